@@ -1,9 +1,9 @@
-"""Takes secrets out of what is written or shown, by their value.
+"""Removes secrets from text that is written or shown, by searching for their values.
 
 A secret is a key in use (of an endpoint, a header, a query, a proxy) and, in error messages only,
-the value of an environment variable that looks like one by its name and its value. A copy in the
-encoding of JSON, Python or an address is found, and so is its beginning where a message was cut;
-one in base64, say, is not. Plain words are never looked for: they stand in any text.
+the value of an environment variable whose name and value look like those of a secret. Copies
+escaped for JSON, Python or a URL are found, and so is the beginning of a secret where a message was
+cut; a copy in base64, for example, is not. Plain words are never searched for: any text has them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ REDACTED = "[redacted]"
 """Replaces a secret."""
 
 MIN_CHARACTERS = 8
-"""A shorter value is never looked for: it would be found in texts that hold no secret."""
+"""Shorter values are never searched for: they occur in texts that hold no secret."""
 
 _MIN_PART = 16
-"""This many characters and half of a secret count as the whole, since messages are cut.
+"""A prefix of this many characters and half the secret is redacted too, since messages are cut.
 
-Less than half may be what all secrets of a kind begin with, as JWTs and private keys do.
+Less than half may be common to all secrets of a kind, such as JWTs and private keys.
 """
 _CUT = "\u2026"
-"""The end of a message that was cut; before it, `MIN_CHARACTERS` count as the whole."""
+"""Ends a message that was cut; `MIN_CHARACTERS` of a secret before it are redacted."""
 
 _REDACTED_BYTES, _CUT_BYTES = REDACTED.encode(), _CUT.encode()
 
 _KEYS = ("OPENAI_API_KEY", "HF_TOKEN")
-"""Variables whose values gymcli or the library of the Hugging Face hub sends."""
+"""Variables whose values gymcli or the Hugging Face Hub library sends."""
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 _SECRET_WORDS = frozenset(("authorization", "bearer", "jwt", "pass", "pat", "sas", "sig"))
@@ -59,12 +59,12 @@ _OTHER_WORDS = frozenset(("donkey", "hotkey", "monkey", "turkey"))
 _LAST_WORDS = frozenset(
     ("domain", "file", "format", "host", "method", "mode", "name", "path", "type", "user")
 )
-"""Last words of names of what belongs to a secret and is none."""
+"""A name with one of these as its last word belongs to a secret, but is not one: `token_type`."""
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
 _SCHEMES = frozenset(("apikey", "basic", "bearer", "token"))
 
 _WORD = r"(?:[A-Z]?[^\W\dA-Z_]{1,24}|[A-Z]{1,15})"
-# Four with hyphens between them are a passphrase, and keys of some kinds begin like words.
+# Four words joined by hyphens are a passphrase, and some kinds of keys begin like words.
 _WORDS = rf"(?!(?:sk|hf|gh[a-z])[_-]){_WORD}(?:(?:[_.]{_WORD})*|(?:-{_WORD}){{0,2}})"
 _IS_WORDS = re.compile(_WORDS)
 _IS_PLAIN = re.compile(
@@ -72,10 +72,10 @@ _IS_PLAIN = re.compile(
     r"|[\d\s.,:;+/TZ_-]+"  # a number, a date, a version
     r"|\d[\d.]*[eE][+-]?\d+"
     r"|(?:[a-z]+-)*\d{4}-\d{2}-\d{2}(?:-[a-z]+)*"  # a version, as of an API
-    r"|(?:~|\.{1,2})?/(?:[a-z]+|[A-Z][a-z]+)(?:/.*)?"  # a path; base64 rarely begins so
+    r"|(?:~|\.{1,2})?/(?:[a-z]+|[A-Z][a-z]+)(?:/.*)?"  # a path; base64 rarely begins like this
     r"|(?:~|\.{1,2})/.*"
     r"|[A-Za-z]:\\.*"
-    r"|[a-z][a-z0-9+.-]*://[^?#]*"  # an address; its password is looked at apart
+    r"|[a-z][a-z0-9+.-]*://[^?#]*"  # a URL; its password is checked separately
     r"|[a-z]+/[a-z0-9.+-]+(?:;.*)?",  # a media type
     re.DOTALL,
 )
@@ -84,7 +84,7 @@ _REDACTED_KEY = re.compile(re.escape(REDACTED).encode() + rb'[^"\\]*":')
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a name (of a variable, a header, a query's key) is that of a secret."""
+    """Return whether a name (of a variable, a header or a query parameter) names a secret."""
     words = [word.lower() for word in _BETWEEN_WORDS.split(name)]
     return words[-1] not in _LAST_WORDS and any(
         word in _SECRET_WORDS or word.removesuffix("s").endswith(_SECRET_ENDS)
@@ -96,8 +96,9 @@ def is_secret_name(name: str) -> bool:
 def credentials(named: Iterable[tuple[str, str]]) -> list[str]:
     """Return the secrets among headers or a query.
 
-    For `Authorization: Bearer KEY` that is the whole and the key; under a name that says little,
-    the parts that are not plain: the key of `X-Extra: team KEY`, nothing of `version: 2024-02-01`.
+    For `Authorization: Bearer KEY` they are the whole value and the key. Under a name that does not
+    name a secret they are the parts that are not plain: the key of `X-Extra: team KEY`, nothing of
+    `version: 2024-02-01`.
     """
     found: list[str] = []
     for name, value in named:
@@ -109,15 +110,15 @@ def credentials(named: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def passwords(address: str) -> list[str]:
-    """Return the password of an address, if it has one: as it stands, decoded, and after its user.
+    """Return the forms of a URL's password, if it has one: raw, decoded, and `user:password@`.
 
-    The last, `user:password@`, is a secret even where the password is a plain word.
+    The last form is a secret even if the password is a plain word.
     """
     if "://" not in address or "@" not in address:
         return []
     try:
         parts = urlsplit(address)
-    except ValueError:  # brackets that are no address
+    except ValueError:  # brackets that do not enclose an IPv6 address
         return []
     password = parts.password
     if not password:
@@ -136,8 +137,8 @@ def environment_keys(environ: Mapping[str, str]) -> list[str]:
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     """Return the secrets among environment variables, unless they are plain.
 
-    These are values under the name of a secret, and the password of an address under any name
-    (HTTPS_PROXY, DATABASE_URL). Plain are words, a number, a date, a path or an address.
+    Secrets are values under the name of a secret, and passwords in URLs under any name
+    (HTTPS_PROXY, DATABASE_URL). Words, numbers, dates, paths and URLs are plain.
     """
     found: list[str] = []
     for name, value in environ.items():
@@ -148,12 +149,12 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
 
 
 def scrubber_of(in_use: Iterable[str], environ: Mapping[str, str]) -> Scrubber:
-    """Return a scrubber of these keys in use, and of those in environment variables."""
+    """Return a scrubber of these keys in use and of the keys in environment variables."""
     return NOTHING_SECRET.also((*in_use, *environment_keys(environ)))
 
 
 class Scrubber:
-    """Takes certain values out of texts and of lines of JSON; its repr shows none of them."""
+    """Removes given values from text and from lines of JSON; its repr shows none of them."""
 
     __slots__ = ("_encoded", "_secrets", "_shown")
 
@@ -161,7 +162,7 @@ class Scrubber:
         self._secrets = frozenset(secret for secret in secrets if secret)
         shown = {form for secret in self._secrets for form in _forms(secret)}
         encoded = {_escaped(form).encode("utf-8", "surrogatepass") for form in shown}
-        # Where one holds another, the longer must be replaced before it.
+        # If one secret contains another, the longer must be replaced first.
         self._shown = sorted(shown, key=lambda form: (-len(form), form))
         self._encoded = sorted(encoded, key=lambda form: (-len(form), form))
 
@@ -169,7 +170,7 @@ class Scrubber:
         return f"<Scrubber of {len(self._secrets)} secrets>"
 
     def also(self, secrets: Iterable[str]) -> Scrubber:
-        """Return one that takes out more secrets, except for short ones and plain words."""
+        """Return a scrubber of these secrets too, except for short values and plain words."""
         more = {
             secret
             for secret in secrets
@@ -178,16 +179,16 @@ class Scrubber:
         return self if more <= self._secrets else Scrubber(self._secrets | more)
 
     def text(self, text: str) -> str:
-        """Return a text without the secrets; the same object where it holds none."""
+        """Return a text without the secrets; the same object if it holds none."""
         for form in self._shown:
             if form[:MIN_CHARACTERS] in text:
                 text = _without(text, form, REDACTED, _CUT)
         return text
 
     def line(self, data: bytes) -> bytes:
-        """Return encoded JSON without the secrets in its texts and keys; it stays JSON.
+        """Return encoded JSON without the secrets in its strings and keys; the result is JSON too.
 
-        Numbers stay as they are. Data without a secret are returned as the same object.
+        Numbers are unchanged. Data without a secret is returned as the same object.
         """
         found = data
         for form in self._encoded:
@@ -200,12 +201,12 @@ class Scrubber:
         try:
             msgspec.json.decode(found)
             is_sound = len(_REDACTED_KEY.findall(found)) <= 1
-        except (msgspec.MsgspecError, ValueError):  # it was found outside of a text, or cut one
+        except (msgspec.MsgspecError, ValueError):  # the match was outside a string, or cut one
             is_sound = False
         return found if is_sound else msgspec.json.encode(self._value(msgspec.json.decode(data)))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that are plain or hold no secret, for a process that needs none."""
+        """Return the variables that are plain or hold no secret, for a process without secrets."""
         hidden = self.also(environment_secrets(environ))
         return {
             name: value
@@ -223,14 +224,14 @@ class Scrubber:
             kept: dict[str, JSON] = {}
             for key, item in value.items():
                 shown = self.text(key)
-                # Two keys that differ in a secret must not become one.
+                # Two keys that differ only in a secret must stay two keys.
                 kept[f"{shown} {len(kept)}" if shown in kept else shown] = self._value(item)
             return kept
         return value
 
 
 def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:
-    """Replace a secret in a text, even one whose end is missing."""
+    """Replace a secret in a text, even if its end is missing."""
     stem = form[:MIN_CHARACTERS]
     start, end = text.find(stem), 0
     pieces: list[AnyStr] = []
@@ -248,12 +249,12 @@ def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Return the secrets of a value: the whole, what follows a scheme, and its long lines."""
+    """Yield the secrets of a value: the whole, the part after a scheme, and its long lines."""
     value = value.strip()
     yield value
     lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:
-        # Of a private key, say, each line, but for the first and the last, which all keys have.
+        # Every line of a private key, for example, except the first and last, which all keys share.
         yield from (line for line in lines if len(line) >= 16 and not line.startswith("-----"))
         return
     scheme, _, rest = value.partition(" ")
@@ -262,7 +263,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the ways in which a secret may be written in a text."""
+    """Return the forms in which a secret may appear in a text."""
     if _SAME_IN_ALL_ENCODINGS.fullmatch(secret):
         return {secret}
     whole = secret.encode("utf-8", "surrogatepass")
@@ -282,4 +283,4 @@ def _escaped(text: str) -> str:
 
 
 NOTHING_SECRET = Scrubber()
-"""Leaves everything as it is."""
+"""Changes nothing."""

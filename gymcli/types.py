@@ -1,7 +1,7 @@
 """The data on disk and on the wire: messages, rows, answers, rollouts, failures.
 
-Everything here is a msgspec struct, decoded and encoded directly: these are the types of the hot
-path. Fields at their default are left out of a line, and unknown fields are skipped, so that an
+All types here are msgspec structs, encoded and decoded without conversion since they are on the hot
+path. Fields at their default are left out of a line and unknown fields are skipped, so that an
 older gymcli can read a newer run.
 """
 
@@ -53,16 +53,16 @@ __all__ = [
 
 
 if TYPE_CHECKING:
-    # A recursive alias would say more, but msgspec decodes none; `object` makes every reader look.
+    # msgspec cannot decode a recursive alias; `object` makes every reader check the type.
     JSON: TypeAlias = object
     JSONObject: TypeAlias = dict[str, object]
 else:
-    # What msgspec takes as it comes; for `object` it would check every value.
+    # msgspec accepts `Any` unchecked; for `object` it would check every value.
     JSON = Any
     JSONObject = dict[str, Any]
 
 JSON_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding foreign text raises: no JSON, another shape, no UTF-8, nested too deeply."""
+"""Errors of decoding foreign text: not JSON, the wrong shape, not UTF-8, nested too deeply."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -78,15 +78,15 @@ def digest(value: object) -> str:
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
-"""Why the endpoint ended one message; any other word of its counts as `stop`."""
+"""Why the endpoint ended a message; any other value that it sends counts as `stop`."""
 
 
 class FunctionCall(msgspec.Struct, gc=False):
-    """The function that a model wants called."""
+    """The function that a model calls."""
 
     name: str
     arguments: str
-    """The JSON text as the model wrote it; it need not be valid."""
+    """The JSON text as the model wrote it; it may be invalid."""
 
 
 class ToolCall(msgspec.Struct, gc=False):
@@ -119,7 +119,7 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     refusal: str | None = None
     tool_calls: list[ToolCall] = []
     tool_call_id: str | None = None
-    """For role `tool`: the call that this answers."""
+    """For role `tool`: the id of the call that this message answers."""
     name: str | None = None
     response_items: list[JSONObject] = []
     """The Responses items of this message, verbatim, where chat shape cannot express them."""
@@ -134,7 +134,7 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
     @property
     def is_reasoning_only(self) -> bool:
-        """Whether the model thought and then said and called nothing."""
+        """Whether the message holds reasoning, but no text and no tool calls."""
         return bool(self.reasoning) and not self.tool_calls and not self.text
 
 
@@ -151,7 +151,7 @@ _MAX_COUNT = 2**64 - 1
 
 
 class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """Tokens as the endpoint counted them; 0 where it did not say."""
+    """Tokens as the endpoint counted them; 0 where it sent no count."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -161,7 +161,7 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """The part of `completion_tokens` that was reasoning."""
 
     def __post_init__(self) -> None:
-        # Where one count cannot be true, none is believed: sums of larger ones may be no double.
+        # One impossible count discredits all, and sums of such counts may overflow a double.
         if (
             self.prompt_tokens > _MAX_COUNT
             or self.completion_tokens > _MAX_COUNT
@@ -180,12 +180,12 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
 
 class Tries(msgspec.Struct, kw_only=True):
-    """What a request took before its answer; also known where the request is cancelled."""
+    """The failed tries of a request and their tokens; filled even if the request is cancelled."""
 
     retries: dict[str, int] = {}
-    """Tries that failed, without the last one, counted by error class."""
+    """Failed tries except the last one, counted by error class."""
     usage: Usage = msgspec.field(default_factory=Usage)
-    """Tokens of useless answers."""
+    """Tokens of answers that could not be used."""
 
     def count(self, error: Exception) -> None:
         """Count a try that failed and is not the last."""
@@ -194,7 +194,7 @@ class Tries(msgspec.Struct, kw_only=True):
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """What a model is asked in one turn, in no wire format yet."""
+    """The request to a model in one turn, independent of any wire format."""
 
     messages: list[Message]
     tools: list[JSONObject] = []
@@ -206,39 +206,39 @@ class Request(msgspec.Struct, kw_only=True):
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """What an endpoint answered to one request."""
+    """An endpoint's answer to one request."""
 
     message: Message
     finish_reason: FinishReason = "stop"
     unknown_finish: str | None = None
-    """The endpoint's own word where it is none of the finish reasons."""
+    """The endpoint's own value where it is not a `FinishReason`."""
     usage: Usage = msgspec.field(default_factory=Usage)
     model: str | None = None
-    """As the endpoint names it."""
+    """The model's name as the endpoint reports it."""
     response_id: str = ""
-    """The endpoint's name for the answer."""
+    """The endpoint's id for the answer."""
 
 
 class Call(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """One request of an attempt to the policy that was answered."""
+    """One answered request of an attempt to the policy."""
 
     usage: Usage = msgspec.field(default_factory=Usage)
     finish_reason: str
-    """A `FinishReason`, or the endpoint's own word where it is none of these."""
+    """A `FinishReason`, or the endpoint's own value where it is not one of these."""
     response_id: str = ""
     seconds: float = 0.0
-    """Until the answer was complete, failed tries included."""
+    """Time until the answer was complete, including failed tries."""
     lacks_logprobs: bool = False
-    """Log-probabilities were asked for, and the answer has none."""
+    """Log-probabilities were requested and the answer has none."""
 
 
 SCHEMA_VERSION = 1
 
 CODE_HASH = "code-"
-"""The beginning of a source hash of code alone, without comments and docstrings."""
+"""The prefix of a source hash that covers only code, without comments and docstrings."""
 
 LARGEST = 1e100
-"""The largest number of a score: sums of the squares of larger ones may overflow."""
+"""The largest number in a score: sums of squares of larger numbers may overflow."""
 
 StopReason = Literal[
     "done",
@@ -253,11 +253,11 @@ StopReason = Literal[
     "episode_time",
     "episode_cost",
 ]
-"""Why an episode ended. Every one of them is scored."""
+"""Why an episode ended. Episodes are scored whatever the reason."""
 
 
 class Timing(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """Where the time of one attempt went, in seconds."""
+    """The time that one attempt spent in each part, in seconds."""
 
     started_at: float = 0.0
     """Seconds since 1970, UTC."""
@@ -268,20 +268,20 @@ class Timing(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
 
 class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What one role took in one attempt: its calls while it was played and while it was scored."""
+    """The calls of one role in one attempt, both while playing and while scoring."""
 
     model: str = ""
     num_calls: int = 0
     num_cached: int = 0
-    """Answers that were on record already; they are in no other count."""
+    """Answers that were already recorded; no other count includes them."""
     num_failed: int = 0
     seconds: float = 0.0
-    """Sum over the calls, some of which may have run at the same time."""
+    """Sum over the calls, some of which may have run concurrently."""
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: float | None = None
-    """In the currency of gym.toml's prices; None where it has none."""
+    """In the currency of gym.toml's prices; None without prices."""
     retries: dict[str, int] = {}
-    """Tries that failed, counted by error class."""
+    """Failed tries, counted by error class."""
 
     def add(self, other: RoleUse) -> None:
         """Add the use of another attempt, or of a later scoring, to this one."""
@@ -297,7 +297,7 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class AttemptKey(msgspec.Struct, frozen=True, order=True):
-    """What names an attempt within a run."""
+    """The key of an attempt within a run."""
 
     env: str
     task_id: str
@@ -313,7 +313,7 @@ class TaskRow(msgspec.Struct, kw_only=True):
     """16 hex digits over the row's canonical content."""
     messages: list[Message]
     tools: list[JSONObject] | None = None
-    """The tools that the row declares; None where the environment's own are shown."""
+    """The tools that the row declares; None if the model sees the environment's tools."""
     params: JSONObject = {}
     """Request parameters of the row, under their Chat Completions names."""
     fields: JSONObject = {}
@@ -322,33 +322,33 @@ class TaskRow(msgspec.Struct, kw_only=True):
     place: str = ""
     """`file:line`, for messages."""
     first_attempt: int = 0
-    """Identical rows are one task; each copy counts its attempts on from here."""
+    """Identical rows are one task; this copy numbers its attempts from here."""
 
 
 class Score(msgspec.Struct, omit_defaults=True):
-    """What a verifier says of one rollout."""
+    """A verifier's score of one rollout."""
 
     reward: float
     components: dict[str, float] = {}
     """Named rewards, for training on several objectives."""
     metrics: dict[str, float] = {}
-    """Any other numbers worth a mean."""
+    """Other numbers; reports show their means."""
     answer: str | None = None
     """The answer found in the text; majority voting counts these."""
     details: JSONObject = {}
-    """Explanations, never aggregated, but for the string `reason`."""
+    """Explanations; only the string `reason` is ever aggregated."""
 
 
 class Verifier(msgspec.Struct, omit_defaults=True, gc=False):
-    """Which verifier gave a score."""
+    """The verifier that produced a score."""
 
     version: str = ""
     source_hash: str = ""
-    """Begins with `code-` where it is of code without prose; others are of whole files."""
+    """Begins with `code-` if it covers only code, without prose; other hashes cover whole files."""
 
 
 def is_other_source(one: str, other: str) -> bool:
-    """Return whether two source hashes are of different code; False where that is unknown."""
+    """Return whether two source hashes cover different code; False if that is unknown."""
     kinds = {source_hash.startswith(CODE_HASH) for source_hash in (one, other)}
     return bool(one and other) and len(kinds) == 1 and one != other
 
@@ -356,27 +356,27 @@ def is_other_source(one: str, other: str) -> bool:
 class RecordHead(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The first fields of a line of rollouts.jsonl, generations.jsonl or failures.jsonl.
 
-    The parent of both records, and of structs that decode a few fields of a line and leave the
-    conversation undecoded. A struct writes the fields of its parent first.
+    The parent of both records and of structs that decode only a few fields of a line, without the
+    conversation. A struct writes its parent's fields first.
     """
 
     schema_version: int = 0
-    """0 on a rollout of another program."""
+    """0 on a rollout from another program."""
     task_id: str = ""
     task_hash: str = ""
     attempt: int = -1
-    """Counted from 0; the default is another number, so that 0 is written too."""
+    """Counted from 0; the default is -1 so that 0 is written too."""
     env: str = ""
     env_version: str = ""
-    """Empty on rollouts of other programs."""
+    """Empty on rollouts from other programs."""
     env_options: JSONObject = {}
-    """The environment's options that are not at their default."""
+    """The environment's options that differ from their default."""
     seed: int = 0
-    """Seeds `Environment.rng`, and requests where the run has a seed."""
+    """Seeds `Environment.rng`; also seeds requests if the run has a seed."""
 
     @property
     def key(self) -> AttemptKey:
-        """The name of this attempt within its run."""
+        """The key of this attempt within its run."""
         return AttemptKey(self.env, self.task_id, self.attempt)
 
 
@@ -388,7 +388,7 @@ class Rollout(RecordHead, kw_only=True):
     """
 
     group_size: int = 0
-    """Attempts of the task that are scored together; 0 where each is scored by itself."""
+    """Attempts of the task that are scored together; 0 if each is scored separately."""
     task: JSONObject = {}
     messages: list[Message] = []
     tools: list[JSONObject] = []
@@ -397,20 +397,20 @@ class Rollout(RecordHead, kw_only=True):
     sampling: JSONObject = {}
     response_model: str | None = None
     stop_reason: StopReason | None = None
-    """Why the episode ended; None while it goes on."""
+    """Why the episode ended; None while it is running."""
     final_state: JSON = None
     step_rewards: list[float | None] = []
     tool_errors: dict[str, int] = {}
-    """Tool calls that could not be carried out, counted by what was wrong."""
+    """Tool calls that could not be executed, counted by kind of error."""
     usage: Usage = msgspec.field(default_factory=Usage)
     calls: list[Call] = []
-    """The requests to the policy that were answered, in their order."""
+    """The answered requests to the policy, in order."""
     cost: float | None = None
-    """Of the policy, in the currency of gym.toml's prices; None where it is not known."""
+    """The policy's cost in the currency of gym.toml's prices; None if unknown."""
     role_usage: dict[str, RoleUse] = {}
-    """Calls and tokens of the models besides the policy, by role."""
+    """Calls and tokens of the models other than the policy, by role."""
     redacted: bool = False
-    """Whether the conversation held a key in use, which reads `[redacted]` here."""
+    """Whether the conversation held a key in use, which is replaced by `[redacted]`."""
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
     reward: float | None = None
@@ -450,7 +450,7 @@ class Rollout(RecordHead, kw_only=True):
         return msgspec.structs.replace(self, **{name: getattr(cleared, name) for name in names})
 
     def scored(self, score: Score, verifier: Verifier, seconds: float) -> Rollout:
-        """Return a copy of this record with a score, without any earlier one."""
+        """Return a copy of this record with this score in place of any earlier one."""
         timing = msgspec.structs.replace(self.timing, verify_seconds=seconds)
         return msgspec.structs.replace(
             self,
@@ -472,7 +472,7 @@ class ErrorRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     message: str = ""
     status: int | None = None
     frames: list[str] = []
-    """Where an author's code failed: `FILE:LINE in FUNCTION`, innermost last."""
+    """Where the environment's code failed: `FILE:LINE in FUNCTION`, innermost last."""
 
 
 class Failure(RecordHead, kw_only=True):
@@ -480,14 +480,14 @@ class Failure(RecordHead, kw_only=True):
 
     error: ErrorRecord
     messages: list[Message] = []
-    """The conversation as far as it got."""
+    """The conversation up to the failure."""
     redacted: bool = False
-    """As on a rollout."""
+    """As in a rollout."""
     model: str = ""
     usage: Usage = msgspec.field(default_factory=Usage)
     calls: list[Call] = []
     cost: float | None = None
-    """Of the policy, as on a rollout."""
+    """The policy's cost, as in a rollout."""
     role_usage: dict[str, RoleUse] = {}
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
@@ -496,12 +496,12 @@ class Failure(RecordHead, kw_only=True):
 class RecordNumbers(RecordHead, kw_only=True):
     """The fields of a rollout or a failure that are counted, without the conversation.
 
-    Metrics, budgets and the index of a run read lines as this or as a stricter child. What most
-    lines lack is None here: an empty dict for each would take a twelfth of the decoding.
+    Metrics, budgets and the index of a run decode lines as this class or a stricter child. Fields
+    that most lines lack default to None: creating empty dicts would take a twelfth of the decoding.
     """
 
     stop_reason: str | None = None
-    """Any text: a later release may have other reasons."""
+    """Any text, since a later release may have other reasons."""
     tool_errors: dict[str, int] | None = None
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: float | None = None

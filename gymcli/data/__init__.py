@@ -1,4 +1,4 @@
-"""Task files in (validate, pull, render, generate), training and table files out (export)."""
+"""Validates, pulls, renders and generates task files; exports runs to training and table files."""
 
 from gymcli.data.pulling import pull
 from gymcli.data.statistics import describe_tasks

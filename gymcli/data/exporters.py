@@ -1,7 +1,7 @@
-"""The formats of `gym export`, by name: to train on, to look through, and the lines of runs.
+"""The formats of `gym export`: for training, for analysis, and as the lines of runs.
 
-`sft` and `dpo` hold messages that chat templates of transformers read, and the conversational data
-sets of trl hold: `reasoning_content` beside the text, arguments of tool calls as objects.
+`sft` and `dpo` write messages in the form that transformers' chat templates and trl's
+conversational data sets use: `reasoning_content` next to the text, tool arguments as objects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Item = TypeVar("_Item")
 
 
 class LeftOutError(Exception):
-    """Raised when a format cannot hold a rollout; the text is the reason, without names."""
+    """Raised if a format cannot express a rollout; the message is the reason, without names."""
 
 
 class ExportedAttempt(NamedTuple):
@@ -47,7 +47,7 @@ class ExportedAttempt(NamedTuple):
     run: RunIndex
     row: Row
     line: bytes
-    """The line on disk, without secrets."""
+    """The line on disk without secrets."""
     record: Rollout | Failure
 
     @property
@@ -66,7 +66,7 @@ class ExportedAttempt(NamedTuple):
 class ExportSource:
     """The attempts of several runs, read one by one.
 
-    `runs` are runs with the numbers of their selected rows; `scrubber` takes secrets out of each
+    `runs` are runs with the numbers of their selected rows; `scrubber` removes secrets from each
     line before it is decoded.
     """
 
@@ -75,7 +75,7 @@ class ExportSource:
     ) -> None:
         self.runs = runs
         self.left_out: Counter[str] = Counter()
-        """Selected attempts, or tasks, that were not written, by the reason."""
+        """The number of selected attempts or tasks that were not written, by reason."""
         self.warnings: list[str] = []
         self.num_redacted = 0
         """Lines that held a secret."""
@@ -94,7 +94,7 @@ class ExportSource:
                 yield self.read(run, row)
 
     def scored_rows(self, run: RunIndex, numbers: Sequence[int]) -> Iterator[Row]:
-        """Yield the scored ones of some rows, and count the others as left out."""
+        """Yield the scored rows among `numbers`, and count the others as left out."""
         for number in numbers:
             row = run.rows[number]
             if row.status == "scored":
@@ -103,7 +103,7 @@ class ExportSource:
                 self.left_out["not scored"] += 1
 
     def read(self, run: RunIndex, row: Row) -> ExportedAttempt:
-        """Read one attempt; raise UsageError where its line cannot be read, or has gone."""
+        """Read one attempt; raise UsageError if its line is gone or cannot be read."""
         raw = run.line(row)
         line = self._scrubber.line(raw)
         self.num_redacted += line is not raw
@@ -164,7 +164,7 @@ def _tools_and_identity(attempt: ExportedAttempt) -> JSONObject:
 
 def _pairs(source: ExportSource) -> Iterator[tuple[RunIndex, Row, Row]]:
     for run, numbers in source.runs:
-        # Numbers rather than rows, which would hold all of a large run in memory.
+        # Numbers instead of rows, which would hold all of a large run in memory.
         numbers_by_task: dict[tuple[str, str], list[int]] = {}
         for row in source.scored_rows(run, numbers):
             numbers_by_task.setdefault((row.env, row.task_id), []).append(row.number)
@@ -224,7 +224,7 @@ def _answer(rollout: Rollout) -> list[JSONObject]:
 
 
 def _chat_message(message: Message) -> JSONObject:
-    # A template that knows "developer" is rare, and one that knows no "system" is too.
+    # Few chat templates know "developer", and nearly all know "system".
     role = "system" if message.role == "developer" else message.role
     row: JSONObject = {"role": role, "content": _text(message)}
     if message.reasoning:
@@ -273,25 +273,25 @@ COLUMNS: Mapping[str, _Kind] = {
     **{name: _KINDS.get(name, "text") for name in ROW_NAMES},
     "last_text": "text",
 }
-"""The columns of every table; then come `components.NAME` and `metrics.NAME`."""
+"""The columns of every table, followed by `components.NAME` and `metrics.NAME`."""
 
 JSON_COLUMNS = ("messages", "tools", "task", "details")
-"""Further columns of a Parquet file, as JSON text: its readers load only the columns they need."""
+"""Further columns of a Parquet file, as JSON text: readers load only the columns they need."""
 
-# The wide forms as well, and after signs that cannot be seen.
+# Full-width characters and signs after invisible characters count too.
 _FORMULA = re.compile(r"[\s\x00-\x1f\u200b\ufeff]*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 4096
-"""A row group of a Parquet file ends with this many rows or bytes of conversations."""
+"""A row group of a Parquet file ends at this many rows or bytes of conversations."""
 
 
 def _write_csv(source: ExportSource, file: BinaryIO) -> int:
     columns = _columns(source)
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     try:
-        # Before Python 3.13 a cell with \r gets its quotes only where lines end with it too.
+        # Before Python 3.13 a cell with \r is quoted only if the line terminator contains it.
         table = csv.writer(text, lineterminator="\r\n")
         table.writerow([_cell(name) for name in columns])
         num_rows = 0
@@ -299,13 +299,13 @@ def _write_csv(source: ExportSource, file: BinaryIO) -> int:
             table.writerow([_cell(value) for value in _values(attempt, columns).values()])
             num_rows += 1
     finally:
-        text.detach()  # or closing it would close the file
+        text.detach()  # else garbage collection would close the file
     return num_rows
 
 
 def _cell(value: object) -> object:
-    # A text that a spreadsheet would take for a formula gets a `'` before it, as spreadsheets
-    # themselves mark text: a model must not be able to write one.
+    # A model must not be able to write a formula: text that a spreadsheet would read as one gets
+    # the prefix `'`, with which spreadsheets themselves mark text.
     if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
         return f"'{value}"
     return "" if value is None else value
@@ -341,8 +341,8 @@ def _columns(source: ExportSource) -> dict[str, _Kind]:
     for run, _ in source.runs:
         if run.has_more_names:
             source.warnings.append(
-                f"{run.path}: has more components and metrics than columns are made of; "
-                f"those of {len(run.named_numbers)} names are in the table"
+                f"{run.path}: has more components and metrics than the table can hold; only "
+                f"the first {len(run.named_numbers)} names are in it"
             )
     named = {name: None for run, _ in source.runs for name in run.named_numbers}
     return {**COLUMNS, **dict.fromkeys(sorted(named), "number")}
@@ -392,14 +392,12 @@ def _write_nemo_gym(source: ExportSource, file: BinaryIO, aggregate_file: Binary
         kinds.add(is_ours)
         if len(kinds) > 1:
             raise UsageError(
-                f"{run.path}: rollouts of NeMo Gym and of gymcli have indices of their own; "
-                "export them one after the other"
+                f"{run.path}: rollouts of NeMo Gym and gymcli count their indices separately; "
+                "export them separately"
             )
         task_number = task_numbers.setdefault((row.env, row.task_id), len(task_numbers))
         if (task_number, row.attempt) in attempts:
-            raise UsageError(
-                f"{name}: is in another run as well; an aggregate has each attempt once"
-            )
+            raise UsageError(f"{name}: is also in another run; an aggregate has each attempt once")
         attempts.add((task_number, row.attempt))
         if row.env not in aggregates:
             aggregates[row.env] = NemoAggregate(row.env, run.facts(row.env))
@@ -443,7 +441,7 @@ def _write_aggregates(aggregates: Mapping[str, NemoAggregate], file: BinaryIO) -
         try:
             head = {"agent_ref": {"name": env}, **aggregate.totals()}
             file.write(b"," if number else b"")
-            # Piece by piece: it has an entry for each of very many tasks.
+            # Streamed, since there is an entry for every task.
             file.write(msgspec.json.encode(head)[:-1] + b',"group_level_metrics":[')
             groups = map(msgspec.json.encode, aggregate.group_level_metrics())
             file.writelines((b"," if place else b"") + group for place, group in enumerate(groups))
@@ -454,14 +452,14 @@ def _write_aggregates(aggregates: Mapping[str, NemoAggregate], file: BinaryIO) -
 
 
 class Exporter(NamedTuple):
-    """A format: its writer, and the names of its files."""
+    """A format: its writer and the endings of its files."""
 
     write: Callable[..., int]
-    """Takes the ExportSource, the file and, where the format has one, the second file; returns
-    how many rows it wrote."""
+    """Takes the ExportSource, the file and, if the format has one, the second file; returns the
+    number of rows written."""
     endings: tuple[str, ...]
     second_ending: str = ""
-    """The end of the second file's name, in place of the first one's."""
+    """The ending of the second file's name, which replaces that of the first."""
 
 
 _JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
@@ -476,4 +474,4 @@ EXPORTERS: Mapping[str, Exporter] = {
 }
 
 COMPLETIONS = Exporter(_write_completions, _JSON_LINES)
-"""The other form of `sft`, with the prompt and what came after it in two fields."""
+"""The other form of `sft`, with the prompt and the completion in two fields."""

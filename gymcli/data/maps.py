@@ -1,4 +1,4 @@
-"""Maps: which rows of a table are taken, and how their columns become a task row."""
+"""Maps select rows of a table and turn their columns into task rows."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = ["TRANSFORMS", "RowMap", "json_value", "read_map"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-"""Thousands may have commas; any other comma may be that of a decimal: 1,5 is not 15."""
+"""Commas may only separate thousands; another comma may be a decimal one: 1,5 is not 15."""
 
 
 class _Transform(NamedTuple):
     function: Callable[[JSON, JSON], JSON]
-    """Takes the value and the argument; raises ValueError for a value that it cannot change."""
+    """Takes the value and the argument; raises ValueError for a value that it cannot convert."""
     argument: str | None = None
-    """The kind of the argument in a map: a `text`, a `column`, or nothing."""
+    """The kind of the argument in a map: `text`, `column` or None."""
 
 
 def _text(value: JSON, _: JSON) -> JSON:
@@ -52,7 +52,7 @@ def _number(value: JSON, _: JSON) -> JSON:
         raise ValueError(f"{value!r:.80} is no number")
     try:
         number: JSON = msgspec.json.decode(text.replace(",", "").removeprefix("+"))
-    except JSON_ERRORS as error:  # zeros before it, or too large
+    except JSON_ERRORS as error:  # leading zeros, or too large
         raise ValueError(f"{value!r:.80} is no number") from error
     return number
 
@@ -80,25 +80,25 @@ def _lettered(value: JSON, _: JSON) -> JSON:
 def _letter(value: JSON) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_LETTERS):
         return _LETTERS[value]
-    raise ValueError(f"{value!r:.80} is no place from 0 to {len(_LETTERS) - 1}")
+    raise ValueError(f"{value!r:.80} is not an index from 0 to {len(_LETTERS) - 1}")
 
 
 def _letter_in(value: JSON, options: JSON) -> JSON:
     places = [place for place, item in enumerate(_known_list(options)) if _is_same(item, value)]
     if len(places) != 1:
-        raise ValueError(f"{value!r:.80} is {len(places)} times among the options, not once")
+        raise ValueError(f"{value!r:.80} appears {len(places)} times among the options, not once")
     return _letter(places[0])
 
 
 def _known_text(value: JSON) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r:.80} is no text")
+        raise ValueError(f"{value!r:.80} is not text")
     return value
 
 
 def _known_list(value: JSON) -> list[JSON]:
     if not isinstance(value, list):
-        raise ValueError(f"{value!r:.80} is no list")
+        raise ValueError(f"{value!r:.80} is not a list")
     return value
 
 
@@ -115,7 +115,7 @@ TRANSFORMS = {
     "letter": _Transform(lambda value, _: _letter(value)),
     "letter_in": _Transform(_letter_in, "column"),
 }
-"""The transforms by their name in a map."""
+"""The transforms by their name in maps."""
 
 
 class _Step(BaseModel):
@@ -132,13 +132,13 @@ class _Step(BaseModel):
         if isinstance(data, dict) and len(data) == 1:
             [(name, argument)] = data.items()
             return {"name": name, "argument": argument}
-        raise ValueError("a transform is its name, or name: argument")
+        raise ValueError("a transform must be a name, or name: argument")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         transform = TRANSFORMS.get(self.name)
         if transform is None:
-            raise ValueError(f'no transform "{self.name}" (there are {", ".join(TRANSFORMS)})')
+            raise ValueError(f'no transform "{self.name}" (choose from {", ".join(TRANSFORMS)})')
         if (self.argument is None) != (transform.argument is None):
             takes = f"a {transform.argument}" if transform.argument else "nothing"
             raise ValueError(f'the transform "{self.name}" takes {takes}')
@@ -166,20 +166,20 @@ class _Column(BaseModel):
 
 
 class RowMap(BaseModel):
-    """The content of a map file; an empty one takes every row as it is."""
+    """The content of a map file; an empty map takes every row unchanged."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     where: Annotated[
         dict[str, Annotated[list[JSON], BeforeValidator(_as_list)]], AfterValidator(_as_json)
     ] = {}
-    """Only rows whose columns have these values, or one of them."""
+    """Take only rows whose columns have these values, or one of several."""
     fields: dict[str, Annotated[_Column, BeforeValidator(_as_column)]] | None = None
     """The row's fields by name; None takes every column under its own name."""
     constants: Annotated[JSONObject, AfterValidator(_as_json)] = {}
-    """Fields that are the same in every row; they replace those of the columns."""
+    """Fields that are the same in every row; they override columns."""
     user: str | None = None
-    """A prompt template over the row's fields, as in a prompt file."""
+    """A prompt template filled with the row's fields, as in a prompt file."""
     system: str | None = None
 
     @model_validator(mode="after")
@@ -194,14 +194,14 @@ class RowMap(BaseModel):
         return None if self.user is None else PromptTemplate(self.user, self.system)
 
     def takes(self, row: Mapping[str, object]) -> bool:
-        """Return whether a row is taken; raise ValueError where it lacks a column."""
+        """Return whether a row is taken; raise ValueError if it lacks a column."""
         return all(
             any(_is_same(json_value(_at(row, path), path), value) for value in values)
             for path, values in self.where.items()
         )
 
     def apply(self, row: Mapping[str, object]) -> JSONObject:
-        """Return the task row; raise ValueError where a column is missing or does not fit."""
+        """Return the task row; raise ValueError if a column is missing or cannot be converted."""
         if self.fields is None:
             mapped = {name: json_value(value, name) for name, value in row.items()}
         else:
@@ -210,17 +210,17 @@ class RowMap(BaseModel):
         if self.template is not None:
             if mapped.get("messages") is not None:
                 raise ValueError(
-                    'the row has "messages" already; they and "user" exclude each other'
+                    'the row already has "messages"; leave out "user" or rename the field'
                 )
             mapped["messages"] = msgspec.to_builtins(self.template.messages(mapped))
         return mapped
 
 
 def read_map(path: Path) -> RowMap:
-    """Read a map file; raise UsageError where it is missing or wrong."""
+    """Read a map file; raise UsageError if it is missing or invalid."""
     loaded = read_yaml(path)
     if not isinstance(loaded, dict):
-        raise UsageError(f"{path}: a map is a YAML mapping")
+        raise UsageError(f"{path}: a map must be a YAML mapping")
     try:
         row_map = RowMap.model_validate(loaded)
     except ValidationError as error:
@@ -262,16 +262,16 @@ def _at(row: Mapping[str, object], path: str) -> object:
 
 
 def json_value(value: object, column: str) -> JSON:
-    """Return a value as JSON; raise ValueError for bytes, infinities and what else JSON lacks.
+    """Return a value as JSON; raise ValueError for values that JSON lacks, as bytes and infinity.
 
-    Dates and times become ISO 8601 text, decimals text, NaN null, and numpy's scalars and arrays
-    numbers and lists.
+    Dates and times become ISO 8601 text, decimals text, NaN null, numpy scalars numbers, and numpy
+    arrays lists.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         if math.isinf(value):
-            raise ValueError(f'column "{column}" holds {value}, which JSON has not')
+            raise ValueError(f'column "{column}" holds {value}, which JSON cannot express')
         return None if math.isnan(value) else float(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
@@ -284,7 +284,7 @@ def json_value(value: object, column: str) -> JSON:
     if callable(to_list := getattr(value, "tolist", None)):  # numpy's
         return json_value(to_list(), column)
     kind = type(value).__name__
-    raise ValueError(f'column "{column}" holds {kind}, which JSON has not')
+    raise ValueError(f'column "{column}" holds {kind}, which JSON cannot express')
 
 
 def _is_same(one: JSON, other: JSON) -> bool:

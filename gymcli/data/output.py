@@ -1,4 +1,4 @@
-"""Write a file whole or not at all, compressed where its name says so."""
+"""Writes a file completely or not at all, compressed according to its suffix."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
     """Open an empty file next to `path` that replaces it when the block ends well.
 
     Raises:
-        UsageError: `path` cannot be written, is one of `inputs`, or is no regular file.
+        UsageError: `path` cannot be written, is one of `inputs`, or is not a regular file.
     """
     target = _resolved(path)
     if any(_is_same_file(target, given) for given in inputs):
-        raise UsageError(f"{path}: is needed here, and would be written over; give another -o")
+        raise UsageError(f"{path}: is an input and would be overwritten; use another -o")
     temporary: Path | None = None
     try:
         if path.exists() and not path.is_file():
-            raise UsageError(f"{path}: is no regular file; give another -o")
+            raise UsageError(f"{path}: is not a regular file; use another -o")
         _remove_abandoned(target)
-        # Process numbers of two machines, or of containers, may be equal in a folder they share.
+        # Two machines or containers that share the folder may have the same process id.
         mark = f"{os.getpid()}-{secrets.token_hex(4)}"
         unfinished = target.with_name(f".{target.name}.{mark}.tmp")
         with unfinished.open("x+b") as raw:
@@ -58,7 +58,7 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         if temporary is not None:
-            with suppress(OSError):  # it is gone where all went well
+            with suppress(OSError):  # it was renamed unless an error occurred
                 temporary.unlink()
 
 
@@ -70,8 +70,8 @@ def _remove_abandoned(target: Path) -> None:
             found = pattern.fullmatch(path.name)
             if found is None or _is_alive(int(found[1])):
                 continue
-            # Its number may be that of a process of another machine or container: the file must not
-            # be locked either.
+            # The id may belong to a process of another machine or container, so the file must also
+            # be unlocked.
             with suppress(OSError):  # it is locked, gone, or not ours
                 descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
                 try:
@@ -94,13 +94,13 @@ def _is_alive(process: int) -> bool:
 def _resolved(path: Path) -> Path:
     try:
         target = path.resolve()
-        is_circle = target.is_symlink()  # Python 3.13 and later return a link of the circle
+        is_circle = target.is_symlink()  # Python 3.13 and later return a link of the loop
     except RuntimeError:
         is_circle = True  # Python before 3.13
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
     if is_circle:
-        raise UsageError(f"{path}: cannot be written: its links lead in a circle")
+        raise UsageError(f"{path}: cannot be written: its links form a loop")
     return target
 
 
@@ -112,7 +112,7 @@ def _is_same_file(target: Path, other: Path) -> bool:
 
 
 def compressing(raw: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
-    """Return a file that compresses into `raw` by the suffix; equal content gives equal bytes."""
+    """Return a file that compresses into `raw` by the suffix; equal content makes equal bytes."""
     if suffix == ".gz":
         return cast("BinaryIO", gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
     if suffix != ".zst":

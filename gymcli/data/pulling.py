@@ -1,4 +1,4 @@
-"""`gym data pull`: write the rows of a table, local or of the Hugging Face hub, as tasks."""
+"""`gym data pull`: writes the rows of a table, local or on the Hugging Face Hub, as tasks."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ __all__ = ["Provenance", "Pulled", "SourceRow", "local_rows", "pull"]
 _HUB_PREFIX = "hf:"
 
 _BATCH_ROWS = 1000
-"""Rows of a Parquet file that are turned into Python values at a time."""
+"""Rows of a Parquet file that are converted to Python values at a time."""
 _MAX_ARRAY_BYTES = 1 << 28
-"""The longest JSON array that is read, decompressed."""
+"""The longest JSON array that is read, uncompressed."""
 _NUM_TRIES = 1
-"""How often `datasets` reads a part of a file of the hub, or opens one.
+"""How often `datasets` tries to open a file on the Hub or to read a part of one.
 
-Each try is six requests of the hub's own library, with pauses between them and a time limit on
-each (HF_HUB_DOWNLOAD_TIMEOUT, 10 seconds unless set). By itself `datasets` would try 20 times,
-which takes a quarter of an hour where a body always stops half way.
+Each try is six requests of the Hub's own library, with pauses between them and a time limit on
+each (HF_HUB_DOWNLOAD_TIMEOUT, 10 seconds unless set). By default `datasets` tries 20 times, which
+takes a quarter of an hour if every response stops halfway.
 """
 _HINTS = Hints(
-    prompt='rows of fields alone need "user" in a map',
-    own_prompt='the first row has none; take rows of one kind, with "where" in a map',
-    same_id='map "id" to a column of its own',
+    prompt='rows without a prompt need "user" in a map',
+    own_prompt='the first row has none; select rows of one kind with "where" in a map',
+    same_id='map "id" to a column with unique values',
     same_id_in_files="",
 )
 
@@ -68,16 +68,16 @@ class Provenance(msgspec.Struct, omit_defaults=True, kw_only=True):
     config: str | None = None
     split: str | None = None
     revision: str | None = None
-    """The commit of a data set on the hub."""
+    """The commit of a data set on the Hub."""
     license: str | None = None
-    """The licence that the card of that data set names."""
+    """The licence on the data set's card."""
     source_sha256: str | None = None
     """The hash of a local file."""
     map_sha256: str | None = None
     limit: int | None = None
     num_rows: int = 0
     num_skipped: int = 0
-    """Wrong rows that were left out on request."""
+    """Wrong rows that were left out with --skip-bad."""
     sha256: str = ""
     """The hash of the file that was written."""
 
@@ -87,9 +87,9 @@ class Pulled(NamedTuple):
 
     provenance: Provenance
     problems: list[str]
-    """Of the first rows that were left out."""
+    """The problems of the first rows that were left out."""
     num_redacted: int = 0
-    """Rows that held a secret, and were written without it."""
+    """Rows that were written without a secret that they held."""
 
 
 def pull(
@@ -104,18 +104,18 @@ def pull(
     skip_bad: bool = False,
     scrubber: Scrubber = NOTHING_SECRET,
 ) -> Pulled:
-    """Write rows of a table as tasks, and their provenance beside them; no secrets in either.
+    """Write rows of a table as tasks and their provenance to OUT.source.json, without secrets.
 
     Raises:
-        UsageError: Source, map or `out` cannot be used.
-        TasksError: Rows cannot become tasks (the first 20 are listed), or there is none; nothing
-            is written. With `skip_bad` such rows are left out.
-        RunError: The hub cannot be reached.
+        UsageError: The source, the map or `out` cannot be used.
+        TasksError: Rows cannot become tasks (the first 20 are listed) or there are none; nothing is
+            written. With `skip_bad` such rows are left out.
+        RunError: The Hub cannot be reached.
     """
     row_map = read_map(map_file) if map_file else RowMap()
     record_path = Path(f"{out}.source.json")
     inputs = [Path(source)] if map_file is None else [Path(source), map_file]
-    # Both are opened before anything is read, and replace old ones when all else is done.
+    # Both are opened before anything is read, and replace existing files at the end.
     with (
         replacing(out, inputs=inputs) as raw,
         replacing(record_path, inputs=[*inputs, out]) as record_file,
@@ -123,7 +123,7 @@ def pull(
         if source.startswith(_HUB_PREFIX):
             rows, record = _open_dataset(source, config=config, split=split, revision=revision)
         elif config or split or revision:
-            raise UsageError(f"{source}: --config, --split and --revision are for hf:ORG/NAME")
+            raise UsageError(f"{source}: --config, --split and --revision need hf:ORG/NAME")
         else:
             path = Path(source)
             rows = local_rows(path)
@@ -167,7 +167,7 @@ def _mapped(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[SourceRow]:
 
 
 def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> Iterator[bytes]:
-    """Yield the rows that can be collected, as lines, and add the problems of the others."""
+    """Yield the valid rows as lines; add the problems of the others to `problems`."""
     reader = TaskReader()
     reading: TaskReading | None = None
     for number, row in rows:
@@ -194,27 +194,25 @@ def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> I
 
 
 class SourceRow(NamedTuple):
-    """A row of a table, or why it cannot be read."""
+    """A row of a table, or the reason why it cannot be read."""
 
     number: int
-    """The line in a text file, else the place of the row, from 1."""
+    """The line in a text file, else the row's position, counted from 1."""
     row: dict[str, object] | str
 
 
 def local_rows(path: Path) -> Iterator[SourceRow]:
-    """Yield the rows of a file, read by its suffix before a `.gz` or `.zst`.
+    """Yield the rows of a file; its suffix, before any `.gz` or `.zst`, tells the format.
 
-    Raise UsageError where it cannot be read, MissingPackageError for Parquet without pyarrow.
+    Raise UsageError if it cannot be read, MissingPackageError for Parquet without pyarrow.
     """
     unpacked = Path(path.stem) if path.suffix in (".gz", ".zst") else path
     reader = _READERS.get(unpacked.suffix.lower())
     if reader is _parquet_rows and unpacked is not path:
-        raise UsageError(f"{path}: Parquet files are compressed within; unpack it first")
+        raise UsageError(f"{path}: Parquet files are compressed internally; unpack it first")
     if reader is None:
         known = ", ".join(_READERS)
-        raise UsageError(
-            f"{path}: cannot tell what it is; expected hf:ORG/NAME or a file ({known})"
-        )
+        raise UsageError(f"{path}: unknown format; expected hf:ORG/NAME or a file ({known})")
     return reader(path)
 
 
@@ -227,14 +225,16 @@ def _json_array(path: Path) -> Iterator[SourceRow]:
         data = file.read(_MAX_ARRAY_BYTES + 1).removeprefix(codecs.BOM_UTF8)
     if len(data) > _MAX_ARRAY_BYTES:
         raise UsageError(
-            f"{path}: is longer than {_MAX_ARRAY_BYTES >> 20} MB, the most that an array may be; "
-            "make it .jsonl, which is read line by line"
+            f"{path}: is longer than the limit of {_MAX_ARRAY_BYTES >> 20} MB for an array; "
+            "convert it to .jsonl, which is read line by line"
         )
     try:
         rows = msgspec.json.decode(data, type=list[msgspec.Raw])
     except JSON_ERRORS as error:
-        hint = "; name it .jsonl if each line is one" if data.lstrip().startswith(b"{") else ""
-        raise UsageError(f"{path}: is no JSON array of objects: {error}{hint}") from error
+        hint = (
+            "; name it .jsonl if each line is an object" if data.lstrip().startswith(b"{") else ""
+        )
+        raise UsageError(f"{path}: is not a JSON array of objects: {error}{hint}") from error
     lines = (Line(number, bytes(row), True) for number, row in enumerate(rows, 1))
     yield from map(SourceRow._make, decoded_lines(lines))
 
@@ -243,7 +243,7 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
     num_characters = 0
 
     def lines(text: TextIO) -> Iterator[str]:
-        # A row has a limit: an open quote takes in all that follows.
+        # Rows are limited, since an unclosed quote would swallow the rest of the file.
         nonlocal num_characters
         for number in itertools.count(1):
             if not (line := text.readline(MAX_LINE_BYTES + 1)):
@@ -265,7 +265,7 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
             for row in reader:
                 num_characters = 0
                 is_whole = None not in row and None not in row.values()
-                reason = "has not as many cells as the line of names"
+                reason = "does not have as many cells as the header"
                 yield SourceRow(reader.line_num, row if is_whole else reason)
         except (csv.Error, UnicodeError) as error:
             place = f"{path}: cannot be read after line {reader.line_num}"
@@ -274,7 +274,7 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
 
 @contextmanager
 def _cells_of_any_length() -> Iterator[None]:
-    # The limit of the csv module is that of the whole process.
+    # The limit of the csv module applies to the whole process.
     limit = csv.field_size_limit(sys.maxsize)
     try:
         yield
@@ -304,7 +304,7 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
                 for row in batch.to_pylist():
                     number += 1
                     yield SourceRow(number, row)
-    # Times beyond the year 9999 overflow; a time zone that is not known is a key that is missing.
+    # Times after the year 9999 overflow; an unknown time zone raises KeyError.
     except (OSError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"{path}: cannot be read after row {number}: {reason}") from error
@@ -321,7 +321,7 @@ _READERS: dict[str, Callable[[Path], Iterator[SourceRow]]] = {
 def _open_dataset(
     source: str, *, config: str | None, split: str | None, revision: str | None
 ) -> tuple[Iterator[SourceRow], Provenance]:
-    """Open `hf:ORG/NAME` at one commit; a split must be named where there are several."""
+    """Open `hf:ORG/NAME` at one commit; with several splits, one must be named."""
     name = source.removeprefix(_HUB_PREFIX)
     try:
         # Late: heavy, and an extra. A submodule, by name: in a checkout without the package,
@@ -335,10 +335,12 @@ def _open_dataset(
     if not name:
         raise UsageError(f"{source}: expected {_HUB_PREFIX}ORG/NAME")
     if Path(name).exists():
-        raise UsageError(f"{source}: a file or folder {name} is here and would be read instead")
+        raise UsageError(
+            f"{source}: a local file or folder {name} exists and would be read instead"
+        )
     with _hub_errors(source), _few_tries():
         info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
-        # No row is fetched before it is asked for. Without a split, all of them are returned.
+        # Rows are fetched on demand. Without `split`, all splits are returned.
         found = load.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
         if split is None:
             names = list(found)
@@ -346,12 +348,12 @@ def _open_dataset(
                 raise UsageError(f"{source}: has no splits")
             if len(names) > 1:
                 raise UsageError(
-                    f"{source}: has the splits {', '.join(names)}; give one with --split"
+                    f"{source}: has the splits {', '.join(names)}; choose one with --split"
                 )
             [split] = names
             found = found[split]
-        # Images and sounds stay as they are on disk. There are no features where the first rows
-        # cannot be read; reading them raises the error.
+        # Images and sounds stay encoded. Features are missing if the first rows cannot be read;
+        # reading them raises the error.
         rows = found.decode(False) if found.features else found
     license_names = info.card_data.get("license") if info.card_data else None
     if isinstance(license_names, list):
@@ -388,29 +390,29 @@ def _hub_errors(source: str) -> Iterator[None]:
 
     dataset_errors = importlib.import_module("datasets.exceptions")
     empty_error = importlib.import_module("datasets.data_files").EmptyDatasetError
-    # The bases include the errors of the HTTP library that this release of the hub's uses.
+    # The bases include the errors of the HTTP library that this huggingface_hub uses.
     bases = cast("tuple[type[Exception], ...]", errors.HfHubHTTPError.__bases__)
     wire: tuple[type[Exception], ...] = (OSError, *bases)
     try:
         yield
     except errors.GatedRepoError as error:
         raise UsageError(
-            f"{source}: is gated; accept its terms on its page, and set HF_TOKEN"
+            f"{source}: is gated; accept its terms on its page and set HF_TOKEN"
         ) from error
     except errors.RevisionNotFoundError as error:
         raise UsageError(f"{source}: has no such --revision") from error
     except (errors.RepositoryNotFoundError, dataset_errors.DatasetNotFoundError) as error:
         raise UsageError(
-            f"{source}: is not on the hub, or not for everybody: check the name, or set HF_TOKEN"
+            f"{source}: does not exist on the Hub or is private: check the name or set HF_TOKEN"
         ) from error
     except errors.HfHubHTTPError as error:  # some of them are ValueErrors too
-        raise RunError(f"{source}: the hub refused: {_first_line(error)}") from error
-    except StopIteration as error:  # of the first row, which tells the columns
+        raise RunError(f"{source}: the Hub refused: {_first_line(error)}") from error
+    except StopIteration as error:  # while reading the first row for the columns
         raise UsageError(f"{source}: has no rows") from error
     except (ValueError, RuntimeError, dataset_errors.DatasetsError, empty_error) as error:
         raise UsageError(f"{source}: {_first_line(error)}") from error
     except wire as error:
-        raise RunError(f"{source}: the hub cannot be reached: {_first_line(error)}") from error
+        raise RunError(f"{source}: the Hub cannot be reached: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Describe task files: lengths, turns, tools, images, parameters and fields of few values."""
+"""Describes task files: lengths, turns, tools, images, parameters and fields with few values."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gymcli.types import JSON, JSON_ERRORS, JSONObject, TaskRow, canonical_json
 __all__ = ["Spread", "Statistics", "describe_tasks"]
 
 _MAX_VALUES = 20
-"""The most different values of a field that is counted by value."""
+"""The most distinct values of a field that is counted by value."""
 _MAX_CHARACTERS = 40
-"""The longest value that is counted."""
+"""The most characters of a value that is counted."""
 _MAX_NUMBER = 1e150
-"""The largest parameter in a spread: beyond it squares and sums leave the range of floats."""
+"""The largest parameter in a spread: squares and sums of larger numbers overflow a float."""
 _IMAGES = ("image_url", "input_image")
 
 
@@ -35,7 +35,7 @@ class Spread(msgspec.Struct):
     num: int
     mean: float
     standard_deviation: float
-    """Of the sample; 0 for one row."""
+    """The sample standard deviation; 0 for one row."""
     min: float
     median: float
     p90: float
@@ -49,31 +49,31 @@ class Statistics(msgspec.Struct, kw_only=True):
     files: list[str]
     num_rows: int = 0
     num_tasks: int = 0
-    """Rows without their identical copies in the same file."""
+    """Rows without identical copies in the same file."""
     num_wrong: int = 0
-    """Rows that cannot be read as tasks, which no other number includes."""
+    """Rows that cannot be read as tasks; no other number includes them."""
     num_unique_prompts: int = 0
-    """Different prompts, each with its tools."""
+    """Distinct prompts, each including its tools."""
     num_unique_user_texts: int = 0
     num_without_id: int = 0
     """Tasks whose id is a hash of their content."""
     num_images: int = 0
     environments: dict[str, int] = {}
-    """Rows by environment; the key is empty where a row names none."""
+    """Rows by environment; the key is empty for rows that do not name one."""
     spreads: dict[str, Spread] = {}
     """`prompt_characters`, `prompt_words`, `messages`, `user_turns`, `tools` and
     `params.NAME`, each over the rows that have it."""
     tool_names: dict[str, int] = {}
-    """Rows by the tools that they declare."""
+    """The number of rows that declare each tool."""
     fields: dict[str, dict[str, int]] = {}
-    """Rows by value, of fields whose values are few and short, and in two rows or more on average.
+    """Rows by value, for fields whose values are few, short and on average in two rows or more.
 
-    Numbers, booleans and null are JSON; so is a text that could be taken for one of them.
+    Numbers, booleans and null are shown as JSON, and so is text that could be mistaken for them.
     """
 
 
 def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -> Statistics:
-    """Describe task files; raise UsageError where one, or the template, cannot be read."""
+    """Describe task files; raise UsageError if one of them or the template cannot be read."""
     files = [named_file(task) for task in tasks]
     reading = TaskReading(
         default_env="",
@@ -159,7 +159,7 @@ def _short(value: JSON) -> str | None:
 
 
 def _is_plain(text: str) -> bool:
-    # Whether it can be shown as it is, without being taken for JSON.
+    # Whether it can be shown unquoted without being mistaken for JSON.
     if not text or text != " ".join(text.split()):
         return False
     try:

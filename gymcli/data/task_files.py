@@ -1,4 +1,4 @@
-"""Task files: validate them, render them in the plain shape, and generate those that ship."""
+"""Validates task files, renders them in the plain shape, and generates environments' data sets."""
 
 from __future__ import annotations
 
@@ -48,44 +48,44 @@ class Validation(msgspec.Struct, kw_only=True):
     """Whether fields and tools were compared with the environments."""
     num_rows: int = 0
     num_tasks: int = 0
-    """Valid rows, without their identical copies."""
+    """Valid rows without identical copies."""
     num_wrong: int = 0
     num_without_id: int = 0
     """Tasks whose id is a hash of their content."""
     num_shared_ids: int = 0
-    """Ids that different rows of NeMo Gym share; the ids of these tasks end with a hash."""
+    """Ids that different NeMo Gym rows share; a hash is appended to the ids of these tasks."""
     environments: dict[str, int] = {}
-    """Valid rows by environment; the key is empty where a row names none."""
+    """Valid rows by environment; the key is empty for rows that do not name one."""
     ignored_params: dict[str, int] = {}
-    """Rows by the request parameter that they set and that is ignored."""
+    """The number of rows that set each ignored request parameter."""
     problems: list[RowProblem] = []
     agents: list[str] = []
-    """Warnings of agents, named by rows, for which no environment is known."""
+    """Warnings about agents in rows that match no environment."""
 
     @property
     def num_copies(self) -> int:
-        """Rows that repeat an earlier one: further attempts of its task."""
+        """Rows that repeat an earlier one and so add attempts to its task."""
         return self.num_rows - self.num_wrong - self.num_tasks
 
     @property
     def warnings(self) -> list[str]:
-        """What is valid, but perhaps a mistake."""
+        """Things that are valid but may be mistakes."""
         texts = []
         if self.num_copies:
             texts.append(f"{self.num_copies} rows are copies of others: more attempts of one task")
         if self.num_without_id:
             texts.append(
-                f"{self.num_without_id} tasks have no id: a hash of their content is one, "
+                f"{self.num_without_id} tasks have no id: a hash of their content is used, "
                 "which any edit changes"
             )
         if self.num_shared_ids:
             texts.append(
-                f"{self.num_shared_ids} ids are those of different rows of NeMo Gym: these tasks "
-                "are named ID-HASH, by the first 8 digits of the hash of their content"
+                f"{self.num_shared_ids} ids are shared by different NeMo Gym rows: these tasks are "
+                "named ID-HASH, with the first 8 digits of the hash of their content"
             )
         if self.ignored_params:
             names = ", ".join(sorted(self.ignored_params))
-            texts.append(f"rows set {names}: ignored, the command line decides these")
+            texts.append(f"rows set {names}: ignored, since the command line sets these")
         return texts + self.agents
 
 
@@ -100,8 +100,8 @@ def validate(
 ) -> Validation:
     """Read every row and list every problem.
 
-    Where an environment is given, or a file is named by the environment that ships it, these are
-    all rows that a collection would refuse; else the shape of the rows alone is checked.
+    With `env`, or for files named by the environment that ships them, this finds every row that a
+    collection would refuse; otherwise only the shape of the rows is checked.
 
     Raises:
         UsageError: A file, the template or the environment cannot be read, or an option is wrong.
@@ -193,13 +193,13 @@ def rendered_rows(
 ) -> Iterator[JSONObject]:
     """Yield the rows of a file, or those that ship with an environment, in the plain shape.
 
-    A collection reads the same tasks from them as from the file with the same template: id,
+    A collection reads the same tasks from the result as from the file with the same template: id,
     environment, messages, tools, parameters and fields. A row without an id gets the hash of its
-    former content; with an `id_field`, a collection needs that option again.
+    original content; with an `id_field`, a collection of the result needs that option too.
 
     Raises:
         UsageError: The file or the template cannot be read.
-        TasksError: Rows are wrong; the first 20 are listed, after the last row was yielded.
+        TasksError: Rows are wrong; raised after the last row, with the first 20 problems.
     """
     file = named_file(task)
     template = PromptTemplate.read(prompt) if prompt else None
@@ -256,9 +256,9 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
 
 
 def generated_rows(env: str, num: int | None = None, *, seed: int = 0) -> Iterator[bytes]:
-    """Yield the lines of an environment's data set; without `num`, as many as ship with it.
+    """Yield the lines of an environment's data set; the default `num` is that of the shipped file.
 
-    Raise UsageError where there is no such environment, or it does not generate so many.
+    Raise UsageError if there is no such environment or it cannot generate `num` rows.
     """
     found = Registry((env,)).find(env)
     if not generates(found):
@@ -272,25 +272,25 @@ def generated_rows(env: str, num: int | None = None, *, seed: int = 0) -> Iterat
             num_generated += 1
             yield line
     except EpisodeError as error:
-        raise UsageError(f"environment {found.name} cannot give {num} rows: {error}") from error
+        raise UsageError(f"environment {found.name} cannot generate {num} rows: {error}") from error
     if num_generated != num:
-        raise UsageError(f"environment {found.name} gave {num_generated} rows, not {num}")
+        raise UsageError(f"environment {found.name} generated {num_generated} rows, not {num}")
 
 
 class GeneratedComparison(msgspec.Struct):
-    """Whether an environment generates a file of tasks."""
+    """The comparison of a tasks file with what its environment generates."""
 
     env: str
     num_rows: int
     """Rows of the file."""
     difference: str | None = None
-    """The first difference, in words; None where every byte is the same."""
+    """The first difference, in words; None if all bytes are equal."""
 
 
 def compare_generated(env: str, path: Path | None = None) -> GeneratedComparison:
-    """Generate a file of tasks, without `path` the one that ships, from seed 0 and compare bytes.
+    """Generate a tasks file (default: the shipped one) from seed 0 and compare it byte by byte.
 
-    Raise UsageError where there is no such environment, or it ships no tasks.
+    Raise UsageError if there is no such environment or it ships no tasks.
     """
     found = Registry((env,)).find(env)
     path = path or own_tasks(found)

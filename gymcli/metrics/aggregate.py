@@ -15,7 +15,7 @@ __all__ = ["Aggregator"]
 
 
 class Aggregator:
-    """Takes lines and returns the numbers of all that it took.
+    """Adds up lines and returns their numbers.
 
     Scored lines may come in any order. Of the failures of one attempt the last one counts, and none
     does where the attempt is scored, before or after.
@@ -54,7 +54,7 @@ class Aggregator:
     def add_scored_lines(
         self, lines: Sequence[ScoredLine], values: Sequence[FieldValues] = ()
     ) -> None:
-        """Count many scored attempts at once, which takes a fraction of the time."""
+        """Count many scored attempts in one call, which takes a fraction of the time."""
         envs = [line.env for line in lines]
         for name in dict.fromkeys(envs):
             if envs.count(name) == len(lines):
@@ -101,7 +101,7 @@ class Aggregator:
         return RunMetrics(**fields, environments=environments)
 
     def errors(self) -> Iterator[ErrorRecord]:
-        """Yield why each attempt failed that has no score."""
+        """Yield the error of each attempt that has no score."""
         for tally in self._in_order():
             for line in tally.unscored():
                 yield line.error

@@ -1,4 +1,4 @@
-"""What k attempts at a task are worth, from the n that were made: pass@k and the like.
+"""Estimates of the result of k attempts at a task from n attempts: pass@k and similar metrics.
 
 `METRICS` lists them with the words of help, gates, tables and reports. A new one is a function, an
 entry there, and the field of results.py that it fills.
@@ -190,7 +190,7 @@ def _majority_at_k(tasks: TaskRewards, k: int) -> Values:
         return np.array(found, np.float64)
     for start in range(0, len(answers), _TASKS_AT_A_TIME):
         some = answers[start : start + _TASKS_AT_A_TIME]
-        # What the answers say does not matter, but which attempts agree: the first that gave it.
+        # Only which attempts agree matters, so the first attempt with an answer stands for it.
         first = (some[:, :, None] == some[:, None, :]).argmax(axis=2)
         votes = np.where(some == 0, 0, first + 1).tolist()
         rows = tasks.rewards[start : start + _TASKS_AT_A_TIME].tolist()
@@ -207,7 +207,7 @@ def _exact_majority(rewards: tuple[float, ...], votes: tuple[int, ...], k: int) 
 
 
 class Metric(NamedTuple):
-    """One measure of what k attempts at a task are worth, and the words for it."""
+    """A metric of k attempts at a task, with its names and descriptions."""
 
     name: str
     """Stands before k in gates, tables and reports."""

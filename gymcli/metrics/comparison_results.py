@@ -29,7 +29,7 @@ TestName = Literal["mcnemar-mid-p", "sign-flip-exact", "sign-flip"]
 else flips of the signs of the tasks' differences, all of them or seeded ones."""
 
 Change = Literal["fixed", "broken", "flaky", "passed", "failed"]
-"""What became of a task: failed in all attempts before and passes in all now, or the reverse;
+"""The change of a task: failed in all attempts before and passes in all now, or the reverse;
 flaky where some attempts of one run pass and some do not; passed or failed in all of both."""
 
 
@@ -37,10 +37,10 @@ DriftKind = Literal["prompt", "verifier", "environment", "options", "tasks", "sc
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """Run B against run A over the tasks that both have: all of them, or a part.
+    """The difference between runs A and B over their common tasks: all of them, or a part.
 
-    What cannot be said is None: without such tasks, and where environments with different best
-    rewards are taken together, everything about rewards is.
+    Unknown numbers are None: all numbers about rewards are without common tasks, or if environments
+    with different best rewards are combined.
     """
 
     num_tasks: int = 0
@@ -49,31 +49,31 @@ class Difference(msgspec.Struct, kw_only=True):
     """Scored ones."""
     num_attempts_b: int = 0
     mean_a: float | None = None
-    """Mean over these tasks in run A, each task weighing the same."""
+    """Mean over these tasks in run A, with equal weights."""
     mean_b: float | None = None
     difference: Estimate | None = None
     """B - A, with its interval over tasks at the level of the comparison."""
     p_value: float | None = None
     """Two-sided."""
     p_adjusted: float | None = None
-    """The same by Holm's method, among all slices or all environments; None of the whole."""
+    """The p-value adjusted by Holm's method for all slices or environments; None for the whole."""
     test: TestName | None = None
-    """Where the p-value is from."""
+    """The test behind the p-value."""
     correlation: float | None = None
-    """Of the tasks' means in both runs; None where either has no variance."""
+    """Correlation of the tasks' means in both runs; None if either has no variance."""
     variance_reduction: float | None = None
     """The share of the variance of the difference that pairing removed."""
     num_unpaired_tasks: float | None = None
-    """Tasks a run that would give the same error without pairing; None where pairs have none."""
+    """Tasks per run that would have the same error without pairing; None if pairs have no error."""
     deciding_interval: Interval | None = None
-    """Of level 1 - 2 alpha: the verdict is by its ends."""
+    """The interval of level 1 - 2 alpha, whose ends decide the verdict."""
     margin: float | None = None
     is_equivalent: bool | None = None
     """Whether the 1 - 2 alpha interval lies within plus and minus the margin."""
     p_equivalent: float | None = None
-    """Of the two one-sided t tests for that; None where the differences have no variance."""
+    """P-value of the two one-sided t tests for equivalence; None without variance."""
     verdict: Verdict = "INCONCLUSIVE"
-    """`PASS` where B is worse by less than the margin, `FAIL` where it is worse."""
+    """`PASS` if B is worse by less than the margin, `FAIL` if B is worse."""
     tasks_needed: int | None = None
     """Tasks, with as many attempts as now, that would decide with a chance of 80 % if the
     difference stays; None where it is decided, or no number does."""
@@ -81,7 +81,7 @@ class Difference(msgspec.Struct, kw_only=True):
     """Attempts a task of either run that would decide so; None where it is decided, no number
     does, or attempts cannot be told from tasks: some task needs two."""
     way_out: str = ""
-    """What would decide; empty where it is decided."""
+    """Advice on what would decide; empty if it is decided."""
     num_fixed: int | None = None
     """Tasks whose attempts all fail in A and all pass in B; None without a threshold of success."""
     num_broken: int | None = None
@@ -95,12 +95,12 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class RunSide(msgspec.Struct, kw_only=True):
-    """One of the two runs, by itself: all its tasks, those without a partner too."""
+    """One of the two runs alone: all its tasks, including those that the other run lacks."""
 
     run: str
     model: str = ""
     num_expected: int | None = None
-    """None where it is not known, as of a bare file."""
+    """None if it is unknown, as for a bare file."""
     num_present: int = 0
     num_scored: int = 0
     coverage: float | None = None
@@ -108,21 +108,21 @@ class RunSide(msgspec.Struct, kw_only=True):
     """Tasks with a scored attempt."""
     mean_reward: float | None = None
     strict_mean_reward: float | None = None
-    """With absent attempts as 0; None where rewards can be negative."""
+    """The mean with absent attempts as 0; None if rewards can be negative."""
     bounds: Bounds | None = None
-    """Where the mean lies whatever the absent attempts would have got."""
+    """The bounds of the mean, whatever rewards the absent attempts would have got."""
 
 
 class Drift(msgspec.Struct, kw_only=True):
-    """What should be the same in both runs and is not, so that not the model alone differs."""
+    """A fact that should be the same in both runs but differs: more than the model has changed."""
 
     kind: DriftKind
     env: str = ""
-    """The environment; empty where it holds for all."""
+    """The environment; empty if it concerns all."""
     name: str
-    """What differs, such as `verifier version`."""
+    """The fact that differs, such as `verifier version`."""
     a: str = ""
-    """Empty where the name says all."""
+    """Empty if the name is sufficient."""
     b: str = ""
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class Drift(msgspec.Struct, kw_only=True):
 
 
 class Setting(msgspec.Struct, kw_only=True):
-    """What may differ between the runs: the model, and how it is asked."""
+    """A setting that may differ between runs: the model or how it is asked."""
 
     name: str
     a: str
@@ -140,7 +140,7 @@ class Setting(msgspec.Struct, kw_only=True):
 
 
 class Unmatched(msgspec.Struct, kw_only=True):
-    """Tasks that one run has a score of and the other has not."""
+    """Tasks that only one of the runs has scored."""
 
     num_only_a: int = 0
     num_only_b: int = 0
@@ -173,26 +173,26 @@ class Comparison(Difference, kw_only=True):
     """Two runs compared: all environments together, each of them, and slices of tasks."""
 
     metric: str = "mean_reward"
-    """What is compared, by the names that gates use."""
+    """The number that is compared, by the name that gates use."""
     level: float = 0.95
     is_strict: bool = False
-    """Whether `FAIL` takes a difference that is worse than the margin."""
+    """Whether `FAIL` requires a difference worse than the margin."""
     a: RunSide
     b: RunSide
     bounds: Bounds | None = None
-    """Where B - A of the mean rewards of all expected attempts lies, whatever became of those
-    that are absent; None where that is not known, or none is absent."""
+    """The bounds of B - A of the mean rewards of all expected attempts, whatever became of those
+    that are absent; None if that is unknown or none is absent."""
     environments: dict[str, Difference] = {}
     slices: dict[str, dict[str, Difference]] = {}
-    """By field of the task, then by its value, for the fields that were asked for."""
+    """By field of the task, then by its value, for the requested fields."""
     unmatched: Unmatched = msgspec.field(default_factory=Unmatched)
     drift: list[Drift] = []
-    """Empty unless it was allowed."""
+    """Empty unless drift was allowed."""
     unknown: list[str] = []
-    """What could not be checked for drift, since a run does not say it."""
+    """Facts that could not be checked for drift, since a run does not record them."""
     compared: list[Setting] = []
     """The model, and other settings that may differ."""
     warnings: list[str] = []
     """One sentence each."""
     tasks: list[TaskDifference] = []
-    """Empty unless they were asked for."""
+    """Empty unless requested."""

@@ -40,7 +40,7 @@ _ROWS_AT_A_TIME = 1 << 13
 def mean(values: Sequence[float]) -> float:
     """Return the arithmetic mean of at least one value."""
     rounded = math.fsum(values) / len(values)
-    # The mean of equal values is that value, also where the quotient is rounded beside it.
+    # The mean of equal values must be that value even if the division rounds.
     return min(max(rounded, min(values)), max(values))
 
 
@@ -81,7 +81,7 @@ def sum_of(values: Floats) -> float:
 
 
 def mean_of(values: Floats) -> float:
-    """Return what `mean` returns, of an array."""
+    """Return the mean of an array, as `mean` does."""
     return min(max(sum_of(values) / len(values), float(values.min())), float(values.max()))
 
 

@@ -1,7 +1,4 @@
-"""Gates: what a run has to reach, read from a text such as `pass@1 >= 0.8`, and the verdict.
-
-First the numbers of a run that gates name, then the gates.
-"""
+"""Gates such as `pass@1 >= 0.8`: which numbers they can name, how they are parsed and judged."""
 
 from __future__ import annotations
 
@@ -66,12 +63,12 @@ _VARIANCE = tuple(
     f"variance.{name}" for name in ("between", "within", "intraclass_correlation", "design_effect")
 )
 DIFFERENCE = "difference"
-"""To a baseline."""
+"""The difference from a baseline."""
 _FIXED_NAMES = (*_MEANS, *PLAIN_NAMES, *_TIMES, *_BOUNDS, *_VARIANCE, DIFFERENCE)
 _OPEN_NAMES = ("components", "metrics", "environment_metrics")
-"""First parts of names whose rest the environment chooses."""
+"""First parts of names whose second part the environment chooses."""
 _COUNTED = ("failures", "stop_reasons", "tool_errors", "retries", "usage")
-"""First parts of names whose rest is a kind that is counted."""
+"""First parts of names whose second part is a kind that is counted."""
 _KINDS = {
     "stop_reasons": get_args(StopReason),
     "tool_errors": TOOL_FAULTS,
@@ -82,7 +79,7 @@ _MAX_LISTED = 30
 
 
 def is_estimate(name: str) -> bool:
-    """Return whether a number of this name comes with an interval."""
+    """Return whether the number of this name has an interval."""
     is_named = name.partition(".")[0] in _OPEN_NAMES[:2]
     return is_named or name in (*_MEANS, DIFFERENCE) or _IS_AT_K.fullmatch(name) is not None
 
@@ -121,7 +118,7 @@ def part_of(
 
 
 def number_of(part: Metrics, name: str) -> Estimate | float:
-    """Return a number by its name; raise UsageError with the reason where there is none."""
+    """Return a number by its name; raise UsageError with the reason if it is missing."""
     known = numbers(part)
     found = known.get(name)
     if found is not None:
@@ -248,21 +245,21 @@ class Threshold(NamedTuple):
 
     @property
     def is_lower(self) -> bool:
-        """Whether more is better."""
+        """Whether this is a lower bound."""
         return self.sign in (">=", ">")
 
     def holds(self, value: float) -> bool:
-        """Return whether a number reaches it."""
+        """Return whether a number meets the threshold."""
         return _TESTS[self.sign](value, self.number)
 
     def holds_within(self, interval: Interval) -> bool | None:
-        """Return whether all of an interval reaches it, or none of it; None where a part does."""
+        """Return whether all of an interval meets the threshold; None if only a part does."""
         low, high = self.holds(interval.low), self.holds(interval.high)
         return low if low == high else None
 
 
 class Gate(NamedTuple):
-    """What one number of a run has to reach."""
+    """A condition on one number of a run."""
 
     text: str
     name: str
@@ -270,7 +267,7 @@ class Gate(NamedTuple):
     thresholds: tuple[Threshold, ...]
     """All have to hold; one, or two of a chain such as `0.2 <= mean_reward <= 0.9`."""
     env: str | None = None
-    """None: of all environments together."""
+    """None: all environments together."""
     field: str | None = None
     """The field that the tasks are sliced by."""
     value: str | None = None
@@ -278,20 +275,20 @@ class Gate(NamedTuple):
 
 
 class GateVerdict(msgspec.Struct, kw_only=True):
-    """What became of a gate."""
+    """The verdict on a gate."""
 
     gate: str
     verdict: Verdict
     value: float
     interval: Interval | None = None
-    """None for a number that has none, such as a count."""
+    """None for a number without one, such as a count."""
     judged_on: Literal["bound", "point", "number"]
     """`number`: it has no interval, and is judged as it is."""
     way_out: str = ""
     tasks_needed: int | None = None
-    """Tasks that would decide with a chance of 80 %, if the number stays what it is."""
+    """Tasks that would decide with a chance of 80 % if the number stays the same."""
     attempts_needed: int | None = None
-    """Attempts of each task that would; None where that is not known, or none would."""
+    """Attempts per task that would decide; None if unknown or if no number would."""
 
 
 def parse_gate(text: str) -> Gate:
@@ -452,7 +449,7 @@ def _parts(inside: str, text: str) -> dict[str, str]:
 
 
 def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> Needed:
-    """Return what would decide a gate that an interval leaves open.
+    """Return the tasks or attempts that would decide an inconclusive gate.
 
     Another run of n tasks has the standard error s/sqrt(n), s being that of one task here, and a
     number that is less favourable by 0.84 of it (the quantile of the chance); attempts shrink only
@@ -508,7 +505,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
 
 
 def _fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
-    """Return the smallest number from which on it is enough; None where even the largest is not."""
+    """Return the smallest number that is enough; None if even the largest is not."""
     high = least
     while not is_enough(high):
         if high >= most:

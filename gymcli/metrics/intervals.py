@@ -42,7 +42,7 @@ def wilson_interval(rate: float, num_trials: float, *, level: float = 0.95) -> R
     centre = (rate + z * z / (2.0 * num_trials)) / shrink
     spread = rate * (1.0 - rate) / num_trials + (z / (2.0 * num_trials)) ** 2
     half = z / shrink * math.sqrt(max(0.0, spread))
-    # Rounding may put an end that equals the rate, or 0, or 1, just beside it.
+    # Rounding may move an end slightly past the rate, 0 or 1, which it should equal.
     return Range(max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half)))
 
 
@@ -82,7 +82,7 @@ def interval_of(
     num_clusters: int,
     level: float,
 ) -> Interval | None:
-    """Return the interval of a mean; None where nothing can be said.
+    """Return the interval of a mean; None if there is none.
 
     Wilson's on the effective size where every value lies between 0 and a known best one, else
     Student's. The mean lies in it, and it lies in the range.
@@ -105,7 +105,7 @@ def interval_of(
     wilson = wilson_effective_interval(
         value / best, error / best, num_clusters=num_clusters, num_values=num_values, level=level
     )
-    # Scaling there and back may round an end that equals the mean, or the best, to just beside it.
+    # Scaling back and forth may round an end slightly past the mean or the best reward.
     return Interval(
         low=min(value, wilson.low * best),
         high=max(value, min(best, wilson.high * best)),

@@ -43,7 +43,7 @@ _ROUNDING = 1e-12
 
 
 class Measure(NamedTuple):
-    """What is compared, and how the value of a task comes from its attempts."""
+    """A measure to compare: its name, and how to compute a task's value from its attempts."""
 
     name: str
     """By the names that gates use."""

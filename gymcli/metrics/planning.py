@@ -41,7 +41,7 @@ Design = Literal["unpaired", "paired"]
 ASSUMED_CORRELATION = 0.5
 """Of two models' rewards at the same tasks, without a second run: Miller found 0.3 to 0.7."""
 CHANCE = 0.8
-"""The power of a plan: that the tasks or attempts that are said to decide do so."""
+"""The power of a plan: the chance that the planned tasks or attempts decide."""
 _SIGNIFICANCE = 0.05
 """Of the two-sided test."""
 _SMALLEST_MARGIN = 1e-9
@@ -50,7 +50,7 @@ _NUM_ATTEMPTS = (1, 2, 4, 8, 16)
 
 
 class Needed(NamedTuple):
-    """What would decide with a chance of 80 %."""
+    """The tasks or attempts that would decide with a chance of 80 %."""
 
     num_tasks: int | None
     num_attempts: int | None
@@ -59,7 +59,7 @@ class Needed(NamedTuple):
 
 
 class Pilot(msgspec.Struct, frozen=True, kw_only=True):
-    """The variances that a plan rests on."""
+    """The variances that a plan is based on."""
 
     num_tasks: int
     between: float
@@ -73,7 +73,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of comparing two models."""
+    """The power of one way to compare two models."""
 
     design: Design
     num_attempts: int
@@ -81,11 +81,11 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     differences: dict[str, float]
     """The smallest difference of mean rewards that is detected, by the number of tasks."""
     tasks_needed: int | None = None
-    """Tasks that detect the margin; None where none was given."""
+    """Tasks that detect the margin; None without a margin."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs of several sizes can detect."""
+    """The differences that runs of several sizes can detect."""
 
     pilot: Pilot
     significance: float
@@ -134,7 +134,7 @@ def pilot_of_pair(
 def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[str, Plan]:
     """Return a plan for each environment of one pilot, or of two paired ones.
 
-    Raise UsageError for more pilots, too small a margin, or pilots that say too little.
+    Raise UsageError for more pilots, too small a margin, or pilots without enough data.
     """
     if len(pilots) > 2:
         raise UsageError(f"--power: {len(pilots)} runs are given; give one pilot, or two to pair")

@@ -40,49 +40,49 @@ class Interval(msgspec.Struct, kw_only=True):
 
 
 class Estimate(msgspec.Struct, kw_only=True):
-    """A number, and how sure it is."""
+    """A number with its error and interval."""
 
     value: float
     estimator: str
     """Such as `mean of task means`."""
     num_values: int
-    """Attempts that it was computed from."""
+    """Attempts that the number was computed from."""
     num_clusters: int
-    """Tasks that these are of: the independent units behind error and interval."""
+    """Tasks of these attempts: the independent units behind error and interval."""
     standard_error: float | None = None
     """Over tasks; None for fewer than two."""
     interval: Interval | None = None
-    """None for fewer than two tasks, and where `t` would give it no width."""
+    """None for fewer than two tasks, and if the method `t` would yield no width."""
 
 
 class Effect(msgspec.Struct, kw_only=True):
-    """A number by two verifiers, over the tasks that have it by both."""
+    """A number according to two verifiers, over the tasks that have it from both."""
 
     before: float | None = None
-    """By the old one; None where that does not give it."""
+    """The number by the old verifier; None if that does not provide it."""
     after: float | None = None
     difference: Estimate | None = None
-    """After - before, with its interval over tasks; None where one of them is not there."""
+    """After - before, with its interval over tasks; None if either number is missing."""
 
 
 class Bounds(msgspec.Struct, kw_only=True):
-    """Where the mean reward lies, whatever the absent attempts would have got."""
+    """The bounds of the mean reward, whatever rewards the absent attempts would have got."""
 
     low: float
     high: float
 
 
 class Variance(msgspec.Struct, kw_only=True):
-    """How much of the variance of rewards lies between tasks, how much within them."""
+    """The variance of rewards between tasks and within tasks."""
 
     between: float
-    """Of the tasks' true means."""
+    """The variance of the tasks' true means."""
     within: float
-    """Of one attempt around the true mean of its task."""
+    """The variance of one attempt around the true mean of its task."""
     intraclass_correlation: float | None
     """`between / (between + within)`; None where both are 0."""
     design_effect: float | None
-    """1 + (K - 1) * ICC: the variance over that of as many independent attempts."""
+    """1 + (K - 1) * ICC: the variance relative to that of equally many independent attempts."""
 
 
 class Percentiles(msgspec.Struct, kw_only=True):
@@ -95,23 +95,23 @@ class Percentiles(msgspec.Struct, kw_only=True):
 
 
 class Latency(msgspec.Struct, kw_only=True):
-    """How long scored attempts took, by the clock and in the model."""
+    """The duration of scored attempts: wall-clock time, and the time in the model."""
 
     total_seconds: Percentiles
     model_seconds: Percentiles
 
 
 class Metrics(msgspec.Struct, kw_only=True):
-    """The numbers of one environment, or of all of a run's together.
+    """The numbers of one environment, or of all environments of a run together.
 
-    What cannot be said is None, `null` in JSON: without scored attempts, and where environments
-    with different best rewards are taken together, everything about rewards is.
+    Unknown numbers are None, `null` in JSON: all numbers about rewards are without scored attempts,
+    or if environments with different best rewards are combined.
     """
 
     num_expected: int | None = None
-    """None where it is not known."""
+    """None if it is unknown."""
     num_present: int = 0
-    """Attempts with a record: scored, or failed and not made up for."""
+    """Attempts with a record: scored, or failed and not scored since."""
     num_scored: int = 0
     num_unscored: int = 0
     """Attempts whose last record is a failure."""
@@ -124,15 +124,15 @@ class Metrics(msgspec.Struct, kw_only=True):
     mean_reward: float | None = None
     """Mean over tasks of the mean reward of their scored attempts."""
     strict_mean_reward: float | None = None
-    """The same with absent attempts as 0; None where rewards can be negative."""
+    """The same, counting absent attempts as 0; None if rewards can be negative."""
     bounds: Bounds | None = None
     """None unless rewards lie between 0 and a known best one."""
     standard_error: float | None = None
-    """Of `mean_reward`, over tasks; None for fewer than two."""
+    """The standard error of `mean_reward` over tasks; None for fewer than two tasks."""
     interval: Interval | None = None
-    """Of `mean_reward`; None for fewer than two tasks, and where `t` would give it no width."""
+    """Of `mean_reward`; None for fewer than two tasks, and if `t` would yield no width."""
     micro_mean_reward: float | None = None
-    """Mean over all scored attempts; another number only where tasks have unequally many."""
+    """Mean over all scored attempts; it differs only if tasks have different numbers of them."""
     micro_standard_error: float | None = None
     """Of `micro_mean_reward`, clustered by task."""
     variance: Variance | None = None
@@ -140,7 +140,7 @@ class Metrics(msgspec.Struct, kw_only=True):
     num_flaky_tasks: int | None = None
     """Tasks of which some attempts pass and some do not."""
     num_tasks_at_k: dict[str, int] | None = None
-    """Tasks with k scored attempts: those that the means below are over."""
+    """Tasks with k scored attempts, over which the means below are taken."""
     pass_at_k: Curve | None = None
     """Chance that one of k attempts passes; None without a threshold of success."""
     pass_hat_k: Curve | None = None
@@ -152,30 +152,30 @@ class Metrics(msgspec.Struct, kw_only=True):
     best_of_k: Curve | None = None
     """Expected best reward of k attempts."""
     components: dict[str, float] | None = None
-    """Mean over tasks of each named reward, where it was given."""
+    """Mean of each named reward over the tasks that have it."""
     metrics: dict[str, float] | None = None
     """Mean over tasks of each other number of the verifier."""
     failures: dict[str, int] = {}
     """Unscored attempts by the class of their last error."""
     stop_reasons: dict[str, int] = {}
     tool_errors: dict[str, int] = {}
-    """Tool calls of scored attempts that could not be carried out, by what was wrong."""
+    """Tool calls of scored attempts that could not be executed, by kind of error."""
     retries: dict[str, int] = {}
-    """Requests that were tried again, by error class."""
+    """Retried requests, by error class."""
     usage: dict[str, int] = {}
-    """Tokens of the last try of each attempt counted here; what earlier tries took is not in it."""
+    """Tokens of the last try of each attempt counted here, without those of earlier tries."""
     cost: float | None = None
-    """Of the policy; None where it is not known of every attempt."""
+    """The policy's cost; None unless it is known for every attempt."""
     role_usage: dict[str, RoleUse] = {}
-    """Of models other than the policy, by role, for all attempts counted here."""
+    """Usage of the models other than the policy, by role, for all attempts counted here."""
     latency: Latency | None = None
-    """None where no scored attempt recorded its time."""
+    """None if no scored attempt recorded its time."""
     estimates: dict[str, Estimate] = {}
     """Every number about rewards with its error, by the names that gates use: `mean_reward`,
     `micro_mean_reward`, `strict_mean_reward`, `pass@K`, `pass^K`, `avg@K`, `majority@K`,
     `best@K`, `components.NAME`, `metrics.NAME`."""
     slices: dict[str, dict[str, Metrics]] = {}
-    """The same numbers by field of the task and its value, for the fields that were asked for."""
+    """The same numbers by field of the task and its value, for the requested fields."""
     environment_metrics: dict[str, float] = {}
     """The results of `Environment.metrics`."""
     advice: list[str] = []
@@ -183,13 +183,13 @@ class Metrics(msgspec.Struct, kw_only=True):
 
 
 class RunMetrics(Metrics, kw_only=True):
-    """The numbers of a run: all its environments together, then each of them."""
+    """The numbers of a run: of all environments together and of each one."""
 
     environments: dict[str, Metrics] = {}
 
 
 class TaskMetrics(msgspec.Struct, kw_only=True):
-    """The numbers of one task; those about rewards are None where nothing is scored."""
+    """The numbers of one task; those about rewards are None if no attempt is scored."""
 
     env: str
     task_id: str
@@ -201,4 +201,4 @@ class TaskMetrics(msgspec.Struct, kw_only=True):
     min_reward: float | None = None
     max_reward: float | None = None
     majority_answer: str | None = None
-    """The commonest answer; of several, the one that came first by attempt."""
+    """The commonest answer; among ties, the one from the earliest attempt."""

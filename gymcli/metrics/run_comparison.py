@@ -92,7 +92,7 @@ T = TypeVar("T")
 
 
 class Rule(NamedTuple):
-    """How the verdict is reached."""
+    """The rule for the verdict."""
 
     margin: float | None = None
     """How much worse B may be; None: `DEFAULT_MARGIN` of the range, 0 where that is not known."""
@@ -121,7 +121,7 @@ def compare(
     Raises:
         UsageError: The metric takes a threshold of success that no environment has, or a field
             has more than `MAX_SLICES` values.
-        RunFileError: An attempt is there twice in one run.
+        RunFileError: An attempt appears twice in one run.
     """
     unmatched = Unmatched()
     pairs = [_paired_tasks(one, facts, measure, unmatched) for one in environments]

@@ -28,7 +28,7 @@ class SameSize(NamedTuple):
 
 
 class Texts:
-    """A text for each of many lines, kept as a number, since few texts are different."""
+    """The text of each line, stored as a number, since few texts are distinct."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
@@ -78,7 +78,7 @@ class Attempts:
         self.rewards.extend([math.nan if reward is None else reward for reward in rewards])
 
     def by_task(self) -> list[SameSize]:
-        """Return the attempts by task; raise RunFileError where one is there twice."""
+        """Return the attempts by task; raise RunFileError if one appears twice."""
         import numpy as np  # late: heavy
 
         attempts = np.asarray(self.attempts)

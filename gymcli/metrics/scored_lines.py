@@ -39,7 +39,7 @@ class ScoredTiming(msgspec.Struct, kw_only=True, gc=False):
 
 
 class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
-    """A line of rollouts.jsonl, as far as metrics need it.
+    """The fields of a line of rollouts.jsonl that metrics need.
 
     What most lines lack is None: five empty dicts a line would take a twelfth of the decoding.
     """
@@ -61,7 +61,7 @@ class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
 
 
 class FailureLine(msgspec.Struct, kw_only=True):
-    """A line of failures.jsonl, as far as metrics need it."""
+    """The fields of a line of failures.jsonl that metrics need."""
 
     env: str = ""
     task_id: str
@@ -75,7 +75,7 @@ class FailureLine(msgspec.Struct, kw_only=True):
 
 
 class EnvironmentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What metrics know of an environment apart from its lines."""
+    """The facts about an environment that metrics need besides its lines."""
 
     max_reward: float | None = None
     """The best reward that there can be; None: unbounded, relative, chance, or not known."""
@@ -113,7 +113,7 @@ class Group(NamedTuple):
 
 
 class OwnMetrics(NamedTuple):
-    """What an environment computes over its groups itself."""
+    """The metrics that an environment computes itself over its groups."""
 
     compute: Callable[[Iterator[Group]], Mapping[str, float]]
     slice_fields: tuple[str, ...] = ()

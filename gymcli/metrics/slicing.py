@@ -65,7 +65,7 @@ def slice_order(name: str) -> tuple[bool, bool, float, str]:
 
 
 def check_num_slices(field: str, num_slices: int) -> None:
-    """Raise UsageError where a field has too many values."""
+    """Raise UsageError if a field has too many values."""
     if num_slices > MAX_SLICES:
         raise UsageError(
             f"--by {field}: has more than {MAX_SLICES:,} values; give a field that tasks have in "

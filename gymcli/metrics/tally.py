@@ -1,4 +1,4 @@
-"""What one pass over the lines keeps: a few numbers per attempt, nothing of its conversation."""
+"""Collects a few numbers per attempt, without its conversation, in one pass over the lines."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class EnvironmentPart(NamedTuple):
 
 
 class Totals:
-    """The tokens, money and time that attempts took, and how they ended."""
+    """The tokens, cost and time of attempts, and how they ended."""
 
     def __init__(self) -> None:
         self.usage = Usage()
@@ -68,7 +68,7 @@ class Totals:
 
     @property
     def cost(self) -> float | None:
-        """The sum; None where it is not known of every attempt, or there is none."""
+        """The total cost; None unless it is known for every attempt, and without attempts."""
         return _sum_of_costs(self._costs)
 
     def add_scored(self, lines: Sequence[ScoredLine]) -> None:
@@ -143,13 +143,13 @@ class _RoleTotal:
 
 
 def _sum_of_costs(costs: array[float]) -> float | None:
-    # Rounded once, whatever the order of the lines; nan stands for a cost that is not known.
+    # Rounded once, so that the order of lines does not matter; nan is an unknown cost.
     total = math.fsum(costs) if costs else math.nan
     return None if math.isnan(total) else total
 
 
 class _NamedNumbers:
-    """Numbers of those lines that have one."""
+    """A named number for the lines that have one."""
 
     def __init__(self) -> None:
         self.lines = array("i")
@@ -219,7 +219,7 @@ class EnvironmentTally:
                 self._add_to_slices(field, [of_line[place] for of_line in values], lines)
 
     def add_failure(self, line: FailureLine, values: FieldValues | None = None) -> None:
-        """Keep a failure in place of an earlier one of the same attempt."""
+        """Record a failure, replacing an earlier one of the same attempt."""
         self._failures[line.task_id, line.attempt] = line
         if values is not None:
             self._values_of_failed[line.task_id] = values
@@ -400,7 +400,7 @@ class EnvironmentTally:
             np.asarray(self._total_seconds)[lines],
             np.asarray(self._model_seconds)[lines],
         )
-        is_timed = total > 0.0  # 0 is "not recorded", as in rollouts of others
+        is_timed = total > 0.0  # 0 is "not recorded", as in rollouts of other programs
         named = {}
         for title, numbers in self._named.items():
             own, values = np.asarray(numbers.lines), np.asarray(numbers.values)

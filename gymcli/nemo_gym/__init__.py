@@ -1,1 +1,1 @@
-"""NeMo Gym's formats, without any I/O: rows, rollouts, Responses items, wire messages."""
+"""Reads and writes NeMo Gym's formats, without I/O: rows, rollouts, Responses items, messages."""

@@ -1,6 +1,6 @@
-"""Values of JSON that others wrote, and what the Chat and Responses formats have in common.
+"""Lenient access to foreign JSON, and the parts that the Chat and Responses formats share.
 
-Nothing here complains: a value of another kind than the one that is asked for counts as absent.
+Nothing here raises: a value of the wrong type counts as absent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def list_in(value: JSON) -> list[JSON]:
 
 
 def objects_in(value: JSON) -> list[JSONObject]:
-    """Return the objects of a list; none where it is no list."""
+    """Return the objects of a list, or an empty list if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -47,7 +47,7 @@ def text_in(value: JSON) -> str:
 
 
 def extra_in(fields: JSONObject, known: Collection[str]) -> JSONObject:
-    """Return the members that are not known and say anything."""
+    """Return the members that are neither known nor empty."""
     return {
         name: value
         for name, value in fields.items()
@@ -56,12 +56,12 @@ def extra_in(fields: JSONObject, known: Collection[str]) -> JSONObject:
 
 
 def chosen(extra: JSON, names: Collection[str]) -> JSONObject:
-    """Return those members of a message's or a call's `extra` that have one of the names."""
+    """Return the members of a message's or call's `extra` with these names."""
     return {name: value for name, value in object_in(extra).items() if name in names}
 
 
 def joined_text(parts: list[JSONObject]) -> str | list[JSONObject]:
-    """Join chat content parts to a string, if all of them are text; else give them back."""
+    """Join chat content parts to a string if all of them are text; else return them unchanged."""
     if all(part.get("type") == "text" for part in parts):
         return "".join(text_in(part.get("text")) for part in parts)
     return parts
@@ -77,19 +77,19 @@ class CallParts(NamedTuple):
 
 
 def argument_text(arguments: JSON) -> str:
-    """Return the argument text of a call; endpoints that send the object itself get it encoded."""
+    """Return the argument text of a call; encode the object that some endpoints send instead."""
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else msgspec.json.encode(arguments).decode()
 
 
 def usage_in(usage: JSON, prompt: str = "prompt", completion: str = "completion") -> Usage:
-    """Return the token counts of a body's `usage`; what is null, missing or no number counts as 0.
+    """Return the token counts of a body's `usage`; null, missing and non-numeric counts are 0.
 
     Args:
         usage: The object.
-        prompt: What the format calls the prompt; Responses says `input`.
-        completion: What it calls the completion; Responses says `output`.
+        prompt: The format's name for the prompt; `input` in Responses.
+        completion: The format's name for the completion; `output` in Responses.
     """
     if not isinstance(usage, dict):
         return Usage()

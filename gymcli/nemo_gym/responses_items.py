@@ -1,7 +1,7 @@
 """Translates Responses data into chat data and back: items, content parts, tools, parameters.
 
-Chat shape cannot express all of an item: ids, encrypted reasoning, hosted tools. Where translating
-back would not yield exactly the items of a message, it keeps them in `response_items`.
+Chat shape cannot express every part of an item: ids, encrypted reasoning, hosted tools. If
+translating a message back would not yield exactly its items, it stores them in `response_items`.
 """
 
 from __future__ import annotations
@@ -46,38 +46,38 @@ __all__ = [
 _ROLES = ("system", "developer", "user", "assistant")
 _KNOWN_TYPES = ("message", "reasoning", "function_call", "function_call_output")
 _MADE_BY_MODEL = ("mcp_list_tools", "mcp_approval_request", "compaction")
-"""Item types of the model's side whose name does not end in `_call`."""
+"""Item types that the model produces and whose name does not end in `_call`."""
 _ITEM_MEMBERS = ("type", "id", "status", "role", "content", "call_id", "name", "arguments")
 
 
 class ItemTurn(typing.NamedTuple):
-    """What the items of one assistant turn say, in chat shape."""
+    """The content of the items of one assistant turn, in chat shape."""
 
     parts: list[JSONObject] | None
-    """Chat content parts; None where no item is a message."""
+    """Chat content parts; None if no item is a message."""
     reasoning: list[str]
     refusal: str
     calls: list[CallParts]
     others: list[JSONObject]
-    """The items that have no chat shape."""
+    """The items that chat shape cannot express."""
     extra: JSONObject
-    """The members of the messages that the format does not have."""
+    """The members of messages that the format does not define."""
 
 
 def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
     """Return the chat messages of a Responses `input` or `output`.
 
-    Consecutive reasoning, assistant messages and function calls are one assistant message. An item
-    of a type that chat does not know is a message of its own, without content.
+    Consecutive reasoning, assistant messages and function calls become one assistant message. An
+    item of a type that chat does not know becomes a separate message without content.
 
     Raises:
-        ValueError: An item is no message and has no type, or lacks what its type needs; the text
-            names its position, counted from 0.
+        ValueError: An item is not a message and has no type, or lacks a member that its type needs;
+            the message names its position, counted from 0.
     """
     if isinstance(items, str):
         return [Message(role="user", content=items)]
     if not isinstance(items, list):
-        raise ValueError("it is neither text nor a list of items")
+        raise ValueError("is neither text nor a list of items")
     for position, item in enumerate(items):
         if problem := _problem(item):
             raise ValueError(f"item {position} {problem}")
@@ -94,7 +94,7 @@ def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
 def items_from_messages(
     messages: Sequence[Message], *, with_reasoning: bool = True, send_fields: Collection[str] = ()
 ) -> list[JSONObject]:
-    """Return the Responses items of chat messages: `response_items` where a message has them.
+    """Return the Responses items of chat messages: `response_items` if a message has them.
 
     With `with_reasoning`, reasoning text becomes items with ids `rs_<position>`. `send_fields` are
     the fields of the `extra` of messages and calls that go into items.
@@ -143,7 +143,7 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
 
 
 def _problem(item: JSON) -> str:
-    """Return what is wrong with an input item; an unknown type is not."""
+    """Return the problem of an input item, or an empty string; unknown types are allowed."""
     if not isinstance(item, dict):
         return "is not an object"
     kind, role = item.get("type"), item.get("role")
@@ -183,7 +183,7 @@ def _is_of_turn(item: JSONObject) -> bool:
 
 
 def _with_items(message: Message, items: list[JSONObject]) -> Message:
-    """Keep the items in the message, unless it translates to exactly these anyway."""
+    """Store the items in the message unless it translates to exactly these items."""
     # Without reasoning, since requests leave it out.
     if items_from_messages([message], with_reasoning=False) != items:
         message.response_items = list(items)
@@ -222,7 +222,7 @@ def _single_item_message(item: JSONObject) -> Message:
 
 
 def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSONObject]:
-    """Return the items of an assistant message; one that says nothing is an empty message."""
+    """Return the items of an assistant message; one without content is an empty message item."""
     items: list[JSONObject] = []
     content = _content_to_responses(message)
     if message.refusal:
@@ -263,7 +263,7 @@ _OUTPUT_ONLY = ("annotations", "logprobs")
 
 
 def part_from_responses(part: JSONObject) -> JSONObject:
-    """Return a content part in chat shape; one that has no such shape stays as it is."""
+    """Return a content part in chat shape; parts that chat cannot express are unchanged."""
     rest = {key: value for key, value in part.items() if key != "type"}
     match part.get("type"):
         case "input_text" | "output_text":
@@ -276,12 +276,12 @@ def part_from_responses(part: JSONObject) -> JSONObject:
             return {"type": "image_url", "image_url": image, **rest}
         case "input_file":
             return {"type": "file", "file": rest}
-        case _:  # input_audio is the same in both
+        case _:  # input_audio is the same in both formats
             return part
 
 
 def part_to_responses(part: JSONObject, role: str) -> JSONObject:
-    """Return a chat content part in Responses shape; others stay as they are."""
+    """Return a chat content part in Responses shape; other parts are unchanged."""
     rest = {key: value for key, value in part.items() if key != "type"}
     match part.get("type"):
         case "text":
@@ -289,7 +289,7 @@ def part_to_responses(part: JSONObject, role: str) -> JSONObject:
         case "image_url" if "url" in object_in(rest.get("image_url")):
             image = dict(object_in(rest.pop("image_url")))
             return {"type": "input_image", "image_url": image.pop("url"), **image, **rest}
-        case "image_url":  # some write the address itself
+        case "image_url":  # some writers put the URL here
             return {"type": "input_image", **rest}
         case "file" if isinstance(rest.get("file"), dict):
             file = object_in(rest.pop("file"))
@@ -299,11 +299,11 @@ def part_to_responses(part: JSONObject, role: str) -> JSONObject:
 
 
 _NAMED = ("function", "custom")
-"""Kinds of choices that name one tool."""
+"""The kinds of tool choices that name one tool."""
 
 
 def tools_from_responses(tools: list[JSONObject]) -> list[JSONObject]:
-    """Return tools in chat shape; hosted tools and those in chat shape stay as they are."""
+    """Return tools in chat shape; hosted tools and tools in chat shape are unchanged."""
     for position, tool in enumerate(tools):
         if not isinstance(tool, dict):
             raise ValueError(f"tools[{position}] is not an object")
@@ -311,7 +311,7 @@ def tools_from_responses(tools: list[JSONObject]) -> list[JSONObject]:
 
 
 def tools_to_responses(tools: list[JSONObject]) -> list[JSONObject]:
-    """Return tools in the flat shape; hosted tools stay as they are."""
+    """Return tools in the flat shape of Responses; hosted tools are unchanged."""
     return [_flat(tool, "function") for tool in tools]
 
 
@@ -332,7 +332,7 @@ def tool_choice_from_responses(choice: JSON) -> JSON:
 
 
 def tool_choice_to_responses(choice: JSON) -> JSON:
-    """Return a tool choice in the flat shape."""
+    """Return a tool choice in the flat shape of Responses."""
     if not isinstance(choice, dict):
         return choice
     for kind in (*_NAMED, "allowed_tools"):
@@ -344,7 +344,7 @@ def tool_choice_to_responses(choice: JSON) -> JSON:
 
 
 def _wrapped(value: JSONObject, kind: str) -> JSONObject:
-    """Return a value of this kind with everything but its type under a key named after it."""
+    """Nest all members except the type under a key named after the kind; others are unchanged."""
     if value.get("type") != kind or kind in value:
         return value
     return {"type": kind, kind: {key: item for key, item in value.items() if key != "type"}}
@@ -359,10 +359,10 @@ def _flat(value: JSONObject, kind: str) -> JSONObject:
 
 
 IGNORED_PARAMS = ("model", "stream", "background", "store", "previous_response_id", "n")
-"""Parameters that gymcli decides itself; readers of rows drop them."""
+"""Parameters that gymcli sets itself; readers of rows drop them."""
 
 CONVERSATION = ("input", "messages", "tools")
-"""The keys of the conversation in a body of either format: never parameters."""
+"""The keys of the conversation in a body of either format; they are never parameters."""
 
 NOT_IN_RESPONSES = (
     "audio",
@@ -392,7 +392,7 @@ _NESTED = {
 def params_from_responses(create_params: JSONObject) -> JSONObject:
     """Return the parameters of `responses_create_params` under Chat Completions names.
 
-    Everything but `input`, `tools` and nulls; `params_to_responses` is the inverse.
+    `input`, `tools` and nulls are left out; `params_to_responses` is the inverse.
     """
     params = {
         name: value
@@ -418,7 +418,7 @@ def params_from_responses(create_params: JSONObject) -> JSONObject:
     included = list_in(params.get("include"))
     if _LOGPROBS in included:
         params["logprobs"] = True
-        # Elsewhere in the list it stays: `params_to_responses` adds it at the end.
+        # Only removed at the end, where `params_to_responses` adds it: the order must survive.
         if included == [_LOGPROBS]:
             del params["include"]
         elif included.index(_LOGPROBS) == len(included) - 1:
@@ -427,9 +427,9 @@ def params_from_responses(create_params: JSONObject) -> JSONObject:
 
 
 def params_to_responses(params: JSONObject) -> JSONObject:
-    """Return the part of a Responses body that the parameters make up.
+    """Return the part of a Responses body that the parameters define.
 
-    Of `max_tokens` and `max_completion_tokens` the second counts where both are given.
+    `max_completion_tokens` overrides `max_tokens`.
     """
     left_out = (*NOT_IN_RESPONSES, *CONVERSATION, "extra_body")
     body = {
@@ -455,13 +455,13 @@ def params_to_responses(params: JSONObject) -> JSONObject:
 
 
 def added_body(extra_body: JSON) -> JSONObject:
-    """Return what an `extra_body` may add to a body: nothing that gymcli decides itself."""
+    """Return the members of an `extra_body` without those that gymcli sets itself."""
     decided = (*IGNORED_PARAMS, *CONVERSATION)
     return {name: value for name, value in object_in(extra_body).items() if name not in decided}
 
 
 def unsent_among(params: JSONObject, unknown: tuple[str, ...]) -> list[str]:
-    """Return the names in `params` that a format cannot carry; within a body `extra_body.NAME`."""
+    """Return the names in `params` that a format cannot express, also as `extra_body.NAME`."""
     names = []
     for name, value in params.items():
         is_odd = name == "extra_body" and not isinstance(value, dict | None)

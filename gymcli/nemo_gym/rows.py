@@ -1,4 +1,4 @@
-"""Reads NeMo Gym's task rows and rollouts as ours.
+"""Reads NeMo Gym's task rows and rollouts into gymcli's types.
 
 Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A task row holds `responses_create_params`; a rollout
 is the row with the agent's `response`, the verifier's `reward` and a few stamps.
@@ -39,11 +39,11 @@ class Prompt(NamedTuple):
     tools: list[JSONObject] | None
     params: JSONObject
     ignored: list[str]
-    """Parameters that a row may not set, left out."""
+    """Parameters that were left out since a row may not set them."""
 
 
 def read_prompt(create_params: object) -> Prompt:
-    """Read `responses_create_params`; ValueError names what has the wrong shape."""
+    """Read `responses_create_params`; a ValueError names the part with the wrong shape."""
     if not isinstance(create_params, dict):
         raise ValueError('"responses_create_params" must be an object')
     items = create_params.get("input") or []
@@ -74,19 +74,20 @@ def agent_name(reference: JSON) -> str:
 
 
 def is_nemo_rollout(line: JSONObject) -> bool:
-    """Return whether a line is a rollout of NeMo Gym, and not one of ours."""
+    """Return whether a line is a rollout of NeMo Gym, not of gymcli."""
     return "response" in line and "messages" not in line
 
 
 def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = None) -> Rollout:
     """Read one line of a NeMo Gym rollout file; the record has no `env_version`.
 
-    Where their verifier failed there is no reward, and `details` has its class as the reason.
+    If NeMo Gym's verifier failed there is no reward, and `details` has the failure's class as the
+    reason.
 
     Args:
-        line: The decoded line; ValueError names what has the wrong shape.
-        env: The environment's name here.
-        row_fields: The fields of its task row, where the rollout file lacks them.
+        line: The decoded line; a ValueError names the part with the wrong shape.
+        env: The environment's local name.
+        row_fields: The fields of its task row, if the rollout file lacks them.
     """
     response = line.get("response")
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
@@ -106,7 +107,7 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     index = _index(line, "_ng_task_index")
     model, usage, reward = response.get("model"), response.get("usage"), line.get("reward")
     failure = line.get("_ng_failure_class")
-    has_failed = isinstance(failure, str)  # the reward then means nothing
+    has_failed = isinstance(failure, str)  # then the reward is meaningless
     answer = line.get("extracted_answer")
     details = response.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
@@ -114,7 +115,7 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     if reason == "content_filter":
         stop_reason = "content_filter"
     elif reason is None:
-        # Their agent runs the calls of the last step and then stops: a result ends the transcript.
+        # NeMo Gym's agent runs the last step's calls before it stops, so the last item is a result.
         stop_reason = "max_turns" if answers and answers[-1].role == "tool" else "done"
     return Rollout(
         schema_version=SCHEMA_VERSION,

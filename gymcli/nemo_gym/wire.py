@@ -1,16 +1,16 @@
-"""What resources servers of NeMo Gym are sent, and what they answer: written here, and read.
+"""Writes and reads the requests to NeMo Gym's resources servers and their answers.
 
-Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A server is sent the task's row and a response, and
-checks both: an unknown request parameter, a null where a list belongs, or an output item without a
-type is answered with 422. A verdict is `reward`, where there are several `reward_components`, and
-any further fields; the numbers among those are what its own tools average.
+Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A server receives the task's row and a response, and
+validates both: it answers 422 to an unknown request parameter, a null in place of a list, or an
+output item without a type. A verdict is a `reward`, optional `reward_components` and any further
+fields; NeMo Gym's own tools average the numbers among them.
 
-What a server of gymcli and its client say to each other beyond NeMo Gym's protocol: who sends
-`SEED_HEADER` with `/seed_session` finds `Opened` in the answer under `OWN_KEY`, and goes on with
-`Said` under that key: each model message to `/step`, answered by `Stepped`, and at the end the
-whole conversation to `/verify`, answered by `Verified`. So nothing is lost that the protocol has no
-place for: the environment's own prompt, tools and stop reasons, and the parts of a score. A server
-that does not know the header answers as it always does.
+Between a gymcli server and a gymcli client there is an extension: a client that sends `SEED_HEADER`
+with `/seed_session` receives `Opened` in the answer under `OWN_KEY`. It then sends `Said` under
+that key: each model message to `/step`, answered by `Stepped`, and finally the whole conversation
+to `/verify`, answered by `Verified`. These carry the data that the protocol has no place for: the
+environment's own prompt, tools and stop reasons, and the parts of a score. A server that does not
+know the header ignores it.
 """
 
 from __future__ import annotations
@@ -66,39 +66,39 @@ _CREATE_PARAMS = (
     "truncation",
     "user",
 )
-"""The request parameters that NeMo Gym knows and gymcli does not decide itself."""
+"""The request parameters that NeMo Gym knows and gymcli does not set itself."""
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
     "context_overflow": "max_output_tokens",
     "content_filter": "content_filter",
 }
-"""Stop reasons in the words of a response."""
+"""Stop reasons as the reasons of a response's `incomplete_details`."""
 
 SEED_HEADER = "Gymcli-Seed"
-"""Carries the seed of the attempt, from which the environment draws what is random."""
+"""The header with the attempt's seed, which seeds the environment's random numbers."""
 
 OWN_KEY = "gymcli"
 
 MAX_DETAILS = 10_000
-"""Bytes of JSON that a score takes over as details; the record's `final_state` has all of it."""
+"""The most bytes of JSON in a score's details; the record's `final_state` has everything."""
 
 _MAX_WORDS = 200
 
 _ROW_KEYS = ("responses_create_params", "response")
-"""Keys of the row, which no part of a score may replace."""
+"""Keys of the row that no part of a score may replace."""
 
 _SCORE_KEYS = ("reward", "reward_components", "extracted_answer")
 _VERDICT_KEYS = (*_SCORE_KEYS, "mask_sample", "_ng_failure_class", "_ng_failure_judge_error")
 
 _CUT: tuple[StopReason, ...] = ("length", "content_filter", "max_turns")
-"""Stop reasons of an episode that was cut off."""
+"""Stop reasons that mean an episode was truncated."""
 
 
 def row_of(rollout: Rollout) -> JSONObject:
-    """Return the row of a record's task, as near to its line in the tasks file as possible.
+    """Return the row of a record's task, as close to its line in the tasks file as possible.
 
-    Whatever shape the line had, its prompt, tools and parameters are `responses_create_params`.
+    Whatever the line's shape, prompt, tools and parameters are under `responses_create_params`.
     """
     params = params_to_responses(rollout.sampling)
     create_params: JSONObject = {
@@ -106,7 +106,7 @@ def row_of(rollout: Rollout) -> JSONObject:
         **{name: value for name, value in params.items() if name in _CREATE_PARAMS},
     }
     if rollout.tools:
-        # NeMo Gym refuses a function without these keys.
+        # NeMo Gym rejects a function without these keys.
         needed = {"parameters": None, "strict": None}
         create_params["tools"] = [
             {**needed, **spec} if spec.get("type") == "function" else spec
@@ -118,7 +118,7 @@ def row_of(rollout: Rollout) -> JSONObject:
 def response_of(
     rollout: Rollout, row: JSONObject, messages: Sequence[Message], usage: Usage | None = None
 ) -> JSONObject:
-    """Return messages of an episode as the response that is sent with a row."""
+    """Return an episode's messages as the response that is sent with a row."""
     create_params = row["responses_create_params"]
     assert isinstance(create_params, dict)
     items = items_from_messages(messages)
@@ -135,7 +135,7 @@ def response_of(
     if usage is not None:
         response["usage"] = {
             "input_tokens": usage.prompt_tokens,
-            # Newer schemas need the second number, which no record counts; older ones ignore it.
+            # Newer schemas require `cache_write_tokens`, which no record has; older ones ignore it.
             "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": usage.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
@@ -147,7 +147,7 @@ def response_of(
 
 
 def _typed(item: JSONObject, position: int) -> JSONObject:
-    """Return an output item with its type; an assistant's text becomes a list of parts."""
+    """Return an output item with a type, and assistant text as a list of parts."""
     if item.get("type") not in (None, "message"):
         return item
     if item.get("role") != "assistant":
@@ -161,43 +161,43 @@ def _typed(item: JSONObject, position: int) -> JSONObject:
 
 
 class Opened(msgspec.Struct, omit_defaults=True):
-    """What the environment begins with."""
+    """The start of an episode."""
 
     messages: list[Message] = []
-    """Its opening, which follows the row's prompt."""
+    """The environment's opening, which follows the row's prompt."""
     tools: list[JSONObject] = []
-    """Its tools in chat shape, for rows that declare none."""
+    """The environment's tools in chat shape, for rows that declare none."""
     max_turns: int | None = None
 
 
 class Said(msgspec.Struct, omit_defaults=True):
-    """What the model said, and at the end what else a verifier may read of the record."""
+    """The model's messages and, at the end, other record fields that a verifier may read."""
 
     messages: list[Message]
-    """For `/step` what is new, the last one to be answered; for `/verify` all after the prompt."""
+    """For `/step` the new messages, the last to be answered; for `/verify` all after the prompt."""
     stop_reason: StopReason | None = None
     model: str = ""
     usage: Usage | None = None
 
 
 class Stepped(msgspec.Struct, omit_defaults=True):
-    """What the environment answered to a message."""
+    """The environment's answer to a message."""
 
     messages: list[Message] = []
     reward: float | None = None
     stop_reason: StopReason | None = None
     tool_errors: dict[str, int] = {}
-    """Calls of this message that could not be carried out, by what was wrong."""
+    """Calls of this message that could not be executed, by kind of error."""
 
 
 class Verified(msgspec.Struct):
-    """What the verifier said."""
+    """The result of the verifier."""
 
     score: Score
 
 
 def verdict(score: Score, row: JSONObject) -> JSONObject:
-    """Return a score as the answer of `/verify`: the row and what the verifier adds to it.
+    """Return a score as the answer of `/verify`: the row with the verdict added.
 
     Keys of an earlier verdict are removed from the row.
     """
@@ -216,18 +216,18 @@ def check_verdict(answer: JSONObject, place: str) -> None:
     """Check that an answer of `/verify` with status 200 is a verdict.
 
     Raises:
-        VerifierError: The server says that its own verifier failed, whatever the reward; or there
-            is no reward.
+        VerifierError: The server reports that its own verifier failed, whatever the reward, or the
+            reward is missing.
     """
     failure = answer.get("_ng_failure_class")
     if failure is not None:
         words = _words(answer.get("_ng_failure_judge_error"))
         raise VerifierError(f"{place}: the server's verifier failed: {failure}{words}")
     if answer.get("mask_sample") is True:
-        kind = answer.get("failure_kind") or "no kind given"
+        kind = answer.get("failure_kind") or "no kind named"
         words = _words(answer.get("failure_reason"))
         raise VerifierError(
-            f"{place}: the server says that its reward does not count: {kind}{words}"
+            f"{place}: the server reports that its reward does not count: {kind}{words}"
         )
     reward = answer.get("reward")
     if not isinstance(reward, int | float):
@@ -235,7 +235,7 @@ def check_verdict(answer: JSONObject, place: str) -> None:
 
 
 def own_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
-    """Return what a verdict adds to the row that it echoes; nulls are left out."""
+    """Return the fields that a verdict adds to the row that it echoes, without nulls."""
     return {
         name: value
         for name, value in answer.items()
@@ -245,10 +245,10 @@ def own_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
 
 
 def score_of(answer: JSONObject) -> Score:
-    """Return the score that a checked verdict means.
+    """Return the score of a checked verdict.
 
-    That of a server of gymcli has the score as it is. Of others the numbers of the top level are
-    metrics, texts and objects are details.
+    A gymcli server sends the score itself. In other verdicts top-level numbers are metrics, and
+    text and objects are details.
     """
     if OWN_KEY in answer:
         return msgspec.convert(answer[OWN_KEY], type=Verified).score
@@ -269,7 +269,7 @@ def _numbers(fields: JSONObject) -> dict[str, float]:
 
 
 def _bounded(details: JSONObject) -> JSONObject:
-    """Return the details that fit, in their order, and the names of those that do not."""
+    """Return the details that fit, in order, and the names of the others under `left_out`."""
     kept: JSONObject = {}
     left_out = []
     num_bytes = 0
@@ -289,14 +289,14 @@ def _words(value: JSON) -> str:
 
 
 def opening_answer(messages: Sequence[Message]) -> JSONObject:
-    """Return the answer of `/reset`, which begins an episode in the gymnasium dialect."""
+    """Return the answer of `/reset`, which starts an episode in the gymnasium dialect."""
     return {"observation": _observation(messages), "info": {"supports_explicit_close": True}}
 
 
 def game_answer(
     messages: Sequence[Message], *, reward: float, stop_reason: StopReason | None
 ) -> JSONObject:
-    """Return the answer of `/step`, which says whether the episode ended."""
+    """Return the answer of `/step`, including whether the episode ended."""
     outputs: list[JSON] = [
         {"call_id": message.tool_call_id, "output": message.text}
         for message in messages
@@ -317,7 +317,7 @@ def _observation(messages: Sequence[Message]) -> str | None:
 
 
 def game_messages(answer: JSONObject) -> list[Message]:
-    """Return what an answer of the gymnasium dialect shows the model: tool outputs, observation."""
+    """Return the tool outputs and the observation in an answer of the gymnasium dialect."""
     messages = [
         Message(
             role="tool",

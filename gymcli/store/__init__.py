@@ -1,1 +1,1 @@
-"""The files of tasks and runs: read, append, resume, merge."""
+"""Reads, appends to, resumes and merges the files of tasks and runs."""

@@ -1,4 +1,4 @@
-"""The columns of an index: numbers of each attempt, read from its line."""
+"""The columns of an index: values of each attempt, read from its line."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["MAX_ANSWER_CHARACTERS", "STATUSES", "AttemptTable", "Entry", "Status", "read_entry"]
 
 Status = Literal["failed", "waiting", "scored"]
-"""What became of an attempt; `waiting`: its conversation is whole, and has no score yet."""
+"""The status of an attempt; `waiting`: its conversation is complete but has no score yet."""
 STATUSES: tuple[Status, ...] = get_args(Status)
-"""Each replaces those before it, as a score does failures."""
+"""In ascending precedence: a score replaces failures."""
 
 
 class _ToolCall(msgspec.Struct, gc=False):
-    """Only counted."""
+    """A tool call, which is only counted."""
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -43,7 +43,7 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class Entry(RecordNumbers, kw_only=True):
-    """A line of any file of a run, as far as a row needs it."""
+    """The fields of a line of any file that a row needs."""
 
     attempt: Annotated[int, msgspec.Meta(ge=-1, le=MAX_ATTEMPT)] = -1
     messages: list[_Message] = []
@@ -52,7 +52,7 @@ class Entry(RecordNumbers, kw_only=True):
 
     @property
     def status(self) -> Status:
-        """What became of the attempt, as far as this line says."""
+        """The status of the attempt according to this line."""
         if self.error is not None:
             return "failed"
         return "waiting" if self.reward is None else "scored"
@@ -62,7 +62,7 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 
 def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
-    """Read a line of ours, or a rollout of NeMo Gym; RunFileError where it is neither."""
+    """Read a line of gymcli or a rollout of NeMo Gym; RunFileError if it is neither."""
     place, name = f"{reading.path}:{line.number}", Path(reading.path).name
     try:
         entry = _ENTRY.decode(line.data)
@@ -77,11 +77,11 @@ def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
         return entry
     rollout = decode_rollout(line.number, line.data, reading)
     if rollout.attempt > MAX_ATTEMPT:
-        raise RunFileError(f"{place}: attempt {rollout.attempt} is more than {MAX_ATTEMPT}")
+        raise RunFileError(f"{place}: attempt {rollout.attempt} exceeds {MAX_ATTEMPT}")
     entry = _ENTRY.decode(msgspec.json.encode(rollout))
     entry.schema_version = 0
     reason = rollout.details.get("reason")
-    if rollout.reward is None and isinstance(reason, str):  # their verifier failed
+    if rollout.reward is None and isinstance(reason, str):  # NeMo Gym's verifier failed
         entry.error = ErrorRecord(error_class=reason, phase="verify")
     return entry
 
@@ -96,55 +96,55 @@ _COLUMNS = np.dtype(
         *[(name, "f8") for name in ("reward", "cost", "seconds")],
     ]
 )
-"""104 bytes an attempt. A text is a number, and a missing measure is NaN."""
+"""104 bytes an attempt. Texts are stored as numbers, and missing values as NaN."""
 _COLUMN_NAMES = _COLUMNS.names or ()
 _TEXTS = ("env", "stop_reason", "error", "phase", "model", "answer")
 _PLACE = ["file", "offset", "size", "is_ours"]
 _TASK_COUNTS = ("num_attempts", "num_passed")
 _TASK_REWARDS = ("avg", "best", "worst")
 _MAX_NAMES = 64
-"""Named numbers that get a column; others are looked up in the file."""
+"""The most named numbers with a column; others are read from the file."""
 _MAX_COUNT = (1 << 63) - 1
 MAX_ANSWER_CHARACTERS = 200
 
 
 class AttemptTable:
-    """The attempts of a run in columns, in the order of their lines, and their tasks."""
+    """The attempts of a run as columns, in the order of their lines, and their tasks."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, dict[str, int]] = {}
         """The number of each task, by environment and task id."""
         self.named: dict[str, NDArray[np.float64]] = {}
-        """By `components.NAME` or `metrics.NAME`; NaN where a row lacks it."""
+        """Columns by `components.NAME` or `metrics.NAME`; NaN where a row lacks the number."""
         self.has_more_names = False
-        """Whether others are only in the file."""
+        """Whether more named numbers are only in the file."""
         self._task_ids: list[str] = []
         self._rows: dict[int, int] = {}
         """The row of each attempt, by `_key`."""
         self._columns = np.zeros(1024, _COLUMNS)
-        """Longer than there are rows."""
+        """Allocated for more rows than there are."""
         self._texts: list[str | None] = [None]
         self._text_numbers: dict[str | None, int] = {None: 0}
         self._of_tasks: dict[str, NDArray[np.float64]] = {}
-        """Columns of numbers of each task; empty until they are computed."""
+        """Columns with a number for each task; empty until computed."""
         self._decoders: dict[str, Callable[..., object]] = {
             **dict.fromkeys(_TEXTS, self._texts.__getitem__),
             **dict.fromkeys(("reward", "cost", "seconds", *_TASK_REWARDS), _known),
             **dict.fromkeys(_TASK_COUNTS, lambda value: None if math.isnan(value) else int(value)),
             "status": STATUSES.__getitem__,
-            "passed": (False, True, None).__getitem__,  # -1 is the last one
+            "passed": (False, True, None).__getitem__,  # -1 is the last item: None
         }
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def find(self, env: str, task_id: str, attempt: int) -> int | None:
-        """Return the row of an attempt; None where it is not on record."""
+        """Return the row of an attempt; None if it is not recorded."""
         task = self.tasks.get(env, {}).get(task_id)
         return None if task is None else self._rows.get(_key(task, attempt))
 
     def rows_of(self, env: str, task_id: str) -> list[int]:
-        """Return the rows of a task in the order of its attempts."""
+        """Return the rows of a task in order of attempt."""
         columns = self._columns[: len(self)]
         task = self.tasks.get(env, {}).get(task_id, len(self._task_ids))
         rows = np.flatnonzero(columns["task"] == task)
@@ -154,9 +154,9 @@ class AttemptTable:
     def put(
         self, row: int | None, entry: Entry, passed: bool | None, place: tuple[int, int, int]
     ) -> int:
-        """Put what a line says into the row of its attempt, a new one for None; return the row.
+        """Store a line in the row of its attempt, or in a new one for None; return the row.
 
-        `place` is the number of the line's file, its first byte and its size.
+        `place` is the number of the line's file, the offset of its first byte and its size.
         """
         self._of_tasks.clear()
         task = self.tasks.setdefault(entry.env, {}).setdefault(entry.task_id, len(self._task_ids))
@@ -165,7 +165,7 @@ class AttemptTable:
         if row is None:
             row = self._rows[_key(task, entry.attempt)] = len(self)
             if row == len(self._columns):
-                columns = np.zeros(2 * row, _COLUMNS)  # takes no memory until it is written to
+                columns = np.zeros(2 * row, _COLUMNS)  # takes no memory until written to
                 columns[:row] = self._columns
                 self._columns, lacking = columns, np.full(row, math.nan)
                 self.named = {n: np.concatenate([v, lacking]) for n, v in self.named.items()}
@@ -191,7 +191,7 @@ class AttemptTable:
             "phase": self._text_number(None if error is None else error.phase),
             "model": self._text_number(entry.model or None),
             "answer": self._text_number(answer),
-            # A count beyond these is damage.
+            # A count outside this range is damaged.
             "prompt_tokens": min(max(usage.prompt_tokens, 0), _MAX_COUNT),
             "completion_tokens": min(max(usage.completion_tokens, 0), _MAX_COUNT),
             "reasoning_tokens": min(max(usage.reasoning_tokens, 0), _MAX_COUNT),
@@ -218,21 +218,21 @@ class AttemptTable:
                 self.named[name][row] = number
 
     def set_error(self, row: int, error: ErrorRecord) -> None:
-        """Set why an attempt has no score yet."""
+        """Record why an attempt has no score yet."""
         self._columns["error"][row] = self._text_number(error.error_class)
         self._columns["phase"][row] = self._text_number(error.phase)
 
     def status(self, row: int) -> Status:
-        """Return what became of the attempt of a row."""
+        """Return the status of a row's attempt."""
         return STATUSES[int(self._columns["status"][row])]
 
     def place(self, row: int) -> tuple[int, int, int, int]:
-        """Return file, first byte and size of the line of a row, and whether it is ours."""
+        """Return file number, offset and size of a row's line, and whether gymcli wrote it."""
         found: tuple[int, int, int, int] = self._columns[_PLACE][row].item()
         return found
 
     def column(self, name: str) -> list[object]:
-        """Return the value of a name for each row; None where a row lacks it."""
+        """Return a column's value for each row; None where a row lacks it."""
         tasks = self._columns["task"][: len(self)]
         if name == "task_id":
             return [self._task_ids[task] for task in tasks.tolist()]
@@ -244,7 +244,7 @@ class AttemptTable:
         return found if decode is None else [decode(value) for value in found]
 
     def row_values(self, row: int) -> dict[str, object]:
-        """Return the values of one row by `ROW_NAMES`, and its components and metrics."""
+        """Return the values of a row by `ROW_NAMES`, with its components and metrics."""
         raw = dict(zip(_COLUMN_NAMES, self._columns[row].item(), strict=True))
         raw |= {name: values.item(raw["task"]) for name, values in self._task_numbers().items()}
         found = {name: decode(raw[name]) for name, decode in self._decoders.items() if name in raw}
@@ -299,5 +299,5 @@ def _known(value: float) -> float | None:
 def _mean(values: Sequence[float]) -> float:
     try:
         return math.fsum(values) / len(values)
-    except OverflowError:  # the sum of the largest floats
+    except OverflowError:  # the sum exceeds the largest float
         return math.fsum(value / len(values) for value in values)

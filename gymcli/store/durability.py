@@ -1,8 +1,8 @@
-"""Writes the files of a run so that they survive: lines are appended, whole files replaced.
+"""Writes the files of a run so that they survive crashes: by appending lines or by renaming.
 
-A write outlives the process that made it; a sync outlives the machine. Appended lines are synced
-about once a second, in a thread. On macOS a drive may hold what was synced in its own cache for a
-while. What a writer left unfinished when it died is cut off (`mend_file`) before a run goes on.
+Written data survives the death of the process; synced data survives the death of the machine.
+Appended lines are synced about once a second, in a thread. On macOS a drive may hold synced data in
+its own cache for a while. `mend_file` cuts off an unfinished last line before a run resumes.
 """
 
 from __future__ import annotations
@@ -37,49 +37,48 @@ __all__ = [
 
 
 _SYNC_SECONDS = 1.0
-"""How long a line may wait for the disk while the machine stays up."""
+"""The time between syncs: the most that a crash of the machine can lose."""
 
-_GO_ON = "run the same command to go on"
+_GO_ON = "run the same command again to resume"
 _MAKE_ROOM = f"make room and {_GO_ON}"
-_OPEN_ACCESS = f"make it writable and {_GO_ON}, or give --out"
+_OPEN_ACCESS = f"make it writable and {_GO_ON}, or use another --out"
 _MORE_FILES = f"raise the limit (ulimit -n) or lower --concurrency, and {_GO_ON}"
 _COLLECT_AGAIN = "run the same command to collect it again"
 _WAYS_OUT = {
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: _MAKE_ROOM,
-    errno.EFBIG: f"raise the limit of a file's size (ulimit -f) and {_GO_ON}",
+    errno.EFBIG: f"raise the limit on file size (ulimit -f) and {_GO_ON}",
     errno.EACCES: _OPEN_ACCESS,
     errno.EPERM: _OPEN_ACCESS,
     errno.EROFS: _OPEN_ACCESS,
     errno.EMFILE: _MORE_FILES,
     errno.ENFILE: _MORE_FILES,
-    errno.ENAMETOOLONG: "give a shorter --out",
-    errno.ELOOP: "put a file in its place, or give --out",
+    errno.ENAMETOOLONG: "use a shorter --out",
+    errno.ELOOP: "replace it with a regular file, or use another --out",
 }
 
 _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)
-"""Errors of file systems that keep their folders safe by other means."""
+"""Errors of file systems where folders need no sync."""
 
 
 def write_error(path: Path, error: OSError) -> RunDirectoryError:
-    """Return the error of a file that cannot be written, with the reason and the way out."""
+    """Return the error for a file that cannot be written, with the reason and the remedy."""
     way_out = _WAYS_OUT.get(error.errno or 0, _GO_ON)
     return RunDirectoryError(
-        f"{path}: cannot be written: {error.strerror or error}; what was written before stays "
-        f"valid, {way_out}"
+        f"{path}: cannot be written: {error.strerror or error}; earlier data is intact, {way_out}"
     )
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a regular file of a run for writing; OSError where it is anything else.
+    """Open a regular file of a run for writing; OSError if it is anything else.
 
-    A run may come from somebody else: a link could lead anywhere, and a pipe would block forever.
+    A run may come from someone else: a link could point anywhere, and a pipe would block forever.
     """
-    kind = OSError(errno.ELOOP, f"{path.name} is no file (a link, a pipe or a device)")
+    kind = OSError(errno.ELOOP, f"{path.name} is not a regular file (a link, a pipe or a device)")
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a pipe that nobody reads
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a pipe without a reader
             raise kind from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -96,7 +95,7 @@ def _sync_data(descriptor: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync the names in a folder: of files that were made, renamed or deleted."""
+    """Sync the entries of a folder after files were created, renamed or deleted."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         _sync_names(descriptor)
@@ -113,11 +112,11 @@ def _sync_names(folder: int) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
-    """Replace a file by rename, so that it is whole at any time; `shown` is its name in errors."""
+    """Replace a file by rename, so that it is complete at any time; errors name it `shown`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as file:  # never through a link that stands there
+        with temporary.open("xb") as file:  # "x": never through an existing link
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -126,25 +125,25 @@ def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
     except OSError as error:
         raise write_error(shown or path, error) from error
     finally:
-        with suppress(OSError):  # it is gone where all went well
+        with suppress(OSError):  # it was renamed unless an error occurred
             temporary.unlink()
 
 
 def displaced(descriptor: int, path: Path) -> str | None:
-    """Return what became of an open file or folder; None where it is still at its path."""
+    """Return what happened to an open file or folder; None if it is still at its path."""
     opened = os.fstat(descriptor)
-    fate = "was deleted while it was written; what it held is lost"
+    fate = "was deleted while it was being written; its content is lost"
     with suppress(FileNotFoundError, NotADirectoryError):
         if os.path.samestat(opened, path.stat()):
             return None
-        fate = "was replaced by another while it was written; what the other does not hold is lost"
+        fate = "was replaced while it was being written; the content of the old one is lost"
     if opened.st_nlink:
-        return f"was moved away or replaced while it was written; move it back and {_GO_ON}"
+        return f"was moved or replaced while it was being written; move it back and {_GO_ON}"
     return f"{fate}, {_COLLECT_AGAIN}"
 
 
 class Syncer:
-    """Calls a function, which must not raise, about once a second in a thread of its own."""
+    """Calls a function, which must not raise, about once a second in its own thread."""
 
     def __init__(self, sync: Callable[[], None], seconds: float = _SYNC_SECONDS) -> None:
         self._sync = sync
@@ -153,14 +152,14 @@ class Syncer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, unless it runs already."""
+        """Start the thread if it is not running."""
         if self._thread is None:
             self._is_over.clear()
             self._thread = threading.Thread(target=self._run, name="gymcli sync", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread after its current call."""
+        """Stop the thread after its current call."""
         if self._thread is not None:
             self._is_over.set()
             self._thread.join()
@@ -174,31 +173,31 @@ class Syncer:
 class LineAppender:
     """Appends whole lines of JSON to a file, without the secrets that `scrubber` knows.
 
-    `append` and `close` belong to one thread; another may call `sync` meanwhile.
+    One thread calls `append` and `close`; another may call `sync` at the same time.
     """
 
     def __init__(self, path: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
         self.path = path
         self.failure: str | None = None
-        """What went wrong in a sync; the next `append`, `check` or `close` raises it."""
+        """The error of a sync; the next `append`, `check` or `close` raises it."""
         self.is_told = False
         """Whether the failure was raised before."""
         self._scrubber = scrubber
         self._place = path.absolute()
         self._descriptor: int | None = None
         self._folder: int | None = None
-        """Open until the name of a file that was made is on the disk."""
+        """Open until the entry of a new file is synced."""
         self._num_bytes = 0
-        """The least length of the file."""
+        """The length that the file must have at least."""
         self._reserved: list[int] = []
-        """Descriptors that are kept for this file until it is opened."""
+        """Descriptors reserved for this file until it is opened."""
         self._is_dirty = False
         self._is_torn = False
         self._syncing = threading.Lock()
         """Held while the descriptor must stay open."""
 
     def reserve(self) -> None:
-        """Hold descriptors for the file and its folder, before connections take them all."""
+        """Reserve descriptors for the file and its folder before connections use them all."""
         try:
             while self._descriptor is None and len(self._reserved) < 2:
                 self._reserved.append(os.open(os.devnull, os.O_RDONLY))
@@ -210,13 +209,11 @@ class LineAppender:
             os.close(self._reserved.pop())
 
     def append(self, data: bytes) -> None:
-        """Append one line; RunDirectoryError where it or an earlier one could not be written."""
+        """Append one line; RunDirectoryError if it or an earlier one cannot be written."""
         if self.failure is not None:
             self.check()
         if self._is_torn:
-            raise RunDirectoryError(
-                f"{self.path}: ends in a line that could not be written whole; {_MAKE_ROOM}"
-            )
+            raise RunDirectoryError(f"{self.path}: ends in an incomplete line; {_MAKE_ROOM}")
         line = self._scrubber.line(data) + b"\n"
         try:
             descriptor = self._open() if self._descriptor is None else self._descriptor
@@ -241,7 +238,7 @@ class LineAppender:
         return descriptor
 
     def _write_rest(self, descriptor: int, line: bytes, written: int) -> None:
-        # A disk that is almost full, a limit or a signal makes a write stop half way.
+        # An almost full disk, a limit or a signal can interrupt a write halfway.
         self._is_torn = True
         try:
             while written < len(line):
@@ -255,23 +252,23 @@ class LineAppender:
         self._is_torn = False
 
     def sync(self) -> None:
-        """Sync the lines so far; set `failure` where that fails."""
+        """Sync the lines so far; set `failure` on an error."""
         with self._syncing:
             descriptor = self._descriptor
             if descriptor is None or self.failure is not None:
                 return
             try:
-                num_bytes = self._num_bytes  # before it is asked how many are there
+                num_bytes = self._num_bytes  # before `fstat`, since `append` may run meanwhile
                 fate = displaced(descriptor, self._place)
                 if fate is None and os.fstat(descriptor).st_size < num_bytes:
                     fate = (
-                        "was cut off by another program while it was written; what it held is "
-                        f"lost, {_COLLECT_AGAIN}"
+                        "was truncated by another program while it was being written; its "
+                        f"content is lost, {_COLLECT_AGAIN}"
                     )
                 if fate is not None:
                     self.failure = f"{self.path}: {fate}"
                     return
-                # Cleared first: a line that comes meanwhile is for the next time.
+                # Cleared first: a line that is appended meanwhile waits for the next sync.
                 is_dirty, self._is_dirty = self._is_dirty, False
                 if is_dirty:
                     _sync_data(descriptor)
@@ -279,18 +276,18 @@ class LineAppender:
                     _sync_names(self._folder)
                     self._close_folder()
             except OSError as error:
-                # Not tried again: the system forgets what it could not write, and would say that
-                # all is well (https://lwn.net/Articles/752063/).
+                # Not retried: the kernel drops pages that it failed to write, and the next fsync
+                # would report success (https://lwn.net/Articles/752063/).
                 self.failure = str(write_error(self.path, error))
 
     def check(self) -> None:
-        """Raise what went wrong in a sync, as a RunDirectoryError."""
+        """Raise the error of a failed sync as a RunDirectoryError."""
         if self.failure is not None:
             self.is_told = True
             raise RunDirectoryError(self.failure)
 
     def close(self) -> None:
-        """Sync the lines and close the file; raise a failure of a sync that nobody saw yet."""
+        """Sync the lines and close the file; raise the error of a sync unless already raised."""
         self.sync()
         self._free_reserved()
         with self._syncing:
@@ -311,10 +308,10 @@ _BLOCK_BYTES = 1 << 16
 
 
 def mend_file(path: Path) -> bool:
-    """Cut off what a writer left unfinished at the end of a file; return whether there was any.
+    """Cut off the unfinished end of a file; return whether it had one.
 
-    That is a last line without its newline, unless it is whole, and last lines with NUL bytes: a
-    machine that loses its power can leave a file longer than what of it reached the disk.
+    That is an incomplete last line without a newline, and trailing lines with NUL bytes: after a
+    power failure a file can be longer than the data that reached the disk.
     """
     with os.fdopen(open_file(path, os.O_RDWR), "r+b") as file:
         descriptor = file.fileno()
@@ -338,7 +335,7 @@ def mend_file(path: Path) -> bool:
 
 
 def unfinished_end(path: Path) -> bool:
-    """Return whether the last line of a file has no newline and is not whole."""
+    """Return whether the last line of a file is incomplete and has no newline."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         start = _line_start(file.fileno(), end)
@@ -360,7 +357,7 @@ def _line_start(descriptor: int, end: int) -> int:
 
 
 def _is_whole(descriptor: int, start: int, end: int) -> bool:
-    """Return whether bytes of a file are one JSON object."""
+    """Return whether a range of bytes is one JSON object."""
     if end - start > MAX_LINE_BYTES:
         return False
     try:

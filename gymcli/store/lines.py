@@ -1,4 +1,4 @@
-"""Lines of JSONL files, plain or compressed, read as a stream."""
+"""Reads the lines of JSONL files, plain or compressed, as a stream."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ __all__ = [
 
 
 MAX_LINE_BYTES = 1 << 27
-"""The longest line that is read or written, decompressed: a small file may unpack to anything."""
-TOO_LONG = f"is longer than {MAX_LINE_BYTES >> 20} MB, the most that is read"
+"""The longest line that is read or written, uncompressed: a small file may unpack to any size."""
+TOO_LONG = f"is longer than the limit of {MAX_LINE_BYTES >> 20} MB"
 """For messages about a line or a row."""
 TOO_DEEP = "it is nested too deeply"
 """For messages about JSON that overflows the interpreter's stack."""
 
 _MAX_WINDOW_LOG = 27
-"""The binary logarithm of the bytes that a .zst file may need in memory."""
+"""The base-2 logarithm of the most memory that a .zst file may need, in bytes."""
 _BUFFER_BYTES = 1 << 16
-"""Read at a time: the default, 8 kB, takes a seventh more time."""
+"""Bytes to read at a time: the default of 8 kB takes a seventh more time."""
 _COMPRESSED_BYTES = 1 << 11
-"""Bytes of a .zst file that are decompressed at a time; what they become is held in memory."""
+"""Bytes of a .zst file to decompress at a time; the output is held in memory."""
 _BLOCK_BYTES = 1 << 17
-"""Small enough to be decoded while it is in the processor's cache."""
+"""Small enough to be decoded from the processor's cache."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_BLANK_BYTES = 1 << 20
-"""The most blank bytes in a row: endless blank lines would take endless time."""
+"""The most consecutive blank bytes: endless blank lines would take endless time."""
 
 T = TypeVar("T")
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a file for reading, `.gz` and `.zst` decompressed; UsageError where that fails."""
+    """Open a file for reading, decompressing `.gz` and `.zst`; UsageError if that fails."""
     try:
         if path.suffix == ".gz":
             return cast("BinaryIO", gzip.open(path, "rb"))
@@ -78,7 +78,7 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a file can be read from any byte: it is regular, and not compressed."""
+    """Return whether a file can be read from any byte: it is regular and not compressed."""
     return path.suffix not in (".gz", ".zst") and path.is_file()
 
 
@@ -92,9 +92,9 @@ def _open_zstd(path: Path) -> BinaryIO:
 
 
 class _ZstdStream(io.RawIOBase):
-    """The decompressed bytes of a .zst file of one frame or several.
+    """The decompressed bytes of a .zst file with one or more frames.
 
-    The reader of the package zstandard takes a file that was cut off for one that ends there.
+    The reader of the package zstandard does not notice that a file is truncated.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -133,7 +133,7 @@ class _ZstdStream(io.RawIOBase):
 
 @contextmanager
 def read_errors(path: Path) -> Iterator[None]:
-    """Raise errors of reading a file, such as a damaged archive, as UsageError with its name."""
+    """Turn errors of reading a file, such as a damaged archive, into a UsageError with its name."""
     damaged: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, *_zstd_errors(path))
     try:
         yield
@@ -161,15 +161,15 @@ class Line(NamedTuple):
     """Counted from 1."""
     data: bytes
     is_complete: bool
-    """False for a last line that lacks its newline."""
+    """False for a last line without a newline."""
 
 
 def iterate_lines(path: Path) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; memory does not grow with the file.
 
     Raises:
-        UsageError: The file is missing or damaged, a line is longer than `MAX_LINE_BYTES`, or there
-            are blank lines without end.
+        UsageError: The file is missing or damaged, a line is longer than `MAX_LINE_BYTES`, or more
+            than 1 MB in a row is blank.
     """
     with open_bytes(path) as file, read_errors(path):
         yield from lines_of(file, path)
@@ -178,7 +178,7 @@ def iterate_lines(path: Path) -> Iterator[Line]:
 def lines_of(file: BinaryIO, path: Path, *, first: int = 1) -> Iterator[Line]:
     """Yield the lines of an open file that are not blank, as `iterate_lines` does.
 
-    `path` is its name, for messages, and `first` the number of the first line that is read.
+    `path` is the file's name for messages, `first` the number of the first line.
     """
     num_blank = 0
     read_line = partial(file.readline, MAX_LINE_BYTES + 1)
@@ -194,11 +194,11 @@ def lines_of(file: BinaryIO, path: Path, *, first: int = 1) -> Iterator[Line]:
 
 
 def _too_blank(path: Path, number: int) -> UsageError:
-    return UsageError(f"{path}:{number}: more than {_MAX_BLANK_BYTES >> 20} MB are blank")
+    return UsageError(f"{path}:{number}: has more than {_MAX_BLANK_BYTES >> 20} MB of blank lines")
 
 
 def decoded_lines(lines: Iterable[Line]) -> Iterator[tuple[int, JSONObject | str]]:
-    """Yield the object of each line with the line's number, or why it holds none."""
+    """Yield the number of each line and its JSON object, or the reason why it has none."""
     number = 0
 
     def texts() -> Iterator[bytes]:
@@ -227,7 +227,7 @@ def _loads(text: str | bytes) -> JSON:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as it is on disk, in hex."""
+    """Return the SHA-256 of a file's bytes on disk, in hex."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -236,12 +236,12 @@ def file_sha256(path: Path) -> str:
 
 
 class Block(NamedTuple):
-    """Whole lines of a file, one after another, with their newlines."""
+    """Consecutive whole lines of a file with their newlines."""
 
     number: int
-    """Of the first line, counted from 1."""
+    """The number of the first line, counted from 1."""
     num_newlines: int
-    """The number of lines, less one where the last line of the file lacks its newline."""
+    """The number of lines, or one less if the file's last line has no newline."""
     data: memoryview
 
     def lines(self, path: Path) -> Iterator[Line]:
@@ -250,16 +250,16 @@ class Block(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a plain file that begins and ends with a line, so that any process can read it."""
+    """A range of whole lines in a plain file, which any process can read separately."""
 
     path: str
     start: int
-    """The first byte."""
+    """The offset of the first byte."""
     end: int
-    """The byte after the last one."""
+    """The offset after the last byte."""
 
     def lines(self, num_before: int) -> Iterator[Line]:
-        """Yield the lines as `iterate_lines` does, numbered after those before the part."""
+        """Yield the lines as `iterate_lines` does; `num_before` lines precede the part."""
         path = Path(self.path)
         with open_bytes(path) as file, read_errors(path):
             file.seek(self.start)
@@ -267,7 +267,7 @@ class Part(NamedTuple):
         yield from lines_of(io.BytesIO(data), path, first=num_before + 1)
 
     def num_lines(self) -> int:
-        """Count the lines, blank ones too."""
+        """Count the lines, including blank ones."""
         path, left, num_lines = Path(self.path), self.end - self.start, 0
         with open_bytes(path) as file, read_errors(path):
             file.seek(self.start)
@@ -278,7 +278,7 @@ class Part(NamedTuple):
 
 
 def iterate_parts(path: Path, size: Callable[[int], int]) -> Iterator[Part]:
-    """Cut a plain file into parts; `size` returns the size of the next one from the bytes left."""
+    """Split a plain file into parts; `size` returns the next part's size from the bytes left."""
     with open_bytes(path) as file, read_errors(path):
         start, whole = 0, file.seek(0, io.SEEK_END)
         while start < whole:
@@ -291,13 +291,13 @@ def iterate_parts(path: Path, size: Callable[[int], int]) -> Iterator[Part]:
 def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
     """Yield a file in blocks of about `size` bytes; memory does not grow with the file.
 
-    All blocks share one buffer, so the data of a block lasts until the next one is read.
+    All blocks share one buffer: a block's data is valid until the next block is read.
     """
     with open_bytes(path) as file, read_errors(path):
         memory, num_held, number, num_blank = bytearray(size), 0, 1, 0
         while num_held < len(memory):
             num_new = cast("io.BufferedIOBase", file).readinto(memoryview(memory)[num_held:])
-            # At the end of the file, what is left is a last line without its newline.
+            # At the end of the file the rest is a last line without a newline.
             num_held += num_new
             end = memory.rfind(b"\n", num_held - num_new, num_held) + 1 if num_new else num_held
             if max(end, num_held) > MAX_LINE_BYTES:
@@ -322,9 +322,9 @@ def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
 
 
 def decode_block(block: Block, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
-    """Decode all lines of a block in one call; None where they must be decoded one by one.
+    """Decode all lines of a block in one call; None if they must be decoded one by one.
 
-    That is so where a line cannot be decoded, is blank or unfinished, or holds several values.
+    That is the case if a line cannot be decoded, is blank or unfinished, or holds several values.
     """
     try:
         found = decoder.decode_lines(block.data)

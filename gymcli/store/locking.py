@@ -1,4 +1,4 @@
-"""The lock of a run directory: one process writes it, and its death frees it."""
+"""The lock of a run directory: one process writes to it, and its death releases the lock."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _CANNOT_LOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 class RunLock:
     """Holds a run directory for this process.
 
-    The folder is locked, and a file in it too, because network file systems tell other machines
-    of locked files only. The system owns both locks: a file that a dead process left holds nothing.
+    Both the folder and a file in it are locked, because network file systems show other machines
+    only the locks of files. The system owns both locks: a dead process's lock file locks nothing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._place = path.absolute()
         self._descriptors: list[int] = []
-        """Of the folder and of the file in it, while they are held."""
+        """Of the folder and of the file in it, while they are locked."""
 
     def take(self) -> None:
-        """Make the directory and lock it; RunDirectoryError where another process writes it."""
+        """Create the directory and lock it; RunDirectoryError if another process holds it."""
         try:
             new = [path for path in (self._place, *self._place.parents) if not path.exists()]
             self._place.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class RunLock:
                 sync_folder(path.parent)
         except OSError as error:
             raise RunDirectoryError(
-                f"{self.path}: cannot be made: {error.strerror or error}; give --out"
+                f"{self.path}: cannot be created: {error.strerror or error}; use another --out"
             ) from error
         try:
             self._take()
@@ -53,30 +53,30 @@ class RunLock:
             self._close()
             raise RunDirectoryError(
                 f"{self.path}: another process is writing this run{self._holder()}; wait for it "
-                "or give --out"
+                "or use another --out"
             ) from error
         except OSError as error:
             self._close()
             if error.errno in _CANNOT_LOCK:
                 raise RunDirectoryError(
                     f"{self.path}: its file system cannot lock ({error.strerror}), so another "
-                    "process could write the same run; give --out on another file system"
+                    "process could write the same run; use --out on another file system"
                 ) from error
             raise write_error(self.path, error) from error
 
     def free(self) -> None:
         """Unlock the directory."""
-        with suppress(OSError):  # left behind, the file holds nothing
+        with suppress(OSError):  # a leftover file locks nothing
             if self._descriptors and displaced(self._descriptors[0], self._place) is None:
                 (self._place / LOCK).unlink()
         self._close()
 
     def is_held_here(self) -> bool:
-        """Return whether this process holds the directory by another lock."""
+        """Return whether this process holds the directory through any `RunLock`."""
         return any(lock._place == self._place and lock._descriptors for lock in _held())  # noqa: SLF001
 
     def displaced(self) -> str | None:
-        """Return what became of the directory; None where it is still at its path."""
+        """Return what happened to the directory; None if it is still at its path."""
         fate = displaced(self._descriptors[0], self._place) if self._descriptors else None
         return fate and f"{self.path}: {fate}"
 
@@ -85,8 +85,8 @@ class RunLock:
         self._lock(os.open(self._place, os.O_RDONLY | os.O_DIRECTORY))
         descriptor = self._lock(open_file(self._place / LOCK, os.O_RDWR | os.O_CREAT))
         if displaced(descriptor, self._place / LOCK) is not None:
-            raise BlockingIOError  # its holder on another machine was just leaving
-        with suppress(OSError):  # a full disk: who holds the run is only said where it is known
+            raise BlockingIOError  # its holder, on another machine, is just releasing it
+        with suppress(OSError):  # a full disk; then messages do not name the holder
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
 
@@ -102,7 +102,7 @@ class RunLock:
             if host == socket.gethostname():
                 os.kill(number, 0)
         except PermissionError:
-            pass  # it lives, and is another user's
+            pass  # it is alive and belongs to another user
         except (OSError, ValueError, OverflowError):
             return ""
         return f" (process {number} on {host})"
@@ -114,7 +114,7 @@ class RunLock:
 
 @contextmanager
 def shared_run_lock(path: Path) -> Iterator[None]:
-    """Share the lock of a run while it is read; RunDirectoryError where a process writes it."""
+    """Share the lock of a run while reading it; RunDirectoryError if a process is writing to it."""
     with ExitStack() as stack:
         for place, flags in ((path, os.O_DIRECTORY), (path / LOCK, os.O_NOFOLLOW | os.O_NONBLOCK)):
             try:
@@ -126,20 +126,20 @@ def shared_run_lock(path: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise RunDirectoryError(
-                    f"{path}: is being written by another process; wait for its end"
+                    f"{path}: is being written by another process; wait until it ends"
                 ) from error
             except OSError as error:
-                if error.errno not in _CANNOT_LOCK:  # where nothing locks, nobody writes
+                if error.errno not in _CANNOT_LOCK:  # writers need locks
                     raise
         yield
 
 
 @cache
 def _held() -> weakref.WeakSet[RunLock]:
-    """Return the locks of this process; a process that is forked from it closes them.
+    """Return the locks of this process; forked processes close them.
 
-    A process that an environment forks would otherwise hold them beyond our death. A fork hook
-    cannot be removed, so it is registered once.
+    A process that an environment forks would otherwise hold the locks after this one dies. A fork
+    hook cannot be removed, so it is registered once.
     """
     held: weakref.WeakSet[RunLock] = weakref.WeakSet()
 

@@ -22,35 +22,35 @@ class EnvironmentRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     version: str = ""
     source_hash: str = ""
     earlier_source_hashes: list[str] = []
-    """Of other code of the same version that scored a part of the run."""
+    """Hashes of other code of the same version that scored a part of the run."""
     options: JSONObject = {}
     max_reward: float | None = None
     pass_threshold: float | None = None
     num_expected: int = 0
     num_expected_of_all_shards: int = 0
-    """The same with the attempts of the other shards; 0 where the run is no shard."""
+    """`num_expected` over all shards; 0 if the run is not a shard."""
     rescore: str = ""
     computes_metrics: bool = False
     """Whether its class overrides `Environment.metrics`."""
 
 
 class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """run.json: what the run was asked to do, without any secret."""
+    """run.json: the settings of a run, without any secret."""
 
     schema_version: int = SCHEMA_VERSION
     gymcli_version: str = ""
     identity: JSONObject = {}
-    """What makes two runs the same; compared key by key when a run is resumed."""
+    """The settings that must not change; compared key by key when a run is resumed."""
     options: JSONObject = {}
-    """The rest of the resolved options."""
+    """The other resolved options."""
     tasks: list[JSONObject] = []
     """`path`, `sha256` and `num_rows` of each tasks file."""
     environments: dict[str, EnvironmentRecord] = {}
     model: str = ""
     shard: str = ""
-    """`I/N` where the run takes only this part of the tasks."""
+    """`I/N` if the run takes only this part of the tasks."""
     missing_shards: list[str] = []
-    """`I/N` of each part that was missing when the others were merged into this run."""
+    """`I/N` of each shard that was missing when the others were merged into this run."""
     roles: dict[str, str] = {}
     """The value of `--role` for each role, without any secret."""
     role_params: dict[str, JSONObject] = {}
@@ -63,11 +63,11 @@ class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
     started_at: float = 0.0
     ended_at: float | None = None
     seconds: float = 0.0
-    """How long all commands together worked on the run."""
+    """The time that all commands together spent on the run."""
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read run.json; None where it does not exist, RunFileError where it is no manifest."""
+    """Read run.json; None if it does not exist, RunFileError if it is not a manifest."""
     path = folder / MANIFEST
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
@@ -78,12 +78,12 @@ def read_manifest(folder: Path) -> Manifest | None:
     except JSON_ERRORS as error:
         raise RunFileError(
             f"{path}: is not a run's manifest: {error}; the scores are in "
-            f"{folder / ROLLOUTS}, which can be given itself; to collect, give another --out"
+            f"{folder / ROLLOUTS}, which you can pass instead; to collect, use another --out"
         ) from error
 
 
 def differences(there: JSONObject, here: JSONObject, prefix: str = "") -> list[str]:
-    """Name the keys of two identities that differ, with both values.
+    """List the keys that differ between two identities, with both values.
 
     Environments that only one side has are not compared.
     """

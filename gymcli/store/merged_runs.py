@@ -1,4 +1,4 @@
-"""Several runs as one: their manifests are compared and added up, their lines read in turn."""
+"""Merges runs: compares and combines their manifests and reads their lines one run at a time."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ __all__ = [
 T = TypeVar("T")
 
 _FACTS = ("version", "options", "max_reward", "pass_threshold", "rescore")
-"""What says how an environment plays and scores."""
+"""The fields that decide how an environment plays and scores."""
 _MAX_NAMED = 5
 
 
 class RunRecord(NamedTuple):
-    """A run and what its run.json says."""
+    """A run and its manifest."""
 
     path: Path
     manifest: Manifest
 
 
 class _ShardedRun(NamedTuple):
-    """The shards of one set of tasks, by number; a run without shards is its only one."""
+    """The shards of one set of tasks, by number; an unsharded run is the only shard of its set."""
 
     num_shards: int
     shards: dict[int, RunRecord]
@@ -64,20 +64,20 @@ class _ShardedRun(NamedTuple):
 
 
 def check_mergeable(runs: Sequence[RunRecord]) -> None:
-    """Refuse runs that cannot be parts of one.
+    """Refuse runs that cannot be parts of one run.
 
     Raises:
-        RunMismatchError: Their settings or environments differ, a shard comes twice, or shards are
-            of different tasks. The message names the keys and the runs.
+        RunMismatchError: Their settings or environments differ, a shard appears twice, or shards
+            belong to different tasks. The message names the keys and the runs.
     """
     known: dict[str, RunRecord] = {}
     for run in runs:
         if run.manifest.missing_shards and len(runs) > 1:
             named = named_shards(run.manifest.missing_shards)
             raise RunMismatchError(
-                f"{run.path}: was merged without shard {named}, and expects its attempts; merge "
-                "all shards at once, or collect what is missing into it with gym collect, without "
-                "--shard"
+                f"{run.path}: was merged without shard {named} and still expects its attempts; "
+                "merge all shards together, or collect the missing attempts into it with gym "
+                "collect, without --shard"
             )
         _check_same(runs[0], run, _settings(runs[0].manifest), _settings(run.manifest))
         for name, record in run.manifest.environments.items():
@@ -90,16 +90,16 @@ def check_mergeable(runs: Sequence[RunRecord]) -> None:
         for run in one.shards.values():
             if found := differences(_of_all_shards(first.manifest), _of_all_shards(run.manifest)):
                 raise RunMismatchError(
-                    f"{run.path}: was taken of other attempts than {first.path}: "
-                    f"{'; '.join(found)} expected of all shards. Run both with the same --limit, "
-                    "--task and --repeats"
+                    f"{run.path}: selects other attempts than {first.path}: "
+                    f"{'; '.join(found)} expected over all shards. Run both with the same "
+                    "--limit, --task and --repeats"
                 )
         if len(sharded) > 1 and one.missing():
             other = next(other for other in sharded if other is not one).first
             raise RunMismatchError(
                 f"{first.path}: is shard {first.manifest.shard}, and {other.path} is shard "
                 f"{other.manifest.shard} of other tasks files or another number of shards; merge "
-                "the shards of each on their own"
+                "each set of shards separately"
             )
 
 
@@ -127,7 +127,7 @@ def _of_all_shards(manifest: Manifest) -> JSONObject:
 
 
 def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
-    """Put the shards of the same tasks files together."""
+    """Group the shards of the same tasks files."""
     found: dict[tuple[object, ...], _ShardedRun] = {}
     for run in runs:
         hashes = frozenset(str(file.get("sha256")) for file in run.manifest.tasks)
@@ -139,25 +139,25 @@ def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
         before = shards.setdefault(number, run)
         if before is not run:
             raise RunMismatchError(
-                f"{run.path}: is shard {run.manifest.shard}, and so is {before.path}; leave one "
-                "of them out"
+                f"{run.path}: is shard {run.manifest.shard}, and so is {before.path}; leave out "
+                "one of them"
             )
     return list(found.values())
 
 
 def missing_shards(runs: Sequence[RunRecord]) -> list[str]:
-    """Name the shards that none of the runs contains."""
+    """Return the names of the shards that no run contains."""
     never = [shard for run in runs for shard in run.manifest.missing_shards]
     return never + [shard for sharded in _sharded_runs(runs) for shard in sharded.missing()]
 
 
 def named_shards(shards: Sequence[str]) -> str:
-    """Name the first of several shards, for a message."""
+    """Join the names of the first shards for a message."""
     return ", ".join(shards[:_MAX_NAMED]) + (", ..." if shards[_MAX_NAMED:] else "")
 
 
 def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
-    """Warn of different versions and source hashes, which may explain different scores."""
+    """Return warnings about different versions and source hashes, which may explain scores."""
     versions: dict[str, Path] = {}
     sources: dict[str, dict[str, Path]] = defaultdict(dict)
     for path, manifest in runs:
@@ -171,16 +171,16 @@ def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
         if any(is_other_source(one, other) for one, other in combinations(by_hash, 2))
     }
     return [
-        f"{what} is not the same in all runs: "
+        f"{what} differs between runs: "
         + ", ".join(f"{value} in {path}" for value, path in [*by_value.items()][:_MAX_NAMED])
         for what, by_value in different.items()
     ]
 
 
 def merged_manifest(runs: Sequence[RunRecord]) -> Manifest:
-    """Describe the merged run; what differs between its parts is left out.
+    """Return the manifest of the merged run, without values that differ between its parts.
 
-    The attempts of missing shards are expected, too.
+    It expects the attempts of missing shards too.
     """
     manifests = [run.manifest for run in runs]
     first = manifests[0]
@@ -235,7 +235,7 @@ def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
 
 
 def _identity(manifests: Sequence[Manifest]) -> JSONObject:
-    """Return the identity that all share, with the environments of any."""
+    """Return the identity that all runs share, with the environments of all runs."""
     environments: JSONObject = {}
     for manifest in manifests:
         own = manifest.identity.get("environments")
@@ -247,7 +247,7 @@ def _identity(manifests: Sequence[Manifest]) -> JSONObject:
 def _files(manifests: Sequence[Manifest]) -> list[JSONObject]:
     files: list[JSONObject] = []
     for manifest in manifests:
-        known = [file.get("sha256") for file in files]  # under any name
+        known = [file.get("sha256") for file in files]  # the same file may have several names
         files += (file for file in manifest.tasks if file.get("sha256") not in known)
     return files
 
@@ -272,21 +272,21 @@ _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _ScoredKey(ScoredLine, gc=False):
-    """A scored line; what metrics will read of it must be right."""
+    """A scored line, with the fields that metrics read, so that they are validated."""
 
     env: str
     attempt: _Number
 
 
 class _FailedKey(FailureLine):
-    """A failed line; what metrics will read of it must be right."""
+    """A failed line, with the fields that metrics read, so that they are validated."""
 
     env: str
     attempt: _Number
 
 
 class _WaitingKey(RecordHead, kw_only=True):
-    """The part of a line that says whose it is."""
+    """The fields of a line that identify its attempt."""
 
     env: str
     task_id: str
@@ -317,26 +317,26 @@ class NamedLine(NamedTuple):
 class MergedLines:
     """Reads run directories one after another.
 
-    Memory holds a digest of each attempt and each verdict, some 100 bytes. Among 10^9 attempts two
-    have the same one with a chance of 10^-21.
+    Memory holds a digest of each attempt and each verdict, about 100 bytes. Among 10^9 attempts the
+    chance that any two have the same digest is 10^-21.
     """
 
     def __init__(self, runs: Sequence[Path]) -> None:
         self.warnings: list[str] = []
-        """What was left out of the runs."""
+        """Warnings about lines that were left out."""
         self._runs = runs
         self._attempts: dict[bytes, int] = {}
         """The index of the first run that has each attempt, by the attempt's digest."""
         self._verdicts: dict[bytes, int] = {}
-        """The same for the answers of judges."""
+        """The index of the first run that has each answer of a judge, by the digest of its key."""
 
     def read(self, names: Sequence[str] = (*_DECODERS, VERDICTS)) -> Iterator[NamedLine]:
-        """Yield the lines of these files; an answer of a judge that two runs have comes once.
+        """Yield the lines of these files; an answer of a judge that two runs have is yielded once.
 
         Raises:
             RunDirectoryError: A run is being written.
             RunFileError: A line is damaged, or an attempt has two scores in one run.
-            RunMismatchError: Two runs have an attempt on record; the message names both places.
+            RunMismatchError: Two runs record the same attempt; the message names both places.
         """
         for index, run in enumerate(self._runs):
             with shared_run_lock(run):
@@ -344,7 +344,7 @@ class MergedLines:
                     path = run / name
                     if not path.is_file():
                         if os.path.lexists(path):
-                            raise RunFileError(f"{path}: is no regular file")
+                            raise RunFileError(f"{path}: is not a regular file")
                         continue
                     if name == VERDICTS:
                         lines = self._verdict_lines(path, index)
@@ -361,7 +361,7 @@ class MergedLines:
         for line, key in lines_with_structs(path, _DECODERS[path.name]):
             digest = _digest(f"{key.env}\0{key.task_id}\0{key.attempt}")
             first = self._attempts.get(digest)
-            # A run may have an attempt in several of its files, but one score of it.
+            # A run may record an attempt in several of its files, but score it only once.
             if first is None:
                 self._attempts[digest] = index
             elif first < index or path.name == ROLLOUTS:
@@ -369,11 +369,9 @@ class MergedLines:
                 what = f"{path}:{line.number}: attempt {key.attempt} of task {key.task_id}"
                 what += f" ({key.env})"
                 if first == index:
-                    raise RunFileError(
-                        f"{what} is in {first_place} as well; delete one of the lines"
-                    )
+                    raise RunFileError(f"{what} is also in {first_place}; delete one of the lines")
                 raise RunMismatchError(
-                    f"{what} is on record in {first_place} as well; merge runs of other attempts"
+                    f"{what} is also recorded in {first_place}; merge runs with different attempts"
                 )
             yield line.data
 
@@ -388,7 +386,7 @@ def _digest(text: str) -> bytes:
 
 
 def _first_place(run: Path, key: _Key) -> str:
-    """Return where an attempt first stands in a run that has it."""
+    """Return the first place of an attempt in a run that records it."""
     attempt = key.env, key.task_id, key.attempt
     for path in (run / name for name in _DECODERS):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Reads the lines of a run: new ones as it grows, and any of them again by its place."""
+"""Reads the lines of a run: new lines as it grows, and any earlier line by its place."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ __all__ = [
 
 
 class Place(NamedTuple):
-    """Where the line of an attempt is."""
+    """The place of an attempt's line."""
 
     file: str
     offset: int
-    """The first byte."""
+    """The offset of the first byte."""
     size: int
-    """Bytes, without the newline."""
+    """Bytes without the newline."""
 
 
 _TAIL_BYTES = 1 << 12
-"""Kept of the last line, to recognise it: a file may be overwritten in place."""
+"""Bytes of the last line to remember, to notice that a file was overwritten in place."""
 
 
 class PlacedLine(NamedTuple):
@@ -53,20 +53,20 @@ class PlacedLine(NamedTuple):
 
 
 class GrowingFile:
-    """The lines of a file as it grows; a file that does not exist yet has none."""
+    """The lines of a file that grows; a file that does not exist yet has none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._identity: tuple[int, int] | None = None
-        """Device and inode, once the file is there."""
+        """Device and inode, once the file exists."""
         self._end = 0
-        """The byte after the last line that was read."""
+        """The offset after the last line that was read."""
         self._tail = b""
-        """The bytes before it."""
+        """The bytes before `_end`."""
         self._num_lines = 0
 
     def is_replaced(self) -> bool:
-        """Return whether the lines that were read are gone, or are others."""
+        """Return whether the lines that were read have gone or changed."""
         if self._identity is None:
             return False
         try:
@@ -83,9 +83,10 @@ class GrowingFile:
             return False
 
     def new_lines(self) -> Iterator[PlacedLine]:
-        """Yield the new lines that are not blank; none where the file was replaced.
+        """Yield the new lines that are not blank; none if the file was replaced.
 
-        A last line comes once it is whole. A line on which the caller stopped comes again.
+        A last line is yielded once it is complete. If the caller stops at a line, it is yielded
+        again next time.
         """
         if not self.path.is_file():
             return
@@ -101,7 +102,7 @@ class GrowingFile:
                 start = len(BYTE_ORDER_MARK) if is_marked else 0
                 data = line[start:].strip()
                 if not line.endswith(b"\n") and data and not is_json(data):
-                    return  # its writer is not done with it, or never will be
+                    return  # its writer has not finished it, or died
                 if data:
                     offset = self._end + line.find(data[:1], start)
                     yield PlacedLine(self._num_lines + 1, offset, data)
@@ -110,7 +111,7 @@ class GrowingFile:
                 self._tail = line[-_TAIL_BYTES:]
 
     def _is_same(self, file: BinaryIO) -> bool:
-        """Return whether a file still has the last line that was read, and go to its end."""
+        """Return whether a file still has the last line that was read; seek to its end."""
         file.seek(self._end - len(self._tail))
         return _identity(file) == self._identity and file.read(len(self._tail)) == self._tail
 
@@ -121,7 +122,7 @@ def _identity(file: BinaryIO) -> tuple[int, int]:
 
 
 class LineFields(RecordHead, kw_only=True):
-    """The fields of a line that filters and sorting look up in the file."""
+    """The fields of a line that filters and sorting read from the file."""
 
     task: JSONObject = {}
     components: dict[str, float] = {}
@@ -144,8 +145,8 @@ _Part = TypeVar("_Part", bound=RecordHead)
 class RecordReader:
     """Reads lines by their place; its files stay open until it is closed.
 
-    Files are not mapped into memory: one that is cut shorter would end the process. `env` is the
-    environment of lines that name none.
+    Files are not mapped into memory: truncating a mapped file would kill the process. `env` is the
+    environment of lines that do not name one.
     """
 
     def __init__(self, env: str | None) -> None:
@@ -153,7 +154,7 @@ class RecordReader:
         self._files: dict[str, BinaryIO] = {}
 
     def line(self, place: Place) -> bytes:
-        """Return a line as it is on disk, without its newline; RunFileError where it is gone."""
+        """Return a line as it is on disk, without its newline; RunFileError if it is gone."""
         with read_errors(Path(place.file)):
             file = self._files.get(place.file)
             if file is None:
@@ -164,9 +165,9 @@ class RecordReader:
         return line
 
     def decoded(self, place: Place, line: bytes) -> Rollout | Failure:
-        """Return the record of a line that was read; RunFileError where it holds none."""
+        """Return the record of a line that was read; RunFileError if it holds none."""
         if b'"error"' in line:
-            with suppress(*JSON_ERRORS):  # a row of another program may have an "error", too
+            with suppress(*JSON_ERRORS):  # another program's row may have an "error" too
                 failure = _FAILURE.decode(line)
                 if failure.schema_version or Path(place.file).name == FAILURES:
                     return failure
@@ -176,7 +177,7 @@ class RecordReader:
             raise _changed(place, error.__cause__) from error
 
     def fields(self, place: Place) -> LineFields | Rollout | Failure:
-        """Return what filters look up in a line; a failure has no such fields."""
+        """Return the fields of a line that filters read; a failure has none of them."""
         return self._part(place, _FIELDS)
 
     def messages(self, place: Place) -> list[Message]:
@@ -186,7 +187,7 @@ class RecordReader:
     def _part(
         self, place: Place, decoder: msgspec.json.Decoder[_Part]
     ) -> _Part | Rollout | Failure:
-        """Decode a few fields of a line; all of it where another program wrote it."""
+        """Decode a few fields of a line, or all of it if another program wrote it."""
         line = self.line(place)
         with suppress(*JSON_ERRORS):
             found = decoder.decode(line)
@@ -202,16 +203,16 @@ class RecordReader:
 
 
 def _changed(place: Place, reason: BaseException | None) -> RunFileError:
-    """Return the error of a line that is damaged where the index did not look, or is another."""
+    """Return the error for a line that has changed, or is damaged where the index did not look."""
     reasons = "" if reason is None else f" ({reason})"
     return RunFileError(
-        f"{place.file}: the line at byte {place.offset} is damaged, or was changed{reasons}; "
-        "open it again"
+        f"{place.file}: the line at byte {place.offset} is damaged or was changed{reasons}; "
+        "open the run again"
     )
 
 
 def text_of_messages(messages: Iterable[Message]) -> str:
-    """Return all that was said, thought, called and answered, each text on a line of its own."""
+    """Return all contents, reasoning, refusals and tool calls of messages, one text per line."""
     texts: list[str] = []
     for message in messages:
         if message.reasoning:
@@ -229,10 +230,10 @@ def text_of_messages(messages: Iterable[Message]) -> str:
 _PLAIN = re.compile(r"[A-Za-z0-9 !#$%()*+,.:;=?@\[\]^_`{|}~-]+")
 """Characters that no writer of JSON escapes."""
 _LOWERED_TO = {
-    b"k": ("\u212a".encode(), b"\\u212a"),  # the sign of Kelvin
-    b"i": ("\u0130".encode(), b"\\u0130"),  # a capital with its dot
+    b"k": ("\u212a".encode(), b"\\u212a"),  # the Kelvin sign
+    b"i": ("\u0130".encode(), b"\\u0130"),  # capital I with a dot
 }
-"""By letters of ASCII, how a line may spell others that `lower` makes into them."""
+"""By ASCII letter, how a line may spell other characters that `lower` turns into it."""
 
 
 class LazyText(UserString):
@@ -241,9 +242,9 @@ class LazyText(UserString):
     Searching the bytes takes a tenth of the time of decoding them, and most lines do not match.
 
     Args:
-        line: The line as it is on disk; empty where another program may have escaped its text.
+        line: The line as it is on disk; empty if another program may have escaped its text.
         read: Returns the text.
-        is_lowered: Whether this is the text in small letters.
+        is_lowered: Whether this is the text in lower case.
     """
 
     def __init__(self, line: bytes, read: Callable[[], str], *, is_lowered: bool = False) -> None:
@@ -257,7 +258,7 @@ class LazyText(UserString):
         return self._read().lower() if self._is_lowered else self._read()
 
     def lower(self) -> LazyText:
-        """Return the text in small letters, still undecoded."""
+        """Return the text in lower case, still undecoded."""
         return LazyText(self._line, self._read, is_lowered=True)
 
     def __contains__(self, part: object) -> bool:
@@ -280,5 +281,5 @@ class LazyText(UserString):
 
 @functools.lru_cache(maxsize=64)
 def _plain_run(text: str) -> bytes:
-    """Return the longest part of a text that stands on a line as it is."""
+    """Return the longest part of a text that appears on a line without escapes."""
     return max(_PLAIN.findall(text), key=len, default="").encode()

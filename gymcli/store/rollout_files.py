@@ -1,4 +1,4 @@
-"""Reads the lines of a run's files, and rollouts of NeMo Gym."""
+"""Reads the lines of a run's files and NeMo Gym's rollouts."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ METRICS = "metrics.json"
 
 WAYS_OUT = {
     ROLLOUTS: "delete the line: its attempt is collected again",
-    FAILURES: "delete the line: it only says why an attempt failed",
+    FAILURES: "delete the line: it only records why an attempt failed",
     GENERATIONS: "delete the line: its attempt is collected again",
-    VERDICTS: "delete the line: its answer is asked again",
+    VERDICTS: "delete the line: the judge is asked again",
 }
-"""What to do about a damaged line, by the name of its file."""
+"""What to do about a damaged line, by file name."""
 
 T = TypeVar("T")
 Record = TypeVar("Record", Rollout, Failure)
 
 
 def redacted(record: Record, scrubber: Scrubber) -> Record:
-    """Return a record without keys in use, marked where it held one; else the same object."""
+    """Return a record without keys in use, marked as redacted; the same object if it held none."""
     line = msgspec.json.encode(record)
     clean = scrubber.line(line)
     if clean is line:
@@ -73,7 +73,7 @@ def redacted(record: Record, scrubber: Scrubber) -> Record:
 
 
 def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """Decode the lines of a run's file, without a torn last one; RunFileError for damaged ones."""
+    """Decode the lines of a run's file except a torn last line; RunFileError for a damaged line."""
     for _, struct in lines_with_structs(path, decoder):
         yield struct
 
@@ -81,7 +81,7 @@ def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
 def lines_with_structs(
     path: Path, decoder: msgspec.json.Decoder[T], lines: Iterable[Line] | None = None
 ) -> Iterator[tuple[Line, T]]:
-    """Decode lines, all of the file unless given, as `read_structs` does, each with its line."""
+    """Yield lines with their decoded structs, as `read_structs` does; default: the whole file."""
     for line in iterate_lines(path) if lines is None else lines:
         try:
             yield line, decoder.decode(line.data)
@@ -93,11 +93,11 @@ def lines_with_structs(
 
 
 MAX_ATTEMPT = 1_000_000
-"""A number beyond this is damage; each attempt takes a bit of memory."""
+"""A larger number is a damaged one; each attempt takes one bit of memory."""
 
 
 class _ScoredAttempt(RecordHead, kw_only=True):
-    """The part of a rollout line that resuming needs."""
+    """The fields of a rollout that resuming needs."""
 
     attempt: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)] = 0
     group_size: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)] = 0
@@ -108,9 +108,9 @@ class Done(NamedTuple):
 
     task_hash: str
     attempts: int
-    """A bit for every scored attempt."""
+    """A bit mask of the scored attempts."""
     group_size: int = 0
-    """Attempts that were scored together; 0 where each was scored by itself."""
+    """Attempts that were scored together; 0 if each was scored separately."""
 
     def has(self, attempt: int) -> bool:
         """Return whether an attempt is scored."""
@@ -118,16 +118,16 @@ class Done(NamedTuple):
 
     @property
     def is_torn(self) -> bool:
-        """Whether some of the attempts that were scored together are missing."""
+        """Whether some attempts of a group that is scored together are missing."""
         return self.attempts.bit_count() < self.group_size
 
 
 DoneTasks: TypeAlias = dict[tuple[str, str], Done]
-"""What is scored of each task, by environment and task id: some 350 bytes a task."""
+"""The scored attempts by environment and task id: about 350 bytes a task."""
 
 
 def read_done(path: Path) -> DoneTasks:
-    """Read which attempts are scored; none where the file does not exist."""
+    """Read which attempts are scored; none if the file does not exist."""
     found: DoneTasks = {}
     if not path.is_file():
         return found
@@ -137,7 +137,7 @@ def read_done(path: Path) -> DoneTasks:
         if before.has(scored.attempt):
             raise RunFileError(
                 f"{path}:{line.number}: attempt {scored.attempt} of task {scored.task_id} "
-                f"({scored.env}) is there twice; delete one of the lines"
+                f"({scored.env}) appears twice; delete one of the lines"
             )
         found[task] = before._replace(attempts=before.attempts | 1 << scored.attempt)
     return found
@@ -157,22 +157,24 @@ _NAMED_DECODER = msgspec.json.Decoder(_Named)
 
 
 class RolloutReading(NamedTuple):
-    """How the lines of a rollout file are understood."""
+    """How to read the lines of a rollout file."""
 
     path: str
     """For messages."""
     default_env: str | None = None
-    """The environment of lines that name none."""
+    """The environment of lines that do not name one."""
     row_fields: Mapping[str, JSONObject] = {}
-    """Fields of task rows by task id and by row index, for rollout files that lack them."""
+    """Fields of task rows by task id and by row index, for rollouts that lack them."""
 
 
 def rollouts_file(path: Path) -> Path:
-    """Return the rollout file of a run directory, or the file itself; UsageError for neither."""
+    """Return the rollout file of a run directory, or the file itself; UsageError if neither."""
     if path.is_dir():
         file = path / ROLLOUTS
         if not file.is_file():
-            raise UsageError(f"{path}: holds no {ROLLOUTS}; give a run directory or a rollout file")
+            raise UsageError(
+                f"{path}: holds no {ROLLOUTS}; expected a run directory or rollout file"
+            )
         return file
     if not path.exists():
         raise UsageError(f"{path}: no such run directory or rollout file")
@@ -180,17 +182,17 @@ def rollouts_file(path: Path) -> Path:
 
 
 def rollout_lines(path: Path) -> Iterator[Line]:
-    """Yield the raw lines of a rollout file; a torn last line is left out."""
+    """Yield the raw lines of a rollout file except a torn last line."""
     return without_torn(iterate_lines(path))
 
 
 def without_torn(lines: Iterable[Line]) -> Iterator[Line]:
-    """Leave out a last line that its writer did not finish."""
+    """Skip a last line that its writer did not finish."""
     return (line for line in lines if line.is_complete or is_json(line.data))
 
 
 def torn_line_warning(run: Path) -> str | None:
-    """Return the warning that a torn last line is left out; None where there is none."""
+    """Return the warning that a torn last line is left out; None if no line is torn."""
     path = run / ROLLOUTS if run.is_dir() else run
     if not is_plain(path) or not unfinished_end(path):
         return None
@@ -207,7 +209,7 @@ def is_json(data: bytes) -> bool:
 
 
 def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout:
-    """Decode one line, ours or NeMo Gym's; RunFileError where it is no rollout."""
+    """Decode one line of gymcli or NeMo Gym; RunFileError if it is not a rollout."""
     try:
         rollout = _own(data)
         if rollout is None:
@@ -221,11 +223,11 @@ def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout
 
 
 def _own(data: bytes) -> Rollout | None:
-    """Decode a line that gymcli wrote; None for any other."""
+    """Decode a line that gymcli wrote; None for any other line."""
     try:
         rollout = _DECODER.decode(data)
     except msgspec.ValidationError:
-        # The fields of a foreign row may have the names of ours and other types.
+        # A foreign row may have fields with our names and other types.
         if _HEAD_DECODER.decode(data).schema_version:
             raise
         return None
@@ -238,11 +240,11 @@ def _own(data: bytes) -> Rollout | None:
 
 def _foreign(line: object, reading: RolloutReading) -> Rollout:
     if not isinstance(line, dict) or not is_nemo_rollout(line):
-        raise ValueError('neither "schema_version" (ours) nor "response" (NeMo Gym) is there')
+        raise ValueError('has neither "schema_version" (gymcli) nor "response" (NeMo Gym)')
     agent = line.get("agent_ref")
     env = reading.default_env if agent is None else agent_name(agent) or reading.default_env
     if env is None:
-        raise ValueError("the line names no environment, give --env NAME")
+        raise ValueError("the line names no environment; use --env NAME")
     own_id = own_task_id(line)
     row = None if own_id is None else reading.row_fields.get(own_id)
     if row is None:
@@ -251,7 +253,7 @@ def _foreign(line: object, reading: RolloutReading) -> Rollout:
 
 
 def environment_names(path: Path, reading: RolloutReading) -> set[str]:
-    """Return the environments that the lines of a file name."""
+    """Return the names of all environments in a file."""
     names: set[str] = set()
     for block in iterate_blocks(path):
         named = decode_block(block, _NAMED_DECODER)
@@ -264,7 +266,7 @@ def environment_names(path: Path, reading: RolloutReading) -> set[str]:
 
 
 def line_environment(line: Line, reading: RolloutReading) -> str:
-    """Return the environment that a line names; little more of our own lines is decoded."""
+    """Return the environment of a line; for gymcli's own lines only the name is decoded."""
     try:
         named = _NAMED_DECODER.decode(line.data)
     except JSON_ERRORS:
@@ -277,7 +279,7 @@ def line_environment(line: Line, reading: RolloutReading) -> str:
 def find_record(run: Path, task: str, *, env: str | None = None) -> Rollout | Failure | None:
     """Find the rollout of `TASK` or `TASK/ATTEMPT`, else its last failure, in a run or a file.
 
-    Without an attempt, the lowest one that is scored.
+    `TASK` means its lowest scored attempt.
     """
     failures = run / FAILURES
     has_failures = run.is_dir() and failures.is_file()

@@ -1,4 +1,4 @@
-"""The run directory: its lock, the files it appends to, and the attempts that are done."""
+"""The run directory: its lock, its append-only files and the attempts that are done."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ __all__ = [
 
 
 BEGUN = "begun"
-"""The file of the attempts in flight."""
+"""The file with the attempts in flight."""
 
 _NUM_SPARE = 8
-"""Files that are open at once when the numbers of a run are counted and written."""
+"""Files that are open at the same time when the metrics of a run are computed and written."""
 
 _APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS)
 _NEW_MANIFEST = f".{MANIFEST}.*tmp"
 _LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp", BEGUN, STACK_FILE)
-"""Files that a process which was killed leaves behind; they mean nothing."""
+"""Files that a killed process leaves; they do not make a folder a run."""
 
 
 class Waiting(NamedTuple):
-    """A finished conversation that waits for its score, and where in its file it stands."""
+    """A finished conversation that waits for its score, and its place in the file."""
 
     key: AttemptKey
     task_hash: str
@@ -84,19 +84,19 @@ class Waiting(NamedTuple):
 class RunDirectory:
     """One run on disk, held by one process while it is open for writing.
 
-    A line is safe from the death of this process once it is appended, and from that of the machine
-    about a second later. `scrubber` takes the keys in use out of all that is written.
+    A line survives the death of this process once it is appended, and a crash of the machine about
+    a second later. `scrubber` removes the keys in use from everything that is written.
     """
 
     def __init__(self, path: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
         self.path = path
         self.scrubber = scrubber
         self._errors = scrubber.also(environment_secrets(os.environ))
-        """Takes the values of other variables out of errors, too."""
+        """Also removes the values of other environment variables from errors."""
         self.warnings: list[str] = []
-        """What was mended when the directory was opened."""
+        """Warnings about repairs when the directory was opened."""
         self.begun = BegunFile(path)
-        """The attempts in flight, where a supervisor starts the run again."""
+        """The attempts in flight, noted if a supervisor may restart the run."""
         self._lock = RunLock(path)
         self._place = path.absolute()
         self._spare: list[int] = []
@@ -106,29 +106,29 @@ class RunDirectory:
         self._failures = LineAppender(path / FAILURES, scrubber)
         self._generations = LineAppender(path / GENERATIONS, scrubber)
         self._conversations: FileIO | None = None
-        """The file of waiting conversations, once one of them was read."""
-        # Conversations reach the disk before the scores that others of their group wait for.
+        """The open file of waiting conversations, once one was read."""
+        # In sync order: conversations must reach the disk before the scores of their group.
         self._files = (self._generations, self._failures, self._rollouts)
 
     def lock(self, on_failure: Callable[[RunDirectoryError], None] | None = None) -> None:
-        """Make the directory and lock it; the system unlocks it when this process ends.
+        """Create the directory and lock it; the system unlocks it when this process ends.
 
-        `on_failure` is called once, in another thread, when nothing more can be written.
+        `on_failure` is called once, in another thread, when writing has failed for good.
         """
         self._lock.take()
         self._on_failure = on_failure
         for path in self.path.glob(_NEW_MANIFEST):
-            with suppress(OSError):  # it means nothing where it stays
+            with suppress(OSError):  # a leftover does no harm
                 path.unlink()
         self._syncer.start()
 
     @property
     def is_held_here(self) -> bool:
-        """Whether this very process holds the directory, in another object."""
+        """Whether this process holds the directory through any `RunDirectory`."""
         return self._lock.is_held_here()
 
     def reserve(self) -> None:
-        """Hold enough descriptors for all that is written, before connections take them."""
+        """Reserve descriptors for all files to write, before connections use them up."""
         for file in self._files:
             file.reserve()
         try:
@@ -138,12 +138,12 @@ class RunDirectory:
             raise write_error(self.path, error) from error
 
     def free_spare(self) -> None:
-        """Free the descriptors that were kept for the end of the run."""
+        """Free the descriptors that were reserved for the end of the run."""
         while self._spare:
             os.close(self._spare.pop())
 
     def sync(self) -> None:
-        """Sync all that was appended; RunDirectoryError where that fails, or failed before."""
+        """Sync all appended lines; RunDirectoryError if this or an earlier sync failed."""
         self._sync()
         for file in self._files:
             file.check()
@@ -166,7 +166,7 @@ class RunDirectory:
             self._on_failure = None
 
     def close(self) -> None:
-        """Sync the files, close them and free the directory."""
+        """Sync and close the files and unlock the directory."""
         self.free_spare()
         is_told = any(file.is_told for file in self._files)
         with ExitStack() as stack:
@@ -180,7 +180,7 @@ class RunDirectory:
             stack.callback(self._syncer.close)
 
     def mend(self, names: Sequence[str] = _APPENDED) -> None:
-        """Cut off a last line that its writer did not finish, in files that are appended to."""
+        """Cut off unfinished last lines of the append-only files."""
         for name in names:
             path = self.path / name
             if not os.path.lexists(path):
@@ -195,27 +195,27 @@ class RunDirectory:
                 )
 
     def check_identity(self, identity: JSONObject) -> None:
-        """Compare with the run that the directory holds.
+        """Compare an identity with that of the run in the directory.
 
         Raises:
-            RunMismatchError: It was made with other settings; the message names them.
-            UsageError: The directory holds other files and no run.
+            RunMismatchError: The settings differ; the message names them.
+            UsageError: The directory holds other files but no run.
         """
         manifest = read_manifest(self.path)
         if manifest is None:
             if not all(any(map(file.match, _LEFT_BEHIND)) for file in self.path.iterdir()):
-                raise UsageError(f"{self.path}: is not empty and holds no run; give another --out")
+                raise UsageError(f"{self.path}: is not empty and holds no run; use another --out")
             return
-        # As they would be read back: a tuple here equals the list there. Neither has a key in use,
-        # nor what was none when the run was begun.
+        # Compared as JSON, where a tuple equals a list. Keys in use are removed from both, since a
+        # value may not have been a key when the run began.
         there, here = (
             msgspec.json.decode(self.scrubber.line(msgspec.json.encode(one)))
             for one in (manifest.identity, identity)
         )
         if found := "; ".join(differences(there, here)):
-            hint = f"; what reads {REDACTED} was a key in use when the run was begun: use it again"
+            hint = f"; {REDACTED} stands for a key in use when the run began: use it again"
             raise RunMismatchError(
-                f"{self.path}: this run was made with other settings: {found}. Give another "
+                f"{self.path}: this run was made with other settings: {found}. Use another "
                 f"--out, or --fresh for a new run{hint if REDACTED in found else ''}"
             )
 
@@ -242,24 +242,24 @@ class RunDirectory:
         return waiting
 
     def conversation(self, waiting: Waiting) -> Rollout:
-        """Read a conversation that waits for its score; RunFileError where the file changed."""
+        """Read a conversation that waits for its score; RunFileError if the file changed."""
         try:
             if self._conversations is None:
-                # Stays open, since connections may take what descriptors there are.
+                # Stays open, since connections may use up all descriptors.
                 self._conversations = (self._place / GENERATIONS).open("rb", buffering=0)
             self._conversations.seek(waiting.start)
             line = self._conversations.read(waiting.num_bytes)
             return msgspec.json.decode(line, type=Rollout)
         except (OSError, *JSON_ERRORS) as error:
             raise RunFileError(
-                f"{self.path / GENERATIONS}: was changed while the run went on: {error}; run the "
+                f"{self.path / GENERATIONS}: was changed during the run: {error}; run the "
                 "same command again"
             ) from error
 
     def scored_members(self, done: Mapping[tuple[str, str], Done]) -> tuple[Rollout, ...]:
-        """Read the scored conversations of groups that are not all scored.
+        """Read the scored conversations of groups that are only partly scored.
 
-        A process that died while it wrote the scores of a group leaves these.
+        A process that died while writing the scores of a group leaves such groups.
         """
         tasks = {task for task, scored in done.items() if scored.is_torn}
         if not tasks:
@@ -268,20 +268,20 @@ class RunDirectory:
         return tuple(line.unscored() for line in lines if (line.env, line.task_id) in tasks)
 
     def append_rollout(self, rollout: Rollout | bytes) -> None:
-        """Append a scored rollout, or its line; EpisodeError where it is too long to be read."""
+        """Append a scored rollout or its line; EpisodeError if it is too long to be read again."""
         line = rollout if isinstance(rollout, bytes) else msgspec.json.encode(rollout)
         if len(line) > MAX_LINE_BYTES:
             raise EpisodeError(f"the record {TOO_LONG}")
         self._rollouts.append(line)
 
     def append_generation(self, rollout: Rollout | bytes) -> None:
-        """Append a finished conversation that waits for its score, or its line."""
+        """Append a finished conversation that waits for its score, or its line, unless too long."""
         line = rollout if isinstance(rollout, bytes) else msgspec.json.encode(rollout)
-        if len(line) <= MAX_LINE_BYTES:  # else its score could not be written either
+        if len(line) <= MAX_LINE_BYTES:  # a longer one could not be scored either
             self._generations.append(line)
 
     def append_failure(self, failure: Failure) -> Failure:
-        """Append an attempt that could not be scored, without secrets; return what was written.
+        """Append a failed attempt without secrets; return the record that was written.
 
         A conversation that is too long is left out.
         """
@@ -299,7 +299,7 @@ class RunDirectory:
         return failure
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write run.json by rename, after all that was appended is on the disk."""
+        """Write run.json by rename after syncing all appended lines."""
         self.sync()
         self._write(MANIFEST, msgspec.json.encode(manifest))
 
@@ -313,25 +313,25 @@ class RunDirectory:
 
 
 class Suspects(NamedTuple):
-    """What may have ended the process of a run."""
+    """The attempts that may have killed the process of a run."""
 
     keys: frozenset[AttemptKey] = frozenset()
-    """Attempts that were in flight when the process died, and have no outcome since."""
+    """Attempts that were in flight when the process died and have had no outcome since."""
     proved: AttemptKey | None = None
-    """The suspect that was in flight alone when the process died again; it is none of the keys."""
+    """The suspect that was alone in flight when the process died again; not among the keys."""
 
 
 class _Header(msgspec.Struct):
-    """The first line of the file."""
+    """The first line of the `begun` file."""
 
     num_failure_bytes: int
-    """The size of failures.jsonl when this process began."""
+    """The size of failures.jsonl when this process started."""
     suspects: list[AttemptKey]
-    """Of earlier deaths."""
+    """The suspects of earlier deaths."""
 
 
 class _BegunLine(msgspec.Struct, omit_defaults=True):
-    """An attempt that began, or, without a key, the start of the part that plays one at a time."""
+    """The start of an attempt; without a key, the start of playing one attempt at a time."""
 
     key: AttemptKey | None = None
 
@@ -341,9 +341,9 @@ _KEY = msgspec.json.Decoder(AttemptKey)
 
 
 class BegunFile:
-    """Notes each attempt of a run as it begins.
+    """Records each attempt of a run as it starts.
 
-    One write and no sync: only the death of the process matters, not that of the machine.
+    It writes without syncing, since only the death of the process matters, not the machine's.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -353,7 +353,7 @@ class BegunFile:
         self._descriptor: int | None = None
 
     def open(self, suspects: Collection[AttemptKey]) -> None:
-        """Begin the file for this process of the run."""
+        """Start the file for this process of the run."""
         size = self._failures.stat().st_size if self._failures.exists() else 0
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC
@@ -363,11 +363,11 @@ class BegunFile:
         self._write(_Header(size, sorted(suspects)))
 
     def add(self, key: AttemptKey) -> None:
-        """Note an attempt that begins, if the file is open."""
+        """Record the start of an attempt if the file is open."""
         self._write(_BegunLine(key))
 
     def begin_alone(self) -> None:
-        """Note that attempts are played one at a time from now on, if the file is open."""
+        """Record that attempts are played one at a time from now on, if the file is open."""
         self._write(_BegunLine())
 
     def _write(self, line: _Header | _BegunLine) -> None:
@@ -379,16 +379,16 @@ class BegunFile:
             raise write_error(self._path, error) from error
 
     def remove(self) -> None:
-        """Delete the file and the last stack."""
+        """Delete the file and the stack file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
         for path in (self._place, self._place.with_name(STACK_FILE)):
-            with suppress(OSError):  # left behind, it means nothing to another command
+            with suppress(OSError):  # a leftover is ignored by other commands
                 path.unlink()
 
     def suspects(self, done: Mapping[tuple[str, str], Done]) -> Suspects:
-        """Read what was in flight when the process that wrote the file died."""
+        """Read which attempts were in flight when the process that wrote the file died."""
         try:
             lines = self._place.read_bytes().split(b"\n")[:-1]  # the last one may be torn
             header = _HEADER.decode(lines[0])
@@ -412,7 +412,7 @@ class BegunFile:
             if key is None:
                 is_alone = True
             elif is_open(key):
-                # Played one at a time, all but the last one only wait for others of their group.
+                # One at a time, all attempts but the last are only waiting for their group.
                 last = key if is_alone else None
                 if not is_alone:
                     found.add(key)
@@ -426,7 +426,7 @@ class BegunFile:
             with self._failures.open("rb") as file:
                 file.seek(num_bytes)
                 for line in file:
-                    with suppress(*JSON_ERRORS):  # torn, or told of by whoever reads all of it
+                    with suppress(*JSON_ERRORS):  # torn, or reported by full readers
                         yield _KEY.decode(line)
         except FileNotFoundError:
             return
@@ -437,29 +437,29 @@ class BegunFile:
 
 
 UNFINISHED = ".unfinished"
-"""The folder in the directory where the run is written until it is whole."""
+"""The subfolder where a run is written until it is complete."""
 
 _FILES = (GENERATIONS, FAILURES, METRICS, ROLLOUTS, VERDICTS, MANIFEST)
-"""In the order in which they are shown: the last one makes the run."""
+"""In the order in which they are moved: the last one makes the folder a run."""
 
 
 def check_unused(path: Path) -> None:
-    """Raise UsageError for a path that exists, unless it is empty or holds an unfinished run."""
+    """Raise UsageError if a path exists, unless it is empty or holds an unfinished run."""
     left = path / UNFINISHED
     if left.is_dir() and not left.is_symlink() and not (path / MANIFEST).exists():
         return
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path}: exists already; --out takes a new directory")
+        raise UsageError(f"{path}: already exists; --out needs a new directory")
 
 
 @contextmanager
 def new_run_directory(
     path: Path, scrubber: Scrubber, *, keeps_unfinished: bool = True
 ) -> Iterator[RunDirectory]:
-    """Open a run to be written; its files appear in `path` only once the block has ended well.
+    """Open a new run for writing; its files appear in `path` only if the block succeeds.
 
-    What an earlier try left is overwritten, except for the answers of judges, which cost money.
-    With `keeps_unfinished`, what was written stays where the block fails.
+    The remains of an earlier try are overwritten, except judges' answers, which cost money. If the
+    block fails, the files written so far stay with `keeps_unfinished`, else they are deleted.
     """
     is_new, folder = not path.exists(), path / UNFINISHED
     lock = RunLock(path)
@@ -478,7 +478,7 @@ def new_run_directory(
             raise
         try:
             for name in _FILES:
-                (path / name).unlink(missing_ok=True)  # of a try that ended in the middle of this
+                (path / name).unlink(missing_ok=True)  # from a try that died in this loop
                 with suppress(FileNotFoundError):
                     (folder / name).rename(path / name)
             shutil.rmtree(folder, ignore_errors=True)
@@ -488,7 +488,7 @@ def new_run_directory(
     finally:
         lock.free()
         if is_new:
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # it is not empty
                 path.rmdir()
 
 

@@ -1,7 +1,7 @@
-"""The index of a run of any size: a few numbers of each attempt in memory, all else in its files.
+"""The index of a run of any size: a few values of each attempt in memory, the rest in its files.
 
-A run directory or a rollout file is read once, and what is written to it later is added. Every
-attempt is a row; its record is read from its line when somebody looks at it.
+A run directory or a rollout file is read once; lines that are written later are added. Every
+attempt is a row; its record is read from its line when it is needed.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 __all__ = ["OPEN_NAMES", "ROW_NAMES", "FactsOf", "Refreshed", "Row", "RunIndex"]
 
 OPEN_NAMES = ("components", "metrics", "task", "details")
-"""First parts of the dotted names of a filter."""
+"""The first parts of dotted names in a filter."""
 
 FactsOf: TypeAlias = Callable[[str], tuple[str, EnvironmentFacts]]
-"""Returns the name that an environment has here, and what is known of it."""
+"""Returns the local name of an environment and the facts that are known about it."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt as far as lists show it; what it lacks is None."""
+    """The values of an attempt that lists show; missing values are None."""
 
     number: int
-    """Its place among the rows, from 0; the same until the index is rebuilt."""
+    """The row's position, counted from 0; it stays the same until the index is rebuilt."""
     place: Place
     env: str
     task_id: str
@@ -65,14 +65,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     reward: float | None
     passed: bool | None
-    """None without a reward, or where nothing says from which reward an attempt passes."""
+    """None without a reward or without a threshold of success."""
     stop_reason: str | None
     error: str | None
-    """The class of the error that left it without a score."""
+    """The class of the error that prevented a score."""
     phase: str | None
     model: str | None
     num_turns: int
-    """Messages of the model after the prompt."""
+    """The model's messages after the prompt."""
     num_tool_calls: int
     prompt_tokens: int
     completion_tokens: int
@@ -80,17 +80,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None
     seconds: float | None
     answer: str | None
-    """Of a long one the beginning, and `…`."""
+    """Shortened with `…` if long."""
     components: dict[str, float]
     metrics: dict[str, float]
     avg: float | None
-    """The mean reward of the scored attempts of its task; `best` and `worst` likewise."""
+    """The mean reward of the task's scored attempts; `best` and `worst` likewise."""
     best: float | None
     worst: float | None
     num_attempts: int
-    """Attempts of its task that are on record."""
+    """Recorded attempts of the task."""
     num_passed: int | None
-    """Those that passed; None where nothing says from which reward an attempt passes."""
+    """Attempts of the task that passed; None without a threshold of success."""
 
 
 ROW_NAMES = tuple(
@@ -98,25 +98,26 @@ ROW_NAMES = tuple(
     for name in Row.__struct_fields__
     if name not in ("number", "place", "components", "metrics")
 )
-"""The names of a row that a filter knows and rows can be sorted by."""
+"""The fields of a row that filters can use and rows can be sorted by."""
 
 
 class Refreshed(NamedTuple):
-    """What a run has more than before."""
+    """The changes of an index since the last refresh."""
 
     num_new: int = 0
-    """Rows that were added after the others."""
+    """Rows that were added at the end."""
     num_changed: int = 0
-    """Rows that became something else: an attempt that failed was scored, say."""
+    """Rows that changed, for example since a failed attempt was scored."""
     is_rebuilt: bool = False
-    """A file was replaced: all rows are new, and so are their numbers."""
+    """Whether a file was replaced, so that all rows and their numbers are new."""
 
 
 class RunIndex:
-    """The attempts of a run, each a row; for one thread at a time.
+    """The attempts of a run, one per row; not safe for concurrent threads.
 
-    `path` is a run directory or an uncompressed rollout file of ours or of NeMo Gym, `env` the
-    environment of lines that name none. `facts_of` is called for environments without a manifest.
+    `path` is a run directory or an uncompressed rollout file of gymcli or NeMo Gym, `env` the
+    environment of lines that do not name one. `facts_of` is called for environments that no
+    manifest describes.
     """
 
     def __init__(
@@ -139,17 +140,17 @@ class RunIndex:
 
     @property
     def manifest(self) -> Manifest | None:
-        """What the run says of itself; None for a bare file."""
+        """The manifest of the run; None for a bare file."""
         return self._contents.manifest
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The rows, each made when it is read."""
+        """The rows, each created on access."""
         return _Rows(range(len(self._contents.table)), self._row)
 
     @property
     def names(self) -> list[str]:
-        """The names that a filter knows: those of all rows, then named numbers."""
+        """The names that filters can use: those of all rows, then named numbers."""
         return [*ROW_NAMES, "text", *self.named_numbers]
 
     @property
@@ -159,15 +160,15 @@ class RunIndex:
 
     @property
     def has_more_names(self) -> bool:
-        """Whether other named numbers are only in the file."""
+        """Whether more named numbers are only in the file."""
         return self._contents.table.has_more_names
 
     def refresh(self) -> Refreshed:
-        """Add what was written since.
+        """Add the lines that were written since the last refresh.
 
         Raises:
-            UsageError: The run is gone, or a line is wrong. The lines before it are added; where a
-                file was replaced, the rows stay as they were.
+            UsageError: The run is gone or a line is wrong. The lines before it are added; if a file
+                was replaced, the rows are unchanged.
         """
         files = self._contents.files
         if any(file.is_replaced() for file in files):
@@ -201,7 +202,7 @@ class RunIndex:
     def _add(
         self, contents: _Contents, entry: Entry, place: tuple[int, int, int], shown: str
     ) -> int | None:
-        """Add a line; None where what is known of its attempt replaces what it says."""
+        """Add a line and return its row; None if a line with precedence is already known."""
         entry.env, facts = self._environment(contents, entry.env)
         table = contents.table
         row = table.find(entry.env, entry.task_id, entry.attempt)
@@ -210,7 +211,7 @@ class RunIndex:
             if before == now == "scored":
                 raise RunFileError(
                     f"{shown}: attempt {entry.attempt} of task {entry.task_id} ({entry.env}) "
-                    "is there twice; delete one of the lines"
+                    "appears twice; delete one of the lines"
                 )
             if before == "waiting" and entry.error and entry.error.phase in ("verify", "role"):
                 table.set_error(row, entry.error)
@@ -235,58 +236,58 @@ class RunIndex:
         return contents.environments[name]
 
     def facts(self, env: str) -> EnvironmentFacts:
-        """Return what the manifest or the environment itself says of an environment."""
+        """Return the facts about an environment from the manifest or the environment's code."""
         known = self._contents.environments.values()
         return next((facts for name, facts in known if name == env), EnvironmentFacts())
 
     def is_ours(self, row: Row) -> bool:
-        """Return whether gymcli wrote the line of a row, not NeMo Gym."""
+        """Return whether gymcli, not NeMo Gym, wrote a row's line."""
         return self._contents.place(row.number)[1]
 
     def find(self, env: str, task_id: str, attempt: int) -> Row | None:
-        """Return the row of an attempt; None where it is not on record."""
+        """Return the row of an attempt; None if it is not recorded."""
         row = self._contents.table.find(env, task_id, attempt)
         return None if row is None else self._row(row)
 
     def attempts_of(self, env: str, task_id: str) -> list[int]:
-        """Return the rows of all attempts of a task, in the order of the attempts."""
+        """Return the rows of all attempts of a task, in order of attempt."""
         return self._contents.table.rows_of(env, task_id)
 
     def values(self, name: str) -> Sequence[object]:
-        """Return the value of a name of `ROW_NAMES` for each row; None where a row lacks it."""
+        """Return the value of a `ROW_NAMES` field for each row; None where a row lacks it."""
         return self._contents.table.column(name)
 
     def read(self, row: Row) -> Rollout | Failure:
-        """Read the record of a row: a rollout, without a reward where it waits, or a failure."""
+        """Read a row's record: a rollout (without a reward while waiting) or a failure."""
         return self.decoded(row, self.line(row))
 
     def decoded(self, row: Row, line: bytes) -> Rollout | Failure:
-        """Return the record of a row from its line, out of which secrets may have been taken."""
+        """Return a row's record from its line, from which secrets may have been removed."""
         record = self._contents.reader.decoded(row.place, line)
         if (record.task_id, record.attempt) != (row.task_id, row.attempt):
-            place = f"{row.place.file}: was changed, and another line is at byte {row.place.offset}"
-            raise RunFileError(f"{place}; open it again")
+            place = f"{row.place.file}: was changed, and byte {row.place.offset} has another line"
+            raise RunFileError(f"{place}; open the run again")
         return record
 
     def line(self, row: Row) -> bytes:
-        """Return the line of a row as it is on disk; RunFileError where it was changed."""
+        """Return a row's line as it is on disk; RunFileError if it is gone."""
         return self._contents.reader.line(row.place)
 
     def select(self, filter: Filter | None = None, *, sort: str = "") -> list[int]:  # noqa: A002  # the word for it
-        """Return the rows that match a filter, in the order of a name.
+        """Return the rows that match a filter, sorted by a field.
 
         Args:
-            filter: Which rows; None: all.
-            sort: A name of `names`, with `-` before it for the largest first; rows that lack it
-                come last. Empty: the order of the run.
+            filter: Selects the rows; None: all rows.
+            sort: One of `names`, prefixed with `-` for descending order; rows that lack it come
+                last. Empty: the order of the run.
 
         Raises:
-            FilterError: A name is unknown, or values do not fit.
+            FilterError: A name is unknown or a value has the wrong type.
         """
         names = _RowNames(self._contents)
         rows = range(len(self._contents.table))
         if filter is not None:
-            # A named number that no row has is a typing error, once there are rows.
+            # Once there are rows, a named number that none of them has is a typo.
             is_complete = len(rows) > 0 and not self.has_more_names
             filter.check(self.names, OPEN_NAMES[2:] if is_complete else OPEN_NAMES)
         found = [row for row in rows if filter is None or names.match(filter, row)]
@@ -295,7 +296,7 @@ class RunIndex:
         name, is_descending = sort.removeprefix("-"), sort.startswith("-")
         if name not in self.names or name == "text":
             listed = ", ".join(name for name in self.names if name != "text")
-            raise FilterError(f'rows cannot be sorted by "{name}"; there are {listed}')
+            raise FilterError(f'rows cannot be sorted by "{name}"; choose from {listed}')
         values: dict[int, Any] = {}
         for row in found:
             names.row = row
@@ -311,23 +312,23 @@ class RunIndex:
 
 
 class _Contents(NamedTuple):
-    """What was read of the files of a run; another one once a file was replaced."""
+    """The data read from the files of a run; recreated when a file is replaced."""
 
     manifest: Manifest | None
     files: list[GrowingFile]
     reader: RecordReader
     table: AttemptTable
     environments: dict[str, tuple[str, EnvironmentFacts]]
-    """By the names on the lines, the names here and what is known."""
+    """By the name on the lines: the local name and the facts."""
 
     def place(self, row: int) -> tuple[Place, bool]:
-        """Return where the line of a row is, and whether gymcli wrote it."""
+        """Return the place of a row's line and whether gymcli wrote it."""
         file, offset, size, is_ours = self.table.place(row)
         return Place(str(self.files[file].path), offset, size), bool(is_ours)
 
 
 class _Rows(Sequence[Row]):
-    """Rows that are made when they are asked for."""
+    """Rows that are created on access."""
 
     def __init__(self, numbers: range, make: Callable[[int], Row]) -> None:
         self._numbers = numbers
@@ -355,18 +356,18 @@ def _files(path: Path, manifest: Manifest | None) -> list[Path]:
     file = rollouts_file(path)
     if file.suffix in (".gz", ".zst"):
         raise UsageError(
-            f"{file}: is compressed, so that no line of it can be read by its place; unpack it "
+            f"{file}: is compressed, so its lines cannot be read individually; unpack it "
             f"first ({'zstd -d' if file.suffix == '.zst' else 'gunzip -k'} {file})"
         )
     if not is_plain(file):
-        raise UsageError(f"{file}: is no regular file; write what it gives to one, and give that")
+        raise UsageError(f"{file}: is not a regular file; save its content in one and pass that")
     return [file]
 
 
 class _RowNames(Mapping[str, object]):
-    """The values of one row, of number `row`, by the names of a filter.
+    """The values of row number `row` by the names of a filter.
 
-    Columns are decoded at their first use; what is not in memory is read from the row's line.
+    Columns are decoded at their first use; values not in memory are read from the row's line.
     """
 
     def __init__(self, contents: _Contents) -> None:
@@ -420,7 +421,7 @@ class _RowNames(Mapping[str, object]):
 
 
 def _inner(value: JSON, name: str) -> JSON:
-    """Return what is at a dotted name; a key may have dots itself, and the longest counts."""
+    """Return the value at a dotted name; keys may contain dots, and the longest match wins."""
     while name:
         if isinstance(value, list):
             first, _, name = name.partition(".")

@@ -1,4 +1,4 @@
-"""Shards of a set of tasks: which tasks each of several runs takes, so that all take each once."""
+"""Shards of a set of tasks: together, the runs of all shards take each task once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Shard(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read `I/N`; ValueError where that is no shard."""
+        """Read `I/N`; ValueError if it is not a shard."""
         match = re.fullmatch("([0-9]+)/([0-9]+)", text)
         if match is None:
             raise ValueError(f"{text!r} is not I/N, such as 1/4")
@@ -37,14 +37,14 @@ class Shard(NamedTuple):
         return f"{self.number}/{self.num_shards}"
 
     def takes(self, task_hash: str) -> bool:
-        """Return whether a task is in this shard, by the hash of its row and nothing else."""
+        """Return whether a task is in this shard, which only the hash of its row decides."""
         return int(task_hash, 16) % self.num_shards == self.number - 1
 
 
 def check_same_shard(path: Path, there: str, here: str) -> None:
-    """Raise RunMismatchError where a run is of another shard; an empty text means all tasks."""
+    """Raise RunMismatchError if a run is of another shard; an empty string means all tasks."""
     if there == here:
         return
     held = f"shard {there}" if there else "a run of all shards"
-    go_on = f"--shard {there}" if there else "no --shard"
-    raise RunMismatchError(f"{path}: holds {held}; give {go_on} to go on with it, or another --out")
+    go_on = f"use --shard {there}" if there else "leave out --shard"
+    raise RunMismatchError(f"{path}: holds {held}; {go_on} to resume it, or use another --out")

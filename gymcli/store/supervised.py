@@ -18,39 +18,39 @@ class Tag:
     """The first word of each line that the run writes to its supervisor."""
 
     DIRECTORY = "directory"
-    """The run directory, in which a restart continues."""
+    """The run directory, where a restart resumes."""
     PATIENCE = "patience"
-    """The most seconds that the run takes to end by itself after a signal."""
+    """The most seconds that the run takes to end after a signal."""
     COMMAND = "command"
     """The command with which the user resumes this run."""
     RECORDED = "recorded"
     """This process has written its first record."""
     FINISHED = "finished"
-    """The command is over, with this exit code."""
+    """The command has ended with this exit code."""
 
 
 class Death(NamedTuple):
-    """How the process of a run died."""
+    """The death of a run's process."""
 
     how: str
-    """The exit status, the signal, or that it was blocked."""
+    """The exit status or signal, or the report that the process was blocked."""
     stack: str = ""
-    """The end of the stack file, where something was written into it."""
+    """The end of the stack file, if anything was written to it."""
 
 
 class Supervised(NamedTuple):
     """The link of a forked process to its supervisor."""
 
     report: int
-    """The descriptor to which the run writes its lines."""
+    """The descriptor for the lines to the supervisor."""
     guard: int
-    """The descriptor whose end of file says that the supervisor is dead; it has no content."""
+    """The descriptor that reaches its end of file when the supervisor dies; it has no content."""
     process: int
     """The id of the run's process; forked copies of it report nothing."""
     signals: frozenset[signal.Signals]
     """Blocked until the run handles them."""
     death: Death | None = None
-    """How the previous process died, where its attempts are suspects."""
+    """How the previous process died, if its attempts are suspects."""
     directory: str | None = None
     """The run directory of the previous process."""
 

@@ -1,4 +1,4 @@
-"""Makes one decoded row of a tasks file a task, whichever of the four shapes it has."""
+"""Turns one decoded row of a tasks file, in any of the four shapes, into a task."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ _PROMPT_FIELDS = _CONTROL_FIELDS | {"prompt", "tools"}
 
 
 class RowPrompt(NamedTuple):
-    """What a row's prompt says, and the rest of the row."""
+    """The prompt of a row and the rest of the row."""
 
     messages: list[Message]
     """Empty for a raw row."""
     tools: list[JSONObject] | None
     params: JSONObject
     ignored: list[str]
-    """Parameters that a row may not set, left out."""
+    """Parameters that were left out since a row may not set them."""
     fields: JSONObject
-    """What neither the prompt nor the runner reads."""
+    """The fields that neither the prompt nor the runner uses."""
 
 
 def row_prompt(row: JSONObject) -> RowPrompt:
-    """Read the prompt of a row; ValueError names what has the wrong shape."""
+    """Read the prompt of a row; a ValueError names the field with the wrong shape."""
     messages: list[Message] = []
     tools: list[JSONObject] | None = None
     params: JSONObject = {}
@@ -90,7 +90,7 @@ def _chat_messages(value: JSON, field: str) -> list[Message]:
 
 
 def _as_ours(message: JSON) -> JSON:
-    """Leave out what is null, since tables fill rows up, and call reasoning by one name."""
+    """Drop nulls, with which tables fill rows, and rename `reasoning_content` to `reasoning`."""
     if not isinstance(message, dict):
         return message
     kept = {name: value for name, value in message.items() if value is not None}
@@ -106,7 +106,7 @@ _MAX_NAME_CHARACTERS = 80
 class PromptTemplate:
     """The `user` and optional `system` text of a YAML file, with `{name}` for a row's field.
 
-    Literal braces are doubled, as in `str.format`; attributes, indices and formats are refused.
+    Literal braces are doubled, as in `str.format`; attributes, indices and formats are errors.
     """
 
     def __init__(self, user: str, system: str | None = None) -> None:
@@ -116,7 +116,7 @@ class PromptTemplate:
 
     @classmethod
     def read(cls, path: Path) -> PromptTemplate:
-        """Read a template; UsageError where the file or a text in it is wrong."""
+        """Read a template; UsageError if the file or a text in it is invalid."""
         loaded = read_yaml(path)
         if not isinstance(loaded, dict) or not isinstance(loaded.get("user"), str):
             raise UsageError(f'{path}: a prompt file is a YAML mapping with the text "user"')
@@ -133,7 +133,7 @@ class PromptTemplate:
         return template
 
     def check(self, path: Path) -> None:
-        """Raise UsageError where a brace is not closed, or a field is more than a plain name."""
+        """Raise UsageError if a brace is not closed or a field is not a plain name."""
         for text in (self.user, self.system or ""):
             try:
                 parts = list(string.Formatter().parse(text))
@@ -151,7 +151,7 @@ class PromptTemplate:
                     )
 
     def messages(self, fields: JSONObject) -> list[Message]:
-        """Fill the template with a row's fields; ValueError where the row lacks one."""
+        """Fill the template with a row's fields; ValueError if the row lacks one."""
         try:
             messages = [Message(role="user", content=self.user.format_map(fields))]
             if self.system is not None:
@@ -165,7 +165,7 @@ class PromptTemplate:
 
 
 def listed(names: Collection[str]) -> str:
-    """Join names for a message: the first of them, shortened, and how many more there are."""
+    """Join the first names, shortened, for a message, and add how many more there are."""
     shown = [f"{name:.{_MAX_NAME_CHARACTERS}}" for name in islice(names, _MAX_NAMES)]
     if len(names) > _MAX_NAMES:
         shown.append(f"and {len(names) - _MAX_NAMES} more")
@@ -173,7 +173,7 @@ def listed(names: Collection[str]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in a mapping, of which YAML's own loaders keep the last."""
+    """Refuses a mapping with a duplicate key, of which PyYAML's loaders keep the last value."""
 
     def compose_mapping_node(self, anchor: dict[object, yaml.Node]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -183,14 +183,14 @@ class _Loader(yaml.SafeLoader):
                 continue
             if (key.tag, key.value) in keys:
                 raise yaml.MarkedYAMLError(
-                    problem=f'the key "{key.value}" stands twice', problem_mark=key.start_mark
+                    problem=f'duplicate key "{key.value}"', problem_mark=key.start_mark
                 )
             keys.add((key.tag, key.value))
         return node
 
 
 def read_yaml(path: Path) -> object:
-    """Read a YAML file of plain values; UsageError where it is none, or has a key twice."""
+    """Read a YAML file of plain values; UsageError if it is invalid or has a duplicate key."""
     try:
         return cast("object", _Loader(path.read_text(encoding="utf-8")).get_single_data())
     except OSError as error:
@@ -200,43 +200,43 @@ def read_yaml(path: Path) -> object:
 
 
 class Hints(NamedTuple):
-    """The ways out that problems name, which depend on the command."""
+    """The remedies that problems name, which depend on the command."""
 
-    prompt: str = "rows of fields alone need --prompt FILE"
-    own_prompt: str = "it and --prompt exclude each other"
-    same_id: str = "give --id-field F"
-    same_id_in_files: str = ", or --id-by-file where the files count on their own"
+    prompt: str = "rows without a prompt need --prompt FILE"
+    own_prompt: str = "leave out --prompt"
+    same_id: str = "use --id-field F"
+    same_id_in_files: str = ", or --id-by-file if each file has its own ids"
 
 
 class TaskReading(NamedTuple):
-    """How rows are read, as the command line says."""
+    """How to read rows, from the command line's options."""
 
     default_env: str | None = None
     default_envs: Mapping[Path, str] = {}
-    """The environment of rows that name none, by file; it goes before `default_env`."""
+    """The environment of rows that do not name one, by file; overrides `default_env`."""
     template: PromptTemplate | None = None
     id_field: str | None = None
     id_by_file: bool = False
-    """Put the file's name, and folders where names repeat, before every id."""
+    """Prefix every id with the file's name, and with its folders where names repeat."""
     shared_ids: frozenset[tuple[str, str]] = frozenset()
-    """Environments and ids of different rows of NeMo Gym; their hashes make the ids unique."""
+    """Environments and ids that different NeMo Gym rows share; a hash makes these ids unique."""
     canonical_env: Callable[[str], str] = str
-    """Returns the name under which an environment is recorded; UsageError for an unknown one."""
+    """Returns the recorded name of an environment; UsageError for an unknown one."""
     env_of_agent: Callable[[str, str | None], str] = lambda name, default: name
-    """The same for the name of a NeMo Gym agent, and the default environment."""
+    """Returns the environment for the name of a NeMo Gym agent and the default environment."""
     hints: Hints = Hints()
     folder: Path | None = None
-    """What relative names of files count from; None: the working directory."""
+    """The folder of relative file names; None: the working directory."""
 
     def place(self, path: Path) -> Path:
-        """Return the path of a file: absolute only after the working directory changed."""
+        """Return the path of a file: absolute only if the working directory has changed."""
         if self.folder is None or path.is_absolute() or self.folder == working_directory():
             return path
         return self.folder / path
 
 
 def working_directory() -> Path | None:
-    """Return the working directory; None where it was deleted."""
+    """Return the working directory; None if it was deleted."""
     try:
         return Path.cwd()
     except OSError:
@@ -249,7 +249,7 @@ def task_row(
     """Read one row; return its task and the names of ignored parameters.
 
     Raises:
-        ValueError: The row cannot be used; the text says which field and why.
+        ValueError: The row cannot be used; the message names the field and the reason.
         UsageError: Its environment does not exist.
     """
     row = without_stamps(row)
@@ -259,12 +259,12 @@ def task_row(
         params, ignored = {**params, **own_params}, ignored + more_ignored
     if reading.template is not None:
         if messages:
-            raise ValueError(f"the row has a prompt of its own; {reading.hints.own_prompt}")
+            raise ValueError(f"the row already has a prompt; {reading.hints.own_prompt}")
         messages = reading.template.messages(fields)
     if not (messages or _leaves_prompt(row)):
         raise ValueError(
             'no prompt: expected "responses_create_params", "messages" or "prompt"; '
-            f'{reading.hints.prompt}, or "messages": [] where the environment opens the talk'
+            f'{reading.hints.prompt}, or "messages": [] if the environment opens the conversation'
         )
     named = row.get("env")
     if named is None and row.get("agent_ref") is not None:
@@ -272,7 +272,7 @@ def task_row(
     else:
         named = reading.default_env if named is None else named
         if named is None:
-            raise ValueError('no environment: the row names none ("env"), give --env NAME')
+            raise ValueError('no environment: the row has no "env"; use --env NAME')
         if not isinstance(named, str):
             raise ValueError('"env" must be the name of an environment')
         env = reading.canonical_env(named)
@@ -303,12 +303,12 @@ def task_row(
 
 
 def is_nemo_row(row: JSONObject) -> bool:
-    """Return whether a row has NeMo Gym's shape, in which ids need not be unique."""
+    """Return whether a row has NeMo Gym's shape, where ids need not be unique."""
     return row.get("responses_create_params") is not None
 
 
 def without_stamps(row: JSONObject) -> JSONObject:
-    """Return a row without a collector's stamps, which are no content."""
+    """Return a row without the `_ng_` fields that a collector adds, which are not content."""
     for name in row:
         if name.startswith("_ng_"):
             return {n: value for n, value in row.items() if not n.startswith("_ng_")}
@@ -316,7 +316,7 @@ def without_stamps(row: JSONObject) -> JSONObject:
 
 
 def _leaves_prompt(row: JSONObject) -> bool:
-    """Return whether a row leaves the prompt to its environment: by an empty list of messages."""
+    """Return whether an empty list of messages leaves the prompt to the environment."""
     params = row.get("responses_create_params")
     return row.get("messages") == [] or (isinstance(params, dict) and params.get("input") == [])
 

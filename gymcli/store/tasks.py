@@ -1,7 +1,7 @@
-"""Task rows in their four shapes, read as a stream.
+"""Reads task rows in their four shapes as a stream.
 
-The shape of a row is `responses_create_params`, else `messages`, else `prompt`, else raw (fields
-only, for a prompt template). A wrong row becomes a `RowProblem`, so that all can be listed.
+The shape of a row is `responses_create_params`, else `messages`, else `prompt`, else raw (only
+fields, for a prompt template). A wrong row becomes a `RowProblem`, so that all can be listed.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ _DECODER = msgspec.json.Decoder(JSONObject)
 T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 15
-"""Decoded at once, into objects of ten times the size."""
+"""Decoded in one call, into objects of ten times the size."""
 
 
 class RowProblem(NamedTuple):
-    """A row that cannot be used, and why."""
+    """A row that cannot be used, and the reason."""
 
     place: str
     reason: str
 
     def __str__(self) -> str:
-        # A place keeps its spaces, which may be those of a file's name.
+        # A place keeps its spaces, since a file's name may contain them.
         return f"{' '.join(self.place.splitlines())}: {' '.join(self.reason.split())}"
 
 
 class SharedIdsError(TasksError):
-    """Different rows of NeMo Gym have the same id."""
+    """Different NeMo Gym rows have the same id."""
 
     def __init__(self, ids: frozenset[tuple[str, str]]) -> None:
         super().__init__(f"different rows have the same id: {min(ids)[1]}")
         self.ids = ids
-        """Their environments and ids."""
+        """The environments and ids."""
 
 
 class IgnoredParameter(NamedTuple):
@@ -67,28 +67,28 @@ class IgnoredParameter(NamedTuple):
 
 
 class RowFields(NamedTuple):
-    """What rollouts of another program need of their task's row."""
+    """The parts of a task row that rollouts from another program need."""
 
     id: str
     task_index: int
-    """The row's own `_ng_task_index`, else its position among the rows that differ."""
+    """The row's `_ng_task_index`, else its position among distinct rows."""
     fields: JSONObject
 
 
 def read_tasks(
     paths: Sequence[Path], reading: TaskReading, copies: Mapping[int, int] | None = None
 ) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
-    """Read task files one after another, as one set of tasks.
+    """Read several task files as one set of tasks.
 
     Args:
         paths: The files.
-        reading: How their rows are read.
-        copies: `first_attempt` of each task that is a copy, by its position, where an earlier
-            reading found nothing wrong; None: the tasks are compared with each other.
+        reading: How to read the rows.
+        copies: `first_attempt` of each task that is a copy, by its position, if an earlier reading
+            found no problem; None: compare the tasks with each other.
 
     Raises:
-        SharedIdsError: After the last row, where rows must be read again with `shared_ids`: an id
-            must not depend on which of them comes first.
+        SharedIdsError: After the last row, if the rows must be read again with `shared_ids`, since
+            an id must not depend on the order of the rows.
     """
     reader = TaskReader(copies)
     prefixes = _prefixes(paths) if reading.id_by_file else {}
@@ -115,7 +115,7 @@ def read_tasks(
 
 
 def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
-    """Call a function that reads tasks, and again with the ids that rows of NeMo Gym share."""
+    """Call a function that reads tasks; if NeMo Gym rows share ids, call it again with these."""
     try:
         return work(frozenset())
     except SharedIdsError as found:
@@ -123,30 +123,30 @@ def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
 
 
 class TaskReader:
-    """Reads rows one by one, and tells copies of a task from other rows with its id.
+    """Reads rows one by one and distinguishes copies of a task from other rows with its id.
 
-    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ... Telling them apart
-    takes about 150 bytes of memory a task, whatever its length. `copies` is that of `read_tasks`.
+    Identical rows are one task, whose copies have `first_attempt` 0, 1, 2, ... This takes about 150
+    bytes of memory per task, whatever its length. `copies` is as in `read_tasks`.
     """
 
     def __init__(self, copies: Mapping[int, int] | None = None) -> None:
         self._copies = copies
         self._num_tasks = 0
         self.shared_ids: set[tuple[str, str]] = set()
-        """Environments and ids of different rows of NeMo Gym."""
+        """Environments and ids that different NeMo Gym rows share."""
         self._numbers: dict[int, int] = {}
         """The number of each task, by a digest of its environment and id."""
-        # Arrays and a shared text take a third of the memory of a tuple a task.
+        # Arrays and shared strings take a third of the memory of one tuple per task.
         self._hashes = array("Q")
         self._sources: list[str] = []
         self._lines = array("I")
         self._num_copies: Counter[int] = Counter()
-        """By number, for tasks that came more than once."""
+        """By number, for tasks that appeared more than once."""
 
     def read(
         self, row: JSONObject, reading: TaskReading, *, source: str, line: int, prefix: str = ""
     ) -> list[TaskRow | RowProblem | IgnoredParameter]:
-        """Return the parameters that a row may not set, then its task, or what is wrong with it."""
+        """Return the parameters that a row may not set, then its task or its problem."""
         place = f"{source}:{line}"
         try:
             task, ignored = task_row(row, reading, place=place, prefix=prefix)
@@ -179,7 +179,7 @@ class TaskReader:
 
 
 def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
-    """Name each file by its last parts, as few as keep it apart from the others."""
+    """Name each file by the fewest last parts of its path that distinguish it."""
     names = {}
     for path in dict.fromkeys(paths):
         others = [other.parts for other in paths if other != path]
@@ -195,13 +195,13 @@ def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
 def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
     shown = " ".join(task_id.split())
     hint = reading.hints.same_id + ("" if reading.id_by_file else reading.hints.same_id_in_files)
-    return f'another row than {first_place} has the same id "{shown}"; {hint}'
+    return f'another row, {first_place}, has the same id "{shown}"; {hint}'
 
 
 def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
     """Read the fields of task rows, which need no prompt.
 
-    Identical copies are left out, unless they have an `_ng_task_index`.
+    Identical copies are skipped unless they have an `_ng_task_index`.
     """
     hashes: dict[str, str] = {}
     for path in paths:
@@ -223,7 +223,7 @@ def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
             task_id = own_task_id(row) or content
             position, is_copy = len(hashes), task_id in hashes
             if hashes.setdefault(task_id, content) != content:
-                yield RowProblem(place, _same_id(task_id, "one of these files", TaskReading()))
+                yield RowProblem(place, _same_id(task_id, "in one of these files", TaskReading()))
                 continue
             index = row.get("_ng_task_index")
             if type(index) is int:

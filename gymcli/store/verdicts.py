@@ -1,4 +1,4 @@
-"""verdicts.jsonl: the answers of judges, so that scoring again asks nothing twice."""
+"""verdicts.jsonl: judges' answers, so that rescoring does not ask the same question twice."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def verdict_key(
     params: JSONObject,
     cache: str,
 ) -> str:
-    """Return the key of an answer: a digest of everything that it depends on."""
+    """Return the key of an answer: a digest of everything that the answer depends on."""
     return digest([model, messages, schema, params, cache])
 
 
 def compact_answer(message: Message) -> Message:
-    """Return an answer as it is held in memory: without what may be long and scores nothing."""
+    """Return an answer for the cache in memory, without long fields that score nothing."""
     return msgspec.structs.replace(
         message, reasoning=None, response_items=[], logprobs=None, extra={}
     )
 
 
 class Verdicts:
-    """The answers of one run's judges by key; neither failed calls nor empty answers.
+    """The answers of one run's judges by key, without failed calls and empty answers.
 
-    Those of the run directory `folder` are read. New ones are appended, without secrets, to the
-    files of the directories `kept_in`: of `folder` by default.
+    Answers are read from the run directory `folder`. New answers are appended, without secrets, to
+    the files in the directories `kept_in`, by default in `folder`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Verdicts:
         if kept_in is None:
             kept_in = [] if folder is None else [folder]
         self.num_unkept = 0
-        """New answers that are in no file."""
+        """New answers that were written to no file."""
         self._answers: dict[str, Message] = {}
         self._files = [LineAppender(path / VERDICTS, scrubber) for path in kept_in]
         self._syncer = Syncer(self._sync)
@@ -72,15 +72,15 @@ class Verdicts:
             file.reserve()
 
     def get(self, key: str) -> Message | None:
-        """Return an answer that is on record."""
+        """Return a recorded answer, or None."""
         return self._answers.get(key)
 
     def known(self) -> Iterable[tuple[str, Message]]:
-        """Return every answer that is on record, with its key."""
+        """Return every recorded answer with its key."""
         return self._answers.items()
 
     def add(self, key: str, message: Message, *, role: str, model: str) -> None:
-        """Record an answer; it is on disk before it is used."""
+        """Record an answer; it is written before it is used."""
         line = msgspec.json.encode(_VerdictLine(key=key, role=role, model=model, message=message))
         for file in self._files:
             file.append(line)
@@ -101,7 +101,7 @@ class Verdicts:
 
 
 def copy_verdicts(run: Path, out: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
-    """Copy the answers of a run that a new run lacks into the new one, without secrets."""
+    """Copy the answers that `out` lacks from `run`, without secrets."""
     file = LineAppender(out / VERDICTS, scrubber)
     there = {line.key for line in _lines(out)}
     try:
@@ -119,16 +119,16 @@ def rescoring_verdicts(
     warn: Callable[[str], None],
     scrubber: Scrubber = NOTHING_SECRET,
 ) -> Iterator[Verdicts]:
-    """Open the answers of a run that is rescored; new ones go into it and into `out`.
+    """Open the answers of a run for rescoring; new answers are written to it and to `out`.
 
-    A run that another process writes, or that is read-only, is left alone; `warn` is called where
-    new answers are lost because of that.
+    A run that is read-only or locked by another process is not changed; `warn` is called if new
+    answers are lost because of that.
 
     Args:
-        run: The run directory, which is locked meanwhile; None for a bare file.
-        out: The directory of the new run, if any; it has the answers of `run` already.
+        run: The run directory, which is locked until the block ends; None for a bare file.
+        out: The directory of the new run, if any; it already has the answers of `run`.
         warn: Called with a message for the user.
-        scrubber: Takes secrets out of new answers.
+        scrubber: Removes secrets from new answers.
     """
     kept_in = [] if out is None else [out]
     reason = ""
@@ -143,11 +143,11 @@ def rescoring_verdicts(
             yield verdicts
         finally:
             if verdicts.num_unkept and reason:
-                warn(f"{verdicts.num_unkept} new answers of judges are not kept: {reason}")
+                warn(f"{verdicts.num_unkept} new answers of judges were not saved: {reason}")
 
 
 def _taken(directory: RunDirectory, warn: Callable[[str], None]) -> str:
-    """Lock and mend a run for its verdicts; return why that fails, or an empty text."""
+    """Lock a run and mend its verdicts; return why that fails, or an empty string."""
     if not os.access(directory.path, os.W_OK):
         return f"{directory.path}: cannot be written"
     try:

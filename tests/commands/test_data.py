@@ -44,7 +44,7 @@ def test_validate_prints_problems_and_ends_with_2():
     assert done.exit_code == 2
     lines = done.stdout.splitlines()
     assert lines[0] == 't.jsonl:2: "prompt" must be text, or a list of chat messages'
-    assert lines[1].startswith('t.jsonl:3: another row than t.jsonl:1 has the same id "a"')
+    assert lines[1].startswith('t.jsonl:3: another row, t.jsonl:1, has the same id "a"')
     assert lines[2:] == ["3 rows, 1 tasks, 2 wrong (shape alone; --env checks fields)"]
     assert done.stderr == ""
 
@@ -125,7 +125,7 @@ def test_render_writes_over_nothing_that_it_reads():
         before = out.read_bytes()
         done = gym("data", "render", rows, "--prompt", prompt, "--limit", "1", "-o", out)
         assert done.exit_code == 2
-        assert f"{out}: is needed here, and would be written over" in done.stderr
+        assert f"{out}: is an input and would be overwritten" in done.stderr
         assert out.read_bytes() == before
 
 
@@ -189,7 +189,9 @@ def test_generate_leaves_no_part_of_a_file():
     done = gym("data", "generate", "arithmetic", "-n", "362", "-o", "tasks.jsonl")
 
     assert done.exit_code == 2
-    assert done.stderr.startswith("error: environment arithmetic cannot give 362 rows: ValueError")
+    assert done.stderr.startswith(
+        "error: environment arithmetic cannot generate 362 rows: ValueError"
+    )
     assert not list(Path().iterdir())
 
 

@@ -121,7 +121,7 @@ def test_another_shard_does_not_go_on_with_a_run(ask, first, second):
     before = Path("run", "rollouts.jsonl").read_bytes()
     done = gym(*ask, *shard[second], "--out", "run")
     assert done.exit_code == 2
-    assert "to go on with it, or another --out" in done.stderr
+    assert "to resume it, or use another --out" in done.stderr
     assert Path("run", "rollouts.jsonl").read_bytes() == before
     assert gym(*ask, *shard[first], "--out", "run").exit_code == 0
 
@@ -203,7 +203,7 @@ def test_merge_refuses_and_leaves_nothing(ask):
     collect_shards(ask, 2)
     assert gym(*ask, "--out", "whole").exit_code == 0
     for runs, code, text in (
-        (("s1", "whole"), 2, "is on record in s1/"),
+        (("s1", "whole"), 2, "is also recorded in s1/"),
         (("s1", "s1"), 2, "s1: is given twice"),
         (("s1", "./s2/../s1"), 2, "is given twice"),
         (("s1", "sums.jsonl"), 2, "sums.jsonl: is no run directory"),
@@ -239,7 +239,7 @@ def test_merge_refuses_a_run_that_is_being_written(ask):
     done = gym("merge", "s1", "s2", "-o", "merged")
     lock.free()
     assert done.exit_code == 4
-    assert "s2: is being written by another process; wait for its end" in done.stderr
+    assert "s2: is being written by another process; wait until it ends" in done.stderr
     assert not Path("merged").exists()
 
 

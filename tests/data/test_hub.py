@@ -123,7 +123,7 @@ def test_pull_of_the_hub_ends_where_a_body_always_stops_half_way(tmp_path, pull,
     """The hub's library asks again from where it broke off, with pauses, and then gives up."""
     ((code, told),) = pull(["hf:org/cut", "-o", "out.jsonl"])
     assert code == 4
-    assert told.endswith("\nerror: hf:org/cut: the hub cannot be reached: Server Disconnected\n")
+    assert told.endswith("\nerror: hf:org/cut: the Hub cannot be reached: Server Disconnected\n")
     assert "Traceback" not in told
     asked = [path for path in hub.asked if path.endswith("/data.jsonl")]
     assert 2 <= len(asked) <= 12
@@ -132,15 +132,15 @@ def test_pull_of_the_hub_ends_where_a_body_always_stops_half_way(tmp_path, pull,
 
 
 REFUSED = [
-    (["hf:org/none"], 2, "is not on the hub, or not for everybody: check the name, or set HF_"),
-    (["hf:org/gated"], 2, "is gated; accept its terms on its page, and set HF_TOKEN"),
-    (["hf:org/broken"], 4, "the hub refused: "),
+    (["hf:org/none"], 2, "does not exist on the Hub or is private: check the name or set HF_"),
+    (["hf:org/gated"], 2, "is gated; accept its terms on its page and set HF_TOKEN"),
+    (["hf:org/broken"], 4, "the Hub refused: "),
     (["hf:org/sums", "--revision", "no"], 2, "has no such --revision"),
     (["hf:org/sums", "--config", "no"], 2, "BuilderConfig 'no' not found. Available: ['main'"),
     (["hf:org/sums"], 2, "Config name is missing"),
-    (["hf:org/sums", "--config", "main"], 2, "has the splits test, train; give one with --split"),
+    (["hf:org/sums", "--config", "main"], 2, "has the splits test, train; choose one with --split"),
     (["hf:org/sums", "--config", "main", "--split", "no"], 2, "Bad split: no. Available splits"),
-    (["hf:home"], 2, "a file or folder home is here and would be read instead"),
+    (["hf:home"], 2, "a local file or folder home exists and would be read instead"),
     (["hf:"], 2, "expected hf:ORG/NAME"),
     (["hf:org/ragged"], 2, "Expected 2 fields in line 3, saw 3"),
     (["hf:org/damaged"], 2, "JSON parse error: Missing a name for object member"),
@@ -168,5 +168,5 @@ def test_pull_of_the_hub_says_that_nobody_answers(pull):
     [(code, told)] = pull(["hf:org/sums", "-o", "out.jsonl"], address="http://127.0.0.1:9")
 
     assert code == 4
-    assert told.startswith("error: hf:org/sums: the hub cannot be reached: ")
+    assert told.startswith("error: hf:org/sums: the Hub cannot be reached: ")
     assert told.count("\n") == 1

@@ -103,14 +103,14 @@ def test_number_refuses_what_may_mean_another(text):
         ("{from: question, apply: number}", "column \"question\": number: '1 + 1?' is no number"),
         ("{from: flag, apply: number}", "'true' is no number"),
         ("{from: choices.text, apply: number}", 'column "choices.text": number: ['),
-        ("{from: level, apply: strip}", 'column "level": strip: 5 is no text'),
+        ("{from: level, apply: strip}", 'column "level": strip: 5 is not text'),
         ("{from: question, apply: {after: x}}", "has no 'x'"),
         ("{from: question, apply: json}", "is not JSON"),
-        ("{from: question, apply: letters}", "is no list"),
-        ("{from: level, apply: [text, letter]}", "'5' is no place from 0 to 25"),
-        ("{from: question, apply: {letter_in: choices.text}}", "is 0 times among the options"),
+        ("{from: question, apply: letters}", "is not a list"),
+        ("{from: level, apply: [text, letter]}", "'5' is not an index from 0 to 25"),
+        ("{from: question, apply: {letter_in: choices.text}}", "appears 0 times among the options"),
         ("{from: question, apply: {letter_in: none}}", 'there is no column "none"'),
-        ("{from: mixed.2, apply: {letter_in: mixed}}", "'one' is 2 times among the options"),
+        ("{from: mixed.2, apply: {letter_in: mixed}}", "'one' appears 2 times among the options"),
     ],
 )
 def test_map_names_the_column_that_does_not_fit(tmp_path, column, reason):
@@ -154,7 +154,7 @@ def test_map_with_fields_takes_these_alone_and_fills_its_template(tmp_path):
     ("text", "reason"),
     [
         ("user: '{none}'", '"none" is missing'),
-        ("{user: x, constants: {messages: []}}", 'the row has "messages" already'),
+        ("{user: x, constants: {messages: []}}", 'the row already has "messages"'),
     ],
 )
 def test_map_refuses_a_template_that_the_row_does_not_fit(tmp_path, text, reason):
@@ -186,20 +186,20 @@ def test_map_takes_rows_whose_columns_have_a_value(tmp_path, where, is_taken):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("- a", "a map is a YAML mapping"),
+        ("- a", "a map must be a YAML mapping"),
         ("a: [", "is not YAML"),
         ("field: {}", "field: Extra inputs are not permitted"),
         ("fields: {x: {apply: text}}", "fields.x.from: Field required"),
-        ("fields: {x: {from: y, apply: uper}}", 'no transform "uper" (there are text, number,'),
+        ("fields: {x: {from: y, apply: uper}}", 'no transform "uper" (choose from text, number,'),
         ("fields: {x: {from: y, apply: after}}", 'the transform "after" takes a text'),
         ("fields: {x: {from: y, apply: {text: z}}}", 'the transform "text" takes nothing'),
-        ("fields: {x: {from: y, apply: [3]}}", "a transform is its name, or name: argument"),
+        ("fields: {x: {from: y, apply: [3]}}", "a transform must be a name, or name: argument"),
         ("system: x", '"system" needs the text "user"'),
         ("user: '{a.b}'", "{a.b} is not the name of a field"),
-        ("constants: {x: .inf}", 'column "x" holds inf, which JSON has not'),
-        ("where: {x: .inf}", 'column "x" holds inf, which JSON has not'),
-        ("where: {x: 1}\nwhere: {y: 1}", 'the key "where" stands twice'),
-        ("where: {x: 1, x: 2}", 'the key "x" stands twice'),
+        ("constants: {x: .inf}", 'column "x" holds inf, which JSON cannot express'),
+        ("where: {x: .inf}", 'column "x" holds inf, which JSON cannot express'),
+        ("where: {x: 1}\nwhere: {y: 1}", 'duplicate key "where"'),
+        ("where: {x: 1, x: 2}", 'duplicate key "x"'),
     ],
 )
 def test_read_map_refuses_what_it_does_not_know(tmp_path, text, reason):
@@ -233,5 +233,5 @@ def test_json_value_turns_what_json_lacks(value, expected):
 
 @pytest.mark.parametrize("value", [b"x", math.inf, {"y": -math.inf}, {1, 2}, dt.timedelta(1)])
 def test_json_value_names_the_column_that_has_no_form(value):
-    with pytest.raises(ValueError, match=r'column "x(\.y)?" holds .*, which JSON has not'):
+    with pytest.raises(ValueError, match=r'column "x(\.y)?" holds .*, which JSON cannot express'):
         json_value(value, "x")

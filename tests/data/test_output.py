@@ -100,7 +100,7 @@ def test_whole_file_is_written_where_a_link_leads(tmp_path):
 )
 def test_whole_file_refuses_what_it_cannot_replace(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    reason = "is no regular file" if name in ("/dev/null", ".") else "cannot be written"
+    reason = "is not a regular file" if name in ("/dev/null", ".") else "cannot be written"
     with pytest.raises(UsageError, match=f"{name}: {reason}"):
         write(Path(name))
 
@@ -114,7 +114,7 @@ def test_whole_file_refuses_what_is_read(tmp_path):
 
     for path in (source, link, other):
         with (
-            pytest.raises(UsageError, match="is needed here, and would be written over"),
+            pytest.raises(UsageError, match="is an input and would be overwritten"),
             whole_file(path, inputs=[tmp_path / "missing", source]),
         ):
             pytest.fail("it was given to write")
@@ -125,7 +125,7 @@ def test_whole_file_refuses_links_in_a_circle(tmp_path):
     path = tmp_path / "a"
     path.symlink_to(path)
 
-    with pytest.raises(UsageError, match="links lead in a circle"), whole_file(path):
+    with pytest.raises(UsageError, match="links form a loop"), whole_file(path):
         pytest.fail("it was given to write")
 
 

@@ -76,8 +76,8 @@ def test_pull_lists_rows_that_cannot_be_tasks_and_writes_nothing(out):
 
     assert str(raised.value).splitlines() == [
         "table.jsonl:2: column \"solution\": after: 'none' has no '####'",
-        'table.jsonl:4: another row than table.jsonl:1 has the same id "a"; '
-        'map "id" to a column of its own',
+        'table.jsonl:4: another row, table.jsonl:1, has the same id "a"; '
+        'map "id" to a column with unique values',
     ]
     assert out.read_bytes() == b"before"
     assert not Path("out.jsonl.source.json").exists()
@@ -119,11 +119,11 @@ def test_pull_without_a_map_takes_rows_as_they_are(out):
         ([{"prompt": "Hi"}, {"prompt": 3}], 'own.jsonl:2: "prompt" must be text'),
         (
             [{"prompt": "Hi"}, {"answer": 3}],
-            'own.jsonl:2: no prompt: .*; rows of fields alone need "user" in a map',
+            'own.jsonl:2: no prompt: .*; rows without a prompt need "user" in a map',
         ),
         (
             [{"answer": 3}, {"prompt": "Hi"}],
-            'own.jsonl:2: the row has a prompt of its own; the first row has none; .* "where"',
+            'own.jsonl:2: the row already has a prompt; the first row has none; .* "where"',
         ),
         ([{"answer": 3, "params": 3}], 'own.jsonl:1: "params" must be an object'),
         ([{"messages": [{"role": "wizard"}]}], 'own.jsonl:1: "messages": Invalid enum value'),
@@ -189,7 +189,7 @@ def test_pull_does_not_write_over_what_it_reads(out, name):
     map_file = Path("noted.source.json" if name == "noted" else "map.yaml")
     write(table, ROWS[:1])
     before = {path: path.read_bytes() for path in Path().iterdir()}
-    with pytest.raises(UsageError, match="is needed here, and would be written over"):
+    with pytest.raises(UsageError, match="is an input and would be overwritten"):
         pull(str(table), Path(name), map_file=map_file)
 
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
@@ -198,7 +198,7 @@ def test_pull_does_not_write_over_what_it_reads(out, name):
 def test_pull_refuses_a_record_that_leads_to_its_rows(out):
     """Both would take the same place."""
     Path(f"{out}.source.json").symlink_to(out)
-    with pytest.raises(UsageError, match="is needed here, and would be written over"):
+    with pytest.raises(UsageError, match="is an input and would be overwritten"):
         pull(write(Path("own.jsonl"), [{"prompt": "a"}]), out)
 
     assert not out.exists()
@@ -208,7 +208,7 @@ def test_pull_refuses_a_record_that_leads_to_its_rows(out):
 def test_pull_writes_both_files_or_none(out, name):
     """The record, the folder or the longer of the names cannot be; nothing else is looked at."""
     Path("out.jsonl.source.json").mkdir()
-    with pytest.raises(UsageError, match=rf"{name}.*: (is no regular file|cannot be written)"):
+    with pytest.raises(UsageError, match=rf"{name}.*: (is not a regular file|cannot be written)"):
         pull("no.jsonl", Path(name))
 
     assert {path.name for path in Path().iterdir()} == {
@@ -219,7 +219,7 @@ def test_pull_writes_both_files_or_none(out, name):
 
 
 def test_pull_refuses_options_of_the_hub_for_files(out):
-    with pytest.raises(UsageError, match="--config, --split and --revision are for hf:ORG/NAME"):
+    with pytest.raises(UsageError, match="--config, --split and --revision need hf:ORG/NAME"):
         pull("table.jsonl", out, split="train")
 
 
@@ -230,7 +230,7 @@ def test_pull_refuses_a_row_that_no_line_could_hold(tmp_path):
     cell = "\x01" * (22 << 20)  # six characters each in JSON
     source.write_text(f"prompt,env\n{cell},arithmetic\nWhat is 1 + 1?,arithmetic\n")
     out = tmp_path / "out.jsonl"
-    with pytest.raises(TasksError, match=r"long\.csv:2: is longer than 128 MB, the most that is"):
+    with pytest.raises(TasksError, match=r"long\.csv:2: is longer than the limit of 128 MB"):
         pull(str(source), out)
     assert not out.exists()
     pulled = pull(str(source), out, skip_bad=True)

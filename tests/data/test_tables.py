@@ -50,8 +50,8 @@ def test_local_rows_of_csv():
 
     assert rows_of("a.csv", data) == [
         (3, {"name": "1", "text": "two\nlines"}),
-        (4, "has not as many cells as the line of names"),
-        (5, "has not as many cells as the line of names"),
+        (4, "does not have as many cells as the header"),
+        (5, "does not have as many cells as the header"),
         (6, {"name": "4", "text": "é"}),
     ]
 
@@ -71,12 +71,16 @@ def test_local_rows_of_parquet():
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.txt", b"", r"a.txt: cannot tell what it is; expected hf:ORG/NAME or a file \(.jsonl,"),
-        ("a", b"", "cannot tell what it is"),
-        ("a.json", b"3", "a.json: is no JSON array of objects: .* got `int`$"),
-        ("a.json", b'{"x": 1}\n{}', "a.json: is no JSON array of .*; name it .jsonl if each line"),
+        ("a.txt", b"", r"a.txt: unknown format; expected hf:ORG/NAME or a file \(.jsonl,"),
+        ("a", b"", "unknown format"),
+        ("a.json", b"3", "a.json: is not a JSON array of objects: .* got `int`$"),
+        (
+            "a.json",
+            b'{"x": 1}\n{}',
+            "a.json: is not a JSON array of .*; name it .jsonl if each line",
+        ),
         ("a.csv", b"x,y,x\n1,2,3\n", 'a.csv: has the column "x" 2 times; rename'),
-        ("a.parquet.gz", b"", "a.parquet.gz: Parquet files are compressed within; unpack it"),
+        ("a.parquet.gz", b"", "a.parquet.gz: Parquet files are compressed internally; unpack it"),
         ("a.csv", b'x\n"1', "a.csv: cannot be read after line 1: unexpected end of data"),
         ("a.csv", b"x\n\xff\n", "a.csv: cannot be read after line 0: 'utf-8' codec"),
         ("a.csv.zst", b"no archive", "a.csv.zst: cannot be read: "),
@@ -130,13 +134,17 @@ except UsageError as error:
 """
 
 BOMBS = {
-    "bomb.csv.gz": (b"a,b\n", b"x" * (1 << 24), "bomb.csv.gz:2: the row is longer than 128 MB"),
+    "bomb.csv.gz": (
+        b"a,b\n",
+        b"x" * (1 << 24),
+        "bomb.csv.gz:2: the row is longer than the limit",
+    ),
     "quote.csv.gz": (
         b'a,b\n"',
         (b"x" * 999 + b"\n") * (1 << 14),
-        ": the row is longer than 128 MB, the most",
+        ": the row is longer than the limit of 128 MB",
     ),
-    "bomb.json.gz": (b"[", b"1" * (1 << 24), "bomb.json.gz: is longer than 256 MB, the most that"),
+    "bomb.json.gz": (b"[", b"1" * (1 << 24), "bomb.json.gz: is longer than the limit of 256 MB"),
 }
 
 

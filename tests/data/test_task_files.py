@@ -40,7 +40,7 @@ def test_validate_lists_all_problems_of_the_shape(path):
     reasons = [problem.reason for problem in found.problems]
     assert reasons[1] == "must be a JSON object"
     assert reasons[2] == '"prompt" must be text, or a list of chat messages'
-    assert reasons[3].startswith('another row than tasks.jsonl:1 has the same id "a"')
+    assert reasons[3].startswith('another row, tasks.jsonl:1, has the same id "a"')
     assert reasons[4].startswith("no prompt")
     assert (found.num_rows, found.num_tasks, found.num_wrong) == (35, 1, 34)
     assert not found.is_checked
@@ -84,8 +84,8 @@ def test_validate_warns_of_what_may_not_be_meant(path):
     assert found.ignored_params == {"model": 2, "n": 2}
     assert found.warnings == [
         "1 rows are copies of others: more attempts of one task",
-        "1 tasks have no id: a hash of their content is one, which any edit changes",
-        "rows set model, n: ignored, the command line decides these",
+        "1 tasks have no id: a hash of their content is used, which any edit changes",
+        "rows set model, n: ignored, since the command line sets these",
     ]
 
 
@@ -301,7 +301,7 @@ def test_rendered_rows_end_with_the_wrong_ones(tmp_path):
 
 def test_rendered_rows_name_only_options_that_rendering_has(tmp_path):
     rows = [{"id": "a", "prompt": "?"}, {"id": "a", "prompt": "!"}]
-    with pytest.raises(TasksError, match=r'has the same id "a"; give --id-field F$'):
+    with pytest.raises(TasksError, match=r'has the same id "a"; use --id-field F$'):
         list(rendered_rows(written(tmp_path / "t.jsonl", rows)))
 
 
@@ -372,17 +372,17 @@ def test_generated_rows_follow_number_and_seed(module):
 @pytest.mark.parametrize(
     ("spec", "num", "expected"),
     [
-        ("mcqa.py:Few", 2, "environment mcqa gave 1 rows, not 2"),
+        ("mcqa.py:Few", 2, "environment mcqa generated 1 rows, not 2"),
         (
             "mcqa.py:Few",
             None,
-            "environment mcqa cannot give 60 rows: RuntimeError: no more than five",
+            "environment mcqa cannot generate 60 rows: RuntimeError: no more than five",
         ),
         ("mcqa.py:Barren", 1, "environment mcqa generates no tasks"),
         (
             "arithmetic",
             362,
-            "environment arithmetic cannot give 362 rows: ValueError: Sample larger",
+            "environment arithmetic cannot generate 362 rows: ValueError: Sample larger",
         ),
         ("mqca", 1, 'no environment "mqca"; did you mean "mcqa"'),
     ],

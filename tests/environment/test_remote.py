@@ -295,7 +295,7 @@ def test_close_before_setup_does_nothing():
         ),
         (
             (200, '{"reward": 0, "mask_sample": true, "failure_reason": "a full disk"}'),
-            "its reward does not count: no kind given (a full disk)",
+            "its reward does not count: no kind named (a full disk)",
         ),
         ((200, '{"score": 1}'), 'no number "reward" (None)'),
         (1, "the connection broke"),

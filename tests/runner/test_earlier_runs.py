@@ -199,7 +199,7 @@ def test_a_run_of_other_versions_is_not_gone_on_with(mock_server):
     assert "this run was made with other settings: " in refused.stderr
     for env in MOVED:
         assert f'environments.{env}.version "1" there, "2" here' in refused.stderr
-    assert "Give another --out, or --fresh for a new run" in refused.stderr
+    assert "Use another --out, or --fresh for a new run" in refused.stderr
     assert not mock_server.requests
     assert Path("run/rollouts.jsonl").read_bytes() == before
 

@@ -223,7 +223,7 @@ def test_rescoring_does_not_write_into_a_run_it_may_only_read(tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.json*")} == before
     (_, of_file), (_, of_run) = reports
     assert not of_file
-    assert [text.startswith("3 new answers of judges are not kept") for text in of_run] == [True]
+    assert [text.startswith("3 new answers of judges were not saved") for text in of_run] == [True]
 
 
 def test_verify_needs_the_judge(tmp_path):

@@ -83,7 +83,7 @@ def test_a_run_is_resumed_where_a_variable_makes_its_model_a_secret(
     monkeypatch.delenv("HF_TOKEN")
     refused = gym(*command, "--out", begun_with)
     assert refused.exit_code == 2
-    assert "what reads [redacted] was a key in use when the run was begun" in refused.stderr
+    assert "[redacted] stands for a key in use when the run began" in refused.stderr
 
 
 def test_an_environment_whose_name_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_server):

@@ -98,16 +98,19 @@ def test_sync_folder_heeds_what_a_disk_says(tmp_path, monkeypatch, code):
 @pytest.mark.parametrize(
     ("code", "way_out"),
     [
-        (errno.ENOSPC, "make room and run the same command to go on"),
-        (errno.EDQUOT, "make room and run the same command to go on"),
-        (errno.EROFS, "make it writable and run the same command to go on, or give --out"),
-        (errno.EIO, "run the same command to go on"),
+        (errno.ENOSPC, "make room and run the same command again to resume"),
+        (errno.EDQUOT, "make room and run the same command again to resume"),
+        (
+            errno.EROFS,
+            "make it writable and run the same command again to resume, or use another --out",
+        ),
+        (errno.EIO, "run the same command again to resume"),
     ],
 )
 def test_unwritable_names_the_way_out(tmp_path, code, way_out):
     error = write_error(tmp_path, OSError(code, "because"))
     assert str(error) == (
-        f"{tmp_path}: cannot be written: because; what was written before stays valid, {way_out}"
+        f"{tmp_path}: cannot be written: because; earlier data is intact, {way_out}"
     )
 
 
@@ -143,10 +146,13 @@ def test_append_leaves_files_alone_when_the_working_directory_changes(tmp_path, 
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("no folder/out.jsonl", "No such file or directory; .*run the same command to go on"),
-        ("file/out.jsonl", "Not a directory; .*run the same command to go on"),
-        ("", "Is a directory; .*run the same command to go on"),
-        ("n" * 300, "File name too long; .*give a shorter --out"),
+        (
+            "no folder/out.jsonl",
+            "No such file or directory; .*run the same command again to resume",
+        ),
+        ("file/out.jsonl", "Not a directory; .*run the same command again to resume"),
+        ("", "Is a directory; .*run the same command again to resume"),
+        ("n" * 300, "File name too long; .*use a shorter --out"),
     ],
 )
 def test_append_says_that_a_file_cannot_be_opened(tmp_path, path, reason):
@@ -167,7 +173,9 @@ def fail(code):
 
 def test_append_says_that_the_disk_is_full(appender, monkeypatch):
     monkeypatch.setattr(os, "write", fail(errno.ENOSPC))
-    with pytest.raises(RunDirectoryError, match=r"No space left.*run the same command to go on"):
+    with pytest.raises(
+        RunDirectoryError, match=r"No space left.*run the same command again to resume"
+    ):
         appender.append(b"one")
 
 
@@ -238,8 +246,8 @@ def test_append_cuts_off_what_could_be_written_of_a_line(tmp_path):
     ).stdout.splitlines()
     assert len(told) == 2
     for line in told:
-        assert "out.jsonl: cannot be written: File too large; what was written before" in line
-        assert line.endswith("run the same command to go on 60")
+        assert "out.jsonl: cannot be written: File too large; earlier data" in line
+        assert line.endswith("run the same command again to resume 60")
     assert path.read_bytes() == b"x" * 59 + b"\n" + b"z" * 59 + b"\n"
 
 
@@ -264,7 +272,7 @@ def test_append_adds_nothing_to_a_part_of_a_line_that_stays(appender, monkeypatc
     with pytest.raises(RunDirectoryError, match="Input/output error"):
         appender.append(b"one two")
     monkeypatch.setattr(os, "write", write)
-    with pytest.raises(RunDirectoryError, match="ends in a line that could not be written whole"):
+    with pytest.raises(RunDirectoryError, match="ends in an incomplete line"):
         appender.append(b"three")
     assert appender.path.read_bytes() == b"one"
 
@@ -290,14 +298,14 @@ def test_append_writes_into_a_file_alone(tmp_path, kind):
     """What a run's names lead to belongs to somebody else, and a pipe would never let go."""
     (tmp_path / "victim").write_bytes(b"precious")
     NO_FILES[kind](tmp_path / "out.jsonl")
-    told = r"out\.jsonl is no file \(a link, a pipe or a device\); .*, put a file in its place"
+    told = r"out\.jsonl is not a regular file \(a link, a pipe or a device\); .*, replace it with"
     with pytest.raises(RunDirectoryError, match=told):
         LineAppender(tmp_path / "out.jsonl").append(b"one")
     assert (tmp_path / "victim").read_bytes() == b"precious"
     assert not (tmp_path / "gone").exists()
 
 
-FAILED_SYNC = r"out\.jsonl: cannot be written: .*run the same command to go on"
+FAILED_SYNC = r"out\.jsonl: cannot be written: .*run the same command again to resume"
 
 
 def test_append_says_that_earlier_lines_did_not_reach_the_disk(unsyncable):
@@ -323,10 +331,12 @@ def test_sync_of_nothing_does_nothing(appender):
     appender.check()
 
 
-DELETED = r"out\.jsonl: was deleted while it was written; what it held is lost, run the same"
-REPLACED = r"out\.jsonl: was replaced by another while it was written; what the other does not hold"
-CUT_OFF = r"out\.jsonl: was cut off by another program while it was written; what it held is lost"
-MOVED = r"out\.jsonl: was moved away or replaced while it was written; move it back and run"
+DELETED = r"out\.jsonl: was deleted while it was being written; its content is lost, run the same"
+REPLACED = r"out\.jsonl: was replaced while it was being written"
+CUT_OFF = (
+    r"out\.jsonl: was truncated by another program while it was being written; its content is lost"
+)
+MOVED = r"out\.jsonl: was moved or replaced while it was being written; move it back and run"
 
 LOSSES = {
     "deleted": (lambda path: path.unlink(), DELETED),
@@ -461,6 +471,6 @@ def test_unfinished_end_sees_a_last_line_that_is_not_whole(tmp_path, data, is_un
 def test_mend_file_cuts_nothing_that_a_link_leads_to(tmp_path):
     (tmp_path / "victim").write_bytes(b"precious")
     (tmp_path / "f").symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match="f is no file"):
+    with pytest.raises(OSError, match="f is not a regular file"):
         mend_file(tmp_path / "f")
     assert (tmp_path / "victim").read_bytes() == b"precious"

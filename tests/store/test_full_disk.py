@@ -98,7 +98,7 @@ def test_collect_on_a_disk_that_becomes_full(tmp_path, small_disk):
     done = collect(tmp_path, run=run)
     assert done.returncode == 4
     assert "rollouts.jsonl: cannot be written: No space left on device" in told(done)
-    assert "make room and run the same command to go on" in told(done)
+    assert "make room and run the same command again to resume" in told(done)
     before = lines_of(run / ROLLOUTS)
     assert 0 < len(before) < NUM_TASKS
     assert collect(tmp_path, run=run).returncode == 4
@@ -126,25 +126,25 @@ def test_collect_where_files_may_not_be_long(tmp_path):
 LOSSES = {
     "rollouts deleted": (
         '(RUN / "rollouts.jsonl").unlink()',
-        "run/rollouts.jsonl: was deleted while it was written; what it held is lost",
+        "run/rollouts.jsonl: was deleted while it was being written; its content is lost",
     ),
     "rollouts emptied": (
         '(RUN / "rollouts.jsonl").write_text("")',
-        "run/rollouts.jsonl: was cut off by another program while it was written",
+        "run/rollouts.jsonl: was truncated by another program while it was being written",
     ),
     "rollouts edited": (
         '(RUN / "new").write_text(""); (RUN / "new").rename(RUN / "rollouts.jsonl")',
-        "run/rollouts.jsonl: was replaced by another while it was written",
+        "run/rollouts.jsonl: was replaced while it was being written",
     ),
     "rollouts replaced": (
         '(RUN / "rollouts.jsonl").rename("kept"); (RUN / "rollouts.jsonl").write_text("")',
-        "run/rollouts.jsonl: was moved away or replaced while it was written; move it back",
+        "run/rollouts.jsonl: was moved or replaced while it was being written; move it back",
     ),
-    "run deleted": ("shutil.rmtree(RUN)", "run: was deleted while it was written"),
-    "run renamed": ('RUN.rename("kept")', "run: was moved away or replaced while it was written"),
+    "run deleted": ("shutil.rmtree(RUN)", "run: was deleted while it was being written"),
+    "run renamed": ('RUN.rename("kept")', "run: was moved or replaced while it was being written"),
     "run replaced": (
         'RUN.rename("kept"); RUN.mkdir()',
-        "run: was moved away or replaced while it was written; move it back and run the same",
+        "run: was moved or replaced while it was being written; move it back and run the same",
     ),
 }
 
@@ -185,7 +185,7 @@ def test_collect_ends_an_attempt_whose_record_could_not_be_written(tmp_path):
     (tmp_path / "env.py").write_text(WAITING)
     done = collect(tmp_path, "--concurrency", "1", "--max-run-time", "300", env="env.py:Sum")
     assert done.returncode == 4, done.stderr
-    assert "run: was deleted while it was written" in told(done)
+    assert "run: was deleted while it was being written" in told(done)
     assert "max-run-time" not in done.stderr
 
 
@@ -226,7 +226,11 @@ FORBIDDEN = [
         "closed/log: Perm",
     ),
     (["data", "pull", "t.jsonl", "-o", "closed/out.jsonl"], 2, "closed/out.jsonl: cannot be writ"),
-    (["verify", "run", "--out", "closed/new"], 4, "closed/new: cannot be made: Permission denied"),
+    (
+        ["verify", "run", "--out", "closed/new"],
+        4,
+        "closed/new: cannot be created: Permission denied",
+    ),
     (["metrics", "run"], 0, ""),
 ]
 
@@ -297,5 +301,5 @@ def test_a_record_that_is_longer_than_a_line_costs_its_own_attempt(tmp_path):
     assert given == {"t0": Failure, "t1": Rollout}, "what is given is what is on disk"
     assert [line["task_id"] for line in lines_of(run / ROLLOUTS)] == ["t1"]
     (failure,) = lines_of(run / FAILURES)
-    assert failure["error"]["message"] == "the record is longer than 128 MB, the most that is read"
+    assert failure["error"]["message"] == "the record is longer than the limit of 128 MB"
     assert (failure["task_id"], "messages" in failure) == ("t0", False)

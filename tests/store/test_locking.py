@@ -75,7 +75,7 @@ def test_take_names_the_process_that_holds_the_run(tmp_path):
     with holding(tmp_path) as (process, _):
         assert refusal(tmp_path) == (
             f"{tmp_path}: another process is writing this run (process {process.pid} on "
-            f"{socket.gethostname()}); wait for it or give --out"
+            f"{socket.gethostname()}); wait for it or use another --out"
         )
 
 
@@ -143,7 +143,7 @@ def test_take_refuses_a_file_system_that_cannot_lock(tmp_path, monkeypatch, code
 @pytest.mark.parametrize("path", ["file", "file/run", "n" * 300])
 def test_take_says_that_a_directory_cannot_be_made(tmp_path, path):
     (tmp_path / "file").write_bytes(b"")
-    assert f"{path}: cannot be made: " in refusal(tmp_path / path)
+    assert f"{path}: cannot be created: " in refusal(tmp_path / path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
@@ -153,7 +153,7 @@ def test_displaced_says_what_became_of_the_directory(tmp_path):
     lock.take()
     assert lock.displaced() is None
     (tmp_path / "run").rename(tmp_path / "moved")
-    assert "run: was moved away or replaced while it was written; move it back" in lock.displaced()
+    assert "run: was moved or replaced while it was being written; move it back" in lock.displaced()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).write_text("another's")
     lock.free()
@@ -170,7 +170,10 @@ def test_take_writes_into_no_file_but_its_own(tmp_path, kind):
         os.mkfifo(run / LOCK)
     else:
         (run / LOCK).symlink_to(tmp_path / ("victim" if kind == "link" else "gone"))
-    assert "run: cannot be written: .lock is no file (a link, a pipe or a device)" in refusal(run)
+    assert (
+        "run: cannot be written: .lock is not a regular file (a link, a pipe or a device)"
+        in refusal(run)
+    )
     assert (tmp_path / "victim").read_bytes() == b"precious"
     assert not (tmp_path / "gone").exists()
 

@@ -86,7 +86,7 @@ def test_attempts_of_a_missing_shard_are_expected():
 def test_what_was_merged_without_a_shard_is_not_merged_again():
     """It expects the attempts of all shards, and so does every other part."""
     part = run("part", missing_shards=["1/2"])
-    message = "^part: was merged without shard 1/2, and expects its attempts; merge all shards at"
+    message = "^part: was merged without shard 1/2 and still expects its attempts; merge all shards"
     for others in ([run("a", shard="1/2")], [run("b", missing_shards=["2/2"])]):
         with pytest.raises(RunMismatchError, match=message):
             check_mergeable([part, *others])
@@ -128,13 +128,13 @@ def test_other_settings_are_named_with_the_runs(changes, named):
 
 
 def test_a_shard_that_is_there_twice_is_refused():
-    with pytest.raises(RunMismatchError, match=r"^b: is shard 1/2, and so is a; leave one"):
+    with pytest.raises(RunMismatchError, match=r"^b: is shard 1/2, and so is a; leave out one"):
         check_mergeable([run("a", shard="1/2"), run("b", shard="1/2")])
 
 
 def test_shards_of_other_selections_are_refused():
     second = run("b", shard="2/2", environments=environments(num_expected_of_all_shards=16))
-    message = "^b: was taken of other attempts than a: sums 8 there, 16 here"
+    message = "^b: selects other attempts than a: sums 8 there, 16 here"
     with pytest.raises(RunMismatchError, match=message):
         check_mergeable([run("a", shard="1/2"), second])
 
@@ -161,8 +161,8 @@ def test_whole_sets_of_shards_of_different_tasks_fit():
 def test_versions_that_differ_are_told_and_left_out():
     second = run("b", gymcli_version="0.0.2", environments=environments(source_hash="bb"))
     assert version_warnings([run("a"), second]) == [
-        "gymcli is not the same in all runs: 0.0.1 in a, 0.0.2 in b",
-        "the source of environment sums is not the same in all runs: aa in a, bb in b",
+        "gymcli differs between runs: 0.0.1 in a, 0.0.2 in b",
+        "the source of environment sums differs between runs: aa in a, bb in b",
     ]
     merged = merged_manifest([run("a"), second]).environments["sums"]
     assert (merged.source_hash, merged.earlier_source_hashes) == ("", ["aa", "bb"])
@@ -213,8 +213,8 @@ def test_an_attempt_of_two_runs_is_named_with_both_places(tmp_path, there, here)
     with pytest.raises(RunMismatchError) as refused:
         list(MergedLines([first, second, third]).read())
     assert str(refused.value) == (
-        f"{third / here}:3: attempt 3 of task 2 (e) is on record in {first / there}:2 as well; "
-        "merge runs of other attempts"
+        f"{third / here}:3: attempt 3 of task 2 (e) is also recorded in {first / there}:2; "
+        "merge runs with different attempts"
     )
 
 
@@ -222,7 +222,7 @@ def test_an_attempt_that_one_run_scored_twice_is_damage(tmp_path):
     first = write(tmp_path / "a", "rollouts.jsonl", line(b"1"))
     second = write(tmp_path / "b", "rollouts.jsonl", line(b"2"), line(b"3"), line(b"2"))
     place = f"{second}/rollouts.jsonl"
-    with pytest.raises(RunFileError, match=f"^{place}:3: attempt 0 of task 2 .* {place}:1 as well"):
+    with pytest.raises(RunFileError, match=f"^{place}:3: attempt 0 of task 2 .* {place}:1"):
         list(MergedLines([first, second]).read())
 
 
@@ -273,7 +273,7 @@ def test_what_stands_in_the_place_of_a_file_is_not_passed_over(tmp_path, kind):
         os.mkfifo(path)
     else:
         path.symlink_to("gone")
-    with pytest.raises(RunFileError, match=r"rollouts\.jsonl: is no regular file"):
+    with pytest.raises(RunFileError, match=r"rollouts\.jsonl: is not a regular file"):
         list(MergedLines([run]).read())
 
 

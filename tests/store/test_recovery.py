@@ -127,7 +127,7 @@ def test_a_run_is_completed_whatever_ends_of_its_files_are_nul_bytes(
     [
         (ROLLOUTS, "delete the line: its attempt is collected again"),
         (GENERATIONS, "delete the line: its attempt is collected again"),
-        (VERDICTS, "delete the line: its answer is asked again"),
+        (VERDICTS, "delete the line: the judge is asked again"),
     ],
 )
 def test_a_damaged_line_in_the_middle_is_named_with_the_way_out(

@@ -65,7 +65,9 @@ def test_rollouts_file_is_that_of_a_run_or_the_file_itself(tmp_path):
     with pytest.raises(UsageError, match="nothing: no such run directory or rollout file"):
         rollouts_file(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"empty: holds no rollouts\.jsonl; give a run directory"):
+    with pytest.raises(
+        UsageError, match=r"empty: holds no rollouts\.jsonl; expected a run directory"
+    ):
         rollouts_file(tmp_path / "empty")
 
 
@@ -102,7 +104,7 @@ def test_decode_rollout_takes_the_default_environment_where_the_line_names_none(
     line = foreign(agent_ref=None)
     assert decode(line, RolloutReading("f", default_env="quiz")).env == "quiz"
     assert decode(foreign(), RolloutReading("f", default_env="other")).env == "quiz_simple_agent"
-    with pytest.raises(RunFileError, match=r"file\.jsonl:7: .* names no environment, give --env"):
+    with pytest.raises(RunFileError, match=r"file\.jsonl:7: .* names no environment; use --env"):
         decode(line)
 
 
@@ -130,8 +132,8 @@ def test_decode_rollout_joins_the_fields_of_the_row(row_fields, own_fields, join
         (b'{"task":' + b"[" * 100_000, "is not a rollout: maximum recursion depth"),
         (b"[]", "Expected `object`, got `array`"),
         (b"3", "Expected `object`, got `int`"),
-        ({"task_id": "a"}, 'neither "schema_version" (ours) nor "response" (NeMo Gym) is there'),
-        ({"reward": "x"}, 'neither "schema_version" (ours) nor "response" (NeMo Gym) is there'),
+        ({"task_id": "a"}, 'has neither "schema_version" (gymcli) nor "response" (NeMo Gym)'),
+        ({"reward": "x"}, 'has neither "schema_version" (gymcli) nor "response" (NeMo Gym)'),
         ({"schema_version": 1}, '"env", "task_id" or "attempt" is missing'),
         ({"schema_version": 1, "env": "quiz", "task_id": "a"}, 'or "attempt" is missing'),
         (
@@ -279,5 +281,5 @@ def test_an_attempt_that_is_there_twice_is_named(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     line = b'{"env":"quiz","task_id":"a","attempt":3}\n'
     path.write_bytes(line + line.replace(b"3", b"4") + line)
-    with pytest.raises(RunFileError, match=r"rollouts\.jsonl:3: attempt 3 of task a \(quiz\) is"):
+    with pytest.raises(RunFileError, match=r"jsonl:3: attempt 3 of task a \(quiz\) appears"):
         read_done(path)

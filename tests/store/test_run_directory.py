@@ -83,7 +83,7 @@ sys.stdin.read()
 def test_lock_says_that_a_directory_cannot_be_made(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(RunDirectoryError, match=r"cannot be made: .*; give --out"):
+        with pytest.raises(RunDirectoryError, match=r"cannot be created: .*; use another --out"):
             RunDirectory(path).lock()
 
 
@@ -101,13 +101,13 @@ def test_check_identity_names_what_differs(tmp_path):
         directory.check_identity({"model": "n", "seed": None})
     assert str(caught.value) == (
         f'{tmp_path}: this run was made with other settings: model "m" there, "n" here; '
-        "seed 1 there, unset here. Give another --out, or --fresh for a new run"
+        "seed 1 there, unset here. Use another --out, or --fresh for a new run"
     )
 
 
 def test_check_identity_refuses_a_directory_of_something_else(tmp_path):
     (tmp_path / "thesis.tex").write_bytes(b"")
-    with pytest.raises(UsageError, match="is not empty and holds no run; give another --out"):
+    with pytest.raises(UsageError, match="is not empty and holds no run; use another --out"):
         RunDirectory(tmp_path).check_identity({})
 
 
@@ -189,7 +189,9 @@ def test_mend_refuses_what_is_no_file(tmp_path, kind):
         (tmp_path / FAILURES).symlink_to(tmp_path / "gone")
     else:
         os.mkfifo(tmp_path / FAILURES)
-    with pytest.raises(RunDirectoryError, match=r"failures\.jsonl is no file .a link, a pipe or a"):
+    with pytest.raises(
+        RunDirectoryError, match=r"failures\.jsonl is not a regular file .a link, a pipe or a"
+    ):
         RunDirectory(tmp_path).mend()
 
 
@@ -213,7 +215,7 @@ def test_done_without_rollouts_is_empty(tmp_path):
 def test_done_names_an_attempt_that_is_there_twice(tmp_path):
     directory = run_with(tmp_path, rollout("a"), rollout("b"), rollout("a"))
     with pytest.raises(
-        RunFileError, match=r"rollouts\.jsonl:3: attempt 0 of task a \(quiz\) is there twice"
+        RunFileError, match=r"rollouts\.jsonl:3: attempt 0 of task a \(quiz\) appears twice"
     ):
         directory.done()
 
@@ -248,7 +250,7 @@ def test_pending_are_the_conversations_that_no_score_supersedes(tmp_path):
     assert (last.key, last.model) == (AttemptKey("quiz", "b", 0), "last")
     assert directory.conversation(waiting[AttemptKey("quiz", "a", 1)]).key.attempt == 1
     (tmp_path / GENERATIONS).write_bytes(b"")
-    with pytest.raises(RunFileError, match="was changed while the run went on"):
+    with pytest.raises(RunFileError, match="was changed during the run"):
         directory.conversation(waiting[AttemptKey("quiz", "a", 1)])
     directory.close()
 
@@ -339,8 +341,8 @@ def test_lock_tells_soon_that_nothing_more_can_be_written(tmp_path):
     directory = RunDirectory(tmp_path / "run")
     directory.lock(failures.put)
     shutil.rmtree(tmp_path / "run")
-    assert "run: was deleted while it was written" in str(failures.get(timeout=60))
-    with pytest.raises(RunDirectoryError, match="run: was deleted while it was written"):
+    assert "run: was deleted while it was being written" in str(failures.get(timeout=60))
+    with pytest.raises(RunDirectoryError, match="run: was deleted while it was being written"):
         directory.append_failure(Failure(env="quiz", task_id="a", error=None))
     directory.close()
     assert failures.empty()
@@ -352,7 +354,7 @@ def test_close_says_once_that_the_directory_is_gone(tmp_path):
     for append in (directory.append_rollout, directory.append_generation):
         append(rollout("a"))
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RunDirectoryError, match="run: was deleted while it was written"):
+    with pytest.raises(RunDirectoryError, match="run: was deleted while it was being written"):
         directory.sync()
     directory.close()
 
@@ -361,7 +363,7 @@ def test_long_records_are_refused_left_out_or_shortened(tmp_path):
     """What no line can hold could not be read again."""
     directory = RunDirectory(tmp_path)
     long = [Message(role="assistant", content="x" * (1 << 27))]
-    with pytest.raises(EpisodeError, match="the record is longer than 128 MB, the most that is re"):
+    with pytest.raises(EpisodeError, match="the record is longer than the limit of 128 MB"):
         directory.append_rollout(rollout(messages=long))
     directory.append_generation(rollout(messages=long))
     error = ErrorRecord(error_class="ServerError", phase="model")
@@ -449,7 +451,7 @@ def test_whole_run_is_one_process_s_alone(tmp_path, keeps_unfinished):
 
 def test_whole_run_whose_lines_are_lost_is_not_shown(tmp_path):
     run = tmp_path / "new"
-    with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: was cut off"):
+    with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: was truncated"):
         write(run, then=lambda directory: os.truncate(directory.path / ROLLOUTS, 0))
     assert names(run) == [UNFINISHED]
 
@@ -469,7 +471,7 @@ def test_check_unused_refuses_what_is_another_s(tmp_path, kind):
         else:
             (tmp_path / "elsewhere").mkdir()
             (path / UNFINISHED).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="new: exists already; --out takes a new directory"):
+    with pytest.raises(UsageError, match="new: already exists; --out needs a new directory"):
         check_unused(path)
 
 

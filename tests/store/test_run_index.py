@@ -295,7 +295,7 @@ def test_refresh_begins_again_where_a_file_was_replaced(tmp_path, is_shorter):
             other.replace(path)
         assert index.refresh().is_rebuilt
         assert "a" not in {row.task_id for row in index.rows}
-        with pytest.raises(RunFileError, match=r"was changed.*open it again"):
+        with pytest.raises(RunFileError, match=r"was changed.*open the run again"):
             index.read(first)
 
 
@@ -401,7 +401,7 @@ def test_index_refuses_a_line_that_is_too_long(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     with path.open("wb") as file:
         file.truncate(MAX_LINE_BYTES + 10)
-    with pytest.raises(UsageError, match=r"rollouts\.jsonl:1: is longer than 128 MB"):
+    with pytest.raises(UsageError, match=r"rollouts\.jsonl:1: is longer than the limit of 128 MB"):
         RunIndex(path)
 
 
@@ -452,7 +452,7 @@ def test_index_refuses_what_is_no_run(tmp_path):
     path.write_bytes(b"")
     with pytest.raises(UsageError, match=r"compressed.*gunzip"):
         RunIndex(path)
-    with pytest.raises(UsageError, match="/dev/null: is no regular file"):
+    with pytest.raises(UsageError, match="/dev/null: is not a regular file"):
         RunIndex(Path("/dev/null"))
 
 

@@ -47,12 +47,12 @@ def test_takes_gives_every_task_to_one_shard():
 @pytest.mark.parametrize(
     ("there", "here", "way_out"),
     [
-        ("1/4", "2/4", "holds shard 1/4; give --shard 1/4"),
-        ("1/4", "", "holds shard 1/4; give --shard 1/4"),
-        ("", "1/4", "holds a run of all shards; give no --shard"),
+        ("1/4", "2/4", "holds shard 1/4; use --shard 1/4"),
+        ("1/4", "", "holds shard 1/4; use --shard 1/4"),
+        ("", "1/4", "holds a run of all shards; leave out --shard"),
     ],
 )
 def test_check_same_shard_names_the_way_out(there, here, way_out):
-    with pytest.raises(RunMismatchError, match=f"^run: {way_out} to go on with it, or another"):
+    with pytest.raises(RunMismatchError, match=f"^run: {way_out} to resume it, or use another"):
         check_same_shard(Path("run"), there, here)
     check_same_shard(Path("run"), there, there)

@@ -207,8 +207,8 @@ def test_id_by_file_keeps_the_ids_of_files_apart(tmp_path):
     assert first.id == "1"
     assert second == RowProblem(
         f"{two}:1",
-        f'another row than {one}:1 has the same id "1"; give --id-field F, or --id-by-file '
-        "where the files count on their own",
+        f'another row, {one}:1, has the same id "1"; use --id-field F, or --id-by-file '
+        "if each file has its own ids",
     )
 
 
@@ -228,9 +228,7 @@ def test_id_by_file_tells_files_of_one_name_apart(tmp_path):
 def test_id_by_file_is_not_advised_where_it_is_on(tmp_path):
     path = write(tmp_path / "t.jsonl", {"id": 1, "prompt": "a"}, {"id": "1", "prompt": "b"})
     _, second = read_tasks([path], READING._replace(id_by_file=True))
-    assert (
-        second.reason == f'another row than {path}:1 has the same id "t.jsonl/1"; give --id-field F'
-    )
+    assert second.reason == f'another row, {path}:1, has the same id "t.jsonl/1"; use --id-field F'
 
 
 def test_problems_with_an_id_are_one_line(tmp_path):
@@ -307,7 +305,7 @@ def test_template_goes_with_parameters_that_have_no_input(tmp_path, tools):
 )
 def test_template_and_a_prompt_in_the_row_exclude_each_other(tmp_path, row):
     words = problem(tmp_path, {**row, "question": "?"}, template=PromptTemplate("{question}"))
-    assert words == "the row has a prompt of its own; it and --prompt exclude each other"
+    assert words == "the row already has a prompt; leave out --prompt"
 
 
 def test_template_names_the_field_that_the_row_lacks(tmp_path):
@@ -381,7 +379,7 @@ def test_bad_row_says_field_and_what_was_expected(tmp_path, row, words):
 
 def test_bad_row_that_names_no_environment_says_what_to_give(tmp_path):
     words = problem(tmp_path, {"prompt": "Hi"}, default_env=None)
-    assert words == 'no environment: the row names none ("env"), give --env NAME'
+    assert words == 'no environment: the row has no "env"; use --env NAME'
 
 
 def test_bad_rows_are_given_in_their_places_and_the_good_ones_too(tmp_path):
@@ -451,7 +449,7 @@ def test_read_row_fields_needs_no_prompt_and_honours_the_index_of_a_row(tmp_path
     [
         ("[]", "must be a JSON object"),
         ({"prompt": 3}, '"prompt" must be text'),
-        ({"id": "a", "x": 2}, 'another row than one of these files has the same id "a"'),
+        ({"id": "a", "x": 2}, 'another row, in one of these files, has the same id "a"'),
     ],
 )
 def test_read_row_fields_gives_problems_in_their_places(tmp_path, row, words):
@@ -584,5 +582,5 @@ def test_another_row_with_the_same_id_is_told_where_the_first_stands():
     for name in "abcde":
         row = {"id": name, "prompt": "Ho"}
         (problem,) = reader.read(row, READING, source="w", line=1)
-        found[name] = problem.reason.removeprefix("another row than ").split(" has ")[0]
+        found[name] = problem.reason.removeprefix("another row, ").split(", has ")[0]
     assert found == {"a": "x:1:3", "b": "x:1:4", "c": "z:1", "d": "z:2", "e": "y:9"}

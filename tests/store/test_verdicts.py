@@ -152,7 +152,7 @@ def test_rescoring_verdicts_leave_a_run_alone_that_another_process_writes(folder
         with rescoring_verdicts(run, None, warnings.append) as verdicts:
             add(verdicts, "new")
         [warning] = warnings
-        assert warning.startswith("1 new answers of judges are not kept: ")
+        assert warning.startswith("1 new answers of judges were not saved: ")
         assert "another process is writing this run" in warning
         with rescoring_verdicts(run, out, pytest.fail) as verdicts:
             add(verdicts, "new")
@@ -175,7 +175,7 @@ def test_rescoring_verdicts_leave_a_run_alone_that_may_only_be_read(folders):
     finally:
         run.chmod(0o700)
     assert path.read_bytes().endswith(b"\n{")
-    assert warnings == [f"1 new answers of judges are not kept: {run}: cannot be written"]
+    assert warnings == [f"1 new answers of judges were not saved: {run}: cannot be written"]
 
 
 def test_copy_verdicts_leaves_a_torn_line_out(folders):
