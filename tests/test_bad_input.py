@@ -237,7 +237,7 @@ CASES = [
         "a changed task",
         COLLECT,
         2,
-        'tasks.jsonl:1: task "a" has other content than when it was collected',
+        'tasks.jsonl:1: the content of task "a" has changed since it was collected',
         {"tasks.jsonl": OTHER},
         (COLLECT,),
     ),
