@@ -243,7 +243,7 @@ class Episode:
                 raise self._error
             if task.cancelled():
                 kind = SetupError if self.phase == "setup" else EpisodeError
-                raise kind("unexpected CancelledError")
+                raise kind("CancelledError, which gymcli did not request")
             task.result()
         except AttemptError as error:
             raise EpisodeFailedError(self.rollout, error) from error
@@ -471,7 +471,7 @@ class Episode:
         try:
             yield
         finally:
-            leave_copy(process)
+            leave_copy(process)  # the code may have forked: the copy must exit here
         if self._is_cancelled:  # the environment's code swallowed the cancellation
             raise asyncio.CancelledError
         self.deadline = math.inf
@@ -529,6 +529,6 @@ class Episode:
     def hurry(self, seconds: float) -> None:
         """Abandon a task that is still closing after `seconds` instead of `close_timeout`."""
         if not self.is_over:
-            self._is_cancelled = True
+            self._is_cancelled = True  # `expire` then abandons the task instead of cancelling it
             self._close_timeout = seconds
             self.deadline = min(self.deadline, self._watchdog.now() + seconds)

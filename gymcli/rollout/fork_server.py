@@ -137,7 +137,7 @@ class _ForkServer:
         return forked
 
     def ask(self, process: int, flags: int) -> bytes:
-        """Wait for a process and return its exit code, b"\\n" if it runs, b"" without a server."""
+        """Wait for a process; return its exit code, an empty line if it runs, or b"" on failure."""
         with self._lock:
             self.settle()
             with suppress(OSError):

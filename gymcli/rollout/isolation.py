@@ -150,7 +150,7 @@ def main(handle: int) -> None:
             report = function
         else:
             report = _answer(function, *msgspec.json.decode(record, type=tuple[bytes, int]))
-        leave_copy(process)
+        leave_copy(process)  # the function may have forked: the copy must not reply
         data = msgspec.json.encode(report) + b"\n"
         if report.kind == "out_of_memory":  # leaked memory would count against the next call
             channel.sendall(data)

@@ -165,7 +165,7 @@ async def scores_of(
             else:
                 found = [await environment.verify(rollouts, context)]
         finally:
-            leave_copy(process)
+            leave_copy(process)  # the verifier may have forked: the copy must exit here
         if not isinstance(found, list | tuple):
             raise wrong_return(environment, method, f"{named(found)}, not a list of Score")
         return [checked_score(environment, method, one) for one in found]

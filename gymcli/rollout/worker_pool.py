@@ -205,7 +205,7 @@ class ProcessPool:
         how = worker.kill()
         request, *others = worker.requests or (None,)
         worker.requests.clear()
-        self.queue.extendleft(reversed(others))
+        self.queue.extendleft(reversed(others))  # not begun: another process takes them
         if request is not None and worker.has_served and worker.has_unread and not error:
             self.queue.appendleft(request)  # it died before it read this request
         elif request is not None:

@@ -327,7 +327,7 @@ def parameter_warnings(options: CollectOptions, found: Survey) -> list[str]:
     warnings = []
     if found.ignored:
         names = ", ".join(sorted(found.ignored))
-        warnings.append(f"rows set {names}: ignored, only the command line sets these")
+        warnings.append(f"rows set {names}: ignored, the command line decides these")
     dialect = DIALECTS[options.endpoint.dialect if options.endpoint else "chat"]
     asked: dict[str, object] = dict.fromkeys(sorted({*found.param_names, *options.params}))
     if options.seed is not None:

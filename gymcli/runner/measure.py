@@ -152,6 +152,7 @@ def _add_lines(
     for block in iterate_blocks(file, size=_BLOCK_BYTES):
         scored: list[ScoredLine] = []
         rows: list[Mapping[str, object]] = []
+        # One call decodes all lines of a block; only if it fails are they decoded one by one.
         decoded = decode_block(block, decoder)
         if decoded is not None:
             scored += decoded

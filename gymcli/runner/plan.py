@@ -301,6 +301,7 @@ class RunPlan:
         if not (done or pending or failed or crashed):
             return ResumeState()
         failed = failed | crashed
+        # Scoring such a conversation may have killed the process, so it is not scored again either.
         pending = {key: one for key, one in pending.items() if key not in crashed}
         removed = set(done)
         removed.difference_update(_unchanged_tasks(self._source.rows(), done, pending))

@@ -614,9 +614,7 @@ class _RayRun:
             shared.save(rollout)
             worker.save(rollout)
         for key, message, role, model in report.verdicts:
-            if (
-                shared.roles.verdicts.get(key) is None
-            ):  # else another worker asked the same question
+            if shared.roles.verdicts.get(key) is None:  # else another worker asked the same
                 shared.roles.verdicts.add(key, message, role=role, model=model)
         for usage, cost in report.spent:
             if shared.roles.spend is not None:

@@ -85,7 +85,7 @@ def test_validate_warns_of_what_may_not_be_meant(path):
     assert found.warnings == [
         "1 rows are copies of others: more attempts of one task",
         "1 tasks have no id: a hash of their content is one, which any edit changes",
-        "rows set model, n: ignored, only the command line sets these",
+        "rows set model, n: ignored, the command line decides these",
     ]
 
 

@@ -279,7 +279,9 @@ def test_call_takes_functions_that_have_a_name(shared, function):
     ids=["lambda", "nested", "classmethod", "method", "of a list", "string", "none"],
 )
 def test_call_refuses_what_has_no_name(shared, function):
-    with pytest.raises(TypeError, match="must be a function at the top level of a module"):
+    with pytest.raises(
+        TypeError, match="must be a function at the top level of an importable module"
+    ):
         called(shared, function)
 
 
