@@ -302,7 +302,7 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
         raise UnknownNameError(f"--task {task_id}: no task has this id{hint and f' ({hint})'}")
     if not num_rows_of_file:
         names = ", ".join(str(path) for path in source.paths)
-        raise TasksError(f"{names}: no tasks; expected one JSON object per line")
+        raise TasksError(f"{names}: no tasks; expected one JSON object a line")
     result.files = [
         {"path": str(path), "sha256": file_sha256(path), "num_rows": num_rows_of_file[str(path)]}
         for path in source.paths
