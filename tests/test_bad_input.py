@@ -44,7 +44,7 @@ class Case(NamedTuple):
 CASES = [
     Case("no such file", "collect no.jsonl --model oracle", 2, "no.jsonl: no such file"),
     Case("a folder as tasks", "collect folder --model oracle", 2, "folder: is a folder"),
-    Case("a device as tasks", "collect /dev/null --model oracle", 2, "is no regular file"),
+    Case("a device as tasks", "collect /dev/null --model oracle", 2, "is not a regular file"),
     Case("bad JSON", COLLECT, 2, "tasks.jsonl:17: is not JSON", {"tasks.jsonl": ROW * 16 + "{\n"}),
     Case("no object", COLLECT, 2, "tasks.jsonl:1: must be a JSON object", {"tasks.jsonl": "[]\n"}),
     Case("a name that is too long", f"collect {LONG} --model oracle", 2, f"{LONG}: File name too"),
@@ -239,7 +239,7 @@ CASES = [
         "a changed task",
         COLLECT,
         2,
-        'tasks.jsonl:1: task "a" has other content than when it was collected',
+        'tasks.jsonl:1: the content of task "a" has changed since it was collected',
         {"tasks.jsonl": OTHER},
         (COLLECT,),
     ),

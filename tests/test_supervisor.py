@@ -448,7 +448,7 @@ def test_a_new_command_waits_for_one_that_is_ending(start):
     first = start(*COMMAND)
     first.run_of()
     second = start(*COMMAND)
-    second.wait_until(lambda: "waiting up to 99 s for its end" in second.stderr)
+    second.wait_until(lambda: "waiting up to 99 s for it to end" in second.stderr)
     Path("held").unlink()
     assert (first.end(), second.end()) == (0, 0)
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 1

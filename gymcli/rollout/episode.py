@@ -1,20 +1,20 @@
-"""Plays one episode: setup, turn after turn, the final state, and the end in any case.
+"""Plays one episode: `setup`, the turns, `final_state` and `close`.
 
-The order of events, and the phase of a failure in each:
+The order of events, and the phase that a failure in each one has:
 
-1. the task is typed, the instance made and `setup` runs: phase `setup`;
-2. the model is asked: phase `model`; a context overflow is a stop reason. The message is recorded
-   before anything looks at it;
-3. the environment answers the message: phase `environment`;
-4. 2 and 3 repeat until one of them has a stop reason, or a limit of the episode is reached; only
-   the time cuts off a request;
-5. `final_state` is taken, unless something failed, and `close` runs in any case: phase
-   `environment`, unless something failed before.
+1. The task row is validated, the environment is instantiated and `setup` runs: phase `setup`.
+2. The model is asked: phase `model`. A context overflow is a stop reason. The message is recorded
+   before anything inspects it.
+3. The environment answers the message: phase `environment`.
+4. Steps 2 and 3 repeat until one of them has a stop reason or the episode reaches a limit. Only
+   the time limit cuts off a request.
+5. `final_state` is recorded unless something failed, and `close` always runs: phase `environment`,
+   unless something failed before.
 
-All of it is one task, awaited from outside: at a limit it is cancelled, `close` runs, and the
-episode failed. Nothing but a cancellation is thrown into the task. It has `close_timeout` seconds
-to end then; one that goes on is left behind, with a warning. Where the caller is cancelled it ends
-at once, and `close` still runs in the task.
+All of this is one asyncio task. When a call exceeds its limit, the task is cancelled, `close` runs
+and the episode fails. Only cancellation is ever thrown into the task, which then has
+`close_timeout` seconds to end; a task that is still running after that is abandoned with a warning.
+When the caller is cancelled, `play` ends immediately and `close` still runs in the task.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ DEFAULT_MAX_TURNS = 32
 _NO_TOKENS = Usage()
 
 _UNWIND_SECONDS = 1.0
-"""A cancelled episode waits so long for what its task still adds to the record."""
+"""How long a cancelled episode waits for its task to complete the record."""
 
 
 class Policy(Protocol):
@@ -97,7 +97,7 @@ class Policy(Protocol):
 
 
 class EpisodeLimits(NamedTuple):
-    """What one episode may take of its model; at a limit it ends, and is scored."""
+    """Limits of one episode; an episode that reaches one ends and is scored."""
 
     max_tokens: int | None = None
     """Prompt and completion tokens of all requests."""
@@ -106,14 +106,14 @@ class EpisodeLimits(NamedTuple):
 
 
 class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one attempt is played with."""
+    """The settings of one attempt."""
 
     row: TaskRow
     attempt: int
     environment: type[Environment[Task]]
     options: EnvironmentOptions
     env_options: JSONObject | None = None
-    """The options as they are recorded; None: they are dumped for each attempt."""
+    """The options as recorded; None: `new_record` dumps them for each attempt."""
     model: str
     params: JSONObject
     """Request parameters: the row's, overridden by the command line's."""
@@ -125,12 +125,12 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     roles: Mapping[str, Model] = {}
     limits: EpisodeLimits = EpisodeLimits()
     cost: Callable[[Usage], float | None] | None = None
-    """What tokens of the policy cost; None: nobody knows."""
+    """Returns the cost of the policy's tokens; None: prices are unknown."""
     spend: Callable[[Usage, float | None], None] | None = None
-    """Told of every answer's tokens and their cost, as it comes."""
+    """Called with the tokens and the cost of every answer."""
 
     def new_record(self) -> Rollout:
-        """Return the record of an episode that begins now."""
+        """Return a new record that holds the prompt of the row."""
         row = self.row
         env_options = self.env_options
         if env_options is None:
@@ -155,13 +155,13 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attempt_seed(run_seed: int, task_id: str, attempt: int) -> int:
-    """Derive the seed of one attempt: 31 bits, which every endpoint takes."""
+    """Derive the seed of one attempt: 31 bits, which every endpoint accepts."""
     text = f"{run_seed}\0{task_id}\0{attempt}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1
 
 
 class EpisodeFailedError(Exception):
-    """Raised when an episode cannot be finished; `__cause__` is an AttemptError."""
+    """Raised when an episode fails; carries the record so far and the AttemptError."""
 
     def __init__(self, rollout: Rollout, error: AttemptError) -> None:
         super().__init__(str(error))
@@ -170,10 +170,10 @@ class EpisodeFailedError(Exception):
 
 
 async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
-    """Play one episode with its own watchdog, and return its record, without a score.
+    """Play one episode with its own watchdog and return its unscored record.
 
     Raises:
-        EpisodeFailedError: Model or environment failed; it carries the record so far.
+        EpisodeFailedError: The model or the environment failed; it carries the record so far.
     """
     async with Watchdog() as watchdog:
         episode = Episode(plan, policy, watchdog)
@@ -184,18 +184,18 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
 
 
 class Episode:
-    """One episode: its record so far, its phase, and the task that plays it.
+    """One episode: its record so far, its phase and the task that plays it.
 
-    Without a policy the environment's oracle plays. The watchdog calls `expire` at the deadline.
+    Without a policy, the environment's oracle plays. The watchdog calls `expire` at the deadline.
     """
 
     def __init__(self, plan: EpisodePlan, policy: Policy | None, watchdog: Watchdog) -> None:
         self.rollout = plan.new_record()
         self.phase: Phase = "setup"
         self.is_finished = False
-        """The record is whole and can be scored; only `close` is left."""
+        """Whether the record is complete and can be scored; only `close` is left to run."""
         self.deadline = math.inf
-        """When the task has waited too long, by `Watchdog.now`."""
+        """When the current call or request exceeds its limit, by `Watchdog.now`."""
         self._plan = plan
         self._policy = policy
         self._watchdog = watchdog
@@ -203,29 +203,29 @@ class Episode:
         self._num_turns = 0
         """Messages of the model on record."""
         self._has_known_usage = True
-        """False where an answer did not say what it took."""
+        """False once an answer did not report its token usage."""
         self._task: asyncio.Task[None] | None = None
         self._close_timeout = plan.environment.close_timeout
         self._limit: tuple[str, float] | None = None
-        """The method that is limited, and its seconds; None: a request is."""
+        """The method that is running and its limit in seconds; None during a request."""
         self._error: AttemptError | None = None
-        """Of the limit at which the task was cancelled."""
+        """Why the task was cancelled, where a method exceeded its limit."""
         self._is_cancelled = False
         self._is_cut = False
-        """The time of the episode was over during a request."""
+        """Whether the episode's time ran out during a request."""
         self._is_closing = asyncio.Event()
-        """The record is complete; a caller that is cancelled waits for no more."""
+        """Set when the record is complete; a cancelled caller waits no longer than that."""
         self._is_over = asyncio.Event()
-        """The task has ended, or is left behind."""
+        """Set when the task has ended or was abandoned."""
 
     async def play(self) -> Rollout:
-        """Play it in its own task and return its record, without a score.
+        """Play the episode in its own task and return its unscored record.
 
-        Where the caller is cancelled, so is the task, unless it closes already. The record is
-        whole then; `gone` waits for the end of the task.
+        If the caller is cancelled, so is the task, unless it is already closing. The record is
+        complete when this raises; `gone` waits for the end of the task.
 
         Raises:
-            EpisodeFailedError: Model or environment failed.
+            EpisodeFailedError: The model or the environment failed.
         """
         self._task = task = asyncio.create_task(self._play())
         task.add_done_callback(self._end)
@@ -243,7 +243,7 @@ class Episode:
                 raise self._error
             if task.cancelled():
                 kind = SetupError if self.phase == "setup" else EpisodeError
-                raise kind("CancelledError, which nobody asked for")
+                raise kind("CancelledError, which gymcli did not request")
             task.result()
         except AttemptError as error:
             raise EpisodeFailedError(self.rollout, error) from error
@@ -270,7 +270,7 @@ class Episode:
                         rollout.messages += checked_messages(environment, "setup", opening)
                     if not rollout.messages:
                         raise SetupError(
-                            "there is no prompt: neither the row nor the environment gives one"
+                            "there is no prompt: neither the row nor the environment has one"
                         )
                     if plan.row.tools is None:
                         rollout.tools = shown_tools(environment)
@@ -323,7 +323,7 @@ class Episode:
             if message.refusal is not None and not message.tool_calls:
                 return "refusal"
             if message.is_reasoning_only:
-                # Asked once more; an endpoint that only ever thinks must not loop for ever.
+                # Ask once more, but not forever: some endpoints only ever return reasoning.
                 num_empty += 1
                 if num_empty == 2:
                     return "no_answer"
@@ -342,14 +342,14 @@ class Episode:
         return "max_turns"
 
     def _limit_reached(self) -> StopReason | None:
-        """Return which limit of tokens or cost leaves no room for another request."""
+        """Return the token or cost limit that the episode has reached, if any."""
         max_tokens, max_cost, _ = self._plan.limits
         usage, cost = self.rollout.usage, self._plan.cost
         if not self._has_known_usage:
             option = "--max-episode-cost" if max_tokens is None else "--max-episode-tokens"
             raise UnknownUsageError(
-                f"an answer did not say how many tokens it took, so {option} cannot be kept; "
-                "leave that out to go on without"
+                f"an answer did not report its token usage, so {option} cannot be enforced; "
+                "leave the option out to continue without the limit"
             )
         if max_tokens is not None and usage.prompt_tokens + usage.completion_tokens >= max_tokens:
             return "episode_tokens"
@@ -358,7 +358,7 @@ class Episode:
         return None
 
     async def _ask(self, environment: Environment[Task]) -> Answer | None:
-        """Ask the model, or the oracle, for one message; None: the time of the episode is over."""
+        """Ask the model or the oracle for one message; None: the episode's time is over."""
         plan, rollout = self._plan, self.rollout
         seconds_left = self._seconds_left()
         if seconds_left <= 0:
@@ -381,12 +381,12 @@ class Episode:
                 answer = await self._policy.answer(request)
         except asyncio.CancelledError as error:
             if not self._is_cut or self._task.uncancel() > num_cancellations:
-                raise  # somebody else wants all of it ended
+                raise  # the whole task was cancelled as well, not only this request
             if not tries.retries:
                 return None
             failed = ", ".join(tries.retries)
             raise EndpointTimeoutError(
-                f"the time of the episode was over before it was answered ({failed} before)"
+                f"the episode's time was over before an answer came (earlier: {failed})"
             ) from error
         finally:
             seconds = time.perf_counter() - started
@@ -398,7 +398,7 @@ class Episode:
                 self._count(tries.usage)
             if not self._is_cancelled:
                 self.deadline = math.inf
-        if self._is_cancelled:  # the policy caught that
+        if self._is_cancelled:  # the policy swallowed the cancellation
             raise asyncio.CancelledError
         self._count(answer.usage)
         message = answer.message
@@ -430,7 +430,7 @@ class Episode:
         max_seconds = self._plan.limits.max_seconds
         if max_seconds is None:
             return math.inf
-        # Requests wait for others, or for an endpoint that is gone, and that does not count.
+        # Time in the client's queue, or while the endpoint is down, does not count.
         waited: float = getattr(self._policy, "waited", 0.0)
         return max_seconds + waited - (time.perf_counter() - self._started)
 
@@ -458,12 +458,12 @@ class Episode:
             with boundary(EpisodeError), self._within_limit("close", environment.close_timeout):
                 await environment.close()
         except AttemptError:
-            if self.is_finished:  # else what failed before says more
+            if self.is_finished:  # else the earlier failure is the one to report
                 raise
 
     @contextmanager
     def _within_limit(self, method: str, seconds: float) -> Iterator[None]:
-        """Limit what a call of the environment's code waits for."""
+        """Limit how long a call of the environment's code may wait."""
         process = os.getpid()
         self._limit = method, seconds
         if not self._is_cancelled:
@@ -471,20 +471,20 @@ class Episode:
         try:
             yield
         finally:
-            leave_copy(process)
-        if self._is_cancelled:  # the code caught that
+            leave_copy(process)  # the code may have forked: the copy must exit here
+        if self._is_cancelled:  # the environment's code swallowed the cancellation
             raise asyncio.CancelledError
         self.deadline = math.inf
 
     def expire(self) -> None:
-        """Act on the limit that has passed; a task that was told to end before is left behind."""
+        """Cancel what exceeded its limit; abandon a task that was cancelled before."""
         self.deadline = math.inf
-        assert self._task is not None, "what is watched has begun"
+        assert self._task is not None, "a watched episode has a task"
         if self._is_cancelled:
             self._end(self._task)
             name = getattr(self._task.get_coro(), "__qualname__", "a task")
             _LOGGER.warning(
-                "%s was told to end and goes on after %g seconds; it is left behind",
+                "%s was cancelled and is still running after %g seconds; it is abandoned",
                 name,
                 self._close_timeout,
             )
@@ -495,39 +495,40 @@ class Episode:
             self._error = kind(f"{method} took longer than {seconds:g} seconds ({option}_timeout)")
             self._cancel()
         elif (seconds_left := self._seconds_left()) > 0:
-            # The request waited meanwhile, which does not count.
+            # Part of the time was waiting, which does not count (see `_seconds_left`).
             self.deadline = self._watchdog.now() + seconds_left
         else:
             self._is_cut = True
             self._task.cancel()
 
     def _cancel(self) -> None:
-        assert self._task is not None, "what is cancelled has begun"
+        assert self._task is not None, "a cancelled episode has a task"
         self._is_cancelled = True
         self.deadline = self._watchdog.now() + self._close_timeout
         self._task.cancel()
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """Forget the task, which has ended or is left behind."""
+        """Stop watching a task that has ended or is abandoned."""
         if task.done() and not task.cancelled():
-            task.exception()  # it is raised by `play`, or comes after a failure on record
+            # Mark it as retrieved, else asyncio logs it: `play` raises it, or one is on record.
+            task.exception()
         self._watchdog.watched.discard(self)
         self._is_closing.set()
         self._is_over.set()
 
     @property
     def is_over(self) -> bool:
-        """Whether no task plays it: none was begun, it has ended, or it was left behind."""
+        """Whether no task plays the episode: not started, ended or abandoned."""
         return self._task is None or self._is_over.is_set()
 
     async def gone(self) -> None:
-        """Wait until the task has ended or is left behind."""
+        """Wait until the task has ended or is abandoned."""
         if not self.is_over:
             await self._is_over.wait()
 
     def hurry(self, seconds: float) -> None:
-        """Leave a task that still closes behind after some seconds instead of `close_timeout`."""
+        """Abandon a task that is still closing after `seconds` instead of `close_timeout`."""
         if not self.is_over:
-            self._is_cancelled = True
+            self._is_cancelled = True  # `expire` then abandons the task instead of cancelling it
             self._close_timeout = seconds
             self.deadline = min(self.deadline, self._watchdog.now() + seconds)

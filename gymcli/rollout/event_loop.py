@@ -1,9 +1,9 @@
-"""The event loop of a run: driven to its end, and watched.
+"""The event loop of a run, and the watchdog that enforces its limits.
 
-The watchdog looks several times a second at what waits beyond its limit. Code that computes holds
-everything up: after a second a warning names the function. Where a supervisor starts the run again,
-`faulthandler` writes the stack and ends the process after `blocking_timeout`. It is a thread in C:
-a thread in Python never gets the interpreter from a pattern that explodes.
+The watchdog checks deadlines several times a second. Code that computes blocks the loop: after a
+second a warning names the function. Where a supervisor can restart the run, `faulthandler` writes
+the stack and ends the process after `blocking_timeout`. `faulthandler` uses a C thread, since a
+regular expression that backtracks forever never releases the GIL to a Python thread.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE = 2.0
-"""Seconds that tasks and generators that nobody awaits may take to end."""
+"""How long cancelled background tasks and async generators may take to end."""
 _LEAVE_SECONDS = 5.0
-"""From an interrupt until the process is ended, whatever still computes in its loop."""
+"""How long after an interrupt the process exits, even if the loop is still blocked."""
 _MAX_THREADS = 32
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new loop, of uvloop where it is installed, with threads that delay no end."""
+    """Return a new loop, uvloop's if installed, whose executor threads never delay the exit."""
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
-        import uvloop  # late: heavy, and not everywhere
+        import uvloop  # late: heavy, and not on every platform
 
         new_loop = uvloop.new_event_loop
     loop = new_loop()
@@ -57,15 +57,15 @@ def run(
     *,
     interrupted_code: Callable[[KeyboardInterrupt], int] | None = None,
 ) -> T:
-    """Run a coroutine in a new loop to its end, as `asyncio.run` does.
+    """Run a coroutine in a new loop, as `asyncio.run` does.
 
-    A background task that raises SystemExit is logged and ends nothing. At the end what still runs
-    is cancelled, and has two seconds; a task that goes on then is left as it stands, and a thread
-    is never waited for. Where an interrupt cancels the coroutine and the loop is not closed some
-    seconds later, the process ends with the exit code that `interrupted_code` returns.
+    SystemExit in a background task is logged and ignored. At the end, remaining tasks are cancelled
+    and have two seconds to end; after that they are abandoned, and threads are never joined. If an
+    interrupt cancels the coroutine and the loop is not closed five seconds later, the process exits
+    with the code that `interrupted_code` returns.
 
     Raises:
-        KeyboardInterrupt: It was raised in the loop; the coroutine was cancelled.
+        KeyboardInterrupt: The loop was interrupted; the coroutine was cancelled.
     """
     loop = new_event_loop()
     task = loop.create_task(main)
@@ -83,38 +83,39 @@ def run(
 
 
 def drive(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
-    """Run the loop until this task is done, whatever leaves it from another one."""
+    """Run the loop until this task is done, even if another one raises SystemExit."""
     while True:
         try:
             return loop.run_until_complete(task)
         except SystemExit as error:
             if task.done():
                 raise
-            # `asyncio.run` and `asyncio.Runner` would end here, with the exit code of a stranger.
+            # `asyncio.run` and `asyncio.Runner` would exit here, with a background task's code.
             _LOGGER.warning("SystemExit(%s) in a background task is ignored", error.code)
 
 
 def close(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what runs in a loop, give it two seconds, and close the loop."""
+    """Cancel all tasks of a loop, wait two seconds for them and close the loop."""
     left = drive(loop, loop.create_task(_left()))
     loop.close()
     if left:
-        # Collecting such a task would run it once more, so a thread that never ends keeps it.
+        # Garbage collection would resume such a coroutine to close it, so a thread that never
+        # ends holds a reference.
         forever = threading.Event()
         threading.Thread(target=lambda _: forever.wait(), args=(left,), daemon=True).start()
         names = ", ".join(sorted({getattr(task.get_coro(), "__qualname__", "?") for task in left}))
-        _LOGGER.warning("%d tasks were cancelled and go on; they are left: %s", len(left), names)
+        _LOGGER.warning("%d cancelled tasks are still running; abandoned: %s", len(left), names)
 
 
 async def _left() -> set[asyncio.Task[object]]:
-    """Cancel what runs, close async generators, and return the tasks that do not end."""
+    """Cancel all tasks, close async generators and return the tasks that do not end."""
     loop = asyncio.get_running_loop()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=_PATIENCE)
-    if not all(task.done() for task in tasks):  # asyncio would tell of generators they are in
+    if not all(task.done() for task in tasks):  # else asyncio logs the generators they still use
         loop.set_exception_handler(lambda _loop, _context: None)
     closing = asyncio.create_task(loop.shutdown_asyncgens())
     await asyncio.wait([closing], timeout=_PATIENCE)
@@ -125,13 +126,13 @@ def _leave(is_over: threading.Event, code: int) -> None:
     if is_over.wait(_LEAVE_SECONDS):
         return
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # whatever is wrong with it, the end is near
+        with suppress(Exception):  # the process exits either way
             stream.flush()
     os._exit(code)
 
 
 class _DaemonThreads(ThreadPoolExecutor):
-    """Runs calls in daemon threads; the standard executor joins its threads when all ends."""
+    """Runs calls in daemon threads; ThreadPoolExecutor joins its threads at interpreter exit."""
 
     def __init__(self) -> None:
         super().__init__(_MAX_THREADS)
@@ -162,14 +163,14 @@ class _DaemonThreads(ThreadPoolExecutor):
             if future.set_running_or_notify_cancel():
                 try:
                     result = call()
-                except BaseException as error:  # noqa: BLE001  # it belongs to whoever awaits it
+                except BaseException as error:  # noqa: BLE001  # raised where it is awaited
                     future.set_exception(error)
                 else:
                     future.set_result(result)
-            del item, future, call  # else an idle thread keeps what it ran last
+            del item, future, call  # else an idle thread keeps its last call and result alive
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End idle threads; wait for none."""
+        """Tell the threads to end, without waiting for them."""
         for _ in range(self._num_started):
             self._calls.put(None)
 
@@ -177,7 +178,7 @@ class _DaemonThreads(ThreadPoolExecutor):
 _BEAT_SECONDS = 0.2
 _BLOCKED_SECONDS = 1.0
 _LOOPS = ("gymcli.rollout.event_loop", "asyncio.base_events", "asyncio.events", "selectors")
-"""Where a loop is between two calls: then nobody's code computes, and the machine is slow."""
+"""Modules of the loop itself: if one of them is running, the machine is slow, not a callback."""
 
 
 class Watched(Protocol):
@@ -186,15 +187,15 @@ class Watched(Protocol):
     deadline: float
 
     def expire(self) -> None:
-        """Act on the deadline that has passed: set another one, or end."""
+        """Act on the deadline that has passed: set a new one, or end."""
         ...
 
 
 class Watchdog:
-    """Ends what is late in the running event loop, and names what blocks it; a context manager.
+    """Expires what is late in the running event loop, and names what blocks it.
 
-    After `blocking_timeout` seconds without a turn of the loop, the stack is written to
-    `stack_file` and the process ends; without that file it goes on.
+    An async context manager. After `blocking_timeout` seconds without a turn of the loop, the stack
+    is written to `stack_file` and the process ends; without that file it continues.
     """
 
     def __init__(
@@ -203,27 +204,27 @@ class Watchdog:
         self.blocking_timeout = blocking_timeout
         self._stack_file = stack_file
         self.watched: set[Watched] = set()
-        """Their deadlines are looked at several times a second."""
+        """Checked several times a second."""
         self._process = os.getpid()
         self._lost = 0.0
-        """Seconds in which the loop did not turn; they count against nobody's limit."""
+        """Seconds during which the loop was blocked; they count towards no limit."""
         self._turned_at = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = threading.Event()
 
     def now(self) -> float:
-        """Return the seconds by a clock that stands still while the loop is blocked or stopped."""
+        """Return the seconds of a clock that pauses while the loop is blocked or stopped."""
         return time.monotonic() - self._lost
 
     def arm(self) -> None:
-        """Count from now until the process is ended."""
+        """Start the timer that ends the process."""
         if self._stack_file is not None:
             faulthandler.dump_traceback_later(
                 self.blocking_timeout, exit=True, file=self._stack_file
             )
 
     def disarm(self) -> None:
-        """Leave the process alone until the next beat."""
+        """Stop the timer that ends the process until the next beat."""
         if self._stack_file is not None:
             faulthandler.cancel_dump_traceback_later()
 
@@ -249,7 +250,7 @@ class Watchdog:
         self._timer = loop.call_later(_BEAT_SECONDS, self._beat, loop)
         gap = self._turned_at - before - _BEAT_SECONDS
         if gap > _BLOCKED_SECONDS:
-            # What is ready runs first: nobody is late because somebody else computed.
+            # Let ready tasks run before any deadline is checked: none is late because of the block.
             self._lost += gap
             return
         now = self.now()
@@ -258,7 +259,7 @@ class Watchdog:
                 one.expire()
 
     def _warn(self, thread: int) -> None:
-        """Name what blocks the loop, once each time; runs in its own thread."""
+        """Log what blocks the loop, once for each block; runs in its own thread."""
         warned_at = 0.0
         looked_at = time.monotonic()
         while not self._is_over.wait(_BLOCKED_SECONDS / 2):
@@ -268,11 +269,11 @@ class Watchdog:
                 continue
             if looked_at - turned_at > _BLOCKED_SECONDS and turned_at != warned_at:
                 frame = sys._current_frames().get(thread)  # noqa: SLF001  # no other way
-                if frame is None or _module(frame) in _LOOPS:  # it is the machine that is slow
+                if frame is None or _module(frame) in _LOOPS:  # the machine is slow
                     continue
                 warned_at = turned_at
                 _LOGGER.warning(
-                    "%s has computed for a second without awaiting anything, and holds up every "
+                    "%s has computed for a second without awaiting anything and blocks every "
                     "other attempt; a tool that blocks can be @tool(in_thread=True)",
                     _blamed(frame),
                 )
@@ -283,7 +284,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _blamed(frame: FrameType) -> str:
-    """Name the foreign function that ours called, else the innermost one."""
+    """Return the name of the user's function that gymcli called, else of the innermost one."""
     found = frame
     place: FrameType | None = frame
     while place is not None:
@@ -297,5 +298,5 @@ def _blamed(frame: FrameType) -> str:
 
 @functools.cache
 def _disarm_before_forks() -> None:
-    """Keep the timer from forked copies, which would hang at their end with it."""
+    """Cancel the timer before each fork: a forked copy with a timer hangs when it exits."""
     os.register_at_fork(before=faulthandler.cancel_dump_traceback_later)

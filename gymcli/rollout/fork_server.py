@@ -1,8 +1,8 @@
-"""A fork server: processes that import nothing, since they are forked from one that has.
+"""A fork server: worker processes start fast, since their parent has done the imports.
 
-Imports take half a second, a fork some milliseconds. There is one server for each module that
-processes run, kept for the next run of this process. It is the parent of its forks, and kills them
-all when this process is gone, even where an operation holds their interpreter.
+Imports take half a second, a fork some milliseconds. Each worker module has its own server, which
+later runs of this process reuse. The server is the parent of its forks and kills them all when
+this process is gone, even if a C call holds their GIL.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ serve(int(sys.argv[1]), sys.argv[2])
 
 
 _NONE = -1
-"""In place of the id of a process that could not be started."""
+"""The process id that reports a failed fork."""
 
 
 def start_fork_server(module: str) -> None:
-    """Start the fork server of a module early: it imports while this process does."""
+    """Start the fork server of a module early, so that its imports run meanwhile."""
     with suppress(OSError):
-        for descriptor in range(3):  # a closed one is for others to notice
+        for descriptor in range(3):  # a closed one is reported elsewhere
             os.fstat(descriptor)
         _server_of(module, os.environ)
 
 
 def fork(module: str, handle: int, printed: int, variables: Mapping[str, str]) -> Fork:
-    """Start a process that calls a module's `main`, and return at once.
+    """Start a process that calls a module's `main`, without waiting for it.
 
-    It is the leader of a session, with the directory and the search path of this process. `main`
-    gets a copy of the socket `handle`; what it prints goes to the handle `printed`.
+    The process leads a new session and has the working directory and `sys.path` of this process.
+    `main` receives a copy of the socket `handle`; its output goes to the handle `printed`.
     """
     return _server_of(module, variables).fork((handle, printed), variables)
 
@@ -59,20 +59,20 @@ class Fork:
     def __init__(self, server: _ForkServer) -> None:
         self._server = server
         self.process = 0
-        """Its id; 0 as long as it is not known, and where there is none."""
+        """Its id; 0 while it is unknown, and when the fork failed."""
         self._code: int | None = None
 
     def pid(self) -> int:
-        """Return its id, once the server has imported its module; 0 if there is no process."""
+        """Wait for the server's import and return the process id; 0 if the fork failed."""
         self._server.settle()
         return self.process
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None: it runs."""
+        """Return the exit code, negative for a signal; None while it runs."""
         return self._end(os.WNOHANG)
 
     def kill(self) -> int:
-        """Kill the process and all of its group, and return its exit code."""
+        """Kill the process and its process group, and return its exit code."""
         if self._code is None and (process := self.pid()):
             _kill(process)
         code = self._end(0)
@@ -82,19 +82,19 @@ class Fork:
         if self._code is None:
             process = self.pid()
             reply = self._server.ask(process, flags) if process else b""
-            # Of a process whose server is gone nothing is known.
+            # An empty reply: the server is gone, and its forks with it.
             self._code = int(reply) if reply.strip() else None if reply else -signal.SIGKILL
         return self._code
 
 
 class _ForkServer:
-    """The process, and the socket to it; the end of the socket ends it."""
+    """The server process and the socket to it; the process ends when the socket closes."""
 
     def __init__(self, module: str, variables: Mapping[str, str]) -> None:
         self._names = frozenset(variables)
         fill_standard()
         self._control, theirs = socket.socketpair()
-        # A search path with this process's own entries finds what it can import.
+        # With the same `sys.path` the server can import whatever this process can.
         arguments = (str(theirs.fileno()), module, *map(str, sys.path))
         try:
             with theirs:
@@ -116,7 +116,7 @@ class _ForkServer:
         weakref.finalize(self, _end, self._process, self._has_forked, self._control, self._replies)
 
     def can_fork(self, variables: Mapping[str, str]) -> bool:
-        """Return whether it lives, and knows no variable that a fork may not."""
+        """Return whether it is alive and has no variable that `variables` lacks."""
         return self._process.poll() is None and self._names <= variables.keys()
 
     def fork(self, handles: tuple[int, int], variables: Mapping[str, str]) -> Fork:
@@ -130,14 +130,14 @@ class _ForkServer:
         self._has_forked.set()
         with self._lock:
             data = json.dumps(request).encode() + b"\n"
-            with suppress(OSError):  # it has ended, which the reply will show
+            with suppress(OSError):  # the server has ended; the empty reply will show it
                 sent = socket.send_fds(self._control, [data], handles)
                 self._control.sendall(data[sent:])
             self._unsettled.append(forked)
         return forked
 
     def ask(self, process: int, flags: int) -> bytes:
-        """Wait for a process; return its exit code, empty: it runs, or b"": the server ended."""
+        """Wait for a process; return its exit code, an empty line if it runs, or b"" on failure."""
         with self._lock:
             self.settle()
             with suppress(OSError):
@@ -145,7 +145,7 @@ class _ForkServer:
             return self._reply()
 
     def settle(self) -> None:
-        """Read the ids of the processes that were started last."""
+        """Read the ids of newly started processes."""
         with self._lock:
             while self._unsettled:
                 self._unsettled[0].process = max(0, int(self._reply() or _NONE))
@@ -163,11 +163,11 @@ _starting = threading.Lock()
 
 
 def forget_fork_servers() -> None:
-    """Fork from new servers, which hash texts in another way; the old ones end with their forks."""
+    """Fork from new servers, which have another hash seed; the old ones end with their forks."""
     _servers.clear()
 
 
-# A forked copy would read what its original is told.
+# A forked copy of this process shares the sockets and would steal the replies.
 os.register_at_fork(after_in_child=forget_fork_servers)
 
 
@@ -188,26 +188,26 @@ def _end(process: subprocess.Popen[bytes], has_forked: threading.Event, *sockets
 
 
 def _kill(process: int) -> None:
-    with suppress(ProcessLookupError):  # it may be so young that it leads no group yet
+    with suppress(ProcessLookupError):  # first by id: a young process may lead no group yet
         os.kill(process, signal.SIGKILL)
     _kill_group(process)
 
 
 def _kill_group(process: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # macOS, where all have already ended
+    with suppress(ProcessLookupError, PermissionError):  # PermissionError: all ended, on macOS
         os.killpg(process, signal.SIGKILL)
 
 
 def fill_standard() -> None:
-    """Open the standard descriptors that somebody closed, lest a socket becomes one."""
+    """Open closed standard descriptors, so that no socket is assigned one of them."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
 
 
 def serve(handle: int, module: str) -> None:
-    """Fork, and wait for forks, until the socket ends."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # those that a starting run blocks
+    """Serve fork and wait requests until the socket closes."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a starting run blocks some signals
     control = socket.socket(fileno=handle)
     main = importlib.import_module(module).main
     processes: set[int] = set()
@@ -231,9 +231,9 @@ def serve(handle: int, module: str) -> None:
             reply = b""
             if process:
                 processes.discard(process)
-                _kill_group(process)  # what it left behind
+                _kill_group(process)  # its surviving children
                 reply = b"%d" % os.waitstatus_to_exitcode(status)
-        with suppress(ConnectionError):  # the parent is gone, which the next request tells
+        with suppress(ConnectionError):  # the parent is gone; the next read ends the loop
             control.sendall(reply + b"\n")
     for process in processes - {_NONE}:
         _kill(process)
@@ -241,7 +241,7 @@ def serve(handle: int, module: str) -> None:
 
 
 def _requests(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
-    """Yield the parent's requests: for a fork, with its two handles, or to wait for one."""
+    """Yield the parent's requests: a fork with its two handles, or a wait with none."""
     data = b""
     handles: list[int] = []
     while True:
@@ -263,7 +263,7 @@ def _requests(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
 def _become(
     variables: dict[str, str], path: list[str], directory: str, handle: int, printed: int
 ) -> int:
-    """Make a forked copy of the server what a new process would be; return its socket."""
+    """Make a forked copy of the server look like a new process, and return its socket."""
     os.setsid()
     with suppress(OSError):  # the parent's directory may be gone
         os.chdir(directory)

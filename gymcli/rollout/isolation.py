@@ -1,7 +1,7 @@
-"""Calls of `context.isolated`: functions that may hang, grow or crash, in processes of their own.
+"""Calls of `context.isolated`: functions that may hang, grow or crash run in a child process.
 
-The processes get no environment variable that holds a secret. Memory is limited by address space,
-and only where the kernel tells how much is in use (Linux).
+The processes receive no environment variable that holds a secret. The memory limit is one of
+address space, and works on Linux only, where /proc reports how much is in use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MEGABYTE = 2**20
 
 
 class FunctionDefinition(msgspec.Struct):
-    """A function, by the names that another process finds it by."""
+    """A function, identified by names that another process can import."""
 
     code: CodeReference
     imports: tuple[str, ...]
@@ -52,7 +52,7 @@ class CallReport(msgspec.Struct, omit_defaults=True):
     data: bytes = b""
     """The result, or the exception where it can be pickled."""
     text: str = ""
-    """In words, the exception or why the call could not be made."""
+    """The exception, or why the call could not be made."""
 
 
 class IsolatedProcesses(ProcessPool):
@@ -80,17 +80,17 @@ class IsolatedProcesses(ProcessPool):
         memory_mb: int,
         imports: tuple[str, ...] = (),
     ) -> T:
-        """Call a module-level function in its own process, as `Context.isolated` says.
+        """Call a module-level function in a process of this pool; implements `Context.isolated`.
 
-        The function is found by its name, also in files that were given as environments. `imports`
-        are names of modules or paths of files. A process whose caller is cancelled is killed.
+        The function is found by its name, also in files that `--env` named. `imports` are names of
+        modules or paths of files. If the caller is cancelled, the process is killed.
 
         Raises:
-            TypeError: It is no module-level function.
+            TypeError: It is not a module-level function.
             VerifierTimeoutError: It took longer than `timeout`; its process is killed.
             VerifierError: Its process died or ran out of memory, something cannot be pickled, or
                 the processes are closed.
-            Exception: As the function raised it.
+            Exception: Whatever the function raised.
         """
         qualname = getattr(function, "__qualname__", None)
         code = code_reference(function)
@@ -98,7 +98,7 @@ class IsolatedProcesses(ProcessPool):
             name = f"{function.__module__}.{qualname}" if qualname else repr(function)
             raise TypeError(
                 f"{name} cannot be called in another process: it must be a function at the top "
-                "level of a module that can be imported, no lambda, method, or function of a script"
+                "level of an importable module, not a lambda, a method or a function of a script"
             )
         try:
             record = msgspec.json.encode((pickle.dumps(args), memory_mb))
@@ -111,7 +111,7 @@ class IsolatedProcesses(ProcessPool):
         try:
             await self.run(kind, record, replies.extend)
         except VerifierCrashedError:
-            if not replies:  # a process ends after it reported that it ran out of memory
+            if not replies:  # a process that ran out of memory reports that before it exits
                 raise
         report = msgspec.json.decode(replies[0], type=CallReport)
         return cast("T", _result(code.qualname, memory_mb, report))
@@ -123,7 +123,7 @@ def _result(name: str, memory_mb: int, report: CallReport) -> object:
         try:
             value = pickle.loads(report.data)  # noqa: S301  # both ends are ours
         except Exception as error:
-            reason = f"returned what cannot be read here: {described(error)}"
+            reason = f"returned a value that cannot be unpickled here: {described(error)}"
             raise VerifierError(f"{name} {reason}") from error
         if report.kind == "returned":
             return value
@@ -150,9 +150,9 @@ def main(handle: int) -> None:
             report = function
         else:
             report = _answer(function, *msgspec.json.decode(record, type=tuple[bytes, int]))
-        leave_copy(process)
+        leave_copy(process)  # the function may have forked: the copy must not reply
         data = msgspec.json.encode(report) + b"\n"
-        if report.kind == "out_of_memory":  # what it still holds, the next call would lack
+        if report.kind == "out_of_memory":  # leaked memory would count against the next call
             channel.sendall(data)
             os._exit(1)
         channel.sendall(data + b"\n")
@@ -175,19 +175,19 @@ def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallRepor
 def _answer(function: Callable[..., object], pickled: bytes, memory_mb: int) -> CallReport:
     try:
         arguments = pickle.loads(pickled)  # noqa: S301  # both ends are ours
-    except BaseException as error:  # noqa: BLE001  # a class says itself how it is read
+    except BaseException as error:  # noqa: BLE001  # unpickling runs the user's code
         return CallReport("failed", text=_text("cannot be loaded in another process", error))
     try:
         with _limited(memory_mb):
             result = function(*arguments)
     except MemoryError:
         return CallReport("out_of_memory")
-    except BaseException as error:  # noqa: BLE001  # some libraries raise what is no Exception
+    except BaseException as error:  # noqa: BLE001  # some libraries raise BaseExceptions
         return _raised(error)
     try:
         return CallReport("returned", pickle.dumps(result))
-    except Exception as error:  # noqa: BLE001  # a class says itself how it is pickled
-        return CallReport("failed", text=_text("returned what cannot be sent back", error))
+    except Exception as error:  # noqa: BLE001  # pickling runs the user's code
+        return CallReport("failed", text=_text("returned a value that cannot be pickled", error))
 
 
 def _text(what: str, error: BaseException) -> str:
@@ -197,20 +197,20 @@ def _text(what: str, error: BaseException) -> str:
 def _raised(error: BaseException) -> CallReport:
     report = CallReport("raised", text=described(error).encode(errors="replace").decode())
     if isinstance(error, Exception):
-        with suppress(Exception):  # a class says itself how it is pickled
+        with suppress(Exception):  # pickling runs the user's code
             data = pickle.dumps(error)
-            pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
+            pickle.loads(data)  # noqa: S301  # some can be pickled but not unpickled
             report.data = data
     return report
 
 
 @contextmanager
 def _limited(memory_mb: int) -> Iterator[None]:
-    """Limit the address space that a block may need beyond what is used before it."""
+    """Limit how much address space a block may use beyond what is in use before it."""
     before, hard = resource.getrlimit(resource.RLIMIT_AS)
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         yield
         return
     limit = pages * resource.getpagesize() + memory_mb * _MEGABYTE

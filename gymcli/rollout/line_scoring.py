@@ -1,9 +1,9 @@
-"""Stored lines scored again: what a new score changed of each, and the workers that score them.
+"""Rescores stored lines in worker processes and reports what each new score changed.
 
-A worker reads its part of a file itself, or is sent lines; either is a `Piece`. Where a worker is
-lost, over memory, time or a crash, another one goes on at the first line without a result, and
-sends each reply before it scores the next line: so the one line that did it is known, and alone
-stays without a score.
+A worker reads its part of a file itself, or is sent lines; either is a `Piece`. If a worker is lost
+(memory, time or a crash), another one resumes at the first line without a result and sends each
+reply before it scores the next line. This identifies the line at fault, and only that line stays
+unscored.
 """
 
 from __future__ import annotations
@@ -57,48 +57,48 @@ __all__ = [
 ]
 
 _MIN_BYTES, _MAX_BYTES = 1 << 15, 1 << 22
-"""Of a part of a file."""
+"""The size of a part of a file."""
 _NUM_SHARES = 4
-"""A part is that share of what is left for a worker: towards the end no worker waits long."""
+"""A part is 1/4 of a worker's share of the rest, so that near the end no worker idles for long."""
 _NUM_LINES = 16
-"""Lines of a piece that are sent: few, so that workers share the lines of heavy verifiers."""
+"""Lines sent as one piece: few, so that workers share the lines of heavy verifiers."""
 
 _SEND_SECONDS = 0.005
-"""Replies are gathered for so long: to send one takes longer than to score a trivial line."""
+"""How long replies are batched: sending one takes longer than scoring a trivial line."""
 
 _MAX_CALLS_BEFORE = 4
 
 
 class VerifierNumbers(msgspec.Struct):
-    """What a verifier returns beside the reward."""
+    """What a verifier returns in addition to the reward."""
 
     components: dict[str, float]
     metrics: dict[str, float]
 
 
 class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True):
-    """What the new score of one line changed."""
+    """The old and the new score of one line."""
 
     key: AttemptKey
     old_reward: float | None
     new_reward: float | None
-    """None: the verifier failed, `error` says how."""
+    """None: the verifier failed with `error`."""
     old_reason: str = ""
     new_reason: str = ""
     numbers: tuple[VerifierNumbers, VerifierNumbers] | None = None
-    """The old and the new ones; None where they are the same."""
+    """The old and the new ones; None if they are equal."""
     error: ErrorReply | None = None
     is_rescored: bool = True
     line: bytes = b""
 
     @property
     def is_changed(self) -> bool:
-        """Whether the reward is another one now."""
+        """Whether the new reward differs from the old one."""
         return self.is_rescored and self.old_reward != self.new_reward
 
 
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
-    """Return the result of a record that keeps its score, as its world cannot be replayed."""
+    """Return the result of a record that keeps its score, since its world cannot be replayed."""
     result = _of(rollout, rollout.reward)
     result.is_rescored = False
     if keeps_line:
@@ -107,7 +107,7 @@ def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
 
 
 def compared(before: Rollout, scored: Rollout | Score) -> Rescored:
-    """Return what a new score changed of a record."""
+    """Compare a new score with the one on record."""
     result = _of(before, scored.reward)
     result.new_reason = _reason(scored.details)
     if before.components != scored.components or before.metrics != scored.metrics:
@@ -148,25 +148,25 @@ def new_line(
     environment: type[Environment[Task]],
     options: EnvironmentOptions,
 ) -> bytes:
-    """Return the line of a record with a new score; as it was where the score is the same.
+    """Return the line of a record with a new score, or `line` unchanged if the score is the same.
 
-    Only the end of a line of ours is written again: that takes half of the time, and keeps what a
-    newer version may have put before it. Where nothing is to be kept, `line` is empty.
+    Only the tail of a gymcli line is encoded again: this halves the time and preserves fields that
+    a newer version may have put before the tail. An empty `line` forces encoding the whole record.
     """
     scored.env_options = options.model_dump(mode="json", exclude_defaults=True)
-    # Rollouts of other programs stay without: their replay is not compared word by word.
+    # Rollouts of other programs have no version: their replay is not compared word by word.
     scored.env_version = environment.version if before.env_version else ""
     old, new = _tail(before, before.timing), _tail(scored, scored.timing)
     heads = [(record.env_options, record.env_version) for record in (before, scored)]
     if heads[0] != heads[1] or not line.endswith(old):
         return msgspec.json.encode(scored)
-    if _tail(before, scored.timing) == new:  # it took another time, which is no news
+    if _tail(before, scored.timing) == new:  # only the timing differs
         return line
     return line[: -len(old)] + new
 
 
 class _Tail(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The end of a line: what a new score changes, from the first of it on."""
+    """The end of a line: its fields from the first one that a new score changes."""
 
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
@@ -181,12 +181,12 @@ class _Tail(msgspec.Struct, omit_defaults=True, kw_only=True):
 def _tail(rollout: Rollout, timing: Timing) -> bytes:
     tail = _Tail(**{name: getattr(rollout, name) for name in _Tail.__struct_fields__})
     tail.timing = timing
-    # `,"` stands nowhere within a text, where the quotation mark is escaped.
+    # `,"` cannot occur inside a JSON string, where the quotation mark is escaped.
     return b"," + msgspec.json.encode(tail)[1:]
 
 
 class RescoreJob(msgspec.Struct, frozen=True):
-    """What a worker must know to score any line of a file."""
+    """What a worker needs to score any line of a file."""
 
     reading: RolloutReading
     env_specs: tuple[str, ...] = ()
@@ -197,43 +197,43 @@ class RescoreJob(msgspec.Struct, frozen=True):
     env_names: frozenset[str] = frozenset()
     """The environments that the lines name."""
     repeat: int = 0
-    """Which scoring of the same lines it is, from 1 on, where verifiers are compared with
-    themselves; else 0. Each repeat has new processes, which hash texts in another way, and which
-    called the verifier another number of times before."""
+    """The number of this scoring, from 1, when a verifier is compared with itself; else 0. Each
+    repeat has new processes with another hash seed, and with another number of earlier calls of
+    the verifier."""
 
 
 def calls_before(repeat: int) -> int:
-    """Return how often a repeat calls a verifier for nothing, before it scores."""
+    """Return how many warm-up calls of a verifier a repeat makes before it scores."""
     return (repeat - 1) % _MAX_CALLS_BEFORE if repeat else 0
 
 
 class Piece(msgspec.Struct):
-    """Lines that one worker scores: a part of a file, or lines themselves."""
+    """Lines that one worker scores: a part of a file, or the lines themselves."""
 
     part: Part | None = None
     lines: list[Line] = []
     num_done: int = 0
-    """So many lines were scored by an earlier worker."""
+    """How many of the lines an earlier worker scored."""
     is_careful: bool = False
-    """A worker was lost over these lines: each reply is sent before the next line is scored."""
+    """True after these lines cost a worker: each reply is sent before the next line is scored."""
 
     def read(self, *, num_before: int = 0) -> Iterator[Line]:
-        """Yield the lines to score; those of a part are numbered after those before it."""
+        """Yield the lines to score; line numbers of a part start after `num_before`."""
         if self.part is None:
             return islice(self.lines, self.num_done, None)
         return islice(without_torn(self.part.lines(num_before)), self.num_done, None)
 
 
 class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
-    """What a worker says of a line."""
+    """A worker's reply to one line."""
 
     result: Rescored | None = None
     error: ErrorReply | None = None
-    """Why the line ends the command."""
+    """An error that ends the command."""
 
 
 def rescore_file(file: Path, job: RescoreJob, workers: Workers) -> AsyncGenerator[list[Rescored]]:
-    """Rescore a plain file, which the workers read, as `rescore_lines` does."""
+    """Rescore an uncompressed file, which the workers read, as `rescore_lines` does."""
     num_shares = _NUM_SHARES * workers.verifiers.num_workers
 
     def size(num_left: int) -> int:
@@ -246,7 +246,7 @@ def rescore_file(file: Path, job: RescoreJob, workers: Workers) -> AsyncGenerato
 def rescore_lines(
     lines: Iterator[Line], job: RescoreJob, workers: Workers
 ) -> AsyncGenerator[list[Rescored]]:
-    """Rescore lines, and yield results in their order.
+    """Rescore lines and yield the results in their order.
 
     Raises:
         UsageError: A line, an environment or an option is wrong.
@@ -258,7 +258,7 @@ def rescore_lines(
 async def _in_workers(
     pieces: Iterator[Piece], job: RescoreJob, workers: Workers
 ) -> AsyncGenerator[list[Rescored]]:
-    """Rescore pieces, two ahead for each worker: memory does not grow with the file."""
+    """Rescore pieces, at most two queued for each worker, so that memory stays bounded."""
     registry = Registry(job.env_specs)
     environments = [registry.find(name).environment for name in sorted(job.env_names)]
     definition = Definition(
@@ -299,7 +299,7 @@ class _PieceTask:
         self, piece: Piece, job: RescoreJob, registry: Registry, kind: RequestKind, workers: Workers
     ) -> None:
         self.batches: asyncio.Queue[list[Rescored] | None] = asyncio.Queue()
-        """The results as they come, and None at the end."""
+        """Results as they arrive, then None."""
         self._piece, self._job, self._registry = piece, job, registry
         self._error: ErrorReply | None = None
         self.task = asyncio.create_task(self._score(kind, workers))
@@ -313,7 +313,7 @@ class _PieceTask:
                     break
                 except (VerifierCrashedError, VerifierTimeoutError) as error:
                     if not self._piece.is_careful:
-                        # Lines of the last milliseconds are scored again, to find the one it was.
+                        # Score the lines since the last reply again, to find the one at fault.
                         self._piece.is_careful = True
                         continue
                     if (line := next(self._piece.read(), None)) is None:
@@ -340,7 +340,7 @@ class _PieceTask:
             self.batches.put_nowait(results)
 
     def _raise(self, reply: ErrorReply) -> None:
-        """Raise the error of a line, with its number in the file, which no worker knows."""
+        """Raise the error of a line with its number in the file, which workers do not know."""
         part, num_before = self._piece.part, 0
         if part is not None:
             num_before = Part(part.path, 0, part.start).num_lines()
@@ -351,18 +351,18 @@ class _PieceTask:
 
 
 class LineScorer:
-    """Scores stored lines in the process of a worker."""
+    """Scores stored lines in a worker process."""
 
     def __init__(self, job: RescoreJob) -> None:
         self._job = job
         self._registry = Registry(job.env_specs)
         self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
-        for name in job.env_names:  # so that their import counts as no verifier's time or memory
+        for name in job.env_names:  # import now, so that no verifier is charged for it
             with suppress(GymError):
                 self._registry.find(name)
 
     async def score(self, record: bytes, channel: Channel) -> None:
-        """Score the lines of a piece, and reply to each."""
+        """Score the lines of a piece and reply to each."""
         piece = msgspec.json.decode(record, type=Piece)
         replies = bytearray()
         sent_at = time.perf_counter()
@@ -413,7 +413,7 @@ class LineScorer:
 def _environment_of(
     rollout: Rollout, job: RescoreJob, registry: Registry
 ) -> tuple[Found, EnvironmentOptions]:
-    """Find the environment of a record, and the options that it is scored with."""
+    """Find the environment of a record and the options to score it with."""
     found = registry.find(rollout.env)
     environment = found.environment
     if environment.rescore == "recorded":

@@ -1,7 +1,7 @@
 """Scores a record with its verifier, in a worker process or in the caller's event loop.
 
-A verifier runs in the loop where it waits: for the models of roles, with `waits_to_verify`, or for
-a server; and where no other process can import its class.
+A verifier runs in the loop if it awaits something (models of roles, `waits_to_verify`, a server) or
+if no other process can import its class.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ _LOGGER = logging.getLogger(__name__)
 class Workers:
     """At most `num_workers` processes for verifiers, and as many for `context.isolated`.
 
-    An async context manager. Nothing is started before `warm` or the first score.
+    An async context manager. No process starts before `warm` or the first score.
 
     Args:
         num_workers: None: one for each core that this process may use.
-        scrubber: Knows the secrets that isolated functions do not get; verifiers get all variables.
-        now: The clock of the limits; one that stands still while the event loop is blocked.
+        scrubber: Removes secrets from the environment variables of isolated functions; verifiers
+            receive all variables.
+        now: The clock of the limits, such as one that pauses while the event loop is blocked.
     """
 
     def __init__(
@@ -57,15 +58,14 @@ class Workers:
                 num_workers = os.cpu_count() or 1
         self.now = now
         self.calls_before = 0
-        """How often a new process calls a verifier for nothing before its first score, where
-        verifiers are compared with themselves."""
+        """Warm-up calls of a verifier in a new process, when it is compared with itself."""
         self.verifiers = ProcessPool(
             "gymcli.rollout.verifier_worker", num_workers, variables=lambda: os.environ, now=now
         )
         self.isolated = IsolatedProcesses(num_workers, scrubber, now=now)
 
     def warm(self, environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
-        """Start the first process and let it load an environment; return at once."""
+        """Start the first process and have it load an environment, without waiting for it."""
         kind = self.request_kind("verify", environment, options)
         if kind is not None:
             self.verifiers.warm(kind)
@@ -73,7 +73,7 @@ class Workers:
     def request_kind(
         self, method: Method, environment: type[Environment[Task]], options: EnvironmentOptions
     ) -> RequestKind | None:
-        """Return what a verifier is to the processes; None where they cannot import its class."""
+        """Return the kind of a verifier's requests; None if processes cannot import its class."""
         code = code_reference(environment)
         if code is None:
             _warn(environment.__qualname__)
@@ -90,7 +90,7 @@ class Workers:
         )
 
     async def close(self) -> None:
-        """End all processes, busy ones in the middle of their call, and wait for that."""
+        """End all processes, including busy ones, and wait until they are gone."""
         await asyncio.gather(self.isolated.close(), self.verifiers.close())
 
     async def __aenter__(self) -> Self:
@@ -110,10 +110,10 @@ async def score(
     workers: Workers | None = None,
     save: Callable[[], None] | None = None,
 ) -> Rollout:
-    """Return a copy of a record with the score that its verifier returns, in place of any other.
+    """Return a copy of a record with a new score from its verifier.
 
-    Without `workers` a process is started and ended for this record. `save` is called once where
-    no score has come from a worker within a second.
+    Without `workers`, a process is started for this record only. `save` is called once if a worker
+    has returned no score within a second.
 
     Raises:
         AttemptError: The verifier failed, took too long, or returned something that is not a
@@ -134,13 +134,13 @@ async def score_group(
     roles: Sequence[Mapping[str, Model]],
     workers: Workers | None = None,
 ) -> list[Rollout]:
-    """Score each record by itself, then all of them together; return them in their order.
+    """Score each record with `verify`, then all of them with `verify_group`; keep their order.
 
-    They are scored at once, so `verify_seconds` of each is the time of the whole group. Each
-    record has its own models to ask in `roles`; the group asks those of the first.
+    They are scored concurrently, so `verify_seconds` of each is the time of the whole group.
+    `roles` has the models of each record; `verify_group` uses those of the first.
 
     Raises:
-        AttemptError: A verifier failed; none of the group is scored then.
+        AttemptError: A verifier failed; the whole group stays unscored.
     """
     started = time.perf_counter()
     alone = await gather_all(
@@ -168,7 +168,7 @@ async def _scores(
     workers: Workers | None,
     save: Callable[[], None] | None,
 ) -> tuple[list[Score], float]:
-    """Call a verifier where it runs; return what it says and the seconds that it took."""
+    """Call a verifier in a worker or the loop; return its scores and the seconds it took."""
     if workers is None:
         async with Workers(1) as own:
             return await _scores(method, environment, rollouts, options, roles, own, save)
@@ -191,7 +191,7 @@ async def _scores(
 
 
 def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, object]) -> bool:
-    """Return whether a verifier runs in the caller's loop, with models for these roles."""
+    """Return whether a verifier runs in the caller's loop, given the roles that have models."""
     if roles or environment.waits_to_verify:
         return True
     if code_reference(environment) is not None:
@@ -203,8 +203,8 @@ def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, o
 @functools.cache
 def _warn(name: str) -> None:
     _LOGGER.warning(
-        "%s can be imported by no other process, so that its verifier runs in this one: what "
-        "computes there holds everything up, and cannot be ended; put the class into a module",
+        "no other process can import %s, so its verifier runs in this one, where code that "
+        "computes blocks everything and cannot be stopped; put the class into a module",
         name,
     )
 

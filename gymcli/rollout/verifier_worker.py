@@ -1,6 +1,6 @@
-"""The main program of a verifier worker, which scores the records that it is sent.
+"""The main program of a verifier worker, which scores the records that it receives.
 
-Code of others runs in one event loop for the life of the process, and may raise anything.
+Verifiers run in one event loop for the life of the process, and may raise anything.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 
 
 _CALLS_SECONDS = 2.5
-"""For at most so long a verifier is called for nothing."""
+"""The time limit of all warm-up calls of a verifier."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ Method = Literal["verify", "verify_group"]
 
 
 class Definition(msgspec.Struct, omit_defaults=True):
-    """What the records of one kind have in common."""
+    """What all records of one kind have in common."""
 
     method: Literal["verify", "verify_group", "rescore"]
     code: CodeReference | None = None
@@ -68,29 +68,29 @@ class Definition(msgspec.Struct, omit_defaults=True):
     job: msgspec.Raw = msgspec.Raw(b"null")
     """A `RescoreJob`."""
     calls_before: int = 0
-    """How often the verifier is called for nothing with the first record."""
+    """Warm-up calls of the verifier with the first record."""
 
 
 class ErrorReply(NamedTuple):
-    """An error of ours, by the name of its class."""
+    """A GymError, by the name of its class."""
 
     error_class: str
     message: str
     frames: list[str] = []  # never changed
-    """Where the verifier's own code failed."""
+    """Where the verifier's code failed."""
 
 
 def as_reply(error: GymError) -> ErrorReply:
-    """Return an error as it is sent: by the nearest of its classes that is one of ours."""
+    """Return an error as it is sent: as its nearest class from `gymcli.errors`."""
     kinds = type(error).__mro__
     known = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
-    # An exception may say what cannot be encoded.
+    # The text of an exception may hold lone surrogates, which UTF-8 cannot encode.
     message = str(error).encode(errors="replace").decode()
     return ErrorReply(known.__name__, message, frames_of(error))
 
 
 def as_error(reply: ErrorReply) -> GymError:
-    """Return the error of a reply, to be raised here."""
+    """Return the error of a reply as an exception."""
     kind = getattr(errors, reply.error_class, VerifierError)
     error: GymError = kind(reply.message)
     if isinstance(error, AttemptError):
@@ -99,7 +99,7 @@ def as_error(reply: ErrorReply) -> GymError:
 
 
 class ScoreReply(msgspec.Struct, array_like=True, omit_defaults=True):
-    """What a verifier returned for a record or a group, or why there is none."""
+    """What a verifier returned for a record or a group, or why it failed."""
 
     scores: list[Score] = []
     seconds: float = 0.0
@@ -107,18 +107,18 @@ class ScoreReply(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 class Channel:
-    """The socket to the parent, and what verifiers share in this process."""
+    """The socket to the parent, and the state that verifiers share in this process."""
 
     def __init__(self, handle: int) -> None:
         self.calls_before = 0
-        """How often the next verifier is called for nothing, before its score counts."""
+        """Warm-up calls of the next verifier before its score counts."""
         self.isolated = IsolatedProcesses(1)
         """The process of `context.isolated`."""
         self._socket = socket.socket(fileno=handle)
         self._socket.setblocking(False)
 
     def send(self, data: bytes | bytearray) -> None:
-        """Send data at once: what runs next may end the process."""
+        """Send data before returning, since the next verifier may end the process."""
         view = memoryview(bytes(data))
         while view:
             try:
@@ -126,7 +126,7 @@ class Channel:
             except BlockingIOError:
                 select.select((), (self._socket,), ())
             except OSError:
-                os._exit(1)  # nobody reads it
+                os._exit(1)  # the parent is gone
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines that the parent sends, until it closes the socket."""
@@ -135,7 +135,7 @@ class Channel:
         while True:
             try:
                 data = await loop.sock_recv(self._socket, 1 << 18)
-            except asyncio.CancelledError:  # that verifiers asked for and did not wait for
+            except asyncio.CancelledError:  # a verifier cancelled this task
                 continue
             except OSError:
                 return
@@ -155,7 +155,7 @@ async def call_verifier(
     rollouts: Rollout | list[Rollout],
     channel: Channel,
 ) -> list[Score]:
-    """Call a verifier with one record or the list of a group; what it raises is a GymError."""
+    """Call a verifier with one record or the list of a group; every error becomes a GymError."""
     num_calls, channel.calls_before = channel.calls_before, 0
     ends = time.perf_counter() + _CALLS_SECONDS
     while num_calls and time.perf_counter() < ends:
@@ -178,7 +178,7 @@ async def call_verifier(
 
 
 def prepare(environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
-    """Prepare an environment; what it raises is logged, since the run itself has begun."""
+    """Call an environment's `prepare`; log what it raises, since the run has already begun."""
     try:
         environment.prepare(options)
     except BaseException as error:  # noqa: BLE001  # it may raise anything
@@ -190,7 +190,7 @@ _Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
 
 
 def _scorer(definition: Definition) -> _Scorer:
-    """Import the environment of a definition, and return what scores its records."""
+    """Import the environment of a definition and return the function that scores its records."""
     if definition.code is None:
         from gymcli.rollout.line_scoring import LineScorer, RescoreJob  # late: few need the files
 
@@ -246,7 +246,7 @@ async def _serve(handle: int) -> None:
 
 
 def main(handle: int) -> None:
-    """Serve the parent until it closes the socket, whatever tasks of verifiers raise."""
+    """Serve the parent until it closes the socket, whatever a verifier's tasks raise."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What a verifier may use beside the record, and what it may return."""
+"""The context that a verifier receives with the record, and the check of what it returns."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SEARCH_TIMEOUT = 1.0
 """Seconds that a row's regular expression may take."""
 
 _FED_AT_THE_END: tuple[StopReason, ...] = ("done", "env_done", "max_turns")
-"""Stop reasons where the environment saw the last message; after others it did not."""
+"""The stop reasons after which the environment has seen the last message."""
 
 
 class VerifyContext:
-    """What one call of `verify` may use; implements `gymcli.Context`.
+    """The context of one call of `verify`; implements `gymcli.Context`.
 
-    A context manager around the call. Its end closes the instances that `replay` made, and the
-    processes of `isolated` unless they were given.
+    An async context manager around the call. Its exit closes the instances that `replay` made, and
+    the processes of `isolated` unless they were passed in.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class VerifyContext:
         self._to_close = AsyncExitStack()
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
-        """Play the recorded turns in a fresh instance and return it, as `Context.replay` says.
+        """Play the recorded turns in a new instance and return it; implements `Context.replay`.
 
-        Rollouts of other programs, which carry no `env_version`, are not compared with their
-        record, and arguments are converted as their servers did.
+        Rollouts of other programs, which have no `env_version`, are not compared with their
+        record, and arguments are converted as NeMo Gym's servers do.
 
         The instance sees neither the score nor how the episode ended. The messages that `setup`
-        finds include the opening on record, since only `setup` can tell where that begins.
+        sees include the recorded opening, since only `setup` can tell where it begins.
 
         Raises:
-            ReplayDivergedError: The environment answered otherwise than on record.
-            RoleError: The environment asked a role: it would answer otherwise, and be paid.
+            ReplayDivergedError: The environment's answer differs from the recorded one.
+            RoleError: The environment asked a role, whose answer would differ and cost money.
         """
         is_ours = bool(rollout.env_version)
         roles = {role: _Unasked(role, model) for role, model in self.roles.items()}
@@ -82,11 +82,11 @@ class VerifyContext:
             rollout.unscored(), messages=prompt, stop_reason=None, final_state=None, step_rewards=[]
         )
         environment.reads_arguments_laxly = not is_ours
-        # Rollouts of others need not say which tools they showed.
+        # Rollouts of other programs may lack the tools that the model was shown.
         environment.shown_tools = rollout.tools if is_ours or rollout.tools else None
         opening = checked_messages(environment, "setup", await environment.setup())
         if is_ours and opening and opening != prompt[-len(opening) :]:
-            raise ReplayDivergedError("replaying gave another opening than the one on record")
+            raise ReplayDivergedError("the replayed opening differs from the one on record")
         for turn, answers in _turns(rollout):
             environment.rollout.messages.append(turn)
             if _was_fed(turn, answers, rollout):
@@ -107,7 +107,7 @@ class VerifyContext:
         memory_mb: int = 1024,
         imports: tuple[str, ...] = (),
     ) -> T:
-        """Call a module-level function in its own process, as `IsolatedProcesses.call` does."""
+        """Call a module-level function in its own process; see `IsolatedProcesses.call`."""
         if self._processes is None:
             self._processes = IsolatedProcesses(1)
             self._to_close.push_async_callback(self._processes.close)
@@ -116,13 +116,13 @@ class VerifyContext:
         )
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
-        """Return every match of a row's regular expression, as `Context.search` says."""
+        """Return every match of a row's regular expression; implements `Context.search`."""
         try:
             compiled = regex.compile(pattern, flags=flags)
             matches = compiled.finditer(text, timeout=SEARCH_TIMEOUT)
             return [match.group(1 if compiled.groups else 0) or "" for match in matches]
         except (regex.error, RecursionError) as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
         except TimeoutError as error:
             raise VerifierTimeoutError(
                 f"the row's pattern {pattern!r} took longer than {SEARCH_TIMEOUT:g} seconds"
@@ -135,7 +135,7 @@ class VerifyContext:
         try:
             await self._to_close.aclose()
         except (Exception, SystemExit):
-            if error is None:  # else what `verify` raised says more
+            if error is None:  # else the error of `verify` is the one to report
                 raise
 
 
@@ -147,7 +147,7 @@ class _Unasked:
         self.is_scalar = model.is_scalar
 
     async def complete(self, messages: list[Message], **options: object) -> Message:
-        raise RoleError(f"{self._role}: a replay asks no role; read what it said from the record")
+        raise RoleError(f"{self._role}: a replay asks no role; read its answer from the record")
 
 
 async def scores_of(
@@ -155,7 +155,7 @@ async def scores_of(
     rollouts: Rollout | list[Rollout],
     context: VerifyContext,
 ) -> list[Score]:
-    """Call a verifier with one record, or with the list of a group, and close its context."""
+    """Call a verifier with one record or the list of a group, and close its context."""
     process = os.getpid()
     method = "verify_group" if isinstance(rollouts, list) else "verify"
     async with context:
@@ -165,14 +165,14 @@ async def scores_of(
             else:
                 found = [await environment.verify(rollouts, context)]
         finally:
-            leave_copy(process)
+            leave_copy(process)  # the verifier may have forked: the copy must exit here
         if not isinstance(found, list | tuple):
             raise wrong_return(environment, method, f"{named(found)}, not a list of Score")
         return [checked_score(environment, method, one) for one in found]
 
 
 def checked_score(environment: type[Environment[Task]], method: str, found: object) -> Score:
-    """Return a score as it will be read back from its line, or raise a VerifierError."""
+    """Return a score as it will be read back from disk, or raise a VerifierError."""
     if not isinstance(found, Score):
         raise wrong_return(environment, method, f"{named(found)}, not a Score")
     try:
@@ -193,7 +193,7 @@ def _finite(name: str, value: object) -> float:
         raise ValueError(f"{name} = {value!r}, not a finite number")
     number = float(value)
     if abs(number) > LARGEST:
-        raise ValueError(f"{name} = {value!r}, and the most is {LARGEST:g}")
+        raise ValueError(f"{name} = {value!r}, and the maximum is {LARGEST:g}")
     return number
 
 
@@ -219,8 +219,8 @@ def _diverged(got: list[Message], recorded: list[Message]) -> None:
     for mine, theirs in zip(got, recorded, strict=False):
         if mine != theirs:
             raise ReplayDivergedError(
-                f"replaying gave {mine.text[:80]!r} where the record has {theirs.text[:80]!r}"
+                f"the replay returned {mine.text[:80]!r}, the record has {theirs.text[:80]!r}"
             )
     raise ReplayDivergedError(
-        f"replaying gave {len(got)} messages where the record has {len(recorded)}"
+        f"the replay returned {len(got)} messages, the record has {len(recorded)}"
     )

@@ -1,13 +1,13 @@
 """A pool of warm processes, which take requests from one queue.
 
-A process answers each request before it begins with the next, so that the parent knows what it is
-doing, and since when. One that is late, dead or too large is killed with everything it started, and
-only the request that it was doing fails. It is sent several at once only where they are so quick
-that waking it would take longer. The event loop reads the socket and the output of each process.
+A process answers each request before it begins the next, so the parent knows which request it is
+working on, and since when. A process that is late, dead or too large is killed with its children,
+and only its current request fails. Requests are batched only if they are so quick that waking the
+process would take longer. The event loop reads the socket and the output of each process.
 
-Messages are lines. A process gets a definition once, `{...}`, and then requests, `NUMBER RECORD`,
-with the number of the definition. It answers a definition with `READY`, and a request with any
-number of lines and an empty one.
+The protocol is lines. The parent sends a definition once, `{...}`, then requests, `NUMBER RECORD`,
+with the number of the definition. The process answers a definition with `READY`, and a request with
+any number of lines and then an empty one.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ __all__ = [
 
 
 READY = b"ready"
-"""What a process answers when it has loaded a definition."""
+"""The reply of a process that has loaded a definition."""
 
 _START_SECONDS = 60.0
-"""A process may take so long to start and to import what a definition names."""
+"""How long a process may take to start and to import what a definition names."""
 _LEAVE_SECONDS = 2.0
-"""An idle process may take so long to end by itself."""
+"""How long an idle process may take to end by itself."""
 _SLOW_SECONDS = 1.0
 _WATCH_SECONDS = 0.2
 _GATHER_SECONDS = 0.002
-"""Quick requests are gathered for so long; a process gets as many as it does in that time."""
+"""How long quick requests are batched; a batch is what a process answers in that time."""
 _MAX_GATHERED = 16
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
@@ -62,24 +62,24 @@ _MEGABYTE = 2**20
 
 
 class RequestKind(NamedTuple):
-    """What requests have in common."""
+    """What all requests of one kind have in common."""
 
     definition: bytes
-    """A JSON object, which a process is sent once."""
+    """A JSON object, sent to each process once."""
     name: str
-    """What error messages call it."""
+    """The name in error messages."""
     seconds: float
     """How long a request may take between two lines of its reply."""
     memory_mb: float = math.inf
     """How much the resident memory of the process may grow."""
     option: str = ""
-    """What sets `seconds`, for the error message."""
+    """The option that sets `seconds`, for the error message."""
 
 
 class ProcessPool:
-    """At most `num_workers` processes, started as they are needed and used in one event loop.
+    """At most `num_workers` processes, started on demand and used by one event loop.
 
-    They call `main` of the module with the handle of their socket. `now` is the clock of limits.
+    Each calls `main` of the module with the handle of its socket. `now` is the clock of the limits.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ProcessPool:
         self._is_closed = False
 
     def warm(self, kind: RequestKind) -> None:
-        """Start the first process and let it load a definition; return at once."""
+        """Start the first process and have it load a definition, without waiting for it."""
         if not (self._is_closed or self._workers):
             self._start(1)
             self._workers[0].load(kind)
@@ -116,14 +116,14 @@ class ProcessPool:
         *,
         when_slow: Callable[[], None] | None = None,
     ) -> None:
-        """Send a process a request, and wait for its end.
+        """Send a request to a process and wait for the whole reply.
 
-        A process whose caller is cancelled is killed. `take` is called with the lines of the reply
-        as they come, and `when_slow` once if the request has not ended within a second.
+        If the caller is cancelled, the process is killed. `take` is called with the lines of the
+        reply as they arrive, `when_slow` once if the request has not ended within a second.
 
         Raises:
             VerifierTimeoutError: It took too long.
-            VerifierCrashedError: The process died, or needed too much memory.
+            VerifierCrashedError: The process died or needed too much memory.
             VerifierError: The pool is closed.
         """
         if self._is_closed:
@@ -151,7 +151,7 @@ class ProcessPool:
             raise
 
     def pump(self) -> None:
-        """Send idle processes the requests that wait."""
+        """Send queued requests to idle processes."""
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
@@ -164,7 +164,7 @@ class ProcessPool:
             self._workers.append(WorkerProcess(self, self._module, self._variables()))
 
     def _watch(self) -> None:
-        """Look at every busy process, several times a second while there are requests."""
+        """Check every busy process; runs several times a second while there are requests."""
         self._timer = None
         for worker in list(self._workers):
             worker.read()
@@ -186,7 +186,7 @@ class ProcessPool:
         limit, option = kind.seconds, kind.option
         if not worker.is_ready:
             limit, option = _START_SECONDS, "to be imported"
-        if worker.process.poll() is not None:  # a copy of it may hold the socket
+        if worker.process.poll() is not None:  # a forked copy may hold the socket open
             self.lose(worker)
         elif self.now() - worker.since > limit:
             text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
@@ -198,16 +198,16 @@ class ProcessPool:
                 self.lose(worker, VerifierCrashedError(f"{kind.name} needed more than {text}"))
 
     def lose(self, worker: WorkerProcess, error: VerifierError | None = None) -> None:
-        """Kill a process, and fail the request that it still does after its last replies."""
+        """Kill a process, read its last replies and fail the request that is still unanswered."""
         if worker not in self._workers:
             return
         self._workers.remove(worker)
         how = worker.kill()
         request, *others = worker.requests or (None,)
         worker.requests.clear()
-        self.queue.extendleft(reversed(others))
+        self.queue.extendleft(reversed(others))  # not begun: another process takes them
         if request is not None and worker.has_served and worker.has_unread and not error:
-            self.queue.appendleft(request)  # it died while it was idle
+            self.queue.appendleft(request)  # it died before it read this request
         elif request is not None:
             text = f"{request.kind.name}: its process died ({how})"
             request.fail(error or VerifierCrashedError(text))
@@ -216,7 +216,7 @@ class ProcessPool:
             self.pump()
 
     async def close(self) -> None:
-        """End all processes, busy ones in the middle of a request."""
+        """End all processes, including busy ones."""
         self._is_closed = True
         for timer in (self._timer, self._gathering):
             if timer is not None:
@@ -227,7 +227,7 @@ class ProcessPool:
             if request is not None or not worker.is_ready:
                 worker.kill()
             if request is not None:
-                text = f"{request.kind.name} was not called to its end: the workers were closed"
+                text = f"{request.kind.name} was cut off: the workers were closed"
                 request.fail(VerifierError(text))
             self.queue.extend(others)
         for request in self.queue:
@@ -247,7 +247,7 @@ class _Request:
     ended: asyncio.Future[None]
 
     def tell_slow(self) -> None:
-        """Call `when_slow` once; an error of that ends the request."""
+        """Call `when_slow` once; an error in it fails the request."""
         when_slow, self.when_slow = self.when_slow, None
         if when_slow is not None and not self.ended.done():
             try:
@@ -261,20 +261,20 @@ class _Request:
 
 
 class WorkerProcess:
-    """One process of a pool, the socket to it, and the requests that it was sent."""
+    """One process of a pool, its socket and the requests that it was sent."""
 
     def __init__(self, pool: ProcessPool, module: str, variables: Mapping[str, str]) -> None:
         self.requests: deque[_Request] = deque()
-        """It does the first, and has not begun with the others."""
+        """It works on the first and has not begun the others."""
         self.began = self.since = pool.now()
-        """When it began with the first request, and with the part of it that is under way."""
+        """When it began the first request, and when it sent the last line."""
         self.is_ready = True
         """False while it loads a definition."""
         self.has_served = False
         self.has_unread = False
-        """It ended before it had read all that it was sent (Linux tells)."""
+        """Whether it ended before it had read all data (known on Linux only)."""
         self.first_bytes = 0
-        """Its resident memory after the last import."""
+        """Its resident memory in bytes after it loaded the last definition."""
         self._pool = pool
         self._numbers: dict[bytes, int] = {}
         self._chunks: list[bytes] = []
@@ -300,7 +300,7 @@ class WorkerProcess:
         self._loop.add_reader(self._printed, self._print)
 
     def begin(self, queue: deque[_Request]) -> None:
-        """Send an idle process the next request, with more of its kind where they are quick."""
+        """Send the next request to an idle process, and more of its kind if they are quick."""
         kind = queue[0].kind
         self.began = self.since = self._pool.now()
         if kind.definition not in self._numbers:
@@ -317,7 +317,7 @@ class WorkerProcess:
         self.write(b"".join(lines))
 
     def load(self, kind: RequestKind) -> None:
-        """Send a definition that the process does not have."""
+        """Send a definition that the process has not received yet."""
         self._numbers[kind.definition] = len(self._numbers)
         self.is_ready = False
         self.write(kind.definition + b"\n")
@@ -349,14 +349,14 @@ class WorkerProcess:
             self._pool.pump()
 
     def write(self, data: bytes) -> None:
-        """Send data; what the socket has no room for is sent later."""
+        """Send data; the rest is sent later if the socket's buffer is full."""
         sent = 0
         if not self._unsent:
             try:
                 sent = self._socket.send(data)
             except BlockingIOError:
                 pass
-            except OSError:  # it has ended, which `read` will see
+            except OSError:  # the process has ended; `read` will notice
                 self.has_unread = True
                 return
             if sent < len(data):
@@ -375,7 +375,7 @@ class WorkerProcess:
             self._loop.remove_writer(self._socket.fileno())
 
     def read(self) -> bool:
-        """Take what the process has sent, if anything; return whether there may be more."""
+        """Handle received data, if any; return whether there may be more."""
         if not self._is_open:
             return False
         try:
@@ -383,7 +383,7 @@ class WorkerProcess:
         except BlockingIOError:
             return False
         except OSError as error:
-            # It is reset if the other end was closed before all was read there.
+            # Linux resets the socket if the process exits with unread data in its buffer.
             self.has_unread |= isinstance(error, ConnectionResetError)
             data = b""
         if not data:
@@ -398,7 +398,7 @@ class WorkerProcess:
         return True
 
     def resident_bytes(self) -> int:
-        """Return the resident memory of the process; 0 where the system does not tell."""
+        """Return the resident memory of the process in bytes; 0 without /proc."""
         try:
             pages = Path(f"/proc/{self.process.pid()}/statm").read_bytes().split()[1]
         except (OSError, IndexError):
@@ -406,7 +406,7 @@ class WorkerProcess:
         return int(pages) * resource.getpagesize()
 
     def kill(self) -> str:
-        """Kill the process and what it started, take its last lines, and return how it died."""
+        """Kill the process and its children, read its last lines and return how it died."""
         if not self._is_open:
             return ""
         code = self.process.kill()
@@ -416,7 +416,7 @@ class WorkerProcess:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     async def leave(self) -> None:
-        """Wait for an idle process to end itself, and kill it where it does not."""
+        """Wait for an idle process to end by itself, and kill it after two seconds."""
         if not self._is_open:
             return
         try:
@@ -424,7 +424,7 @@ class WorkerProcess:
             ends = self._loop.time() + _LEAVE_SECONDS
             while self.process.poll() is None and self._loop.time() < ends:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0.005)
-        except OSError:  # its end of the socket is closed already
+        except OSError:  # the process has closed its end already
             pass
         finally:
             self.process.kill()
@@ -440,7 +440,7 @@ class WorkerProcess:
         self._stop_printing()
 
     def _print(self) -> bool:
-        """Pass on what the process prints, through this stderr, which hides secrets."""
+        """Copy the output of the process to our stderr, which redacts secrets."""
         try:
             data = os.read(self._printed, _MAX_PRINTED_BYTES)
         except BlockingIOError:
@@ -453,7 +453,7 @@ class WorkerProcess:
             lines, rest = [self._unprinted] if self._unprinted else [], b""
             self._stop_printing()
         self._unprinted = rest
-        with suppress(OSError, ValueError):  # closed, or its reader has left
+        with suppress(OSError, ValueError):  # stderr is closed, or its reader is gone
             for line in lines:
                 sys.stderr.write(line.decode(errors="replace") + "\n")
             sys.stderr.flush()
@@ -471,12 +471,12 @@ class CodeReference(NamedTuple):
 
     module: str
     file: str
-    """The file of a module that no import finds; else empty."""
+    """The file of a module that is not importable by name; else empty."""
     qualname: str
 
 
 def code_reference(item: object) -> CodeReference | None:
-    """Return where another process finds a class or a function; None where it cannot."""
+    """Return where another process finds a class or a function; None if it cannot."""
     module = getattr(item, "__module__", None) or ""
     qualname = getattr(item, "__qualname__", None) or ""
     found: object = sys.modules.get(module)

@@ -1,6 +1,6 @@
-"""The attempts of a run: each is played, or read from disk, and then scored; many run at once.
+"""Runs the attempts of a run concurrently: each is played, or read from disk, and then scored.
 
-Whatever goes wrong in an attempt becomes its record; only what ends the run is raised.
+An attempt's error becomes its failure record; only errors that end the run are raised.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ __all__ = [
 ]
 
 POLICY = ""
-"""The policy, where roles are named."""
+"""The name of the policy among the roles."""
 
 _MAX_TASKS_IN_A_ROW = 20
 
 _NUM_STARTS = 500
-"""Workers that start before the event loop turns: a connection has 10 seconds for several turns."""
+"""Workers started per turn of the loop: a long turn would use up the 10 s of connecting."""
 
 
 class Attempt(NamedTuple):
-    """One attempt to be run."""
+    """One attempt to run."""
 
     environment: type[Environment[Task]]
     options: EnvironmentOptions
@@ -89,15 +89,15 @@ class Attempt(NamedTuple):
     """None: the conversation is on record and waits for its score."""
     generation: Rollout | None = None
     group_size: int = 0
-    """Attempts of the task that are scored together; 0 where each is scored by itself."""
+    """How many attempts of the task are scored together; 0 if each is scored separately."""
     is_done: bool = False
-    """It has its score; the others of its group need it."""
+    """Whether it has a score already and only completes its group."""
     keeps_score: bool = False
-    """Its score stays as it is on record: its world cannot be played again."""
+    """Whether its recorded score stays, since its world cannot be replayed."""
 
     @property
     def key(self) -> AttemptKey:
-        """What names the attempt."""
+        """The environment, task id and number of the attempt."""
         if self.plan is not None:
             return AttemptKey(self.plan.row.env, self.plan.row.id, self.plan.attempt)
         assert self.generation is not None, "an attempt without a plan has a conversation"
@@ -111,33 +111,33 @@ class Shared(NamedTuple):
     roles: RoleModels
     workers: Workers
     save: Callable[[Rollout], None]
-    """Writes a finished conversation down before a verifier starts that waits for anything."""
+    """Saves a finished conversation before its verifier waits for anything."""
     stopping: Stopping
     watchdog: Watchdog
     answered: frozenset[str] = frozenset()
-    """The roles whose endpoints have answered on record, and `POLICY`."""
+    """The roles, or `POLICY`, whose endpoints have answered according to the record."""
     scrubber: Scrubber = NOTHING_SECRET
-    """Takes the keys in use out of conversations before they are scored."""
+    """Removes the keys in use from conversations before they are scored."""
     written: Callable[[], Awaitable[None]] | None = None
-    """Waits until what `save` took is on disk, where another process writes it."""
+    """Waits until saved conversations are on disk, if another process writes them."""
 
 
 class Outcome(NamedTuple):
-    """How one attempt ended: scored, or not scored and why."""
+    """How one attempt ended: with a score, or with a failure."""
 
     record: Rollout | Failure
     generation: Rollout | None = None
-    """The finished conversation of an attempt whose verifier failed; it is not asked for again."""
+    """The finished conversation of an attempt whose verifier failed, to be scored later."""
     was_answered: bool = False
-    """The model said something in this attempt."""
+    """Whether the model answered in this attempt."""
     fatal: AttemptError | None = None
-    """An error that every further attempt may meet, too."""
+    """An error that every further attempt may meet too."""
     is_own: bool = True
-    """False: it met nothing itself; its score was kept, or others of its group failed."""
+    """False if its score was kept, or if another attempt of its group failed."""
 
 
 class _CountedModel:
-    """The model of one role, which counts how many of its answers are waited for."""
+    """The model of one role; counts its pending requests."""
 
     def __init__(self, model: Model) -> None:
         self.num_asked = 0
@@ -170,15 +170,15 @@ def _counted_models(
 
 
 def _phase(models: Iterable[_CountedModel], otherwise: Phase) -> Phase:
-    """Return the phase of an attempt: its own, or that of the roles while one is asked."""
+    """Return "role" while a role's request is pending, else the attempt's own phase."""
     return "role" if any(model.num_asked for model in models) else otherwise
 
 
 async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     """Return the conversation of an attempt, played unless it is on record.
 
-    Where scoring waits for anything, the conversation is on disk then. An attempt that failed, or
-    that keeps its score, already has its outcome.
+    If scoring waits for anything, the conversation is on disk by then. An attempt that failed, or
+    that keeps its score, returns its outcome.
     """
     if attempt.plan is None:
         assert attempt.generation is not None, "an attempt without a plan has a conversation"
@@ -227,7 +227,7 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
 
 
 async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> Outcome:
-    """Score a conversation; where that fails, it is kept for a later scoring."""
+    """Score a conversation; if that fails, the outcome keeps it for later."""
     started = time.perf_counter()
     use: dict[str, RoleUse] = {}
     roles: dict[str, _CountedModel] = {}
@@ -267,12 +267,12 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
 async def _score_members(
     members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: Shared
 ) -> list[Outcome]:
-    """Score all attempts of a task together; where one failed, the others stay without a score."""
+    """Score all attempts of a task together; if one failed, all stay unscored."""
     waiting = [(attempt, one) for attempt, one in members if isinstance(one, Rollout)]
     unscored = [attempt for attempt, _ in waiting if not attempt.is_done]
     if not unscored:
         return []
-    # What was scored before has its line already: the first of the others counts for it.
+    # Attempts scored before are written already, so their use goes to the first unscored one.
     first: dict[str, RoleUse] = {}
     uses = [first if attempt.is_done or attempt is unscored[0] else {} for attempt, _ in waiting]
     roles = [
@@ -319,14 +319,14 @@ def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: S
         if isinstance(one, Outcome) and isinstance(one.record, Failure):
             raise IncompleteGroupError(
                 f"attempt {one.record.attempt} of this task failed "
-                f"({one.record.error.error_class}); the same command tries it again"
+                f"({one.record.error.error_class}); run the same command to retry it"
             )
     group_size = members[0][0].group_size
     if len(members) < group_size:
         if shared.stopping.cause is not None:
             raise shared.stopping.error("verify")
         raise IncompleteGroupError(
-            f"{len(members)} of {group_size} attempts of this task are there"
+            f"only {len(members)} of {group_size} attempts of this task are finished"
         )
 
 
@@ -340,7 +340,7 @@ def _unscored(
 
 
 def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
-    """Add up the use of each role; of one that another model plays now, only the new use."""
+    """Add up the use of each role; a role with a new model counts only the new use."""
     total: dict[str, RoleUse] = {}
     for role, use in (*before.items(), *more.items()):
         there = total.get(role)
@@ -351,33 +351,33 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
 
 
 def _fatal_error(error: AttemptError) -> AttemptError | None:
-    """Return the error where every further attempt may meet it: of the policy, or of a role."""
+    """Return the error if every further attempt may meet it, else None."""
     cause = _cause_of(error)
     is_fatal_call = isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause))
     return error if is_fatal_call or isinstance(cause, UnknownUsageError) else None
 
 
 def _cause_of(error: AttemptError) -> BaseException | None:
-    """Return the client's error behind that of a role; any other error as it is."""
+    """Return the client's error behind a RoleError, or any other error itself."""
     return error.__cause__ if isinstance(error, RoleError) else error
 
 
 def _role_of(error: AttemptError) -> str:
-    """Return the role whose model failed, with which its error begins, or `POLICY`."""
+    """Return the role whose model failed (a RoleError's text begins with it), or `POLICY`."""
     return str(error).partition(":")[0] if isinstance(error, RoleError) else POLICY
 
 
 def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
     """Return the record of an attempt that could not be scored."""
     cause = _cause_of(error)
-    named = cause if isinstance(cause, EndpointGoneError) else error  # that it ended the run
+    named = cause if isinstance(cause, EndpointGoneError) else error  # it ended the run: name it
     shared = [name for name in Failure.__struct_fields__ if name != "error"]
     return Failure(
         **{name: getattr(rollout, name) for name in shared},
         error=ErrorRecord(
             error_class=type(named).__name__,
             phase=error.phase,
-            # An exception may say what cannot be encoded.
+            # The text of an exception may hold lone surrogates, which UTF-8 cannot encode.
             message=str(error).encode(errors="replace").decode(),
             status=cause.status if isinstance(cause, ModelError) else None,
             frames=frames_of(error),
@@ -395,27 +395,27 @@ def run_attempts(
 ) -> AsyncGenerator[Rollout | Failure]:
     """Run attempts at most `concurrency` at a time and yield each record as it ends.
 
-    Attempts are taken from the iterator in its order, so those of one task run next to each other
-    and share the endpoint's prefix cache. An outcome is written before its record is yielded: it is
-    kept even if nobody takes it. Attempts that are scored together end together.
+    Attempts start in the iterator's order, so attempts of one task run next to each other and share
+    the endpoint's prefix cache. An outcome is written before its record is yielded, so closing the
+    generator loses nothing. Attempts that are scored together end together.
 
-    Where the run is stopped (`shared.stopping`), no more attempts are taken, and each that was
-    taken still ends with a record.
+    When the run is stopped (`shared.stopping`), no more attempts start, and each that did still
+    ends with a record.
 
-    A queue of attempts ends with as many None as run at once. `write` writes an outcome and
-    returns it as it was written. A run that `gives_up` stops where an endpoint refuses everything.
+    A queue of attempts ends with `concurrency` times None. `write` writes an outcome and returns it
+    as written. With `gives_up`, the run stops when an endpoint refuses everything.
 
     Raises:
-        GymError: The cause, once every record is yielded, where the run was stopped.
+        GymError: Why the run was stopped; raised after the last record.
     """
     outcomes = RunOutcomes(shared, concurrency=concurrency, write=write, gives_up=gives_up)
     return outcomes.records(_RunWork(attempts, shared, outcomes, concurrency).do_all)
 
 
 class RunOutcomes:
-    """The outcomes of one run, each written down before it is yielded.
+    """The outcomes of one run, each written before it is yielded.
 
-    The arguments are those of `run_attempts`. As many outcomes as run at once wait to be taken.
+    The arguments are those of `run_attempts`. At most `concurrency` outcomes are buffered.
     """
 
     def __init__(
@@ -434,7 +434,7 @@ class RunOutcomes:
         self._room = asyncio.Semaphore(concurrency)
 
     async def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Write outcomes down, and wait until there is room for them."""
+        """Write outcomes, and wait until the buffer has room for them."""
         written = []
         for outcome in outcomes:
             self.num_ended += 1
@@ -448,7 +448,7 @@ class RunOutcomes:
     async def records(
         self, work: Callable[[], Coroutine[object, object, None]]
     ) -> AsyncGenerator[Rollout | Failure]:
-        """Do the work that adds the outcomes, and yield their records as `run_attempts` says."""
+        """Run `work`, which adds outcomes, and yield their records as `run_attempts` does."""
         stopping = self._stopping
         working = asyncio.create_task(work())
         working.add_done_callback(lambda _: self._waiting.put_nowait(None))
@@ -473,7 +473,7 @@ class RunOutcomes:
 
 @dataclass
 class _RunWork:
-    """Runs attempts, by as many workers as may run at once."""
+    """Runs attempts in `concurrency` worker tasks."""
 
     attempts: Iterator[Attempt] | asyncio.Queue[Attempt | None]
     shared: Shared
@@ -482,12 +482,12 @@ class _RunWork:
     groups: dict[tuple[str, str], list[tuple[Attempt, Rollout | Outcome]]] = field(
         default_factory=dict
     )
-    """Attempts that wait for the others of their task, with which they are scored."""
+    """Attempts that wait for the other attempts of their task, to be scored together."""
     num_begun: int = 0
 
     async def do_all(self) -> None:
         await run_together(self._do() for _ in range(self.concurrency))
-        for members in self.groups.values():  # those that did not become complete
+        for members in self.groups.values():  # incomplete groups
             await self.outcomes.add(await _score_members(members, self.shared))
         assert self.outcomes.num_ended == self.num_begun, (
             f"{self.num_begun} attempts were begun, {self.outcomes.num_ended} have an outcome"
@@ -519,7 +519,7 @@ class _RunWork:
 
 
 async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> None:
-    """Run workers until all have ended; an error of one, such as a full disk, stops all."""
+    """Run workers until all have ended; an error in one, such as a full disk, stops all."""
     try:
         async with asyncio.TaskGroup() as group:
             for number, worker in enumerate(workers, 1):
@@ -531,13 +531,13 @@ async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> No
 
 
 class _FailFast:
-    """Ends a run that has no prospect: an endpoint refuses all tasks, or the key from now on.
+    """Ends a run that cannot succeed: an endpoint refuses all tasks, or rejects the key.
 
-    A task that is refused proves nothing: many endpoints refuse a conversation for what it says, by
-    the status of a bad key or model, and faster than they answer. So an endpoint that has answered
-    nothing yet must refuse two different tasks, and as many attempts as run at once. One that has
-    answered must say of 20 different tasks in a row that the key is refused or the account empty.
-    An endpoint that cannot be reached any more is waited for by the client, until that gives it up.
+    One refused task proves nothing: many endpoints refuse a conversation for its content, with the
+    status of a bad key or model, and faster than they answer. So an endpoint that has not answered
+    yet must refuse two different tasks and `concurrency` attempts. One that has answered must
+    report a refused key or an empty account for 20 different tasks in a row. The client waits for
+    an endpoint that has become unreachable, until the client gives up.
     """
 
     def __init__(self, concurrency: int, answered: Collection[str]) -> None:
@@ -545,13 +545,13 @@ class _FailFast:
         self._on_record = answered
         self._answered: set[str] = set()
         self._refused: dict[str, Counter[tuple[str, str]]] = {}
-        """Attempts of each task that an endpoint refused, since it answered last."""
+        """Attempts of each task that an endpoint refused since its last answer, by role."""
         self._first: AttemptError | None = None
         """The first refusal, until anything is scored."""
         self._is_scored = False
 
     def check(self, outcome: Outcome) -> FatalEndpointError | None:
-        """Count an outcome; return why the run has no prospect any more, or None."""
+        """Count an outcome; return why the run cannot succeed any more, or None."""
         record, fatal = outcome.record, outcome.fatal
         cause = None if fatal is None else _cause_of(fatal)
         answered = {POLICY} if outcome.was_answered else set()
@@ -559,7 +559,7 @@ class _FailFast:
             if use.num_calls:
                 answered.add(role)
         self._answered |= answered
-        if not isinstance(cause, UnknownUsageError):  # which is about an answer
+        if not isinstance(cause, UnknownUsageError):  # that error comes with an answer
             for role in answered:
                 self._refused.pop(role, None)
         self._is_scored = self._is_scored or isinstance(record, Rollout)
@@ -568,14 +568,14 @@ class _FailFast:
         if isinstance(cause, EndpointGoneError):
             return _ended_by(fatal)
         role = _role_of(fatal)
-        # The attempt that was answered may still go on.
+        # The endpoint has answered an attempt that is still in flight.
         if isinstance(cause, ModelError) and cause.follows_answers and role not in self._answered:
             self._answered.add(role)
             self._refused.pop(role, None)
         if isinstance(cause, ModelError) and is_unreachable(cause):
             return None if role in self._answered else _ended_by(fatal)
         has_answered = role in self._answered or role in self._on_record
-        # After answers these hold for all: no key, no money, no count of tokens.
+        # After an answer, only these concern every task: key, account, missing token usage.
         is_about_account = isinstance(cause, UnknownUsageError) or (
             isinstance(cause, ModelError) and cause.status in (401, 402, 429)
         )
@@ -592,7 +592,7 @@ class _FailFast:
         return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
 
     def unanswered(self) -> FatalEndpointError | None:
-        """Return what ends a run that scored nothing, where too few tasks were refused."""
+        """Return why a finished run scored nothing, if refusals were too few to stop it."""
         if self._first is None or self._is_scored or _role_of(self._first) in self._answered:
             return None
         return _ended_by(self._first)

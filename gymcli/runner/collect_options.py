@@ -1,4 +1,4 @@
-"""What a collection is asked to do, checked."""
+"""The validated options of a collection."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     Without it, the endpoint's.
     """
     endpoint: Endpoint | None = None
-    """Where the model is asked; None for `local` and `oracle`."""
+    """The endpoint of the model; None for `local` and `oracle`."""
     env: str | None = None
-    """The environment of rows that name none."""
+    """The environment of rows that do not name one."""
     env_args: dict[str, str] = {}
     """Options of environments: `key` or `env.key`."""
     params: dict[str, object] = {}
-    """Request parameters; they win over those of a row."""
+    """Request parameters; they override those of a row."""
     seed: int | None = None
-    """Seeds environments and requests; None: environments by 0, requests not at all."""
+    """Seeds environments and requests; None: environments use 0, requests have no seed."""
     roles: dict[str, Endpoint | str] = {}
     """Models of roles: an endpoint, or `local`, `local:PATH.gguf`; `oracle` for the
     environment's own stand-in."""
     default_roles: dict[str, Endpoint | str] = {}
-    """Models of roles that `roles` leaves out, for environments that have these roles."""
+    """Models of roles that `roles` does not name, for environments that have these roles."""
     missing_roles: dict[str, str] = Field(default={}, exclude=True)
-    """Why a role has no model although `default_roles` should name one; printed when needed."""
+    """By role, why `default_roles` names no model for it; printed when the role needs one."""
     role_params: dict[str, dict[str, object]] = {}
-    """Request parameters of roles; they win over those that an environment sets."""
+    """Request parameters of roles; they override those that an environment sets."""
     secrets: tuple[SecretStr, ...] = Field(default=(), exclude=True)
-    """More texts that are written nowhere, as are keys of endpoints and what environment variables
-    with a name such as API_TOKEN hold."""
+    """More secret texts, which are never written, like keys of endpoints and the values of
+    environment variables with a name such as API_TOKEN."""
 
     def with_outage_deadline(self) -> Self:
-        """Return these options with the deadline set on every endpoint, where there is one."""
+        """Return these options with the outage deadline, if any, set on every endpoint."""
         if self.outage_deadline is None:
             return self
         deadline = {"outage_deadline": self.outage_deadline}
@@ -102,5 +102,5 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     @model_validator(mode="after")
     def _check_model(self) -> Self:
         if self.endpoint is not None and self.endpoint.model != self.model:
-            raise ValueError(f"the endpoint is one of {self.endpoint.model}, not of {self.model}")
+            raise ValueError(f"the endpoint serves {self.endpoint.model}, not {self.model}")
         return self

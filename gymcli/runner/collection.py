@@ -1,4 +1,4 @@
-"""A collection: its options are checked, its directory and models opened, its attempts run."""
+"""A collection: checks its options, opens its directory and models, and runs its attempts."""
 
 from __future__ import annotations
 
@@ -71,20 +71,20 @@ __all__ = ["Collection", "collect"]
 _LOGGER = logging.getLogger(__name__)
 
 _LOCK_SECONDS = 0.1
-"""Between two tries to lock a run that another process holds."""
+"""The pause between two tries to lock a run that another process holds."""
 _END_SECONDS = 5.0
-"""For the end of a run, on top of its grace and the closing of environments."""
+"""How long the end of a run may take, after its grace and the closing of environments."""
 
 
 class Collection:
-    """One run, checked when it is made; an async context manager around what it opens.
+    """One run: the constructor checks it, `async with` opens it, `run` runs it.
 
     Args:
         tasks: Task files, or names of environments for the tasks that ship with them.
-        options: Where `out` is None the run has the default directory, if it has one.
-        has_directory: Whether a run directory is written.
-        supervised: The supervisor that starts the run again when this process dies, if any.
-        notify: Shows the user a line that cannot wait.
+        options: If `out` is None, a run with a directory uses the default one.
+        has_directory: Whether to write a run directory.
+        supervised: The supervisor that restarts the run if this process dies.
+        notify: Shows the user a line immediately.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong. Nothing was sent or written.
@@ -123,13 +123,13 @@ class Collection:
         )
         self._close_timeout = max((one.close_timeout for one in classes.values()), default=0.0)
         self.watchdog = Watchdog(blocking_timeout=self._blocking_timeout)
-        """Watches the run's event loop, once the collection is open."""
+        """Watches the run's event loop once the collection is open."""
         missing_warnings = check_missing(
             {role: why for role, why in options.missing_roles.items() if role not in options.roles},
             classes,
         )
         self.stopping = Stopping(options.grace)
-        """Ends the run early: no new attempts, then the end of those in flight."""
+        """Ends the run early."""
         self._budget = Budget(options, self.stopping.stop)
         self._spend = self._budget.add if self._budget.is_limited else None
         self._plan = RunPlan(source, options, found, model, spend=self._spend)
@@ -152,20 +152,20 @@ class Collection:
             *missing_warnings,
             *registry.agent_warnings,
             *(
-                f"{name}: verifies_in_worker has no effect any more, leave it out; every verifier "
-                "that waits for nothing runs in a worker process"
+                f"{name}: verifies_in_worker has no effect any more, remove it; every verifier "
+                "that awaits nothing runs in a worker process"
                 for name, environment in classes.items()
                 if environment.verifies_in_worker
             ),
         ]
-        """What the user should know; more may come when the run is opened."""
+        """Warnings for the user; opening the run may add more."""
         self._done: DoneTasks = {}
         self._state = ResumeState()
         self._suspects: frozenset[AttemptKey] = frozenset()
-        """Attempts that may have ended the process before this one; they are tried last."""
+        """Attempts that may have crashed an earlier process of the run; they are tried last."""
         self._shared: Shared | None = None
         self._outages: RayEngine | SharedLimiters | None = self._engine
-        """Knows how often endpoints were gone."""
+        """Counts how often endpoints were down."""
         self._stack = AsyncExitStack()
 
     @property
@@ -175,41 +175,41 @@ class Collection:
 
     @property
     def num_scored(self) -> int:
-        """Attempts of this plan that are scored, those of earlier commands once it is open."""
+        """Attempts of this plan that are scored; once open, it includes earlier commands."""
         return self._writer.num_scored
 
     @property
     def num_left(self) -> int:
-        """Attempts of this plan that are still to be scored."""
+        """Attempts of this plan that are not scored yet."""
         return self.num_expected - self.num_scored - self.num_left_failed
 
     @property
     def num_outages(self) -> int:
-        """How often an endpoint was gone."""
+        """How often an endpoint was down."""
         return 0 if self._outages is None else self._outages.num_outages
 
     @property
     def outage_seconds(self) -> float:
-        """How long endpoints were gone, summed over all of them."""
+        """How long endpoints were down, summed over all of them."""
         return 0.0 if self._outages is None else self._outages.outage_seconds
 
     @property
     def num_without_logprobs(self) -> int:
-        """Answers that lack the log-probabilities which were asked for."""
+        """Answers without the log-probabilities that were requested."""
         return self._writer.num_without_logprobs
 
     @property
     def num_left_failed(self) -> int:
-        """Attempts of this plan that failed before and are not tried again."""
+        """Attempts of this plan that failed before and are not retried."""
         return len(self._state.left_failed)
 
     @property
     def num_crashed(self) -> int:
-        """Attempts among them during which the process of a run died."""
+        """Attempts of `num_left_failed` during which the process of a run died."""
         return self._state.num_crashed
 
     async def first_request(self) -> Request:
-        """Return the request that the first attempt starts with; nothing is sent."""
+        """Return the first request of the first attempt, without sending it."""
         plan = self._plan.first()
         with boundary(RoleError):
             stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))
@@ -223,7 +223,7 @@ class Collection:
         return policy.request
 
     def check_existing_run(self) -> None:
-        """Compare with the run that the directory holds, if any, and leave that as it is."""
+        """Check that an existing run in the directory can be resumed, without changing it."""
         if self.path is not None and self.path.is_dir():
             directory = RunDirectory(self.path, self._scrubber)
             directory.check_identity(self.manifest.identity)
@@ -251,7 +251,7 @@ class Collection:
                 if self.supervised is not None:
                     directory.begun.open(self._suspects)
                     stack_file = _stack_file(self.path, stack)
-                if self._engine is None:  # else code of environments runs in other processes
+                if self._engine is None:  # else environments run in other processes
                     self.watchdog = Watchdog(
                         blocking_timeout=self._blocking_timeout, stack_file=stack_file
                     )
@@ -273,12 +273,12 @@ class Collection:
     ) -> None:
         try:
             self._writer.write_time()
-        except RunDirectoryError as failed:  # never in place of the error that ends the run
+        except RunDirectoryError as failed:  # must not replace the error that ends the run
             _LOGGER.warning(str(failed))
         await self._stack.aclose()
 
     async def _lock(self, directory: RunDirectory) -> None:
-        """Take the run directory; another process that holds it may just be ending."""
+        """Lock the run directory; wait for another process that may be about to end."""
         ends = time.monotonic() + self._blocking_timeout
         is_notified = False
         while True:
@@ -294,7 +294,7 @@ class Collection:
                 is_notified = True
                 self._notify(
                     f"{self.path}: another process is writing this run; waiting up to "
-                    f"{self._blocking_timeout:g} s for its end"
+                    f"{self._blocking_timeout:g} s for it to end"
                 )
             await asyncio.sleep(_LOCK_SECONDS)
 
@@ -309,7 +309,9 @@ class Collection:
         plan = None if proved is None else self._plan.find(proved)
         if plan is None:
             return
-        text = f"the process of the run died twice in this attempt, in the end alone: {death.how}"
+        text = (
+            f"the run's process died twice during this attempt, lastly with no other: {death.how}"
+        )
         error = CrashedAttemptError(f"{text}\n{death.stack}" if death.stack else text)
         directory.append_failure(failure_of(plan.new_record(), error))
         supervised.tell(Tag.RECORDED)
@@ -323,7 +325,7 @@ class Collection:
         if self.options.out is None and done and len(state.removed_ids) == len(done):
             raise RunMismatchError(
                 f"{directory.path}: holds a run of other tasks, none of which is in these files; "
-                "give --out another directory"
+                "choose another directory with --out"
             )
         self._done, self._state = done, state
         self._writer.num_scored = state.num_done
@@ -351,7 +353,7 @@ class Collection:
             )
         )
         if self.num_left and self._engine is None:
-            # A worker starts while the first request waits.
+            # Start a worker while the first request is under way.
             first = self._plan.first()
             if not verifies_in_loop(first.environment, self._plan.roles):
                 shared.workers.warm(first.environment, first.options)
@@ -365,7 +367,7 @@ class Collection:
         return shared
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
-        """Run what is not done yet; every record is on disk before it is yielded.
+        """Run the attempts that are not done; write each record to disk before yielding it.
 
         Raises:
             RunError: The endpoint refuses everything, or the directory cannot be written.
@@ -374,7 +376,7 @@ class Collection:
         _LOGGER.info("start %s: %d of %d attempts", place, self.num_left, self.num_expected)
         for text in self.warnings:
             _LOGGER.warning(text)
-        assert self._shared is not None, "a collection is run inside its `async with`"
+        assert self._shared is not None, "run() must be called inside `async with`"
         if self.num_left:
             self._budget.check()
         try:
@@ -387,13 +389,13 @@ class Collection:
             one = self.options.endpoint
             sends_key = one is None or one.api_key or one.headers or one.query
             if not sends_key and isinstance(error.__cause__, AuthenticationError):
-                way_out = "no key was sent: give --api-key-env VARIABLE"
+                way_out = "no key was sent: set --api-key-env VARIABLE"
                 raise FatalEndpointError(f"{error}; {way_out}") from error.__cause__
             if self.num_scored:
                 raise FatalEndpointError(f"{error}; {self.scored_text}") from error.__cause__
             raise
         except BudgetReachedError as error:
-            # Else nothing was left for the budget to prevent.
+            # If everything is done and counted, the budget has prevented nothing.
             if self.num_left or self._budget.has_unknown:
                 spent = f", {text}" if (text := self._budget.spent_text()) else ""
                 raise BudgetReachedError(f"{error}{spent}; {self.scored_text}") from error
@@ -406,12 +408,12 @@ class Collection:
     def _rounds(self, shared: Shared) -> Iterator[AsyncGenerator[Rollout | Failure]]:
         """Yield the run of all attempts, then that of the suspects, one at a time.
 
-        So an attempt that ends the process takes no other with it.
+        An attempt that crashes the process then affects no other attempt.
         """
         concurrency = max(1, min(self.options.concurrency, self.num_left))
         attempts, write = self._attempts(of_suspects=False), self._writer.write
         if self._engine is not None:
-            # Code of environments runs in other processes: this one is hardly ever their victim.
+            # Environments run in other processes and are unlikely to crash this one.
             if self._suspects:
                 attempts = itertools.chain(attempts, self._attempts(of_suspects=True))
             yield self._engine.run(attempts, shared, concurrency=concurrency, write=write)
@@ -429,12 +431,12 @@ class Collection:
     def _attempts(self, *, of_suspects: bool) -> Iterator[Attempt]:
         done, directory = self._done, self._writer.directory
         if of_suspects or not self._suspects:
-            self._done = {}  # the iterator alone holds what is done, until it ends
+            self._done = {}  # only the iterator holds the done tasks, so they are freed at its end
         if not self.num_left:
             return iter(())
 
         def takes(key: AttemptKey) -> bool:
-            # What is scored together with a suspect is tried with it.
+            # A suspect's whole group is scored together, so it is run with the suspects.
             task = key.env, key.task_id
             is_suspect = key in self._suspects or (
                 self._plan.group_sizes[task] > 0
@@ -458,28 +460,28 @@ class Collection:
 
     @property
     def scored_text(self) -> str:
-        """How much of this plan is scored, in words."""
+        """A text that says how much of this plan is scored."""
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
-        """Write the metrics, as JSON, and when the run ended; None: it was stopped."""
+        """Write the metrics, as JSON, and the end of the run; `ended_at` is None if stopped."""
         self._writer.finish(metrics, ended_at)
 
 
 async def collect(
     tasks: str | Path | Iterable[str | Path], **options: object
 ) -> AsyncGenerator[Rollout | Failure]:
-    """Run tasks against a model and yield each rollout as it ends, in no certain order.
+    """Run tasks against a model and yield each rollout when it ends, in arbitrary order.
 
     Args:
         tasks: A task file, several, or the name of an environment for its shipped tasks.
         options: The fields of `gymcli.runner.collect_options.CollectOptions`: `endpoint`, or
             `model` for `local` and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With
-            `out` a run directory is written, and resumed where it exists; what is done already is
-            not yielded again.
+            `out`, a run directory is written, or resumed if it exists; attempts that are already
+            done are not yielded again.
 
     Raises:
-        GymError: As `gym collect` would end, before or in the middle of the run.
+        GymError: Any error that would end `gym collect`, before or during the run.
         pydantic.ValidationError: An option is unknown or has the wrong type.
     """
     given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
@@ -513,10 +515,10 @@ def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:
 
 
 class _FirstRequest:
-    """A policy that keeps the first request and answers nothing."""
+    """A policy that stores the first request and refuses to answer."""
 
     request: Request | None = None
 
     async def answer(self, request: Request) -> Answer:
         self.request = request
-        raise ModelError("a dry run asks nobody")
+        raise ModelError("a dry run sends no requests")

@@ -1,4 +1,4 @@
-"""The manifest of a run: what names it, and what it was made with."""
+"""The manifest of a run: its identity, and the settings that it was made with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def policy_source(options: CollectOptions) -> ModelSource | None:
-    """Return what the policy is opened as; None: the environment's oracle plays."""
+    """Return the source of the policy; None: the environment's oracle plays."""
     if options.model == "oracle":
         return None
     source = parse_local(options.model) or options.endpoint
@@ -52,7 +52,7 @@ def policy_source(options: CollectOptions) -> ModelSource | None:
 
 
 def emulates_tools(options: CollectOptions) -> bool:
-    """Return whether tools go into the policy's prompt."""
+    """Return whether tools are written into the policy's prompt."""
     if options.endpoint is not None:
         return options.endpoint.emulate_tools
     weights = parse_local(options.model)
@@ -71,9 +71,12 @@ def identity_of(
     environments: Mapping[str, Found],
     env_options: Mapping[str, EnvironmentOptions],
 ) -> JSONObject:
-    """Return what makes two runs the same; addresses, keys, speed and selection are not in it."""
+    """Return the settings that two runs must share to be one run.
+
+    Addresses, keys, concurrency and the selection of tasks are not among them.
+    """
     endpoint = options.endpoint
-    # With other limits episodes end elsewhere.
+    # Other limits would end episodes elsewhere.
     limits = {"max_episode_tokens", "max_episode_cost", "max_episode_time"}
     prompting = options.model_dump(mode="json", include=limits, exclude_defaults=True)
     if emulates_tools(options):
@@ -108,7 +111,7 @@ def identity_of(
 def role_identities(
     sources: Mapping[str, RoleSource], params: Mapping[str, JSONObject]
 ) -> JSONObject:
-    """Return what belongs to the identity of a run of the models of its roles."""
+    """Return the parts of a run's identity that describe the models of its roles."""
     identities: JSONObject = {}
     for role, source in sources.items():
         own = {name: _in_one_spelling(value) for name, value in params.get(role, {}).items()}
@@ -117,7 +120,7 @@ def role_identities(
 
 
 def _in_one_spelling(value: object) -> object:
-    """Return a value with each 1.0 in it as 1: to an endpoint they are one number."""
+    """Return a value with each 1.0 in it as 1, since endpoints treat them alike."""
     if isinstance(value, dict):
         return {name: _in_one_spelling(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -139,7 +142,7 @@ def declared_sources(
 
 
 def default_out(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
-    """Name the run directory after tasks, model and identity; model names may hold anything."""
+    """Return the default run directory, named after tasks, model and identity."""
     first = source.paths[0]
     stem = first.name.split(".")[0]
     tasks = (stem == "tasks" and first.parent.name) or stem
@@ -154,7 +157,7 @@ def _plain(text: str) -> str:
 
 
 def unused(path: Path) -> Path:
-    """Return the path, or where it exists the first unused one with a number behind it."""
+    """Return the path, or if it exists, the first unused one with a number appended."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return next(one for one in itertools.chain([path], numbered) if not one.exists())
 
@@ -166,7 +169,7 @@ def new_manifest(
     env_options: Mapping[str, EnvironmentOptions],
     identity: JSONObject,
 ) -> Manifest:
-    """Return the manifest of a run before it starts; `model` is its name on record."""
+    """Return the manifest of a run before it starts; `model` is the name to record."""
     return Manifest(
         gymcli_version=__version__,
         identity=identity,
@@ -207,10 +210,10 @@ def rescored_manifest(
     judges: Judges,
     num_lines: Mapping[str, int],
 ) -> Manifest:
-    """Return the manifest of a run that another one, or a file, was rescored into.
+    """Return the manifest of the run that a rescoring of another run, or of a file, writes.
 
-    Environments and roles are those of the rescoring, but for roles that it does not ask. Of a
-    bare file the lines are what is expected, and the run has no identity.
+    Environments and roles are those of the rescoring, except for roles that it does not ask. For a
+    bare file, the expected attempts are its lines, and the run has no identity.
     """
     now = round(time.time(), 3)
     manifest = before or Manifest(
@@ -268,7 +271,7 @@ def _others(by_role: Mapping[str, T], roles: set[str]) -> dict[str, T]:
 def _record_of(
     found: Found, options: EnvironmentOptions, before: EnvironmentRecord
 ) -> EnvironmentRecord:
-    """Return a record with what an environment says now."""
+    """Return a record updated from the present environment."""
     environment = found.environment
     return msgspec.structs.replace(
         before,
@@ -320,7 +323,7 @@ def _git_commit() -> str | None:
 
 
 def parameter_warnings(options: CollectOptions, found: Survey) -> list[str]:
-    """Return a warning of parameters that will not be sent."""
+    """Return warnings about parameters that will not be sent."""
     warnings = []
     if found.ignored:
         names = ", ".join(sorted(found.ignored))

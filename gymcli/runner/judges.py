@@ -1,4 +1,4 @@
-"""Who plays the roles of a run, and what its verifiers may ask."""
+"""The models that play the roles of a run, opened for its verifiers."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ __all__ = ["Judges", "open_shared", "scrubber_of_run"]
 
 
 class Judges(NamedTuple):
-    """Who plays the roles of a run."""
+    """The models that play the roles of a run."""
 
     sources: Mapping[str, RoleSource] = {}
     params: Mapping[str, JSONObject] = {}
     """Request parameters by role; they win over those of the environment."""
     concurrency: int = 64
-    """Requests under way at once at each model, and attempts that are scored at once."""
+    """The maximum of concurrent requests to each model, and of attempts scored concurrently."""
     given: Collection[str] = ()
-    """Roles that options name, for their model or a parameter; one that nobody has is a mistake."""
+    """Roles that options name, for a model or a parameter; a role that no environment has is an
+    error."""
     missing: Mapping[str, str] = {}
-    """Why a role that gym.toml or the record gives a model has none, by role."""
+    """By role, why it has no model although gym.toml or the record names one."""
     others: Scrubber = NOTHING_SECRET
-    """Takes out the keys in use that are not of these models."""
+    """Removes keys in use that belong to other models."""
 
     def scrubber(self) -> Scrubber:
-        """Return what takes out every key in use."""
+        """Return a scrubber that removes every key in use."""
         in_use = [
             secret
             for source in self.sources.values()
@@ -48,7 +49,7 @@ class Judges(NamedTuple):
 
 
 def scrubber_of_run(options: CollectOptions) -> Scrubber:
-    """Return what takes out every key that the options of a run hold or name."""
+    """Return a scrubber that removes every key that the options of a run hold or name."""
     secrets = [secret.get_secret_value() for secret in options.secrets]
     if options.endpoint is not None:
         secrets += options.endpoint.secrets
@@ -67,16 +68,16 @@ async def open_shared(
     spend: Callable[[Usage, float | None], None] | None = None,
     ignores_verdicts: bool = False,
 ) -> AsyncIterator[Shared]:
-    """Open what attempts share to be scored, without a policy: models of roles, verdicts, workers.
+    """Open what attempts share for scoring: models of roles, verdicts and workers, but no policy.
 
     Args:
-        judges: Who plays the roles.
-        verdicts: What they said before.
-        save: Writes down a conversation that waits for its score.
-        stopping: Ends the run early; without it only what a judge's endpoint refuses does.
-        watchdog: That of the running event loop; without it one is started.
-        spend: Called with what every answer of a judge took.
-        ignores_verdicts: Whether judges are asked again what they have answered.
+        judges: The models that play the roles.
+        verdicts: Their earlier answers.
+        save: Saves a conversation that waits for its score.
+        stopping: Ends the run early; without it, only refusals of a judge's endpoint do.
+        watchdog: The one of the running event loop; without it, one is started.
+        spend: Called with the usage of every judge's answer.
+        ignores_verdicts: Whether judges are asked again although their answer is known.
     """
     async with AsyncExitStack() as stack:
         stack.callback(verdicts.close)

@@ -22,7 +22,7 @@ def stop_signals() -> Iterator[asyncio.Event]:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP
         numbers.append(signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, stopped.set)
@@ -36,7 +36,7 @@ def stop_signals() -> Iterator[asyncio.Event]:
 async def listen(
     runner: web.AppRunner, *, host: str, port: int, announce: Callable[[str], None]
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP; a second one does not wait for the closing.
+    """Serve until SIGTERM, SIGINT or SIGHUP; a second signal skips the orderly shutdown.
 
     Port 0 picks a free one; `announce` is called with the base URL.
 
@@ -49,7 +49,7 @@ async def listen(
             site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
             try:
                 await site.start()
-            except (OSError, UnicodeError) as error:  # the latter of a host that can be no name
+            except (OSError, UnicodeError) as error:  # UnicodeError: the host is not a valid name
                 reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
                 raise UsageError(f"cannot listen on {host}:{port}: {reason}") from error
             shown = f"[{host}]" if ":" in host else host

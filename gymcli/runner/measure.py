@@ -46,56 +46,57 @@ __all__ = ["ComparedLine", "RunReading", "index_run", "measure", "open_run", "re
 
 
 _BLOCK_BYTES = 1 << 20
-"""Read at a time: some hundred lines, which are counted together."""
+"""Bytes read at a time: some hundred lines, which are counted together."""
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")
 
 
 _NOTHING = msgspec.Raw(b"")
 _SCORING_ROLES = frozenset({"judge", "reward"})
-"""Roles that have no hand in the prompt."""
+"""Roles that do not influence the prompt."""
 L = TypeVar("L", bound=ScoredLine)
 
 
 class _Line(ScoredLine, gc=False):
-    """A scored line of ours; those of other programs have no version, and are refused."""
+    """A scored line of gymcli; lines of other programs lack the version, so decoding fails."""
 
     schema_version: Annotated[int, msgspec.Meta(ge=1)]
     verifier: Verifier = msgspec.field(default_factory=Verifier)
 
 
 class _TaskLine(_Line, gc=False):
-    """The same with its task row, of which few fields are looked at, and before the next block."""
+    """A scored line with its raw task row, which is valid until the next block is read."""
 
     task: dict[str, msgspec.Raw] = {}
 
 
 class RunReading(NamedTuple):
-    """What has to be known of a run before its lines are read."""
+    """The facts about a run that are needed before its lines are read."""
 
     manifest: Manifest | None
     """None for a bare file."""
     facts: dict[str, EnvironmentFacts]
     rollouts: Path | None
-    """Its file; None where nothing is scored yet."""
+    """Its file; None if nothing is scored yet."""
     failures: Path | None
     reading: RolloutReading
-    """How the lines are understood."""
+    """How the lines are decoded."""
     found: dict[str, Found]
-    """Of a bare file, the environments that its lines name and that are here."""
+    """For a bare file, the installed environments that its lines name."""
 
     @property
     def names(self) -> dict[str, str]:
-        """Environments that lines name in another way, and what they are called here."""
+        """Maps names of environments in the lines to their names here, where they differ."""
         return {name: one.name for name, one in self.found.items() if name != one.name}
 
 
 def open_run(path: Path, *, env: str | None = None) -> RunReading:
-    """Look at a run directory, or at a rollout file of ours or of NeMo Gym.
+    """Inspect a run directory, or a rollout file of gymcli or NeMo Gym.
 
-    Of a bare file expected counts and failures are unknown; `env` is that of lines that name none.
+    For a bare file, expected counts and failures are unknown; `env` is the environment of lines
+    that name none.
 
     Raises:
-        UsageError: The path is wrong; of a bare file also one of its lines.
+        UsageError: The path is wrong, or a line of a bare file is.
     """
     manifest = read_manifest(path) if path.is_dir() else None
     failures = path / FAILURES if (path / FAILURES).is_file() else None
@@ -107,7 +108,7 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     if file is not None and manifest is None:
         registry = _registry_with(env)
         for name in environment_names(file, reading):
-            # One that is not here leaves its facts unknown.
+            # The facts of an environment that is not installed stay unknown.
             with suppress(UnknownNameError, EnvironmentImportError):
                 known[name] = registry.find(name)
     if manifest is not None:
@@ -119,10 +120,10 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
 
 
 def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Aggregator:
-    """Count what a run directory says, or a rollout file of ours or of NeMo Gym.
+    """Compute the numbers of a run directory, or of a rollout file of gymcli or NeMo Gym.
 
-    `env` is the environment of lines that name none, or the code of one that has metrics of its
-    own; `by` are fields of the task rows to slice the numbers by.
+    `env` is the environment of lines that name none, or the code of one with its own metrics; `by`
+    are fields of the task rows to slice the numbers by.
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
@@ -143,7 +144,7 @@ def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Ag
 def _add_lines(
     aggregator: Aggregator, file: Path, run: RunReading
 ) -> Counter[tuple[str, str, str]]:
-    """Add a rollout file; return how many lines each version and source of a verifier scored."""
+    """Add a rollout file; return the number of lines by environment, version and source hash."""
     sources: Counter[tuple[str, str, str]] = Counter()
     fields, names = aggregator.fields, run.names
     decoder: msgspec.json.Decoder[_Line]
@@ -151,6 +152,7 @@ def _add_lines(
     for block in iterate_blocks(file, size=_BLOCK_BYTES):
         scored: list[ScoredLine] = []
         rows: list[Mapping[str, object]] = []
+        # One call decodes all lines of a block; only if it fails are they decoded one by one.
         decoded = decode_block(block, decoder)
         if decoded is not None:
             scored += decoded
@@ -191,14 +193,14 @@ def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterat
             counted = ", ".join(f"{n} scored by {source or '?'}" for source, n in counts.items())
             yield (
                 f"environment {env}: its code changed during this run, but its version is still "
-                f"{version}: {counted}. gym verify {path} --out DIR scores all by the present code"
+                f"{version}: {counted}. gym verify {path} --out DIR scores all by the current code"
             )
 
 
 def _one_by_one(
     block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[L]
 ) -> Iterator[tuple[L | Rollout, str]]:
-    """Yield lines that could not be decoded together, with their place; others' as rollouts."""
+    """Yield lines of a block that could not be decoded together, with their place."""
     for line in without_torn(block.lines(file)):
         place = f"{file}:{line.number}"
         try:
@@ -208,7 +210,7 @@ def _one_by_one(
 
 
 def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
-    """Return the numbers of a foreign rollout; where its verifier failed it counts as failed."""
+    """Return the numbers of a foreign rollout, or its failure if its verifier failed."""
     env, task_id, attempt = rollout.env, rollout.task_id, rollout.attempt
     reason = rollout.details.get("reason")
     if rollout.reward is None and isinstance(reason, str):
@@ -236,11 +238,11 @@ def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
 
 
 class ComparedLine(ScoredLine, kw_only=True, gc=False):
-    """A scored line with what says how it came to be; what is seldom looked at stays undecoded."""
+    """A scored line with its provenance; rarely used fields stay undecoded."""
 
     schema_version: Annotated[int, msgspec.Meta(ge=1)]
     task_hash: str = ""
-    """Empty on rollouts of other programs, which do not say which fields are the task."""
+    """Empty for rollouts of other programs, which do not mark the fields of the task."""
     seed: int = 0
     group_size: int = 0
     env_version: str = ""
@@ -255,7 +257,7 @@ class ComparedLine(ScoredLine, kw_only=True, gc=False):
 
     @property
     def prompt_hash(self) -> int:
-        """A number for prompt and tools in this process; 0 where a model had a hand in them."""
+        """A hash of prompt and tools, for this process; 0 if a model influenced the prompt."""
         if self.role_usage and not _SCORING_ROLES.issuperset(self.role_usage):
             return 0
         prompt = [*map(bytes, self.messages[: self.num_prompt_messages]), bytes(self.tools)]
@@ -265,7 +267,7 @@ class ComparedLine(ScoredLine, kw_only=True, gc=False):
 def read_compared_lines(
     file: Path, reading: RolloutReading
 ) -> Iterator[list[ComparedLine | FailureLine]]:
-    """Yield the lines of a rollout file, some hundred at a time; each list lasts until the next."""
+    """Yield the lines of a rollout file, some hundred at a time; use each list before the next."""
     decoder = msgspec.json.Decoder(ComparedLine)
     for block in iterate_blocks(file, size=_BLOCK_BYTES):
         decoded = decode_block(block, decoder)
@@ -295,7 +297,7 @@ def _of_others(rollout: Rollout, place: str) -> ComparedLine | FailureLine:
 
 
 def _raw(value: object) -> msgspec.Raw:
-    """Encode as the line of a run would have it; what is empty is left out there."""
+    """Encode a value as a run's line would; empty values are omitted there."""
     return msgspec.Raw(msgspec.json.encode(value)) if value else _NOTHING
 
 
@@ -311,10 +313,10 @@ def _facts_of(
 
 
 def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
-    """Return what environments compute themselves, and why some cannot.
+    """Return the metrics functions of environments, and why some are left out.
 
-    Of a run directory their code is looked for only where the manifest says that there is some to
-    find, or where it is given: finding it takes longer than measuring a small run.
+    For a run directory, environments are imported only if the manifest says that they have metrics
+    of their own, or if `--env` names one: an import takes longer than measuring a small run.
     """
     found = list(run.found.values())
     warnings = []
@@ -348,11 +350,10 @@ def _registry_with(env: str | None) -> Registry:
 
 
 def index_run(path: Path, *, env: str | None = None) -> RunIndex:
-    """Return the index of a run directory or rollout file, ours or NeMo Gym's; to be closed.
+    """Return the index of a run directory or rollout file; the caller closes it.
 
-    The reward from which an attempt passes comes from the run's manifest, else from its
-    environment; it is unknown for an environment that is not installed here. `env` is that of
-    lines that name none.
+    The pass threshold comes from the run's manifest, else from the environment; it is unknown for
+    an environment that is not installed. `env` is the environment of lines that name none.
 
     Raises:
         UsageError: There is no such run, it is compressed, or a line of it is wrong.

@@ -1,4 +1,4 @@
-"""Several runs put together into one: shards of a set of tasks, or parts that ran apart."""
+"""Merges several runs into one: shards of a set of tasks, or parts that ran separately."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = ["Merging"]
 
 
 class Merging:
-    """Runs to be merged, in this order; they are read and compared when it is made.
+    """Runs to merge, in this order; the constructor reads and compares them.
 
     Raises:
-        UsageError: One is no run, or is given twice.
-        RunMismatchError: They are no parts of one run.
-        RunFileError: What one says of itself is damaged.
-        RunDirectoryError: One is being written.
+        UsageError: A path is not a run, or is named twice.
+        RunMismatchError: They are not parts of one run.
+        RunFileError: The manifest of one is damaged.
+        RunDirectoryError: Another process is writing one.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Merging:
         seen: dict[Path, Path] = {}
         for path in runs:
             if seen.setdefault(path.resolve(), path) is not path:
-                raise UsageError(f"{path}: is given twice; give each run once")
+                raise UsageError(f"{path}: is given twice; name each run once")
         self._runs = [_record(path) for path in runs]
         check_mergeable(self._runs)
         for text in version_warnings(self._runs):
@@ -66,12 +66,12 @@ class Merging:
             warn(f"{len(missing)} {what} missing, whose attempts are expected: {named}")
 
     def write_run(self, out: Path, *, env: str | None = None) -> RunMetrics:
-        """Write all of them as one run, which is there once it is whole; return its numbers.
+        """Write all of them as one run, which appears at `out` when complete; return its numbers.
 
         Raises:
-            UsageError: `out` is there already, `env` is not, or a line of a run is wrong.
+            UsageError: `out` exists, there is no `env`, or a line of a run is wrong.
             RunMismatchError: Two runs have the same attempt.
-            RunDirectoryError: `out` cannot be written, or a run is being written.
+            RunDirectoryError: `out` cannot be written, or another process is writing a run.
         """
         check_unused(out)
         with new_run_directory(out, self._scrubber, keeps_unfinished=False) as directory:
@@ -87,7 +87,9 @@ class Merging:
                 self._warn(text)
             for run in self._runs:
                 if _record(run.path) != run:
-                    raise RunDirectoryError(f"{run.path}: was written meanwhile; merge again")
+                    raise RunDirectoryError(
+                        f"{run.path}: was changed during the merge; merge again"
+                    )
             directory.write_manifest(merged_manifest(self._runs))
             aggregator = measure(directory.path, env=env)
             metrics = aggregator.metrics()
@@ -103,7 +105,7 @@ class Merging:
         return metrics
 
     def write_rollouts(self, file: BinaryIO) -> int:
-        """Write their scored rollouts alone; return how many there are."""
+        """Write only their scored rollouts; return how many there are."""
         num_rollouts = 0
         lines = MergedLines(self._paths)
         for line in lines.read((ROLLOUTS,)):
@@ -116,7 +118,7 @@ class Merging:
 
 def _record(path: Path) -> RunRecord:
     if not path.is_dir():
-        raise UsageError(f"{path}: is no run directory; gym merge takes runs of gym collect")
+        raise UsageError(f"{path}: is not a run directory; gym merge takes runs of gym collect")
     with shared_run_lock(path):
         manifest = read_manifest(path)
     if manifest is None:

@@ -1,4 +1,4 @@
-"""Two runs compared: task by task, and how each was made."""
+"""Compares two runs: task by task, and by how each was made."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _HASH = re.compile(r"[0-9a-f]{16}")
 _MASK = (1 << 64) - 1
 _NEVER = (1 << 63) - 1
 _MAX_KEPT = 8
-"""Ways of making rollouts that are kept of each kind; in a sound run there are one or two."""
+"""The most different values to keep of one setting; a normal run has one or two."""
 _SEVERAL = "several"
 _PROMPTING = {"prompt": "prompt template", "emulate_tools": "emulated tools"}
-"""Keys of a run's identity that say what the model is shown."""
+"""Keys of a run's identity that determine what the model is shown."""
 _NOT_SETTINGS = (*_PROMPTING, "environments", "roles", "repeats", "model", "params")
-"""Keys of a run's identity that are compared in another way."""
+"""Keys of a run's identity that are compared elsewhere."""
 
 
 def compare_runs(
@@ -65,14 +65,14 @@ def compare_runs(
     allow_drift: bool = False,
     with_tasks: bool = False,
 ) -> Comparison:
-    """Compare run B with run A: directories, or rollout files of ours or of NeMo Gym.
+    """Compare run B with run A: directories, or rollout files of gymcli or NeMo Gym.
 
-    `metric` has a name that gates use, `rule` the margin and the level; `by` are fields of the task
-    rows to slice by, `env` the environment of lines that name none. Runs that were not made alike
-    are compared where `allow_drift`, and every task is told where `with_tasks`.
+    `metric` is a name that gates use, `rule` the margin and the level; `by` are fields of the task
+    rows to slice by, `env` is the environment of lines that name none. With `allow_drift`, runs
+    that were made differently are compared too; with `with_tasks`, the result lists every task.
 
     Raises:
-        RunMismatchError: What must be alike is not, and `allow_drift` is not given.
+        RunMismatchError: The runs were made differently, without `allow_drift`.
         RunError: One of the runs has no score.
         UsageError: A path, a line or an argument is wrong, or the runs share no task.
     """
@@ -85,16 +85,16 @@ def compare_runs(
         drift_of(first.provenance, second.provenance, environments, (first.facts, second.facts))
     )
     not_known = [one for run in (first, second) for one in unknown(run.provenance, environments)]
-    # That prompts differ with the seed is up to the environment.
+    # An environment may build different prompts from different seeds.
     knows_seeds = bool(first.provenance.identity and second.provenance.identity)
     for name in environments:
         differing = task_drift(first.contents[name], second.contents[name])
         ids = list(reader.pairs[name].task_numbers)
         if differing.contents:
-            text = _named([ids[task] for task in differing.contents], "other content")
+            text = _named([ids[task] for task in differing.contents], "different content")
             drift.append(Drift(kind="tasks", env=name, name=text))
         if differing.prompts:
-            what = "another prompt or other tools"
+            what = "a different prompt or different tools"
             text = _named([ids[task] for task in differing.prompts], what)
             drift.append(Drift(kind="prompt", env=name, name=text))
         if differing.num_by_seed and not knows_seeds:
@@ -105,8 +105,8 @@ def compare_runs(
     if drift and not allow_drift:
         found = "\n".join(f"  {one}" for one in drift)
         raise RunMismatchError(
-            f"A ({a}) and B ({b}) were not made alike, so that not the model alone may make a "
-            f"difference; --allow-drift compares them all the same:\n{found}"
+            f"A ({a}) and B ({b}) were not made alike, so causes other than the model may make "
+            f"a difference; --allow-drift compares them anyway:\n{found}"
         )
     comparison = compare(
         list(reader.pairs.values()),
@@ -134,7 +134,7 @@ class _ReadRun(NamedTuple):
 
 
 class _RunReader:
-    """Reads the attempts of two runs into one table by environment."""
+    """Reads the attempts of two runs into one table per environment."""
 
     def __init__(self, measure: Measure, fields: Sequence[str], level: float) -> None:
         self.pairs: dict[str, PairedAttempts] = {}
@@ -208,18 +208,18 @@ class _RunReader:
 
 
 class TaskContents:
-    """Content, prompt and seed of the first attempt of each task: 32 bytes a task."""
+    """Content, prompt and seed of the first attempt of each task, in 32 bytes per task."""
 
     def __init__(self) -> None:
         self.attempts = array("q")
-        """Of each task by its number; `_NEVER` where the run lacks it."""
+        """By the number of the task; `_NEVER` if the run lacks it."""
         self.contents = array("Q")
-        """0 where it is not known, as of the prompt."""
+        """0 if unknown, as with the prompt."""
         self.prompts = array("q")
         self.seeds = array("Q")
 
     def add(self, task: int, line: ComparedLine) -> None:
-        """Add a line, with the number of its task."""
+        """Add a line of the task with this number."""
         num_new = task + 1 - len(self.attempts)
         if num_new > 0:
             self.attempts.extend([_NEVER] * num_new)
@@ -233,20 +233,20 @@ class TaskContents:
 
 
 def _content_number(task_hash: str) -> int:
-    """Return a number for the content of a task; 0 where it is not known."""
+    """Return a hash of a task's content as a number; 0 if unknown."""
     if _HASH.fullmatch(task_hash):
         return int(task_hash, 16)
     return hash(task_hash) & _MASK if task_hash else 0
 
 
 class TaskDrift(NamedTuple):
-    """Tasks that both runs have and that are not the same, by their numbers."""
+    """The numbers of tasks that both runs have but that differ."""
 
     contents: list[int]
     prompts: list[int]
-    """Of the same content and seed."""
+    """Tasks with the same content and seed but another prompt."""
     num_by_seed: int
-    """Tasks with other prompts and other seeds, of which either may be the cause."""
+    """Tasks whose prompts and seeds both differ, so that the seed may be the cause."""
 
 
 def task_drift(a: TaskContents, b: TaskContents) -> TaskDrift:
@@ -290,10 +290,10 @@ def _slice(task: msgspec.Raw, field: str) -> str:
 
 def _checked(rule: Rule) -> Rule:
     if rule.margin is not None and not (math.isfinite(rule.margin) and rule.margin >= 0.0):
-        raise UsageError(f"--margin {rule.margin:g}: must be a number from 0 on")
+        raise UsageError(f"--margin {rule.margin:g}: must be 0 or a positive number")
     if not 0.5 < rule.level <= _HIGHEST_LEVEL:
         raise UsageError(
-            f"--level {rule.level:g}: must lie between 0.5 and {_HIGHEST_LEVEL}, such as 0.95"
+            f"--level {rule.level:g}: must be between 0.5 and {_HIGHEST_LEVEL}, such as 0.95"
         )
     return rule
 
@@ -303,11 +303,11 @@ def _nothing_shared(a: Path, b: Path, comparison: Comparison) -> str:
     if unmatched.num_too_few_attempts:
         return (
             f"--metric {comparison.metric}: none of {unmatched.num_too_few_attempts:,} tasks has "
-            "it in both runs; gym metrics says what there is"
+            "it in both runs; gym metrics lists the metrics of a run"
         )
     return (
-        f"{a} and {b} share no task: there is {unmatched.only_a[0]} in the one and "
-        f"{unmatched.only_b[0]} in the other; runs of the same tasks can be compared"
+        f"{a} and {b} share no task: one has {unmatched.only_a[0]}, the other "
+        f"{unmatched.only_b[0]}; compare runs of the same tasks"
     )
 
 
@@ -327,19 +327,19 @@ _FACETS: tuple[tuple[DriftKind, str, Callable[[_Way], str]], ...] = (
     ("verifier", _SOURCE, lambda way: way.verifier_source),
     ("verifier", "group size", lambda way: way.env_version and str(way.group_size or 1)),
 )
-"""What must be alike; empty where a rollout, such as a foreign one, does not say it."""
+"""What must be alike; empty if a rollout, such as a foreign one, does not record it."""
 
 _T = TypeVar("_T", str, bytes, _Way)
 
 
 class RunProvenance:
-    """How a run was made, as its lines and its manifest say, which a bare file does not have."""
+    """How a run was made, from its lines and its manifest; a bare file has no manifest."""
 
     def __init__(self, name: str, manifest: Manifest | None) -> None:
         self.name = name
         self.manifest = manifest
         self.identity: JSONObject = {} if manifest is None else manifest.identity
-        """Empty where it is not known."""
+        """Empty if unknown."""
         self.environments = set() if manifest is None else {*manifest.environments}
         self.models: set[str] = set()
         self._samplings: set[bytes] = set()
@@ -370,23 +370,23 @@ class RunProvenance:
                 _keep(self._roles.setdefault(role, set()), {use.model})
 
     def sampling(self) -> str:
-        """Return how the model was asked, as JSON text."""
+        """Return the request parameters, as JSON text."""
         found = {_canonical(sampling) for sampling in self._samplings}
         return found.pop() if len(found) == 1 else _SEVERAL
 
     def roles_on_record(self) -> dict[str, str] | None:
-        """Return the models of roles that the manifest names; None where it names none."""
+        """Return the models of roles in the manifest, by role; None if it names none."""
         recorded = self.identity.get("roles", {})
         if not self.identity or not isinstance(recorded, dict):
             return None
         return {role: canonical_json(said).decode() for role, said in recorded.items()}
 
     def roles_in_use(self) -> dict[str, str]:
-        """Return the models of roles that lines name, by role."""
+        """Return the models of roles in the lines, by role."""
         return {role: ", ".join(sorted(models)) for role, models in self._roles.items()}
 
     def facets(self, env: str) -> dict[tuple[DriftKind, str], str | None]:
-        """Return how an environment was played and scored, by kind and name; None: not known."""
+        """Return how an environment was played and scored, by kind and name; None if unknown."""
         found: dict[tuple[DriftKind, str], str | None] = {}
         for kind, name, text in _FACETS:
             texts = {text(way) for way in self._ways.get(env, ())}
@@ -401,7 +401,7 @@ def drift_of(
     environments: Iterable[str],
     facts: tuple[Mapping[str, EnvironmentFacts], Mapping[str, EnvironmentFacts]],
 ) -> Iterator[Drift]:
-    """Yield what should be alike in the same environments of two runs and is not, but for tasks."""
+    """Yield every difference between two runs' shared environments, except differing tasks."""
     if a.identity and b.identity:
         for key, name in _PROMPTING.items():
             one, other = a.identity.get(key), b.identity.get(key)
@@ -428,8 +428,8 @@ def _are_other_sources(said: str, other_said: str) -> bool:
 def _role_drift(a: RunProvenance, b: RunProvenance) -> Iterator[Drift]:
     """Yield the models of roles that differ.
 
-    One that only one run has counts where the manifests say so: lines name the models that were
-    asked, and another run may have more environments.
+    A role that only one run has counts only if the manifests show it: lines name just the models
+    that were asked, and a run may have more environments than the other.
     """
     roles_a, roles_b = a.roles_on_record(), b.roles_on_record()
     are_known = roles_a is not None and roles_b is not None
@@ -453,23 +453,23 @@ def _scale_drift(
         best = _shown(a.max_reward), _shown(b.max_reward)
         yield Drift(kind="scale", env=env, name="best reward", a=best[0], b=best[1])
         if a.pass_threshold is None and b.pass_threshold is None:
-            return  # it is the best reward
+            return  # the threshold is the best reward, which is reported above
     if a.success_threshold != b.success_threshold:
         least = _shown(a.success_threshold), _shown(b.success_threshold)
         yield Drift(kind="scale", env=env, name="threshold of success", a=least[0], b=least[1])
 
 
 def unknown(provenance: RunProvenance, environments: Iterable[str]) -> Iterator[str]:
-    """Yield what a run does not say of how it was made."""
+    """Yield a text about each environment whose settings a run does not record in full."""
     for env in environments:
         facets = provenance.facets(env).items()
         missing = [name for (_, name), said in facets if said is None]
         if missing:
-            yield f"{provenance.name} does not say of {env}: {', '.join(missing)}"
+            yield f"{provenance.name} does not record for {env}: {', '.join(missing)}"
 
 
 def settings(a: RunProvenance, b: RunProvenance) -> list[Setting]:
-    """Return the models, and what else may differ and does: how they were asked, and where."""
+    """Return the models, and the request parameters and addresses if they differ."""
     found = [Setting(name="model", a=a.model, b=b.model)]
     both = [("sampling", a.sampling(), b.sampling())]
     if a.manifest is not None and b.manifest is not None:
@@ -493,7 +493,7 @@ def _keep(few: set[_T], found: set[_T]) -> None:
 def _canonical(encoded: bytes) -> str:
     try:
         return canonical_json(msgspec.json.decode(encoded)).decode() if encoded else "{}"
-    except JSON_ERRORS:  # it is sound, or the line were not read, but it may be nested too deeply
+    except JSON_ERRORS:  # the line was decoded before, so it is valid but nested too deeply
         return encoded.decode(errors="replace")
 
 

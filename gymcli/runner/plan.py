@@ -1,4 +1,4 @@
-"""Every attempt of a run in its order, and what each of them is played and scored with."""
+"""The plan of a run: its attempts in order, and the settings of each."""
 
 from __future__ import annotations
 
@@ -48,30 +48,29 @@ __all__ = [
 
 _NUM_NAMED = 3
 _TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-"""Names of one and the same parameter."""
+"""Names of the same parameter."""
 
 
 class ResumeState(NamedTuple):
-    """What a run directory says of the attempts of a plan, as a run begins or is resumed."""
+    """The state of a plan's attempts in a run directory when a run begins or is resumed."""
 
     num_done: int = 0
     waiting: tuple[Waiting, ...] = ()
     """Finished conversations of planned attempts that have no score yet."""
     scored_members: tuple[Rollout, ...] = ()
-    """Conversations that are scored, of tasks whose other attempts wait to be scored with them."""
+    """Scored conversations that are scored again with the other attempts of their task."""
     removed_ids: tuple[str, ...] = ()
     """Ids of scored tasks that the files no longer hold."""
     num_others: Mapping[str, int] = {}
-    """Scored attempts that the files hold and this plan leaves out, by environment."""
+    """Scored attempts of tasks in the files that this plan does not select, by environment."""
     left_failed: frozenset[AttemptKey] = frozenset()
-    """Planned attempts that failed before and are not tried again, with all that would be scored
-    together with them."""
+    """Planned attempts that failed before and are not retried, with the rest of their groups."""
     num_crashed: int = 0
     """Attempts among `left_failed` during which the process of a run died."""
 
     @property
     def warning(self) -> str | None:
-        """A warning where tasks were removed from the files."""
+        """A warning if tasks were removed from the files."""
         if not self.removed_ids:
             return None
         named = ", ".join(" ".join(task_id.split()) for task_id in self.removed_ids[:_NUM_NAMED])
@@ -82,13 +81,13 @@ class ResumeState(NamedTuple):
 
 
 def _check_group(row: TaskRow, size: int, before: int) -> None:
-    """Refuse a group that is not whole yet and is planned in another size; 0 before: it is new."""
+    """Refuse to resume an incomplete group with another size; `before` is 0 for a new group."""
     if before in (0, size):
         return
     shown = " ".join(row.id.split())
     raise RunMismatchError(
         f'{row.place}: {size} attempts of task "{shown}" are to be scored together, and {before} '
-        "of them were in this run; give another --out, or --fresh for a new run"
+        "of them were in this run; use another --out, or --fresh for a new run"
     )
 
 
@@ -97,7 +96,7 @@ def _unchanged_tasks(
     done: Mapping[tuple[str, str], Done],
     pending: Mapping[AttemptKey, Waiting],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the tasks that the files hold; refuse one whose content changed since it was scored."""
+    """Yield the tasks of the files; refuse one whose content changed since it was scored."""
     waiting = {(key.env, key.task_id): one.task_hash for key, one in pending.items()}
     for row in rows:
         key = (row.env, row.id)
@@ -106,8 +105,8 @@ def _unchanged_tasks(
         if before is not None and before != row.hash:
             shown = " ".join(row.id.split())
             raise RunMismatchError(
-                f'{row.place}: task "{shown}" has other content than when it was collected; '
-                "give another --out, or --fresh for a new run"
+                f'{row.place}: the content of task "{shown}" has changed since it was collected; '
+                "use another --out, or --fresh for a new run"
             )
         yield key
 
@@ -127,9 +126,9 @@ class _FailedLine(RecordHead, kw_only=True):
 def failed_attempts(
     folder: Path, *, only_crashed: bool = False
 ) -> tuple[set[AttemptKey], set[AttemptKey]]:
-    """Return the attempts that failed by themselves, and those in which the process died.
+    """Return the attempts that failed, and those during which the process died.
 
-    `only_crashed` leaves the first set empty, which may be large.
+    `only_crashed` leaves the first set, which may be large, empty.
     """
     path = folder / FAILURES
     failed: set[AttemptKey] = set()
@@ -152,8 +151,8 @@ def failed_attempts(
 def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Manifest:
     """Return the manifest of a run that this plan resumes.
 
-    A selection (`--limit`, `--task`, fewer `--repeats`) never makes less expected than the run
-    planned before from the same files: an attempt that failed stays expected.
+    A narrower selection (`--limit`, `--task`, fewer `--repeats`) never lowers the expected counts
+    of the same files: an attempt that failed stays expected.
     """
     hashes_now, hashes_before = (
         {file.get("sha256") for file in manifest.tasks} for manifest in (plan, before)
@@ -190,13 +189,13 @@ def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Ma
 
 
 def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
-    """Return a warning for each environment whose code differs from what scored the run so far."""
+    """Return a warning for each environment whose code changed since it scored part of the run."""
     found = []
     for name, record in plan.environments.items():
         earlier = before.environments.get(name, EnvironmentRecord()).source_hash
         if is_other_source(record.source_hash, earlier):
             found.append(
-                f"environment {name}: its code changed after a part of this run was scored, but "
+                f"environment {name}: its code changed after part of this run was scored, but "
                 f"its version is still {record.version}: the rest is scored by the new code. gym "
                 "verify RUN --out DIR scores the whole run by it; --fresh starts a new run"
             )
@@ -204,7 +203,7 @@ def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
 
 
 class RunPlan:
-    """What a run is to do, from a survey of its tasks; `spend` is called with each answer's use.
+    """The attempts of a run, from a survey of its tasks; `spend` is called with answers' usage.
 
     Raises:
         UsageError: An option of an environment is wrong, a role has no model, or an environment
@@ -245,7 +244,7 @@ class RunPlan:
             for name, one in self.env_options.items()
         }
         self._attempts: dict[str, Attempt] = {}
-        """What all attempts in an environment have in common, by its name."""
+        """What all attempts in an environment share, by its name."""
         for name, item in environments.items():
             prepare(item, self.env_options[name])
             verifier = Verifier(item.environment.version, item.source_hash)
@@ -254,7 +253,7 @@ class RunPlan:
             )
 
     def self_judgement(self) -> list[str]:
-        """Return a warning for each role that the policy itself plays."""
+        """Return a warning for each role that the policy's model plays."""
         policy = self._options.endpoint
         own = self._options.model if policy is None else (policy.base_url, policy.model)
         played = {
@@ -262,8 +261,8 @@ class RunPlan:
             for role, source in self.roles.items()
         }
         return [
-            f"the {role} is the policy itself ({self._model}): what it says of its own answers is "
-            "no independent measure, and training on it would train both"
+            f"the {role} is the policy itself ({self._model}): its judgement of its own answers is "
+            "not independent, and training on it would train both"
             for role, who in played.items()
             if who == own and who != ORACLE
         ]
@@ -273,7 +272,7 @@ class RunPlan:
         return self._episode(next(self._source.selected()), 0)
 
     def rows(self) -> Iterator[tuple[TaskRow, int]]:
-        """Yield every attempt, done or not; those of one row follow each other."""
+        """Yield every attempt, done or not; attempts of one row are adjacent."""
         repeats = self._options.repeats
         for row in self._source.selected():
             first = row.first_attempt * repeats
@@ -281,18 +280,18 @@ class RunPlan:
                 yield row, attempt
 
     def find(self, key: AttemptKey) -> EpisodePlan | None:
-        """Return the plan of one attempt; None where it is not selected."""
+        """Return the plan of one attempt; None if it is not selected."""
         for row, attempt in self.rows():
             if AttemptKey(row.env, row.id, attempt) == key:
                 return self._episode(row, attempt)
         return None
 
     def resume_state(self, directory: RunDirectory, done: DoneTasks) -> ResumeState:
-        """Compare this plan with what a run directory has on record, task by task.
+        """Compare this plan with the records of a run directory, task by task.
 
         Raises:
-            RunMismatchError: A task was collected from a row with other content, or more or fewer
-                of its attempts were to be scored together.
+            RunMismatchError: A task's content, or the size of its group, has changed since it was
+                collected.
         """
         options = self._options
         pending = directory.pending(done)
@@ -302,11 +301,12 @@ class RunPlan:
         if not (done or pending or failed or crashed):
             return ResumeState()
         failed = failed | crashed
+        # Scoring such a conversation may have killed the process, so it is not scored again either.
         pending = {key: one for key, one in pending.items() if key not in crashed}
         removed = set(done)
         removed.difference_update(_unchanged_tasks(self._source.rows(), done, pending))
         sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
-        broken = set()  # tasks whose attempts will not be scored, as one is not tried again
+        broken = set()  # groups that cannot be scored, since one attempt is not retried
         for key in failed - pending.keys():
             task = (key.env, key.task_id)
             if self.group_sizes[task] and not (task in done and done[task].has(key.attempt)):
@@ -349,10 +349,10 @@ class RunPlan:
         directory: RunDirectory | None,
         takes: Callable[[AttemptKey], bool] | None = None,
     ) -> Iterator[Attempt]:
-        """Yield what is left to do: waiting conversations first, then everything not done.
+        """Yield the remaining attempts: waiting conversations first, then all that are not done.
 
-        Waiting conversations are read from the directory one by one. `takes` says whether an
-        attempt is played now; without it all are.
+        Waiting conversations are read from the directory one by one. `takes` selects the attempts
+        to play; without it, all are played.
         """
         left_out = set(state.left_failed)
         for waiting in state.waiting:
@@ -383,7 +383,7 @@ class RunPlan:
 
     def _episode(self, row: TaskRow, attempt: int) -> EpisodePlan:
         options = self._options
-        # The parameters given win over those of the row, whatever name a token limit has.
+        # The command line's parameters override the row's, even if a token limit has two names.
         params = dict(row.params)
         if not _TOKEN_LIMITS.isdisjoint(options.params):
             for name in _TOKEN_LIMITS:

@@ -1,8 +1,8 @@
-"""One worker of a Ray cluster: it runs the ordinary collection, over attempts that it is sent.
+"""One worker of a Ray cluster: runs the ordinary collection over attempts that it receives.
 
-Ray calls the methods of an actor that is not async in its main thread. The event loop turns while
-`step` is called, which the driver does again and again: it stands still for no longer than it takes
-to hand over a report and to take the next orders.
+Ray calls the methods of a synchronous actor in its main thread. The event loop runs only during
+`step`, which the driver calls repeatedly: the loop pauses just long enough to return a report and
+receive the next orders.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ __all__ = [
 T = TypeVar("T")
 
 _IDLE_SECONDS = 0.25
-"""The longest step: a worker in which nothing happens reports then."""
+"""The longest step: an idle worker reports after this time."""
 _GATHERING_SECONDS = 0.02
-"""The shortest step: what ends within it is reported together."""
+"""The shortest step: attempts that end within it are reported together."""
 
 
 class SentCode(NamedTuple):
-    """The code that `--env` named, and where its process looks for more."""
+    """The code that `--env` named, and the import path of the driver."""
 
     spec: str | None
     source: bytes | None
@@ -64,7 +64,7 @@ class SentCode(NamedTuple):
 
     @classmethod
     def of(cls, spec: str | None) -> SentCode:
-        """Return the code of what `--env` named."""
+        """Return the code that `--env` named."""
         search_path = tuple(entry for entry in sys.path if entry)
         name, target = split_name(spec or "")
         place, _, class_name = target.rpartition(":")
@@ -75,10 +75,10 @@ class SentCode(NamedTuple):
         return cls(spec, path.read_bytes(), str(Path.cwd()), search_path)
 
     def unpack(self, folder: Path) -> tuple[str, ...]:
-        """Return what this process finds the environment by.
+        """Return the specs with which this process finds the environment.
 
-        A file that exists here with the same content is used as it is, with what lies beside it.
-        Otherwise its source is written to `folder`.
+        A file that exists here with the same content is used directly, so that it can import its
+        neighbours. Otherwise its source is written to `folder`.
         """
         if Path(self.folder).is_dir():
             os.chdir(self.folder)
@@ -95,7 +95,7 @@ class SentCode(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What all attempts of a run have in common; it holds keys."""
+    """What all attempts of a run share; it contains keys."""
 
     code: SentCode
     judges: Judges
@@ -105,11 +105,11 @@ class Job(NamedTuple):
     """Seconds without a turn of the event loop after which the worker ends itself."""
     counts_spending: bool
     calls_before: int
-    """How often a process calls a verifier in vain before its first score."""
+    """Warm-up calls of a verifier in a new process before its first score."""
 
 
 class SentAttempt(NamedTuple):
-    """An attempt; the worker finds its environment by name and has models and prices itself."""
+    """An attempt as it is sent; the worker finds its environment and models itself."""
 
     env: str
     options: JSONObject
@@ -117,7 +117,7 @@ class SentAttempt(NamedTuple):
 
     @classmethod
     def of(cls, attempt: Attempt) -> SentAttempt:
-        """Return an attempt without what another process cannot import."""
+        """Return an attempt without the parts that another process cannot import."""
         options = attempt.options.model_dump(mode="json", exclude_defaults=True)
         bare = attempt._replace(environment=Environment, options=EnvironmentOptions())
         if attempt.plan is not None:
@@ -135,7 +135,7 @@ class SentAttempt(NamedTuple):
 def causes_of(fatal: AttemptError | None) -> list[BaseException]:
     """Return the errors behind a fatal one, each the cause of the one before it.
 
-    Pickle leaves them out, and the driver judges by them whether the whole run has a prospect.
+    Pickle drops causes, and the driver needs them to decide whether the whole run can succeed.
     """
     causes: list[BaseException] = []
     error: BaseException | None = fatal
@@ -159,11 +159,11 @@ def restore_causes(fatal: AttemptError | None, causes: Sequence[BaseException]) 
 
 @dataclass
 class Orders:
-    """What the driver tells a worker with each step."""
+    """What the driver sends to a worker with each step."""
 
     attempts: list[SentAttempt] = field(default_factory=list)
     is_last: bool = False
-    """No attempts follow: the worker is over when those that it has are."""
+    """No attempts follow: the worker ends with the attempts that it has."""
     num_written: int = 0
     """How many of the conversations that this worker saved are on disk."""
     stop: tuple[GymError, float] | None = None
@@ -175,9 +175,9 @@ class Report:
     """What happened in a worker during a step."""
 
     saved: list[bytes] = field(default_factory=list)
-    """Conversations that wait for their score, as they were at that moment."""
+    """Conversations saved while they wait for their score."""
     verdicts: list[tuple[str, Message, str, str]] = field(default_factory=list)
-    """What judges answered: the key, the answer, the role and the model."""
+    """Answers of judges: the key, the answer, the role and the model."""
     spent: list[tuple[Usage, float | None]] = field(default_factory=list)
     """The tokens of each answer, and their cost."""
     outcomes: list[tuple[Outcome, list[BaseException]]] = field(default_factory=list)
@@ -189,9 +189,9 @@ class Report:
 
 
 class RayActor:
-    """Plays and scores attempts in a process of its own.
+    """Plays and scores attempts in its own process.
 
-    Its methods are not async, else Ray would run it in an event loop of Ray's.
+    Its methods are not async, otherwise Ray would run them in its own event loop.
     """
 
     def __init__(self) -> None:
@@ -202,16 +202,16 @@ class RayActor:
         return __version__, f"{socket.gethostname()}:{os.getpid()}"
 
     def open(self, job: Job, verdicts: Sequence[tuple[str, Message]]) -> None:
-        """Open the models, and wait for attempts; `verdicts` are known answers of judges."""
+        """Open the models and wait for attempts; `verdicts` are known answers of judges."""
         self._session = _Session(job, verdicts)
         self._run(self._session.open())
 
     def step(self, orders: Orders) -> Report:
-        """Take orders, work until something happens, and report it."""
+        """Take orders, work until something happens and report it."""
         return self._run(self._session.step(orders))
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the models and end the work."""
         self._run(self._session.close())
         close(self._loop)
 
@@ -223,7 +223,7 @@ class RayActor:
             return drive(self._loop, self._loop.create_task(work))
         finally:
             if session.watchdog is not None:
-                session.watchdog.disarm()  # the loop stands still until the next call
+                session.watchdog.disarm()  # the loop pauses until the next call
 
 
 class _SentVerdicts(Verdicts):
@@ -350,7 +350,7 @@ class _Session:
             found = self._registry.find(sent.env)
             if found.source_hash != sent.attempt.verifier.source_hash:
                 raise RunError(
-                    f'environment "{found.name}" has other code on the Ray worker '
+                    f'environment "{found.name}" has different code on the Ray worker '
                     f"{socket.gethostname()} than here; install the same version on all nodes"
                 )
             options = environment_options(found.environment, found.name, {}, sent.options)
@@ -369,7 +369,7 @@ class _Session:
         self._has_news.set()
 
     async def _written(self) -> None:
-        """Wait until the driver has on disk what was saved so far."""
+        """Wait until the driver has written the conversations that were saved so far."""
         number = self._num_saved
         async with self._is_written:
             await self._is_written.wait_for(lambda: self._num_written >= number)

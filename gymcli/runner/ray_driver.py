@@ -1,8 +1,8 @@
-"""Runs attempts in the workers of a Ray cluster, while this process alone writes.
+"""Runs attempts in the workers of a Ray cluster, while only this process writes.
 
-A worker gets as many attempts as it may have under way and a few more, and reports each as it ends.
-What a worker had when it died is run last, by another one; a conversation that it saved is only
-scored again. Ray is imported when the first attempt is to be run.
+A worker receives as many attempts as it may run concurrently and a few more, and reports each when
+it ends. The attempts of a worker that dies are run last, by another one; of a conversation that it
+had saved, only the scoring is repeated. Ray is imported when the first attempt is run.
 """
 
 from __future__ import annotations
@@ -72,30 +72,30 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 JOIN_SECONDS = 30
-"""How long a cluster may take to let somebody in. Ray itself would try for a quarter of an hour."""
+"""How long joining a cluster may take. Ray itself would try for a quarter of an hour."""
 
 _ADDRESS = re.compile(r"(ray://)?(\[[^]\s/@]+\]|[^]\[\s/@:]+):(?P<port>\d{1,5})")
 
 _START_SECONDS = 600.0
-"""For the first worker: a cluster that grows when it is asked for more takes minutes."""
+"""For the first worker: an autoscaling cluster takes minutes to add a node."""
 _OWN_START_SECONDS = 120.0
 _POLL_SECONDS = 0.25
 _CLOSE_SECONDS = 5.0
 
 _STORE_BYTES = 100 * 2**20
-"""Ray keeps messages of more than 100 kB in shared memory; few are as large."""
+"""The size of Ray's shared memory, where it puts messages above 100 kB; few are as large."""
 
 _MIN_RESERVE = 2
-"""Attempts that a worker has beyond those under way, at least."""
+"""The minimum of attempts queued at a worker beyond those that run."""
 
 _MAX_DEATHS = 3
-"""Deaths of its workers after which an attempt has failed."""
+"""How many workers must die while they hold an attempt before it fails."""
 _MIN_DEATHS_IN_A_ROW = 5
 
 _JOIN = """
 import signal, socket, sys
 address, seconds = sys.argv[1:]
-signal.alarm(int(seconds))  # whoever waited for this process may be gone
+signal.alarm(int(seconds))  # the parent may be gone
 import ray, ray.util
 def fail(reason):
     print(*reason.split())
@@ -108,7 +108,7 @@ try:
     if host:
         socket.create_connection((host, int(port))).close()
 except socket.gaierror as error:
-    fail(f"there is no host {host} ({error.strerror})")
+    fail(f"the host {host} is unknown ({error.strerror})")
 except OSError as error:
     fail(f"nothing listens at {host}:{port} ({error.strerror})")
 try:
@@ -117,8 +117,8 @@ except Exception as error:
     fail(f"{type(error).__name__}: {error}")
 ray.shutdown()
 """
-"""Joins a cluster and leaves it, in a process of its own, and prints why it cannot: no thread that
-hangs in Ray can be ended, and what Ray logs to stderr cannot be turned off."""
+"""Joins and leaves a cluster, or prints why it cannot. It is a process because a thread that hangs
+in Ray cannot be ended, and Ray's logging to stderr cannot be turned off."""
 
 
 def check_address(address: str) -> None:
@@ -126,19 +126,19 @@ def check_address(address: str) -> None:
     found = _ADDRESS.fullmatch(address)
     if address != "auto" and (found is None or not 0 < int(found["port"]) < 1 << 16):
         raise UsageError(
-            f"--address {address}: is no address of a Ray cluster; it looks like HOST:6379, "
+            f"--address {address}: is not the address of a Ray cluster, such as HOST:6379, "
             "[IPV6]:6379, ray://HOST:10001 or auto"
         )
 
 
 class RayEngine:
-    """Runs attempts on a Ray cluster: the one at `address`, or a new one of this machine alone.
+    """Runs attempts on a Ray cluster: the one at `address`, or a new one on this machine only.
 
-    The cluster is started or joined with the first run and left when this context manager ends. One
-    thread does what takes seconds, and lives until then: the processes that Ray starts end with it.
+    The first run starts or joins the cluster; leaving this context manager leaves it. Slow calls of
+    Ray run in one thread that lives as long, since processes that Ray starts end with their thread.
 
     By default there is one worker for each core. `env` is what `--env` named; `start_seconds` is
-    how long the first worker may take to start, `join_seconds` how long it may take to join.
+    how long the first worker may take to start, `join_seconds` how long joining may take.
 
     Raises:
         MissingPackageError: Ray is not installed.
@@ -170,9 +170,9 @@ class RayEngine:
         self.start_seconds = start_seconds or usual_seconds
         self._join_seconds = join_seconds
         self.num_outages = 0
-        """How often an endpoint was gone, as the worker saw it that saw most."""
+        """How often an endpoint was down: the maximum over the workers."""
         self.outage_seconds = 0.0
-        """How long, as the worker saw it that waited longest."""
+        """How long endpoints were down: the maximum over the workers."""
         self._stack = ExitStack()
         self._thread = ThreadPoolExecutor(1, "gymcli-ray")
         self._starting: Future[None] | None = None
@@ -187,19 +187,19 @@ class RayEngine:
         concurrency: int,
         write: Callable[[Outcome], Outcome],
     ) -> AsyncGenerator[Rollout | Failure]:
-        """Run attempts as `run_attempts` does; an EngineError says that workers lack or die."""
+        """Run attempts as `run_attempts` does; raise EngineError if workers die or never start."""
         outcomes = RunOutcomes(shared, concurrency=concurrency, write=write)
         run = _RayRun(self, attempts, shared, outcomes, concurrency)
         return outcomes.records(run.do_all)
 
     def start(self) -> Future[None]:
-        """Start or join the cluster, once; the result raises an EngineError."""
+        """Start or join the cluster, once; the future may raise an EngineError."""
         if self._starting is None:
             self._starting = self._thread.submit(self._start)
         return self._starting
 
     def close(self) -> None:
-        """Leave the cluster, and end it if it is our own."""
+        """Leave the cluster, and shut it down if this engine started it."""
         self._is_closed.set()
         if self._joining is not None:
             self._joining.kill()
@@ -226,13 +226,13 @@ class RayEngine:
 
     def _start_own(self) -> None:
         self.num_workers = self.num_workers or os.cpu_count() or 1
-        # The paths of its sockets must be short, and those of macOS's temporary folders are not.
+        # Paths of Unix sockets must be short, and macOS's temporary folders have long ones.
         folder = tempfile.mkdtemp(prefix="gym-ray-", dir="/tmp")
         self._stack.callback(_delete, folder)
-        # Ray takes these from the environment alone, and at any time.
+        # Ray reads these from the environment only, and at any time.
         variables = {
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else its processes listen everywhere
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else its processes listen on all interfaces
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": _token(),
         }
@@ -252,7 +252,7 @@ class RayEngine:
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=_STORE_BYTES,
-            _temp_dir=f"{folder}/ray",  # Ray opens the folder that it is given to everybody
+            _temp_dir=f"{folder}/ray",  # Ray makes this folder accessible to all users
             _node_ip_address="127.0.0.1",
         )
 
@@ -266,16 +266,16 @@ class RayEngine:
             self.num_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def _try_to_join(self, address: str) -> None:
-        with subprocess.Popen(  # noqa: S603  # our own words, but for an address
+        with subprocess.Popen(  # noqa: S603  # a constant program and an address
             [sys.executable, "-P", "-c", _JOIN, address, str(self._join_seconds)],
-            # Else it sends a wrong token 20 times.
+            # Otherwise Ray sends a wrong token 20 times.
             env={"RAY_NUM_REDIS_GET_RETRIES": "3", **os.environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            start_new_session=True,  # Ctrl-C is for this process alone
+            start_new_session=True,  # Ctrl-C is for the parent only
         ) as process:
             self._joining = process
             if self._is_closed.is_set():
@@ -291,8 +291,8 @@ class RayEngine:
             return
         reason = said.strip().rpartition("\n")[2].rstrip(".")
         if process.returncode in (-signal.SIGKILL, -signal.SIGALRM):
-            reason = f"what listens there let nobody in within {self._join_seconds} seconds"
-        way_out = "give the HOST:PORT that `ray start --head` printed"
+            reason = f"joining took longer than {self._join_seconds} seconds"
+        way_out = "use the HOST:PORT that `ray start --head` printed"
         if "authentic" in f"{reason}{logged}".lower():
             way_out = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token of the cluster"
         reason = reason or f"Ray ended with code {process.returncode}"
@@ -302,7 +302,7 @@ class RayEngine:
         """Start a worker; it may wait for a free core."""
         import ray  # late: heavy, and optional
 
-        # Neither a restart nor a second try by Ray: what was lost is handed out again.
+        # No restarts or retries by Ray: the driver reassigns lost attempts itself.
         actor = ray.remote(RayActor).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
@@ -311,12 +311,12 @@ class RayEngine:
 
 @functools.cache
 def _token() -> str:
-    # Ray reads it once for a process, which may start several clusters.
+    # Ray reads the token once per process, which may start several clusters.
     return secrets.token_hex(32)
 
 
 def _delete(folder: str) -> None:
-    """Delete the files of a cluster; its last processes write some while they end."""
+    """Delete the files of a cluster, whose processes may still write some while they end."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not Path(folder).exists():
@@ -339,16 +339,16 @@ def _share_of(source: T, num_workers: int) -> T:
 
 
 class WorkerLostError(Exception):
-    """Raised when the process of a worker is gone, or cannot be reached."""
+    """Raised when the process of a worker has died or cannot be reached."""
 
 
 class Assignment:
-    """Attempts that one worker runs: a single one, or all of a task that are scored together."""
+    """Attempts that one worker runs: one attempt, or the group of a task."""
 
     def __init__(self, attempts: Sequence[Attempt]) -> None:
         self.attempts = {attempt.key: attempt for attempt in attempts}
         self.outcomes: list[Outcome] = []
-        """Written only once all are here: a group whose worker dies is run as a whole."""
+        """Written only when complete: if a worker dies, its group is run again as a whole."""
         self.num_deaths = 0
 
     @property
@@ -358,7 +358,7 @@ class Assignment:
 
     @property
     def runs_alone(self) -> bool:
-        """Whether its worker must have nothing else, so that it is known which attempts kill it."""
+        """Whether its worker must hold nothing else, to identify attempts that kill workers."""
         return self.num_deaths >= _MAX_DEATHS - 1
 
     @property
@@ -367,8 +367,8 @@ class Assignment:
         return sum(not one.is_done for one in self.attempts.values()) - len(self.outcomes)
 
     def given_up(self, error: WorkerLostError) -> list[Outcome]:
-        """Return the outcomes of attempts that were with too many workers as they died."""
-        text = f"{_MAX_DEATHS} Ray workers died while they had this attempt, the last of them so: "
+        """Return failures for attempts that too many workers held when they died."""
+        text = f"{_MAX_DEATHS} Ray workers died while they had this attempt, the last one with: "
         failures = []
         for attempt in self.attempts.values():
             if attempt.plan is not None:
@@ -380,7 +380,7 @@ class Assignment:
 
 
 def assignments_of(attempts: Iterable[Attempt]) -> Iterator[Assignment]:
-    """Yield assignments; the last ones are groups that never become complete."""
+    """Yield assignments; incomplete groups come last."""
     groups: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in attempts:
         if not attempt.group_size:
@@ -395,7 +395,7 @@ def assignments_of(attempts: Iterable[Attempt]) -> Iterator[Assignment]:
 
 
 class Assignments:
-    """The assignments that are left: new ones first, then those of workers that died."""
+    """The remaining assignments: new ones first, then those of workers that died."""
 
     def __init__(self, attempts: Iterable[Attempt]) -> None:
         self._new = assignments_of(attempts)
@@ -404,30 +404,30 @@ class Assignments:
         self._alone: deque[Assignment] = deque()
 
     def put_back(self, assignment: Assignment) -> None:
-        """Take an assignment whose worker died."""
+        """Put back an assignment whose worker died."""
         assignment.outcomes.clear()
         (self._alone if assignment.runs_alone else self._returned).append(assignment)
 
     def take(self) -> Assignment | None:
-        """Return the next that may run while others do, if any is left."""
+        """Return the next assignment that may run concurrently with others, if any."""
         if not self.has_ordinary:
             return None
         found, self._next = self._next, None
         return found or self._returned.popleft()
 
     def take_alone(self) -> Assignment | None:
-        """Return the next that must run alone, if any is left."""
+        """Return the next assignment that must run alone, if any."""
         return self._alone.popleft() if self._alone else None
 
     @property
     def has_ordinary(self) -> bool:
-        """Whether anything is left but what must run alone."""
+        """Whether any assignment is left that need not run alone."""
         self._next = self._next or next(self._new, None)
         return self._next is not None or bool(self._returned)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left, for now."""
+        """Whether no assignment is left at the moment."""
         return not (self.has_ordinary or self._alone)
 
 
@@ -474,7 +474,7 @@ class _Worker:
         self.num_written += 1
 
     def _holder(self, key: AttemptKey) -> Assignment:
-        # A file that is rescored may hold a key twice: either will do.
+        # A rescored file may hold a key twice: either assignment will do.
         return next(one for one in self.assignments if key in one.attempts)
 
     def end(self, outcome: Outcome) -> list[Outcome]:
@@ -502,7 +502,7 @@ class _RayRun:
         self._concurrency = concurrency
         self._open: set[_Worker] = set()
         self._num_deaths = 0
-        """Workers that died since anything came of one."""
+        """Workers that died since the last result of any worker."""
 
     async def do_all(self) -> None:
         starting = asyncio.wrap_future(self._engine.start())
@@ -512,8 +512,8 @@ class _RayRun:
                     return
             starting.result()
         finally:
-            starting.cancel()  # else asyncio logs what it fails with later
-        # Each worker has an equal share of what is allowed at once.
+            starting.cancel()  # else asyncio logs its later exception
+        # Each worker has an equal share of the allowed concurrency.
         num_workers = self._engine.num_workers
         share = -(-self._concurrency // num_workers)
         roles, shared = self._shared.roles, self._shared
@@ -531,7 +531,7 @@ class _RayRun:
 
     @property
     def _is_done(self) -> bool:
-        """Whether nothing more is handed out; what others have may still come back."""
+        """Whether nothing is left to assign; assignments of other workers may still come back."""
         return self._shared.stopping.cause is not None or self._assignments.is_empty
 
     async def _do(self) -> None:
@@ -554,7 +554,7 @@ class _RayRun:
                 worker.kill()
 
     async def _is_ready(self, worker: _Worker) -> bool:
-        """Wait until a worker is ready; return False if nothing is left to do before."""
+        """Wait until a worker is ready; return False if no work is left by then."""
         opening = asyncio.create_task(self._opened(worker))
         seconds = self._engine.start_seconds
         ends = time.monotonic() + seconds
@@ -565,7 +565,7 @@ class _RayRun:
                 if time.monotonic() > ends and not self._open:
                     raise EngineError(
                         f"no Ray worker was started within {seconds:g} seconds: each needs a free "
-                        "core; give fewer --workers, or wait until the cluster has room"
+                        "core; use fewer --workers, or wait until the cluster has room"
                     )
             opening.result()
         finally:
@@ -588,7 +588,7 @@ class _RayRun:
         stopping = self._shared.stopping
         if stopping.cause is not None:
             seconds = stopping.seconds_left
-            if seconds < float("inf"):  # else a signal came, and the loop is about to hear of it
+            if seconds < float("inf"):  # else a signal came, and the loop is about to handle it
                 orders.stop = stopping.cause, max(0.0, seconds)
             return orders
         if worker.is_last or any(one.runs_alone for one in worker.assignments):
@@ -601,13 +601,13 @@ class _RayRun:
             alone = None if worker.assignments else self._assignments.take_alone()
             if alone is not None:
                 orders.attempts += worker.add(alone)
-            # A group that lacks attempts is over only where no others can come.
+            # An incomplete group has ended only if no further attempts can arrive.
             orders.is_last = alone is None or alone.is_group or self._assignments.is_empty
             worker.is_last = orders.is_last
         return orders
 
     async def _take(self, report: Report, worker: _Worker) -> None:
-        """Write down what a worker reports, in an order in which nothing is lost."""
+        """Write what a worker reports, in an order that loses nothing if this process dies."""
         shared = self._shared
         for data in report.saved:
             rollout = msgspec.json.decode(data, type=Rollout)
@@ -631,7 +631,7 @@ class _RayRun:
         for outcome, causes in report.outcomes:
             restore_causes(outcome.fatal, causes)
             ended += worker.end(outcome)
-        if report.is_over:  # the end of the run may leave a part of a group
+        if report.is_over:  # a run that is stopped may leave a group incomplete
             ended += [outcome for one in worker.assignments for outcome in one.outcomes]
         await self._outcomes.add(ended)
 
@@ -639,14 +639,14 @@ class _RayRun:
         self._shared.stopping.num_elsewhere = sum(one.num_in_flight for one in self._open)
 
     async def _lose(self, worker: _Worker, error: WorkerLostError) -> None:
-        """Take back what a worker had when it died; give up what was with too many."""
+        """Take back a dead worker's assignments; give up attempts that killed too many workers."""
         _LOGGER.warning("the Ray worker %s is lost: %s", worker.place, error)
         self._open.discard(worker)
         self._count_in_flight()
         self._num_deaths += 1
         if self._num_deaths > max(_MIN_DEATHS_IN_A_ROW, 2 * self._engine.num_workers):
             text = f"{self._num_deaths} Ray workers died in a row without a result"
-            cause = EngineError(f"{text}, the last of them so: {error}")
+            cause = EngineError(f"{text}, the last one with: {error}")
             self._shared.stopping.stop(cause)
         for assignment in worker.assignments:
             assignment.num_deaths += 1

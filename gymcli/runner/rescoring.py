@@ -1,7 +1,7 @@
-"""Scores a run again, or what of it waits for a score.
+"""Scores a run again, or scores the conversations of a run that wait for it.
 
-`Rescoring` says what changed, by reason and with its effect on the numbers, and how repeats agree;
-it writes a new run where one is wanted. `score_pending` appends scores to the run itself.
+`Rescoring` reports what changed, by reason and with the effect on the numbers, and how far repeats
+agree; it can write a new run. `score_pending` appends scores to the run itself.
 """
 
 from __future__ import annotations
@@ -74,13 +74,12 @@ T = TypeVar("T")
 
 
 class Rescoring:
-    """Rescoring of one run directory or rollout file, ours or NeMo Gym's.
+    """The rescoring of one run directory or rollout file, of gymcli or NeMo Gym.
 
-    `env` names the environment of lines that name none, or gives one as code; `env_args` are
-    `[ENV.]key` to value; `task_files` hold the fields that a rollout file of others lacks. `out`
-    must be new or empty, and holds the rescored run once that is whole: what an earlier try left in
-    it is done again, but no judge is asked again. An `engine` scores the lines whose verifiers wait
-    for nobody.
+    `env` names the environment of lines that name none, or the code of one; `env_args` maps
+    `[ENV.]key` to value; `task_files` hold fields that a foreign rollout file lacks. `out` must be
+    new or empty, and holds the rescored run once that is complete; a second try repeats the scoring
+    but asks no judge twice. An `engine` scores the lines whose verifiers await nothing.
 
     Raises:
         UsageError: A path, a name or an option is wrong.
@@ -114,7 +113,7 @@ class Rescoring:
             check_unused(out)
 
     def run(self, *, watch: Callable[[RescoringReport], None] | None = None) -> RescoringReport:
-        """Rescore every line and return what changed; `watch` is called as the report grows."""
+        """Rescore every line and return what changed; call `watch` as the report grows."""
         report = RescoringReport()
         counting = RescoringCounter(report, self._run, self._env)
         num_lines: Counter[str] = Counter()
@@ -141,8 +140,8 @@ class Rescoring:
     ) -> RepeatReport:
         """Score every line several times and return how far verifiers agree with themselves.
 
-        Nothing is kept: neither scores nor what judges answer, and judges are asked what they have
-        answered before. `watch` is called as scores come.
+        Neither scores nor judges' answers are stored, and known answers of judges are asked for
+        again. `watch` is called as scores arrive.
         """
         repeats = Repeats(num_repeats, self._asks_models)
         for number in range(1, num_repeats + 1):
@@ -155,14 +154,14 @@ class Rescoring:
         return repeats.report()
 
     def models_asked(self) -> list[str]:
-        """Return the roles that have a model which scoring may ask."""
+        """Return the roles whose model scoring may ask."""
         declared = {
             role for found in self._found.values() for role in declared_roles(found.environment)
         }
         return sorted(declared & self._judges.sources.keys())
 
     def _asks_models(self, env: str) -> bool:
-        """Return whether a verifier may ask models; of a server it is not known, so that it may."""
+        """Return whether a verifier may ask models; assumed of servers, which do not tell."""
         registry = Registry((self._env,) if self._env else ())
         found = self._found.get(env) or find_recorded(registry, env, self._run)
         if issubclass(found.environment, RemoteEnvironment):
@@ -237,12 +236,12 @@ def _records(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 class Pending(NamedTuple):
-    """What became of the conversations that waited for their score."""
+    """The result of `score_pending`."""
 
     num_scored: int = 0
     num_failed: int = 0
     num_crashed: int = 0
-    """Left alone: the process of the run died as they were played or scored."""
+    """Conversations left unscored because the run's process died while they were in flight."""
 
 
 async def score_pending(
@@ -253,13 +252,13 @@ async def score_pending(
     leave: Callable[[str], None] | None = None,
     engine: RayEngine | None = None,
 ) -> Pending:
-    """Score the finished conversations of a run that wait for it, and append them.
+    """Score the finished conversations of a run that have no score, and append the results.
 
-    They are scored as the run's identity says, so all stay waiting where an environment has
-    another version now, or a role another model or other parameters. A run in which none waits is
-    not touched, and may be read-only. Those of crashed attempts are left alone: only `gym collect
-    --retry-crashed` tries them again. `env` is an environment given as code; `leave` is called with
-    the reason where they must stay waiting, which is an error without it.
+    Scoring must match the run's identity: if the version of an environment, or the model or the
+    parameters of a role, have changed, all stay unscored. A run without such conversations is not
+    touched, and may be read-only. Crashed attempts are skipped: only `gym collect --retry-crashed`
+    retries them. `env` is the code of an environment; `leave` is called with the reason if the
+    conversations must stay unscored, which is an error without `leave`.
 
     Raises:
         UsageError: A line, an environment or a role is wrong.
@@ -270,7 +269,7 @@ async def score_pending(
     registry = Registry((env,) if env else ())
     directory = RunDirectory(run, judges.scrubber())
     if not (run / GENERATIONS).is_file():
-        return Pending()  # nothing waits: reading which attempts are done can be spared
+        return Pending()  # skip reading which attempts are done
     done = directory.done()
     waiting = directory.pending(done)
     crashed = failed_attempts(run, only_crashed=True)[1] & waiting.keys() if waiting else ()
@@ -312,7 +311,7 @@ def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judg
     manifest = read_manifest(run)
     waiting = {name: find_recorded(registry, name, run).environment for name in sorted(names)}
     classes = dict(waiting)
-    if judges.given and manifest is not None:  # other environments may have the roles
+    if judges.given and manifest is not None:  # a role may belong to an environment not waiting
         for name in manifest.environments:
             classes[name] = find_recorded(registry, name, run, manifest).environment
     check_missing(judges.missing, waiting)
@@ -333,9 +332,9 @@ def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judg
             there["roles"] = {}
     if found := differences(there, here):
         raise RunMismatchError(
-            f"{run}: this run was made with other settings: {'; '.join(found)}. Leave them as they "
-            f"were, or score with these in a new run: gym verify {run} --out DIR, then gym verify "
-            "DIR --pending"
+            f"{run}: this run was made with other settings: {'; '.join(found)}. Use those "
+            f"settings, or score with these in a new run: gym verify {run} --out DIR, then gym "
+            "verify DIR --pending"
         )
 
 
@@ -363,7 +362,7 @@ def _pending_attempts(
 
 
 class RewardChange(msgspec.Struct, kw_only=True):
-    """One rollout whose reward is another one now."""
+    """One rollout whose reward changed."""
 
     env: str
     task_id: str
@@ -374,14 +373,14 @@ class RewardChange(msgspec.Struct, kw_only=True):
 
 
 class Flips(msgspec.Struct, kw_only=True):
-    """Rollouts whose reward is another one now, by where it went."""
+    """Rollouts whose reward changed, by direction."""
 
     num_changed: int = 0
-    """All of them: those that are unscored by one of the verifiers go nowhere."""
+    """All of them, including those with no direction because one verifier did not score them."""
     num_up: int = 0
     num_down: int = 0
     num_fail_to_pass: int = 0
-    """Rollouts that pass only now; 0 without a threshold of success."""
+    """Rollouts that pass only with the new reward; 0 without a pass threshold."""
     num_pass_to_fail: int = 0
 
     def add(self, item: Rescored, threshold: float | None) -> None:
@@ -398,40 +397,39 @@ class Flips(msgspec.Struct, kw_only=True):
 
 
 class EnvironmentFlips(Flips, kw_only=True):
-    """What changed of one environment's rollouts."""
+    """The changes of one environment's rollouts."""
 
     num_others: int = 0
-    """Rollouts whose reward stays, and of which a component or another number changed."""
+    """Rollouts with the same reward but a changed component or other number."""
     reasons: dict[str, Flips] = {}
     effects: dict[str, Effect] = {}
-    """What that does to the numbers, by the names that gates use; components and other numbers that
-    are not here are as they were. `majority@K`, which would take the answers of all rollouts by
-    both verifiers, and what `Environment.metrics` computes are left out."""
+    """The effect on the numbers, by the names that gates use; components and other numbers that are
+    absent did not change. `majority@K`, which would need both verifiers' answers of all rollouts,
+    and the numbers of `Environment.metrics` are not included."""
 
 
 class RescoringReport(Flips, kw_only=True):
-    """What rescoring a file gave."""
+    """The result of rescoring a file."""
 
     num_rescored: int = 0
     num_failed: int = 0
     num_not_rescored: int = 0
-    """Rollouts of environments whose world cannot be replayed; their score was kept."""
+    """Rollouts that keep their score, since the world of their environment cannot be replayed."""
     mean_before: float | None = None
-    """Mean of task means of the rewards on record, over attempts that have both scores."""
+    """Mean of task means of the recorded rewards, over attempts that have both scores."""
     mean_after: float | None = None
-    """The same of the new rewards; attempts that are unscored on either side count on neither."""
+    """Mean of task means of the new rewards, over the same attempts."""
     reasons: dict[str, int] = {}
     errors: dict[str, int] = {}
     changes: list[RewardChange] = []
     environments: dict[str, EnvironmentFlips] = {}
-    """What changed, by environment; those where nothing did are left out."""
+    """The changes by environment; environments without changes are left out."""
 
 
 class RescoringCounter:
     """Counts the results of a rescoring in a report.
 
-    What a change does to the numbers is computed only where there is one, and the run is read for
-    it only then.
+    The run is read again, for the effect on the numbers, only if something changed.
     """
 
     def __init__(self, report: RescoringReport, path: Path, env: str | None) -> None:
@@ -470,11 +468,11 @@ class RescoringCounter:
             )
 
     def end(self) -> None:
-        """Fill in what takes all results: the means, and the effects where something changed."""
+        """Fill in what needs all results: the means and, after changes, their effects."""
         report = self._report
         means = [scores.means() for _, scores in sorted(self._scores.items())]
         known = [one for one in means if one is not None]
-        if len(known) == 1:  # tasks of several environments have no mean in common
+        if len(known) == 1:  # a mean over several environments would be meaningless
             [(report.mean_before, report.mean_after)] = known
         of_rewards = [env for env, flips in report.environments.items() if flips.num_changed]
         if of_rewards:
@@ -542,18 +540,18 @@ class RescoringCounter:
 
 
 class _ChangedNumbers:
-    """Components and other numbers of an environment, in an attempt of which one changed.
+    """Components and other numbers of an environment's attempts, where one of them changed.
 
-    Those of the other attempts stand in the file, which is read again if there is such a change.
+    Unchanged attempts are read from the file again, and only if there is such a change.
     """
 
     def __init__(self, scores: RescoredAttempts) -> None:
         self._scores = scores
         self._changed: set[str] = set()
         self._known: set[tuple[int, int]] = set()
-        """The number of the task and the attempt, where a number changed."""
+        """Task numbers and attempts with a changed number."""
         self._numbers: dict[str, tuple[Attempts, array[float]]] = {}
-        """By name, attempts with the old number, and the new one; nan where it was not given."""
+        """By name, attempts with the old and the new number; nan if the verifier returned none."""
 
     def add(
         self, task_id: str, attempt: int, before: VerifierNumbers, after: VerifierNumbers
@@ -577,7 +575,7 @@ class _ChangedNumbers:
                 self._extend(name, line.task_id, line.attempt, numbers[name], numbers[name])
 
     def leave_out_unscored(self) -> None:
-        """Take attempts that lack a score for known, too: they count nowhere."""
+        """Mark attempts without a score as known, so that they are not counted."""
         others = self._scores.others
         self._known.update(zip(others.tasks, others.attempts, strict=True))
 
@@ -601,13 +599,13 @@ def _named(components: Mapping[str, float], metrics: Mapping[str, float]) -> dic
 
 
 class Disagreement(msgspec.Struct, kw_only=True):
-    """One rollout that its verifier did not score alike each time."""
+    """One rollout whose scores differ between repeats."""
 
     env: str
     task_id: str
     attempt: int
     rewards: list[float | None]
-    """In the order of the repeats; None where the verifier failed."""
+    """In the order of the repeats; None if the verifier failed."""
     spread: float
 
 
@@ -615,36 +613,35 @@ class EnvironmentAgreement(msgspec.Struct, kw_only=True):
     """How far the verifier of one environment agrees with itself."""
 
     asks_models: bool
-    """Whether it may ask models, or a server, and so say another thing each time."""
+    """Whether it may ask models or a server, so that scores can vary."""
     num_rollouts: int = 0
     num_disagreeing: int = 0
-    """Those whose rewards are not all the same, or that were scored in some repeats only."""
+    """Rollouts whose rewards differ, or that were scored in some repeats only."""
     num_failed: int = 0
     agreement: float | None = None
-    """The share of the rollouts with any score that do not disagree; None where there is none."""
+    """The share of scored rollouts whose scores agree; None if no rollout has a score."""
     largest_spread: float = 0.0
     mean_rewards: list[float] = []
-    """The mean over tasks by each repeat, of rollouts that all of them scored."""
+    """The mean over tasks in each repeat, of rollouts that all repeats scored."""
     within_variance: float | None = None
-    """Of one rollout's reward over the repeats: the mean over rollouts that all of them scored."""
+    """Of a rollout's reward over the repeats; averaged over rollouts that all repeats scored."""
     standard_error: float | None = None
-    """Of the mean reward by one repeat, over tasks: the root of the mean square over repeats."""
+    """Of one repeat's mean reward over tasks: the root mean square over repeats."""
     verifier_error: float | None = None
-    """What of that is the verifier's, where it errs on each task by itself; where it errs on many
-    in the same way `mean_rewards` move more than this."""
+    """The verifier's part of that, if its errors are independent between tasks; if they are not,
+    `mean_rewards` vary more than this."""
     verifier_share: float | None = None
-    """What that part is of the variance of the mean: all of it, where chance gives more than that;
-    None where there is no variance."""
+    """The verifier's share of the variance of the mean, at most 1; None if there is no variance."""
 
 
 class RepeatReport(msgspec.Struct, kw_only=True):
-    """What scoring the same rollouts several times gave."""
+    """The result of scoring the same rollouts several times."""
 
     num_repeats: int
     num_rollouts: int = 0
     num_disagreeing: int = 0
     num_faulty: int = 0
-    """Those of verifiers that ask no model, and so should say the same each time."""
+    """Disagreements of verifiers that ask no model, and so should always agree."""
     num_failed: int = 0
     num_not_rescored: int = 0
     """Rollouts of environments whose world cannot be replayed; they are not scored again."""
@@ -655,23 +652,23 @@ class RepeatReport(msgspec.Struct, kw_only=True):
 
 
 class Repeats:
-    """Takes the rewards of every repeat: a few bytes each.
+    """Collects the rewards of every repeat, in a few bytes each.
 
-    `asks_models` says of an environment whether its verifier asks models.
+    `asks_models` returns whether the verifier of an environment asks models.
     """
 
     def __init__(self, num_repeats: int, asks_models: Callable[[str], bool]) -> None:
         self.num_scores = 0
-        """Scores so far, with the failures."""
+        """Scores so far, including failures."""
         self._num_repeats = num_repeats
         self._asks_models = asks_models
         self._rewards: dict[str, Attempts] = {}
-        """By environment, those of all repeats one after another."""
+        """By environment, the rewards of all repeats one after another."""
         self._errors: Counter[str] = Counter()
         self._num_not_rescored = 0
 
     def add(self, batch: Sequence[Rescored], *, is_first: bool) -> None:
-        """Add results of a repeat; what is not scored again is counted by the first one."""
+        """Add results of a repeat; lines that keep their score count in the first repeat only."""
         for item in batch:
             if not item.is_rescored:
                 self._num_not_rescored += is_first
@@ -686,12 +683,12 @@ class Repeats:
                 self._errors[f"{item.error.error_class}: {item.error.message}"] += 1
 
     def check(self) -> None:
-        """Refuse a first repeat that has an attempt twice, before another is paid for."""
+        """Raise an error if the first repeat has an attempt twice, before paying for another."""
         for _, rewards in sorted(self._rewards.items()):
             rewards.by_task()
 
     def report(self) -> RepeatReport:
-        """Compare what all repeats gave."""
+        """Compare the results of all repeats."""
         report = RepeatReport(
             num_repeats=self._num_repeats,
             num_not_rescored=self._num_not_rescored,
@@ -744,13 +741,13 @@ def _by_task(rewards: Attempts) -> Iterator[tuple[str, dict[int, list[float | No
 
 
 def _describe_noise(agreement: EnvironmentAgreement, rewards: Attempts, num_repeats: int) -> None:
-    """Fill in what verifiers add to the error of the mean reward.
+    """Fill in the verifier's part of the error of the mean reward.
 
-    The mean of a task's attempts differs from repeat to repeat only by its verifier, whatever that
-    does to several attempts at once. The variance of the mean over tasks is the sum of these over
-    the square of their number, and a part of the one that the standard error is of: that of the
-    tasks' means is what lies between tasks and what lies within them (Miller 2024, arXiv
-    2411.00640), here the verifier's.
+    A task's mean differs between repeats only because of its verifier. The sum of these variances,
+    divided by the square of the number of tasks, is the variance that the verifier adds to the mean
+    over tasks. It is part of the squared standard error: the variance of task means is the variance
+    between tasks plus the variance within them (Miller 2024, arXiv 2411.00640), which here is the
+    verifier's.
     """
     task_means = [array("d") for _ in range(num_repeats)]
     task_variances, rollout_variances = array("d"), array("d")

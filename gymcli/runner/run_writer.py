@@ -1,4 +1,4 @@
-"""Writes a run: its manifest, its metrics, and outcomes as they come, logged where they failed."""
+"""Writes a run: its manifest, its metrics and its outcomes; failures are logged as well."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _FINISH_REASONS = get_args(FinishReason)
 class RunWriter:
     """Writes one run; without a directory it only counts.
 
-    What cannot be written is a RunDirectoryError. The supervisor hears of the first outcome: such a
-    run makes progress, and is started again where this process dies.
+    A failed write is a RunDirectoryError. The first outcome is reported to the supervisor: it shows
+    that the run makes progress and may be restarted if this process dies.
     """
 
     def __init__(self, manifest: Manifest, supervised: Supervised | None = None) -> None:
@@ -37,16 +37,16 @@ class RunWriter:
         self._has_recorded = False
         self.num_scored = 0
         self.num_without_logprobs = 0
-        """Answers that lack the log-probabilities which were asked for."""
+        """Answers without the log-probabilities that were requested."""
         self._knows_finishes = True
         self._is_unfinished = False
         self._opened_at = 0.0
         self._seconds_before = 0.0
 
     def begin(self, opened_at: float, *, is_unfinished: bool) -> None:
-        """Write the manifest as work on the run begins at `opened_at`, by `time.monotonic`.
+        """Write the manifest when work on the run begins at `opened_at`, by `time.monotonic`.
 
-        A run that is not unfinished and has its end keeps it.
+        A finished run keeps its recorded end.
         """
         self._opened_at = opened_at
         self._seconds_before = self.manifest.seconds
@@ -54,14 +54,14 @@ class RunWriter:
         self._write_manifest()
 
     def write_time(self) -> None:
-        """Write how long the run was worked on, unless it had its end before."""
+        """Write how long the run has taken so far, unless it is finished."""
         if self._is_unfinished:
             seconds = self._seconds_before + time.monotonic() - self._opened_at
             self.manifest = msgspec.structs.replace(self.manifest, seconds=round(seconds, 3))
             self._write_manifest()
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
-        """Write the metrics and, where it is given, the end of the run."""
+        """Write the metrics and, if known, the end of the run."""
         if self.directory is None:
             return
         if self._is_unfinished and ended_at is not None:
@@ -71,7 +71,7 @@ class RunWriter:
         self.directory.write_metrics(metrics)
 
     def write(self, outcome: Outcome) -> Outcome:
-        """Write an outcome and return it as it is on disk; texts of models are not logged."""
+        """Write an outcome and return it as written; texts of models are not logged."""
         record = outcome.record
         if isinstance(record, Rollout) and self.directory is not None:
             try:
@@ -89,20 +89,20 @@ class RunWriter:
                     self.directory.append_generation(outcome.generation)
                 record = self.directory.append_failure(record)
         for name, count in record.retries.items():
-            _LOGGER.info("%s %s/%d: %s, tried again %d times", *where, name, count)
+            _LOGGER.info("%s %s/%d: %s, retried %d times", *where, name, count)
         for call in record.calls:
             if self._knows_finishes and call.finish_reason not in _FINISH_REASONS:
                 self._knows_finishes = False
                 _LOGGER.warning(
                     "an answer ended with the finish reason %r, which gymcli does not know: it "
-                    'counts as a normal end; "calls" on the record of each attempt has the words',
+                    'counts as a normal end; "calls" in the record of each attempt has it',
                     call.finish_reason,
                 )
             if call.lacks_logprobs:
                 if not self.num_without_logprobs:
                     _LOGGER.warning(
-                        "an answer came without the log-probabilities that were asked for; the "
-                        'summary counts such answers, "calls" on the record has "lacks_logprobs"'
+                        "an answer came without the log-probabilities that were requested; the "
+                        'summary counts such answers, "calls" in the record has "lacks_logprobs"'
                     )
                 self.num_without_logprobs += 1
         if self._supervised is not None and not self._has_recorded:

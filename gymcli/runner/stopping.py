@@ -1,4 +1,4 @@
-"""How a run ends before its work is done: nothing new, some time for what is in flight, the cut."""
+"""Ends a run early: starts nothing new, waits for attempts in flight, then cuts them off."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ __all__ = ["Budget", "Spent", "Stopping", "check_prices", "spent_on_record"]
 
 
 _VERIFY_SECONDS = 5.0
-"""How long verifiers may still take where the endpoint is gone."""
+"""How long verifiers may still take when the endpoint is down."""
 
 _HURRIED_SECONDS = 2.0
-"""How long an attempt that was cut off may take to close after a second signal."""
+"""How long an environment of a cut-off attempt may take to close after a second signal."""
 
 
 @dataclass(eq=False, slots=True)
@@ -50,11 +50,11 @@ class _Work:
 
 
 class Stopping:
-    """Ends one run early, whatever the cause: a signal, a budget, an endpoint that is gone.
+    """Ends one run early, for a signal, a budget or an endpoint that is down.
 
-    The cause is the error that the run will end with. Once there is one, no attempt is started;
-    those in flight have `grace` seconds to end by themselves and are then cut off, each with an
-    error that says so. Its record is written then, and its environment closes afterwards.
+    The cause is the error that the run will raise. Once it is set, no attempt starts; attempts in
+    flight have `grace` seconds to finish and are then cut off with an UnfinishedAttemptError. Their
+    records are written immediately; their environments close afterwards.
     """
 
     def __init__(self, grace: float = 0.0) -> None:
@@ -65,28 +65,28 @@ class Stopping:
         self._is_hurried = False
         self._in_flight: set[_Work] = set()
         self._closing: set[Episode] = set()
-        """Attempts that have their record, and whose environments still close."""
+        """Attempts with a record whose environments are still closing."""
         self._cut_at = math.inf
         self._timer: asyncio.Handle | None = None
 
     @property
     def num_in_flight(self) -> int:
-        """Attempts that are played or scored now."""
+        """Attempts that are being played or scored."""
         return len(self._in_flight) + self.num_elsewhere
 
     @property
     def seconds_left(self) -> float:
-        """Until what is in flight is cut off; without end where nothing stops the run."""
+        """Seconds until attempts in flight are cut off; infinite while the run is not stopped."""
         return 0.0 if self._is_cut else self._cut_at - asyncio.get_running_loop().time()
 
     def stop(
         self, cause: GymError, *, grace: float | None = None, is_hurried: bool = False
     ) -> None:
-        """Start nothing from now on, and cut off what is in flight once the grace is over.
+        """Start nothing from now on, and cut off attempts in flight after the grace period.
 
-        May be called again: the graver cause and the earlier end count. It must be called in the
-        thread of the run's event loop. The grace is that of the run if not given; where it
-        `is_hurried`, environments get two seconds to close in place of `close_timeout`.
+        May be called again: the graver cause and the earlier end win. Must be called in the thread
+        of the run's event loop. `grace` defaults to the run's; with `is_hurried`, environments have
+        two seconds to close instead of `close_timeout`.
         """
         if is_hurried:
             self._is_hurried = True
@@ -97,7 +97,7 @@ class Stopping:
         if self._is_cut:
             return
         loop = asyncio.get_running_loop()
-        # Never at once: a task that is running now could take the cut where nobody awaits it.
+        # Not synchronously: the running task would meet the cancellation outside its own work.
         moment = loop.time() + (self.grace if grace is None else grace)
         if moment < self._cut_at:
             self.close()
@@ -105,24 +105,24 @@ class Stopping:
             self._timer = loop.call_at(moment, self._cut)
 
     def from_thread(self) -> Callable[[GymError], None]:
-        """Return a function that another thread calls to end the run of this event loop at once."""
+        """Return a function with which another thread ends the run of this loop, without grace."""
         loop = asyncio.get_running_loop()
 
         def stop(cause: GymError) -> None:
-            with suppress(RuntimeError):  # the loop is closed, so the run is over
+            with suppress(RuntimeError):  # the loop is closed: the run is over
                 loop.call_soon_threadsafe(partial(self.stop, cause, grace=0.0))
 
         return stop
 
     @contextmanager
     def in_flight(self, phase: Callable[[], Phase]) -> Iterator[None]:
-        """Do work on one attempt, in one task, that the end of the run cuts off.
+        """Register the current task's work on one attempt, to be cut off when the run ends.
 
-        `phase` is called when it is cut off, and returns where the attempt is.
+        `phase` is called at the cut and returns the attempt's phase.
 
         Raises:
-            UnfinishedAttemptError: The end of the run cut the work off; in place of the
-                cancellation that did so. A cancellation by anybody else passes.
+            UnfinishedAttemptError: The work was cut off; replaces the CancelledError. Cancellation
+                from elsewhere passes through.
         """
         if self._is_cut:
             raise self.error(phase())
@@ -139,38 +139,38 @@ class Stopping:
                 if work.phase_at_cut is not None:
                     task.uncancel()
         except asyncio.CancelledError as cancelled:
-            # More cancellations than ours are left where somebody else cancelled the task as well.
+            # Our own cancellation is taken back above; if one remains, somebody else cancelled too.
             if work.phase_at_cut is not None and task.cancelling() <= num_cancellations:
                 raise self.error(work.phase_at_cut) from cancelled
             raise
 
     def error(self, phase: Phase) -> UnfinishedAttemptError:
-        """Return the error of an attempt that the end of the run cut off."""
+        """Return the error of an attempt that was cut off because the run ended."""
         is_budget = isinstance(self.cause, BudgetReachedError)
         kind = BudgetAttemptError if is_budget else CancelledAttemptError
         return kind(f"the run was ended first: {self.cause}", phase=phase)
 
     def close(self) -> None:
-        """Forget a cut that is still to come."""
+        """Cancel a scheduled cut."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._cut_at = None, math.inf
 
     def add_closing(self, episode: Episode) -> None:
-        """Take an attempt that has its record while its environment still closes."""
+        """Add an attempt that has its record but whose environment is still closing."""
         self._closing.add(episode)
         if self._is_hurried:
             episode.hurry(_HURRIED_SECONDS)
 
     async def closed(self) -> None:
-        """Wait until every attempt that was cut off has closed its environment, or was left."""
+        """Wait until every cut-off attempt has closed its environment or was abandoned."""
         while self._closing:
             episode = next(iter(self._closing))
             await episode.gone()
             self._closing.discard(episode)
 
     def _cut(self) -> None:
-        # An endpoint that is gone keeps no conversation from its score.
+        # An unreachable endpoint is no reason to drop conversations that only need a score.
         spares = isinstance(self.cause, FatalEndpointError) and not self._is_cut
         self._is_cut = True
         self._timer = None
@@ -184,17 +184,17 @@ class Stopping:
 
 
 def _gravity(cause: GymError) -> int:
-    """Rank what stops a run, as the exit codes are ranked: a signal, a budget, all else."""
+    """Rank causes like exit codes: a signal, a budget, anything else."""
     if isinstance(cause, InterruptedRunError):
         return 3
     return 2 if isinstance(cause, BudgetReachedError) else 1
 
 
 class Budget:
-    """The budgets of a run, and how much of them the policy and the models of roles have spent.
+    """The budgets of a run, and how much the policy and the models of roles have spent of them.
 
-    `stop` is called each time an answer comes while a budget is used up, or cannot be kept because
-    the answer does not say what it took.
+    `stop` is called for every answer that arrives once a budget is used up, or that does not report
+    its token usage, so that the budget cannot be enforced.
     """
 
     def __init__(self, options: CollectOptions, stop: Callable[[BudgetReachedError], None]) -> None:
@@ -208,11 +208,11 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
-        """Whether tokens or money are limited; what nobody limits need not be counted."""
+        """Whether tokens or cost are limited; otherwise they need not be counted."""
         return self._max_tokens is not None or self._max_cost is not None
 
     def add(self, usage: Usage, cost: float | None) -> None:
-        """Count what one answer took."""
+        """Count the tokens and the cost of one answer."""
         num_tokens = _num_tokens(usage)
         self.num_tokens += num_tokens
         self.cost += cost or 0.0
@@ -222,11 +222,12 @@ class Budget:
             self.has_unknown = True
             limits = {"--max-tokens-total": self._max_tokens, "--max-cost": self._max_cost}
             options = " and ".join(name for name, limit in limits.items() if limit is not None)
-            text = f"an answer did not say how many tokens it took, so {options} cannot be kept"
-            self._stop(BudgetReachedError(f"{text}; leave that out to go on without"))
+            text = f"an answer did not report its token usage, so {options} cannot be enforced"
+            text += "; leave the option out to continue without the limit"
+            self._stop(BudgetReachedError(text))
 
     def check(self) -> None:
-        """Stop the run where a budget is used up."""
+        """Stop the run if a budget is used up."""
         if self._max_tokens is not None and self.num_tokens >= self._max_tokens:
             text = f"the budget --max-tokens-total {self._max_tokens} is reached"
             self._stop(BudgetReachedError(text))
@@ -249,7 +250,7 @@ class Budget:
             timer.cancel()
 
     def spent_text(self) -> str:
-        """Return what is spent, in the units of the budgets; an empty text where nobody knows."""
+        """Return what is spent, in the units of the budgets; empty if it is unknown."""
         parts = []
         if self._max_tokens is not None:
             parts.append(f"{self.num_tokens} tokens")
@@ -260,7 +261,7 @@ class Budget:
         return f"{' and '.join(parts)} {'is' if self._max_tokens is None else 'are'} spent"
 
     def add_record(self, folder: Path, policy: RoleSource, roles: Mapping[str, RoleSource]) -> None:
-        """Count what earlier commands of a run spent, at the prices of today."""
+        """Count what earlier commands of a run spent, at the current prices."""
         spent = spent_on_record(folder)
         sources = [(policy, spent.policy)]
         sources += [(roles[role], usage) for role, usage in spent.roles.items() if role in roles]
@@ -271,7 +272,7 @@ class Budget:
 
 
 class Spent(NamedTuple):
-    """The tokens that a run took."""
+    """The tokens that a run used."""
 
     policy: Usage
     roles: dict[str, Usage]
@@ -281,7 +282,8 @@ def spent_on_record(folder: Path) -> Spent:
     """Add up the tokens of every conversation of a run, and of every scoring of each.
 
     A conversation that waited for its score has several lines: one in generations.jsonl, one for
-    each scoring that failed, one for its score. Each holds the tokens of the conversation again.
+    each failed scoring, one for its score. Each repeats the tokens of the conversation, which are
+    counted once.
     """
     spent = Spent(Usage(), {})
     played: dict[tuple[AttemptKey, float], dict[str, RoleUse]] = {}
@@ -314,7 +316,7 @@ def _num_tokens(usage: Usage) -> int:
 
 
 def check_prices(options: CollectOptions, roles: Mapping[str, RoleSource]) -> None:
-    """Refuse limits on money where nobody knows what a model costs."""
+    """Raise an error if cost is limited and the price of a model is unknown."""
     policy: RoleSource = options.endpoint or options.model
     limited: list[tuple[str, str, RoleSource]] = []
     if options.max_episode_cost is not None:
@@ -324,7 +326,7 @@ def check_prices(options: CollectOptions, roles: Mapping[str, RoleSource]) -> No
         limited += [("--max-cost", role, source) for role, source in roles.items()]
     for option, who, source in limited:
         if source == ORACLE:
-            continue  # asks nobody
+            continue  # it sends no requests
         if isinstance(source, str):
             raise UsageError(
                 f"{option}: the embedded model (the {who}) has no prices; limit tokens instead"
@@ -332,7 +334,7 @@ def check_prices(options: CollectOptions, roles: Mapping[str, RoleSource]) -> No
         if source.cost(Usage()) is None:
             table = source.name or source.model
             raise UsageError(
-                f"{option}: what the {who} {source.model} costs is unknown; give its table in "
-                f'gym.toml prices of a million tokens: [models."{table}"] '
+                f"{option}: the price of the {who} {source.model} is unknown; add prices per "
+                f'million tokens to its table in gym.toml: [models."{table}"] '
                 "prices = { prompt = ..., completion = ... }"
             )

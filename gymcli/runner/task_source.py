@@ -1,4 +1,4 @@
-"""The tasks of a run: the rows of its files, which of them are selected, and a check of all."""
+"""The tasks of a run: reads the rows of its files, checks all and selects some."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["Problems", "Survey", "TaskSource", "TasksFile", "named_file", "row_p
 
 _MAX_LISTED = 20
 _MAX_COMPARED = 10_000
-"""Ids among which a mistyped one is looked for."""
-_UNWRITABLE = "holds a key in use, which is never written; give it another"
+"""How many ids are searched for one that resembles a mistyped id."""
+_UNWRITABLE = "contains a key in use, which is never written; give it another"
 
 
 class TaskSource:
-    """The tasks of a run, which can be read from the start as often as wanted.
+    """The tasks of a run, which can be read repeatedly.
 
     Raises:
-        TasksError: A path is no file.
-        UnknownNameError: There is no environment of the name in the options.
+        TasksError: A path is not a file.
+        UnknownNameError: There is no environment with the name in the options.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class TaskSource:
         self.asked_ids = frozenset(options.task_ids or ())
         self.shard = Shard.parse(options.shard) if options.shard else None
         self.shared_ids: frozenset[tuple[str, str]] = frozenset()
-        """Environments and ids that different rows of NeMo Gym share; they get other ids."""
+        """Environments and ids that different rows of NeMo Gym share; these rows get new ids."""
         self._copies: dict[int, int] | None = None
-        """`first_attempt` of the copies among the tasks that were read, by position."""
+        """`first_attempt` of duplicate rows, by position."""
         self._stamps_read: list[tuple[int, ...]] | None = None
-        """Of the files, just before they were read."""
+        """The state of the files just before they were read."""
         shipped = {file.path: file.env for file in named if file.env is not None}
         self._reading = TaskReading(
             default_env=options.env,
@@ -71,19 +71,19 @@ class TaskSource:
 
     @property
     def id_warnings(self) -> list[str]:
-        """The warning of ids that different rows share."""
+        """A warning about ids that different rows share."""
         if not self.shared_ids:
             return []
         _, task_id = min(self.shared_ids)
         shown = " ".join(task_id.split())
         return [
-            f"{len(self.shared_ids)} ids are those of different rows of NeMo Gym, such as "
-            f'"{shown}": these tasks are named ID-HASH, by the first 8 digits of the hash of their '
-            "content"
+            f"different rows of NeMo Gym share {len(self.shared_ids)} ids, such as "
+            f'"{shown}": these tasks are named ID-HASH, with the first 8 digits of the hash of '
+            "their content"
         ]
 
     def read(self) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
-        """Yield every row of the files, with what is wrong in its place."""
+        """Yield every row of the files, or the problem in place of a wrong one."""
         stamps = self._stamps()
         copies: dict[int, int] = {}
         num_tasks = 0
@@ -96,16 +96,16 @@ class TaskSource:
         self._copies, self._stamps_read = copies, stamps
 
     def rows(self) -> Iterator[TaskRow]:
-        """Yield the tasks of files that were checked; a row that is no task now is an error."""
-        # To tell copies from other rows takes 30 MB for 200,000 tasks: not during the run, unless a
-        # file was changed.
+        """Yield the tasks of checked files; raise an error if a row has become invalid."""
+        # Finding duplicates takes 30 MB for 200,000 tasks, so the result of `read` is used unless
+        # a file has changed.
         copies = self._copies if self._stamps() == self._stamps_read else None
         reading = self._reading._replace(shared_ids=self.shared_ids)
         for item in read_tasks(self.paths, reading, copies):
             if isinstance(item, RowProblem):
                 raise TasksError(
-                    f"{item.place}: was changed after it was checked, and is no task now: "
-                    f"{item.reason}; mend it, and give the same command again"
+                    f"{item.place}: was changed after it was checked and is no longer a task: "
+                    f"{item.reason}; correct it and run the same command again"
                 )
             if isinstance(item, TaskRow):
                 yield item
@@ -118,12 +118,12 @@ class TaskSource:
         return [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats]
 
     def selected(self) -> Iterator[TaskRow]:
-        """Yield the rows that are to be run, in their order."""
+        """Yield the selected rows of this shard, in order."""
         rows, shard = self.select(self.rows()), self.shard
         return rows if shard is None else (row for row in rows if shard.takes(row.hash))
 
     def select(self, rows: Iterator[TaskRow]) -> Iterator[TaskRow]:
-        """Yield the rows that the options ask for, of all shards, in the order of the run."""
+        """Yield the rows that the options select, of all shards, in the order of the run."""
         options = self.options
         if self.asked_ids:
             rows = (row for row in rows if row.id in self.asked_ids)
@@ -144,14 +144,14 @@ def _first_of_files(rows: Iterable[TaskRow], limit: int) -> Iterator[TaskRow]:
 
 
 class TasksFile(NamedTuple):
-    """A tasks file as it was named on the command line."""
+    """A tasks file, as named on the command line."""
 
     path: Path
     env: str | None
 
 
 def named_file(task: str | Path) -> TasksFile:
-    """Return the file that is meant: the path, or the tasks that ship with an environment."""
+    """Return the file at this path, or the tasks that ship with the environment of this name."""
     path = Path(task)
     if path.is_file():
         return TasksFile(path, None)
@@ -159,14 +159,14 @@ def named_file(task: str | Path) -> TasksFile:
     if shipped is not None:
         return TasksFile(shipped, str(task))
     if path.is_dir():
-        raise TasksError(f"{path}: is a folder; give a JSONL file")
+        raise TasksError(f"{path}: is a folder; name a JSONL file")
     if path.exists():
-        raise TasksError(f"{path}: is no regular file; tasks are read more than once")
+        raise TasksError(f"{path}: is not a regular file; tasks are read more than once")
     raise TasksError(f"{path}: no such file, and no environment of this name ships tasks")
 
 
 class Problems:
-    """The wrong rows: the first ones, and how many there are in all."""
+    """The wrong rows: the first ones, and the total number."""
 
     def __init__(self) -> None:
         self.num_rows = 0
@@ -174,7 +174,7 @@ class Problems:
         self._last_place = ""
 
     def add(self, problem: RowProblem) -> None:
-        """Count a problem, which becomes one line; those of one row come one after another."""
+        """Count a problem, which becomes one line; problems of one row must be added in a row."""
         if problem.place != self._last_place:
             self.num_rows += 1
             self._last_place = problem.place
@@ -182,19 +182,19 @@ class Problems:
             self._first.append(str(problem))
 
     def lines(self) -> list[str]:
-        """Return the problems of the first rows, and how many more there are."""
+        """Return the problems of the first rows and the number of further wrong rows."""
         num_more = self.num_rows - _MAX_LISTED
         more = [f"and {num_more} more rows are wrong"] if num_more > 0 else []
         return [*self._first, *more]
 
     def check(self) -> None:
-        """Raise TasksError with what was added, if anything was."""
+        """Raise TasksError if there are problems."""
         if self._first:
             raise TasksError("\n".join(self.lines()))
 
 
 def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> list[str]:
-    """Return what is wrong with a row for its environment, which has these options."""
+    """Return the problems of a row in its environment with these options."""
     problems: list[str] = []
     try:
         task = found.environment.parse_task(row.fields)
@@ -234,17 +234,17 @@ def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:
 
 @dataclass(eq=False)
 class Survey:
-    """What the first pass over the tasks found."""
+    """The results of the first pass over the tasks."""
 
     environments: dict[str, Found] = field(default_factory=dict)
     num_rows: Counter[str] = field(default_factory=Counter)
     """Selected rows by environment."""
     num_rows_of_all_shards: Counter[str] = field(default_factory=Counter)
-    """The same with those of other shards."""
+    """Selected rows by environment, including other shards."""
     num_tasks: int = 0
-    """Selected rows without their identical copies."""
+    """Selected rows without duplicates."""
     group_sizes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Selected attempts by environment and task id, where those of a task are scored together."""
+    """Selected attempts by environment and task id, if attempts of a task are scored together."""
     files: list[JSONObject] = field(default_factory=list)
     """`path`, `sha256` and `num_rows` of each file."""
     param_names: set[str] = field(default_factory=set)
@@ -257,14 +257,14 @@ class Survey:
 
 
 def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
-    """Read and check every row, and count those that are selected.
+    """Read and check every row, and count the selected ones.
 
-    A row whose id holds a key in use is wrong: the id would not be on record as it is, nor would
-    the name of an environment.
+    An id or a name of an environment that contains a key in use is an error: it would be redacted
+    on disk.
 
     Raises:
         TasksError: Rows are wrong; the first 20 are listed.
-        UnknownNameError: No task has an id that was asked for.
+        UnknownNameError: No task has an id that `--task` names.
         UsageError: An option of an environment is wrong.
     """
 
@@ -290,7 +290,7 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
         result.num_rows[row.env] += 1
         if result.environments[row.env].environment.scores_groups():
             result.group_sizes[row.env, row.id] += options.repeats
-        if is_sample:  # it may have a copy, and not the first row
+        if is_sample:  # a sample may hold a duplicate without the first row
             sampled.add((row.env, row.id))
         else:
             result.num_tasks += row.first_attempt == 0
@@ -318,7 +318,7 @@ def _checked(
     num_rows_of_file: Counter[str],
     missing: set[str],
 ) -> Iterator[TaskRow]:
-    """Yield the rows, selected or not; raise TasksError after the last one where any is wrong."""
+    """Yield all rows, selected or not; raise TasksError after the last one if any is wrong."""
     problems = Problems()
     env_options: dict[str, EnvironmentOptions] = {}
     unwritable: set[str] = set()

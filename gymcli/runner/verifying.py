@@ -1,4 +1,4 @@
-"""Rescores the lines of a file: in workers where verifiers compute, in a loop where they wait."""
+"""Rescores the lines of a file: in workers if verifiers compute, in a loop if they wait."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ __all__ = [
 
 
 class LoopJob(NamedTuple):
-    """How the lines of a file are rescored."""
+    """The settings with which the lines of a file are rescored."""
 
     reading: RolloutReading
     find: Callable[[str], Found]
@@ -80,8 +80,8 @@ class LoopJob(NamedTuple):
     keeps_lines: bool = False
     concurrency: int = 64
     asks_nobody: bool = False
-    """No model scores: a line whose score is the same stays as it is, and results keep the order of
-    the lines."""
+    """Whether no model scores: then a line with the same score stays as it is, and results keep the
+    order of the lines."""
 
 
 class _EarlierRecord(NamedTuple):
@@ -89,10 +89,10 @@ class _EarlierRecord(NamedTuple):
     environment: type[Environment[Task]]
     options: EnvironmentOptions
     kept: Rescored | None
-    """The result where its score stays as it is."""
+    """The result if it keeps its score."""
     number: int
     line: bytes
-    """As it was; empty where nothing of it is kept, since what roles took stands anywhere on it."""
+    """The old line; empty if it must be written as a whole, since roles change its usage fields."""
 
 
 async def rescore_in_loop(
@@ -101,10 +101,10 @@ async def rescore_in_loop(
     opened: Callable[[], AbstractAsyncContextManager[Shared]],
     run: Callable[..., AsyncGenerator[Rollout | Failure]] = run_attempts,
 ) -> AsyncGenerator[list[Rescored]]:
-    """Rescore raw lines, many at a time, and yield each as its score is there.
+    """Rescore raw lines concurrently and yield each result when it is ready.
 
-    The lines are read twice where records of a group do not tell its size. `opened` opens what the
-    verifiers may ask, and `run` runs the attempts.
+    The lines are read twice if records of a group lack its size. `opened` opens what the verifiers
+    may ask, and `run` runs the attempts.
     """
     before: dict[AttemptKey, deque[_EarlierRecord]] = {}
     numbers: deque[int] = deque()
@@ -143,7 +143,7 @@ async def rescore_in_loop(
             )
 
     async with opened() as shared:
-        # Nothing is written here: whoever asked for the rescoring gets every result.
+        # Nothing is written here: every result goes to the caller.
         records = run(
             attempts(), shared, concurrency=job.concurrency, write=lambda outcome: outcome
         )
@@ -189,11 +189,11 @@ def find_recorded(
 ) -> Found:
     """Find the environment of a run's record.
 
-    One that is not here, and whose scores the manifest says cannot be had again, is found without
-    its code: its records are kept as they are.
+    An environment that is not installed is found without its code if the manifest says that it
+    cannot be rescored: its records keep their scores.
 
     Raises:
-        UnknownNameError: There is none of this name; the message says how to give one as code.
+        UnknownNameError: There is no such environment; the message explains how to name its code.
     """
     try:
         return registry.find(name)
@@ -222,19 +222,19 @@ def verify(
     role_params: Mapping[str, JSONObject] | None = None,
     keeps_lines: bool = False,
 ) -> Iterator[Rescored]:
-    """Rescore a run directory or a rollout file, ours or NeMo Gym's.
+    """Rescore a run directory or a rollout file, of gymcli or NeMo Gym.
 
-    Results come in the order of the lines; those of environments whose verifiers wait, for models
-    or for all attempts of a task, follow as they come. New answers of judges are appended to the
-    verdicts of a run directory.
+    Results come in the order of the lines. Results of environments whose verifiers wait, for models
+    or for all attempts of a task, follow in order of completion. New answers of judges are appended
+    to the verdicts of a run directory.
 
     Args:
         run: The directory or file.
-        env: The environment of lines that name none, or one given as code.
-        env_args: Options by environment name, as texts; they override those on record.
-        row_fields: Fields of task rows, for rollout files of other programs that lack them.
-        roles: Models of roles, as of `gymcli.collect`.
-        role_params: Request parameters of roles, as of `gymcli.collect`.
+        env: The environment of lines that name none, or the code of one.
+        env_args: Options by environment name, as texts; they override the recorded ones.
+        row_fields: Fields of task rows, for foreign rollout files that lack them.
+        roles: Models of roles, as in `gymcli.collect`.
+        role_params: Request parameters of roles, as in `gymcli.collect`.
         keeps_lines: Return every line with its new score.
 
     Raises:
@@ -253,7 +253,7 @@ def verify(
 
 
 def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
-    """Find the environments that a run or a file names, by their name."""
+    """Return the environments that a run or a file names, by name."""
     manifest = read_manifest(run) if run.is_dir() else None
     if manifest is not None:
         names = set(manifest.environments)
@@ -266,7 +266,7 @@ def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
 
 
 def _with_stateless_server(found: Found) -> Found:
-    """Let a server score again where it says that its verifier needs no session."""
+    """Return the environment, rescorable if its server reports that verifying needs no session."""
     environment = found.environment
     if not (issubclass(environment, RemoteEnvironment) and environment.base_url):
         return found
@@ -291,15 +291,15 @@ def rescore_run(
     engine: RayEngine | None = None,
     repeat: int = 0,
 ) -> AsyncGenerator[list[Rescored]]:
-    """Rescore every line of a run or a file, whose environments are known; yield the results.
+    """Rescore every line of a run or a file whose environments are known; yield the results.
 
-    Lines whose verifiers run in workers come first, where there are others as well. New verdicts
-    are kept in the run, where it may be written, and in `out`; `warn` is called where they are not.
-    What waits for nobody is scored by an `engine`, where one is given. In a `repeat`, from 1 on,
-    judges are asked what they have answered before, and nothing is kept.
+    Lines whose verifiers run in workers come first. New verdicts are stored in the run, if it is
+    writable, and in `out`; `warn` is called if they are not. An `engine`, if any, scores the lines
+    whose verifiers await nothing. In a `repeat` (1 or higher), judges are asked again although
+    their answers are known, and nothing is stored.
 
     Raises:
-        UsageError: There is no file, or a role that nobody has is named.
+        UsageError: There is no file, or no environment has a role that options name.
     """
     path = rollouts_file(run)
     reading = RolloutReading(str(path), env, row_fields)
@@ -314,7 +314,7 @@ def rescore_run(
     def find(name: str) -> Found:
         return environments.get(name) or find_recorded(registry, name, run)
 
-    # Of a line whose environment the manifest does not know the class is asked when it comes.
+    # The class of an environment that the manifest does not list is looked up per line.
     waiting = {name: _waits(found, judges) for name, found in environments.items()}
 
     def lines(*, waits: bool) -> Iterator[Line]:
@@ -360,7 +360,7 @@ async def _in_turn(
 async def _in_workers(
     lines: Iterator[Line], file: Path | None, job: RescoreJob, judges: Judges
 ) -> AsyncGenerator[list[Rescored]]:
-    """Rescore lines in workers, which read the file themselves where it holds just these lines."""
+    """Rescore lines in workers, which read the file themselves if it holds only these lines."""
     async with Workers(scrubber=judges.scrubber()) as workers:
         if file is not None and is_plain(file):
             batches = rescore_file(file, job, workers)
@@ -386,7 +386,7 @@ async def _opened(
 
 
 def _waits(found: Found, judges: Judges) -> bool:
-    """Return whether lines are scored in this process; no other knows a server's class."""
+    """Return whether lines are scored in this process; workers do not know a server's class."""
     environment = found.environment
     return (
         environment.waits_to_verify
@@ -398,14 +398,14 @@ def _waits(found: Found, judges: Judges) -> bool:
 
 
 class _LoopRunner:
-    """An event loop for code that is not async; in a thread where a notebook runs one around it."""
+    """An event loop for synchronous code; it runs in a thread if a notebook already runs one."""
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
         self._thread: ThreadPoolExecutor | None = None
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end; a KeyboardInterrupt cancels it, and is passed on."""
+        """Run a coroutine to its end; a KeyboardInterrupt cancels it and propagates."""
         tasks: list[asyncio.Task[T]] = []
 
         def driven() -> T:
@@ -439,7 +439,7 @@ class _LoopRunner:
 
 
 def iterate_async(items: AsyncGenerator[T]) -> Iterator[T]:
-    """Yield what an async generator yields, by an event loop of its own."""
+    """Yield the items of an async generator, driven by a new event loop."""
 
     async def next_item() -> T | None:
         return await anext(items, None)

@@ -105,14 +105,14 @@ def test_a_budget_of_money_needs_prices(ask, ask_priced, mock_server):
     for option in ("--max-cost", "--max-episode-cost"):
         done = gym(*ask, option, "1")
         assert done.exit_code == 2
-        assert f"{option}: what the model m costs is unknown" in done.stderr
+        assert f"{option}: the price of the model m is unknown" in done.stderr
         assert '[models."m"] prices = ' in done.stderr
     judged = ("--env", "tests.runner.environments:Judged")
     Path("t.jsonl").write_text('{"prompt": "Go."}\n')
     role = ("--role", f"judge={mock_server.base_url}#j", *judged)
     done = gym("collect", "t.jsonl", *ask_priced[2:], *role, "--max-cost", "1")
     assert done.exit_code == 2
-    assert "--max-cost: what the judge j costs is unknown" in done.stderr
+    assert "--max-cost: the price of the judge j is unknown" in done.stderr
     assert mock_server.num_requests == 0
     local = gym("collect", "arithmetic", "--model", "local", "--max-cost", "1")
     assert local.exit_code == 2
@@ -258,21 +258,21 @@ def test_a_budget_ends_where_an_answer_does_not_say_what_it_took(ask, ask_priced
     done = gym(*ask, "--max-tokens-total", "1000")
     assert (done.exit_code, scored(), mock_server.num_requests) == (6, 3, 3)
     assert (
-        "an answer did not say how many tokens it took, so --max-tokens-total cannot be kept; "
-        "leave that out to go on without; 3 of 10 attempts are scored; go on"
+        "an answer did not report its token usage, so --max-tokens-total cannot be enforced; "
+        "leave the option out to continue without the limit; 3 of 10 attempts are scored; go on"
     ) in done.stderr
     again = gym(*ask_priced[:-1], "other", "--max-cost", "1")
     assert (again.exit_code, mock_server.num_requests) == (6, 6)
-    assert "so --max-cost cannot be kept" in again.stderr
+    assert "so --max-cost cannot be enforced" in again.stderr
     assert gym(*ask).exit_code == 0
 
 
 def test_a_budget_that_was_not_kept_is_told_where_nothing_is_left(ask, mock_server):
-    """All were in flight when the first answer came, which did not say what it took."""
+    """All were in flight when the first answer came, which did not report its usage."""
     mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
     done = gym(*ask, "--concurrency", "10", "--max-tokens-total", "3", "--min-coverage", "0")
     assert (done.exit_code, scored()) == (6, mock_server.num_requests)
-    assert "--max-tokens-total cannot be kept" in done.stderr
+    assert "--max-tokens-total cannot be enforced" in done.stderr
     assert ("; go on" in done.stderr) == (scored() < 10)
 
 
@@ -284,7 +284,7 @@ def test_a_limit_of_an_episode_needs_answers_that_say_what_they_took(
     assert gym(*ask_in_turns, limit, "1000", "--out", "run").exit_code == 4
     for line in lines_of(Path("run/failures.jsonl")):
         assert (line["error"]["class"], line["error"]["phase"]) == ("UnknownUsageError", "model")
-        assert f"so {limit} cannot be kept" in line["error"]["message"]
+        assert f"so {limit} cannot be enforced" in line["error"]["message"]
         assert [message["role"] for message in line["messages"]] == ["user", "assistant", "user"]
     assert mock_server.num_requests == 3
     assert not scored()

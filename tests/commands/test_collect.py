@@ -326,7 +326,7 @@ def test_collect_logs_retries(ask, mock_server):
 
     mock_server.behaviour = behave
     assert gym(*ask, "--log-file", "log", "--limit", "2").exit_code == 0
-    assert "arithmetic sum-1/0: ServerError, tried again 1 times" in Path("log").read_text()
+    assert "arithmetic sum-1/0: ServerError, retried 1 times" in Path("log").read_text()
 
 
 def test_collect_writes_a_run_only_once(ask):

@@ -95,8 +95,8 @@ def test_drift_is_refused_with_exit_code_2_and_allowed(runs, tmp_path):
     done = gym("compare", "base", "new")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
-        "error: A (base) and B (new) were not made alike, so that not the model alone may make a "
-        "difference; --allow-drift compares them all the same:",
+        "error: A (base) and B (new) were not made alike, so causes other than the model may make "
+        "a difference; --allow-drift compares them anyway:",
         "error:   arithmetic: verifier version 1 in A, 2 in B",
     ]
     done = gym("compare", "base", "new", "--allow-drift")
@@ -183,7 +183,7 @@ def test_what_nemo_gym_does_not_say_is_said(tmp_path):
     write_lines(tmp_path / "a.jsonl", [nemo(f"t{n}", float(n % 3 > 0)) for n in range(12)])
     done = gym("compare", "a.jsonl", "a.jsonl")
     assert done.exit_code == 0
-    assert "warning: a.jsonl does not say of arithmetic: version, options" in done.stderr
+    assert "warning: a.jsonl does not record for arithmetic: version, options" in done.stderr
 
 
 def test_a_line_that_was_not_finished_is_left_out_with_a_warning(runs, tmp_path):
@@ -200,8 +200,8 @@ def test_a_line_that_was_not_finished_is_left_out_with_a_warning(runs, tmp_path)
     [
         (("base", "nowhere"), 2, "nowhere: no such run"),
         (("base",), 2, "Missing argument 'B'"),
-        (("base", "base", "--margin", "-1"), 2, "--margin -1: must be a number from 0 on"),
-        (("base", "base", "--level", "95"), 2, "--level 95: must lie between 0.5 and 0.999999"),
+        (("base", "base", "--margin", "-1"), 2, "--margin -1: must be 0 or a positive number"),
+        (("base", "base", "--level", "95"), 2, "--level 95: must be between 0.5 and 0.999999"),
         (("base", "base", "--env", "arithmetik"), 0, ""),
         (("base/rollouts.jsonl", "base", "--env", "arithmetik"), 2, "arithmetic"),
     ],

@@ -206,9 +206,9 @@ def test_merge_refuses_and_leaves_nothing(ask):
         (("s1", "whole"), 2, "is also recorded in s1/"),
         (("s1", "s1"), 2, "s1: is given twice"),
         (("s1", "./s2/../s1"), 2, "is given twice"),
-        (("s1", "sums.jsonl"), 2, "sums.jsonl: is no run directory"),
+        (("s1", "sums.jsonl"), 2, "sums.jsonl: is not a run directory"),
         (("s1", "."), 2, ".: holds no run.json"),
-        (("s1", "gone"), 2, "gone: is no run directory"),
+        (("s1", "gone"), 2, "gone: is not a run directory"),
     ):
         done = gym("merge", *runs, "-o", "merged")
         assert done.exit_code == code, runs

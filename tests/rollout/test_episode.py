@@ -634,7 +634,7 @@ def test_play_leaves_a_task_that_does_not_end_behind(caplog):
 
     failure = failed(Scripted(says()), reply=reply, step_timeout=0.01, close_timeout=0.01)
     assert isinstance(failure.error, EnvironmentTimeoutError)
-    assert "was told to end and goes on after 0.01 seconds; it is left behind" in caplog.text
+    assert "was cancelled and is still running after 0.01 seconds; it is abandoned" in caplog.text
 
 
 def test_play_goes_no_further_where_the_environment_swallows_its_end():
@@ -662,7 +662,7 @@ def test_a_task_group_that_fails_ends_its_own_attempt_alone():
         except EpisodeFailedError as error:
             return str(error), asyncio.current_task().cancelling()
 
-    assert asyncio.run(main()) == ("CancelledError, which nobody asked for", 0)
+    assert asyncio.run(main()) == ("CancelledError, which gymcli did not request", 0)
 
 
 def test_a_cancellation_that_nobody_asked_for_has_the_phase_it_came_in():
@@ -672,7 +672,7 @@ def test_a_cancellation_that_nobody_asked_for_has_the_phase_it_came_in():
 
     failure = failed(Scripted(says()), setup=setup)
     assert type(failure.error) is SetupError
-    assert str(failure.error) == "CancelledError, which nobody asked for"
+    assert str(failure.error) == "CancelledError, which gymcli did not request"
 
 
 def test_failure_before_a_failing_close_is_the_one_that_is_told():
@@ -738,7 +738,7 @@ def test_failure_of_an_environment_that_wants_to_end_the_program_is_recorded(rai
 def test_play_needs_a_prompt_from_somebody():
     """A row may leave it to the environment, which then has to open the talk."""
     error = failed(Scripted(says("hello")), row={"messages": []}, opening=[])
-    assert "neither the row nor the environment gives one" in str(error.error)
+    assert "neither the row nor the environment has one" in str(error.error)
 
 
 def test_play_records_each_call():

@@ -240,10 +240,10 @@ def test_call_raises_what_the_function_raised(shared):
         (isolated.raise_cancelled, "raise_cancelled raised CancelledError"),
         (isolated.raise_not_made_again, "raise_not_made_again raised NotMadeAgainError: ab"),
         (isolated.raise_unpicklable, "raise_unpicklable raised ValueError: with a lambda"),
-        (isolated.give_unpicklable, "give_unpicklable returned what cannot be sent back: "),
+        (isolated.give_unpicklable, "give_unpicklable returned a value that cannot be pickled: "),
         (
             isolated.give_unreadable,
-            "give_unreadable returned what cannot be read here: ValueError: ",
+            "give_unreadable returned a value that cannot be unpickled here: ValueError: ",
         ),
     ],
 )
@@ -279,7 +279,9 @@ def test_call_takes_functions_that_have_a_name(shared, function):
     ids=["lambda", "nested", "classmethod", "method", "of a list", "string", "none"],
 )
 def test_call_refuses_what_has_no_name(shared, function):
-    with pytest.raises(TypeError, match="must be a function at the top level of a module"):
+    with pytest.raises(
+        TypeError, match="must be a function at the top level of an importable module"
+    ):
         called(shared, function)
 
 
@@ -361,7 +363,7 @@ def test_close_ends_idle_and_busy_workers(tmp_path):
         await wait_for(path.exists)
         idle = await workers.isolated.call(isolated.process, timeout=20, memory_mb=512)
         await workers.close()
-        with pytest.raises(VerifierError, match=r"^spin was not called to its end"):
+        with pytest.raises(VerifierError, match=r"^spin was cut off"):
             await busy
         assert not is_running(idle)
         assert not is_running(int(path.read_text()))

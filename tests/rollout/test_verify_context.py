@@ -81,8 +81,8 @@ def test_score_writes_every_real_number_as_a_float(reward):
         (1.0, "verify returned 1.0 (float), not a Score"),
         (Score(math.nan), "verify returned an unusable Score: reward = nan, not a finite number"),
         (Score(math.inf), "Score: reward = inf, not a finite number"),
-        (Score(-1e200), "Score: reward = -1e+200, and the most is 1e+100"),
-        (Score(0.0, {"style": 1e200}), "Score: style = 1e+200, and the most is"),
+        (Score(-1e200), "Score: reward = -1e+200, and the maximum is 1e+100"),
+        (Score(0.0, {"style": 1e200}), "Score: style = 1e+200, and the maximum is"),
         (Score(None), "Score: reward = None, not a finite number"),
         (Score("1"), "Score: reward = '1', not a finite number"),
         (Score(math.nan, {"reward": 1.0}), "Score: reward = nan"),
@@ -279,13 +279,13 @@ def test_replay_shows_the_tools_on_record():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda m: setattr(m[2], "content", "7"), "replaying gave '3' where the record has '7'"),
+        (lambda m: setattr(m[2], "content", "7"), "the replay returned '3', the record has '7'"),
         (
             lambda m: m.insert(3, Message(role="user", content="x")),
-            "gave 1 messages where the record",
+            "returned 1 messages, the record",
         ),
-        (lambda m: m.append(Message(role="user", content="x")), "gave 0 messages where the record"),
-        (lambda m: setattr(m[2], "tool_call_id", "c9"), "replaying gave '3' where the record has"),
+        (lambda m: m.append(Message(role="user", content="x")), "returned 0 messages, the record"),
+        (lambda m: setattr(m[2], "tool_call_id", "c9"), "the replay returned '3', the record has"),
     ],
 )
 def test_replay_that_diverges_is_an_error_that_shows_both(change, words):
@@ -300,7 +300,9 @@ def test_replay_compares_the_opening():
     rollout = recorded(calls(UP_2), says(), environment=environment)
     assert rollout.num_prompt_messages == 3
     assert rescored(rollout, environment).reward == 3.0
-    with pytest.raises(ReplayDivergedError, match="another opening than the one on record"):
+    with pytest.raises(
+        ReplayDivergedError, match="the replayed opening differs from the one on record"
+    ):
         rescored(rollout, piles(opening=("You see bricks.",)))
 
 
@@ -444,7 +446,7 @@ def test_search_takes_flags():
 
 @pytest.mark.parametrize("pattern", ["(", "*", "[a", r"\p{nothing}", "(" * 5_000 + ")" * 5_000])
 def test_search_refuses_what_is_no_regular_expression(pattern):
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         context_of().search(pattern, "text")
 
 

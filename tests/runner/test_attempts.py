@@ -64,7 +64,7 @@ def test_run_attempts_ends_where_no_answer_says_what_it_took(tmp_path):
     """Under a limit that counts it, for an episode that goes on: each would fail like that."""
     silent = MockAnswer(body='{"choices": [{"message": {"role": "assistant", "content": "1"}}]}')
     tasks = write_rows(tmp_path / "t.jsonl", 40)
-    with pytest.raises(FatalEndpointError, match=r"did not say .* \(20 tasks in a row met this"):
+    with pytest.raises(FatalEndpointError, match=r"did not report .* \(20 tasks in a row met this"):
         collect_all(
             tasks,
             lambda _: silent,

@@ -109,7 +109,7 @@ def test_a_refusal_where_no_key_was_sent_says_how_to_send_one(tmp_path, status, 
 
     with pytest.raises(FatalEndpointError) as raised:
         asyncio.run(refused())
-    assert str(raised.value).endswith("no key was sent: give --api-key-env VARIABLE") == is_told
+    assert str(raised.value).endswith("no key was sent: set --api-key-env VARIABLE") == is_told
 
 
 def test_collect_names_an_environment_that_cannot_be_prepared(tmp_path, monkeypatch):
@@ -273,7 +273,9 @@ def test_resuming_refuses_a_changed_task(tmp_path, monkeypatch, breaks):
     tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"
     collect_all(tasks, lambda _: "x", out=out, env="flaky.py:Flaky")
     tasks.write_text(tasks.read_text().replace('"answer":2', '"answer":3'))
-    with pytest.raises(RunMismatchError, match=r't\.jsonl:2: task "sum-1" has other content'):
+    with pytest.raises(
+        RunMismatchError, match=r't\.jsonl:2: the content of task "sum-1" has changed'
+    ):
         collect_all(tasks, out=out, env="flaky.py:Flaky")
 
 
@@ -525,7 +527,7 @@ def test_collect_refuses_two_names_for_one_model():
     async def run():
         return [r async for r in gymcli.collect("arithmetic", model="n", endpoint=endpoint)]
 
-    with pytest.raises(pydantic.ValidationError, match="the endpoint is one of m, not of n"):
+    with pytest.raises(pydantic.ValidationError, match="the endpoint serves m, not n"):
         asyncio.run(run())
 
 

@@ -168,7 +168,9 @@ def test_rescoring_leaves_a_group_without_all_its_attempts_unscored(tmp_path):
     bare.write_bytes(b"".join(lines[:3]))
     report = Rescoring(bare, env=RANKED).run()
     assert (report.num_rescored, report.num_failed) == (2, 1)
-    assert list(report.errors) == ["IncompleteGroupError: 1 of 2 attempts of this task are there"]
+    assert list(report.errors) == [
+        "IncompleteGroupError: only 1 of 2 attempts of this task are finished"
+    ]
 
 
 def test_rescoring_takes_records_of_a_task_for_its_group_where_they_do_not_tell(tmp_path):

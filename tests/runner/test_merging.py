@@ -26,7 +26,7 @@ def test_a_run_that_was_gone_on_with_after_it_was_compared_is_refused(tmp_path):
     warnings: list[str] = []
     merging = Merging([first, second], warn=warnings.append)
     write_run(second, b"2", Manifest(num_expected=2))
-    with pytest.raises(RunDirectoryError, match="b: was written meanwhile; merge again"):
+    with pytest.raises(RunDirectoryError, match="b: was changed during the merge; merge again"):
         merging.write_run(tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
     metrics = Merging([first, second], warn=warnings.append).write_run(tmp_path / "merged")

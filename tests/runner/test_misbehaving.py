@@ -77,7 +77,7 @@ def test_collect_ends_what_does_not_end(tmp_path, caplog, place, name, kind, pha
         found = errors(collected(tmp_path, place, WAITING))
     waited = (kind, phase, f"{name} took longer than 0.3 seconds ({limit})")
     assert found == {"hang": waited, "swallow": waited}
-    assert "was told to end and goes on after 0.3 seconds; it is left behind" in caplog.text
+    assert "was cancelled and is still running after 0.3 seconds; it is abandoned" in caplog.text
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])

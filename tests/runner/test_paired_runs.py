@@ -60,15 +60,18 @@ def test_tasks_are_paired_by_id_and_content(tmp_path):
     [
         (
             {"task_hash": "00000000000000bb"},
-            "arithmetic: 20 tasks have other content (t000, t001, t002, ...)",
+            "arithmetic: 20 tasks have different content (t000, t001, t002, ...)",
         ),
         ({"verifier": {"version": "2", "source_hash": "s1"}}, "verifier version 1 in A, 2 in B"),
         ({"verifier": {"version": "1", "source_hash": "s2"}}, "verifier source s1 in A, s2 in B"),
         ({"env_version": "2"}, "arithmetic: version 1 in A, 2 in B"),
         ({"env_options": {"hard": True}}, 'options {} in A, {"hard":true} in B'),
         ({"group_size": 2}, "group size 1 in A, 2 in B"),
-        ({"tools": [{"type": "function"}]}, "another prompt or other tools"),
-        ({"messages": [{"role": "user", "content": "Say 2."}]}, "another prompt or other tools"),
+        ({"tools": [{"type": "function"}]}, "a different prompt or different tools"),
+        (
+            {"messages": [{"role": "user", "content": "Say 2."}]},
+            "a different prompt or different tools",
+        ),
     ],
 )
 def test_lines_that_were_made_in_another_way_are_refused(tmp_path, more, named):
@@ -254,12 +257,14 @@ def test_rollouts_of_nemo_gym(tmp_path):
     assert (found.num_tasks, found.fixed) == (2, ["x"])
     assert found.compared[0].a == "theirs"
     assert found.unknown == [
-        f"{file} does not say of arithmetic: version, options, verifier version, verifier source, "
-        "group size"
+        f"{file} does not record for arithmetic: version, options, verifier version, "
+        "verifier source, group size"
         for file in (a, b)
     ]
     c = write_lines(tmp_path / "c.jsonl", [nemo("x", prompt="What else?"), nemo("y")])
-    with pytest.raises(RunMismatchError, match=r"1 task has another prompt or other tools \(x\)"):
+    with pytest.raises(
+        RunMismatchError, match=r"1 task has a different prompt or different tools \(x\)"
+    ):
         compare_runs(a, c)
 
 
@@ -310,7 +315,7 @@ def test_collected_runs(tmp_path):
 
 def test_runs_without_a_common_task(tmp_path):
     a, b = write_run(tmp_path / "a", [line("x")]), write_run(tmp_path / "b", [line("y")])
-    with pytest.raises(UsageError, match="share no task: there is x in the one and y in the other"):
+    with pytest.raises(UsageError, match="share no task: one has x, the other y"):
         compare_runs(a, b)
 
 
@@ -352,10 +357,10 @@ def test_a_line_of_another_shape_is_damaged(tmp_path, more, named):
 @pytest.mark.parametrize(
     ("rule", "named"),
     [
-        (Rule(margin=-0.1), "--margin -0.1: must be a number from 0 on"),
+        (Rule(margin=-0.1), "--margin -0.1: must be 0 or a positive number"),
         (Rule(margin=float("nan")), "--margin nan: must be"),
-        (Rule(level=0.4), "--level 0.4: must lie between"),
-        (Rule(level=1.0 - 1e-15), "--level 1: must lie between"),
+        (Rule(level=0.4), "--level 0.4: must be between"),
+        (Rule(level=1.0 - 1e-15), "--level 1: must be between"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(runs, rule, named):

@@ -50,7 +50,8 @@ def test_what_one_line_does_not_say_is_not_known_of_the_run():
     mixed = provenance(made(), made(env_version="", verifier=Verifier()), name="mixed")
     assert drift(mixed, provenance(made(env_version="2"))) == []
     assert list(unknown(mixed, ["e"])) == [
-        "mixed does not say of e: version, options, verifier version, verifier source, group size"
+        "mixed does not record for e: version, options, verifier version, verifier source, "
+        "group size"
     ]
     assert list(unknown(provenance(made()), ["e"])) == []
 

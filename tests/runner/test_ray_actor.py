@@ -187,7 +187,7 @@ def test_worker_refuses_other_code_of_an_environment(start):
     worker = start("Processes")
     sent = worker.sent("a")
     other = sent.attempt._replace(verifier=Verifier("1", "0" * 16))
-    with pytest.raises(RunError, match='"worker_env" has other code on the Ray worker'):
+    with pytest.raises(RunError, match='"worker_env" has different code on the Ray worker'):
         worker.actor.step(Orders([sent._replace(attempt=other)]))
 
 

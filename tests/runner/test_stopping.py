@@ -458,5 +458,5 @@ def test_a_budget_stops_where_it_cannot_count():
     budget = Budget(CollectOptions(model="oracle", max_cost=1.0, max_tokens_total=9), causes.append)
     budget.add(Usage(), 0.0)
     (cause,) = causes
-    assert "so --max-tokens-total and --max-cost cannot be kept" in str(cause)
+    assert "so --max-tokens-total and --max-cost cannot be enforced" in str(cause)
     assert budget.spent_text() == ""

@@ -88,7 +88,7 @@ def test_survey_tells_rows_of_nemo_gym_apart(tmp_path):
     assert found.num_selected == 3
     assert found.num_tasks == 2
     (warning,) = source.id_warnings
-    assert warning.startswith('1 ids are those of different rows of NeMo Gym, such as "7": ')
+    assert warning.startswith('different rows of NeMo Gym share 1 ids, such as "7": ')
     names = [row.id for row in source.selected()]
     assert names[0] != names[1] == names[2]
     tasks.touch()
