@@ -53,7 +53,7 @@ def test_parse_rule(spec, rule):
     ("specs", "complaint"),
     [
         (["stal"], r'--fault stal: no fault "stal"; did you mean "stall"\?'),
-        (["xyzzy"], "there are 429, 429-after, "),
+        (["xyzzy"], "use one of 429, 429-after, "),
         (["500=2"], "--fault 500=2: the rate must be a number from 0 to 1"),
         (["500=nan"], "must be a number from 0 to 1"),
         (["500="], "must be a number from 0 to 1"),

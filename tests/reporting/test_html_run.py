@@ -235,7 +235,7 @@ def test_the_commonest_failures_are_drawn_and_all_are_in_the_table():
 def test_counts_are_shown_where_there_are_any():
     assert counts_tables(Metrics()) == []
     (table,) = counts_tables(Metrics(retries={"RateLimitError": 3}))
-    assert table.caption == "Requests that were tried again"
+    assert table.caption == "Retried requests"
 
 
 def test_slices_without_a_score_are_in_the_table_alone():

@@ -416,7 +416,7 @@ def test_both_runs_give_their_attempts_of_a_task(two):
 def test_differences_of_no_kind_are_refused(two, given):
     a, b = two
     [found] = asked(a, ("differences", {"status": 400, **given}), runs=(b,))
-    assert "there are" in found["error"]
+    assert "use one of" in found["error"]
 
 
 def test_a_rollout_of_others_is_shown(tmp_path):

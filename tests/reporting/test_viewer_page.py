@@ -249,7 +249,7 @@ def test_numbers_that_come_late_are_not_those_of_another_run(tmp_path, watched_p
     watched.page.route("**/api/metrics?run=0", lambda route: held.append(route))
     with shown(one, other) as server:
         page = open_at(watched, server)
-        page.wait_for_selector("text=Measuring.")
+        page.wait_for_selector("text=Computing …")
         page.click("#tabs a:has-text('other')")
         page.wait_for_selector(".figure-value >> text=0.750")
         with page.expect_response("**/api/metrics?run=0"):
@@ -465,9 +465,9 @@ def test_two_runs_stand_side_by_side_with_what_differs_marked(tmp_path, watched_
         page.keyboard.press("Escape")
         page.wait_for_selector("text=1 of 3 tasks")
         open_at(watched, server, view="pair", env="arithmetic", task="one")
-        page.wait_for_selector("text=This run has no attempt of the task.")
+        page.wait_for_selector("text=This run has no attempt at this task.")
         page.reload()
-        page.wait_for_selector("text=This run has no attempt of the task.")
+        page.wait_for_selector("text=This run has no attempt at this task.")
         page.keyboard.press("p")
         page.wait_for_selector("h1:has-text('sum')")
     assert watched.errors == []
