@@ -1,9 +1,10 @@
 """Asks for a click on the circle of a colour; the first call of the tool `click` counts.
 
-Source: the resources server circle_click of NVIDIA NeMo Gym (Apache-2.0), its rules written anew:
-coordinates are read as Python's `int` does, so that 12.9, "12" and true are 12, 12 and 1, and the
-edge of a circle belongs to it. One message is all that the model has. Kept, though a picture may
-show several circles of the colour: only the row's first one counts. Where this differs:
+Source: the resources server circle_click of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently: coordinates are read as Python's `int` does, so that 12.9, "12" and true are 12, 12
+and 1, and the edge of a circle belongs to it. One message is all that the model has. Kept, though a
+picture may show several circles of the colour: only the row's first one counts. Differences from
+the reference:
 
 - A row without a circle of the colour, where no click could be right, is refused.
 - Coordinates that are no numbers, infinite ones among them, are a miss, not an error.

@@ -1,8 +1,8 @@
 r"""Asks how many circles of a colour a picture shows; the number is read from a box.
 
-Source: the resources server circle_count of NVIDIA NeMo Gym (Apache-2.0), its rules written anew:
-the first `\boxed{...}` of all that was said that holds digits, and digits alone, is the answer.
-Where this differs:
+Source: the resources server circle_count of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently: the first `\boxed{...}` of all that was said that holds digits, and digits alone, is
+the answer. Differences from the reference:
 
 - A number of more than 1,000 digits is wrong, not an error.
 

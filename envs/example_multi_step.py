@@ -1,11 +1,11 @@
 """Asks for the values of a term's synonyms in a given order, which takes several calls.
 
-Source: the resources server example_multi_step of NVIDIA NeMo Gym (Apache-2.0), its rules written
-anew. The reward is 1 where the last call of `extract_synonym_values` has exactly the expected
-values in their order. `set_overlap` is the number of expected values that were given, by the number
-expected; `order_instruction_following_failure` is 1 where all were given and the reward is 0;
-`original_term_minefield_hit` is 1 where the value of the term itself is among them. Where this
-differs:
+Source: the resources server example_multi_step of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The reward is 1 where the last call of `extract_synonym_values` has exactly the
+expected values in their order. `set_overlap` is the number of expected values that were given, by
+the number expected; `order_instruction_following_failure` is 1 where all were given and the reward
+is 0; `original_term_minefield_hit` is 1 where the value of the term itself is among them.
+Differences from the reference:
 
 - A last call whose arguments are not JSON, or carry no list, scores 0 with a reason.
 - Where nothing is expected, `set_overlap` is 1 if nothing was given, else 0.

@@ -1,9 +1,9 @@
 """Asks a question, then scripted follow-ups, and looks for a text in the last answer.
 
-Source: the resources server example_multi_turn_gymnasium of NVIDIA NeMo Gym (Apache-2.0), its rules
-written anew: the reward is 1 where the answer to the last follow-up contains `expected_answer`, in
-upper or lower case, anywhere in it; an episode that ends before that has reward 0. Where this
-differs:
+Source: the resources server example_multi_turn_gymnasium of NVIDIA NeMo Gym (Apache-2.0),
+reimplemented independently: the reward is 1 where the answer to the last follow-up contains
+`expected_answer`, in upper or lower case, anywhere in it; an episode that ends before that has
+reward 0. Differences from the reference:
 
 - How many follow-ups were sent is counted in the conversation, not kept beside it.
 

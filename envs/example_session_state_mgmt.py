@@ -1,8 +1,9 @@
 """Keeps a counter that two tools change and read, and checks where it stands at the end.
 
-Source: the resources server example_session_state_mgmt of NVIDIA NeMo Gym (Apache-2.0), its rules
-written anew: the reward is 1 where the counter equals `expected_count`, 0 elsewhere; whether the
-model reads the counter, or says its value, does not count. Where this differs:
+Source: the resources server example_session_state_mgmt of NVIDIA NeMo Gym (Apache-2.0),
+reimplemented independently: the reward is 1 where the counter equals `expected_count`, 0 elsewhere;
+whether the model reads the counter, or says its value, does not count. Differences from the
+reference:
 
 - The counter lives in the episode, so that no session can be lost and scored 0 for it.
 - The verifier plays the recorded calls again rather than reading a live counter.

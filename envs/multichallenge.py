@@ -1,11 +1,12 @@
 r"""Goes on with a chat whose early turns matter; a judge answers a rubric about the reply.
 
-Source: the resources server multichallenge of NVIDIA NeMo Gym (Apache-2.0), its rules written anew.
-The last message of the model, without `<think>...</think>` and `<thinking>...</thinking>`, is the
-reply. The judge is asked each question of the rubric by itself, all at once, and says `[[YES]]` or
-`[[NO]]`. An item passes where that is its `pass_criteria`; the option `aggregation` (there
-`aggregation_mode`) makes one reward of the items. The judge sees the row's `context`, else what is
-built from `metadata.messages`; a rubric may stand in `metadata`, too. Where this differs:
+Source: the resources server multichallenge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The last message of the model, without `<think>...</think>` and
+`<thinking>...</thinking>`, is the reply. The judge is asked each question of the rubric by itself,
+all at once, and says `[[YES]]` or `[[NO]]`. An item passes where that is its `pass_criteria`; the
+option `aggregation` (there `aggregation_mode`) makes one reward of the items. The judge sees the
+row's `context`, else what is built from `metadata.messages`; a rubric may stand in `metadata`, too.
+Differences from the reference:
 
 - A row without a rubric is refused, as nothing could pass (there it has reward 0), and so are a
   `pass_criteria` other than YES and NO (there it is taken for YES), a weight below 0 or above a

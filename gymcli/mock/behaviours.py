@@ -186,7 +186,7 @@ def conversation_digest(request: Request) -> str:
 
 
 def read_script(path: Path) -> Behaviour:
-    """Read a script file of `ScriptLine`s; one without `match` and `request` is for all requests."""
+    """Read a script file of `ScriptLine`s; one without `match` and `request` fits every request."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

@@ -201,7 +201,7 @@ def test_environments_of_different_best_rewards_have_no_mean_together():
     parts = {name: Metrics(num_scored=1, mean_reward=1.0) for name in ("a", "b")}
     table = environments_table(RunMetrics(num_scored=2, environments=parts))
     assert [row[0] for row in table.rows] == ["a", "b", "all"]
-    assert "no mean is taken over all of them" in table.note
+    assert "there is no mean over all of them" in table.note
     assert environments_table(RunMetrics(environments={"a": parts["a"]})).note == ""
 
 

@@ -590,7 +590,7 @@ def test_nothing_can_be_changed(served_run):
 def test_an_address_without_its_slash_says_so(served_run):
     [(status, _, text)] = visit(served_run, (TOKEN, {}))
     assert status == 404
-    assert "ends with a slash" in text
+    assert "must end with a slash" in text
 
 
 def test_secrets_are_taken_out_of_rollouts_and_errors(tmp_path):

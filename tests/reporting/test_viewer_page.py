@@ -225,7 +225,7 @@ def test_a_run_that_grows_is_followed_without_losing_the_place(run, watched_page
         run.with_name("elsewhere").rename(run)
         poll_until(page, "#notice", state="hidden")
         assert watched.errors == []
-    poll_until(page, "text=Nobody answers: start gym view again")
+    poll_until(page, "text=The server does not answer: start gym view again")
     assert ids(page) == ["a", "new"]
 
 
@@ -421,7 +421,7 @@ def test_a_large_conversation_is_opened_piece_by_piece(tmp_path, watched_page):
         assert page.evaluate("document.querySelector('main').innerText.length") < 30_000
         page.click("button:has-text('show 100 more')")
         assert page.locator("article").count() == 200
-        page.click("button:has-text('messages between')")
+        page.click("button:has-text('messages in between')")
         assert page.locator("article").count() == 1_000
         assert page.locator("article").nth(500).inner_text().endswith("message 500")
         page.locator("article").nth(1).locator("button:has-text('show all')").click()
