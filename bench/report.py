@@ -1,4 +1,4 @@
-"""What all measurements gave, on what machine, as JSON and as the table of docs/performance.md."""
+"""All results and the machine, as JSON and as the table of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """What one measurement gave."""
+    """The result of one measurement."""
 
     machine: Machine
     seconds: float
@@ -80,7 +80,7 @@ def write_page(path: Path, report: Mapping[str, Measured]) -> None:
 
 
 def table(report: Mapping[str, Measured]) -> str:
-    """Give the figures as a table in Markdown, and below it where they were measured."""
+    """Return the figures as a Markdown table, with the machine below it."""
     lines = ["| what | value | spread | goal | met |", "| --- | --- | --- | --- | --- |"]
     for measured in report.values():
         lines += ["| " + " | ".join(cells(figure)) + " |" for figure in measured.figures]

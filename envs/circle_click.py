@@ -47,7 +47,7 @@ MAX_COORDINATE = 1_000_000
 
 
 class ClickTask(CircleTask):
-    """What a picture shows, and the colour of the circle to click."""
+    """The circles of a picture, and the colour to click."""
 
     @model_validator(mode="after")
     def _has_target(self) -> Self:
@@ -72,7 +72,7 @@ class CircleClick(Environment[ClickTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the first click is not farther from the centre than the radius."""
+        """Reward 1 if the first click is not farther from the centre than the radius."""
         target = cls.parse_task(rollout.task).targets[0]
         clicks = [call.arguments for call in rollout.tool_calls if call.name == "click"]
         if not clicks:

@@ -153,7 +153,7 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the judge says equal; the options say what a second question gives.
+        """Reward 1 if the judge says equal; the options say what a second question gives.
 
         Raises:
             RoleError: The judge failed, or gave no verdict.

@@ -66,7 +66,7 @@ class Extraction(msgspec.Struct):
 
 
 class ExampleMultiStep(Environment[SynonymTask]):
-    """Look up the values of a term's synonyms and hand them over in order."""
+    """Look up the values of a term's synonyms and submit them in order."""
 
     properties = Properties(
         "multi-step", "information dependency", "language", "extraction", "exact match"
@@ -91,7 +91,7 @@ class ExampleMultiStep(Environment[SynonymTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the values handed over last are the expected ones in their order."""
+        """Reward 1 if the values handed over last are the expected ones in their order."""
         task = cls.parse_task(rollout.task)
         values, fault = _handed_over(rollout)
         expected = task.expected_synonym_values
@@ -111,7 +111,7 @@ class ExampleMultiStep(Environment[SynonymTask]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Look up one word a turn, hand over the values, and say so."""
+        """Look up one word per turn, submit the values, and report it."""
         task, num_calls = self.task, len(rollout.tool_calls)
         if num_calls > len(task.words):
             return Message(role="assistant", content="I have handed over the values.")

@@ -21,11 +21,11 @@ from gymcli import Context, Environment, JSONObject, Message, Properties, Rollou
 __all__ = ["ExampleMultiTurn", "ScriptedTask"]
 
 Script = list[tuple[str, str]]
-"""What the user says, turn by turn, with the gold answers."""
+"""The user's turns, with the gold answers."""
 
 
 class ScriptedTask(Task):
-    """What the user goes on to ask, and what the last answer must contain."""
+    """The follow-ups, and the text that the last answer must contain."""
 
     follow_ups: list[str]
     expected_answer: str
@@ -39,12 +39,12 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
     properties = Properties("multi-turn", "context", "general", "follow-up questions", "substring")
 
     async def reply(self, rollout: Rollout) -> str | None:
-        """Ask the next follow-up, if there is one left."""
+        """Ask the next follow-up, if any is left."""
         return next(iter(self.task.follow_ups[_num_sent(rollout) :]), None)
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the answer to the last follow-up contains the expected text."""
+        """Reward 1 if the answer to the last follow-up contains the expected text."""
         task = cls.parse_task(rollout.task)
         answers = [
             message

@@ -1,4 +1,4 @@
-r"""Compares all attempts of a task in pairs; what a generative reward model says is the reward.
+r"""Compares all attempts of a task in pairs; a generative reward model sets the reward.
 
 Source: the resources server genrm_compare of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The model of the role `reward` sees the conversation and the final answers of two

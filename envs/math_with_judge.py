@@ -145,7 +145,7 @@ class MathWithJudge(Environment[MathProblem]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the library, or the judge in both orders, says that the answer is right.
+        """Reward 1 if the library, or the judge in both orders, says that the answer is right.
 
         Raises:
             RoleError: The judge failed, or gave no verdict.

@@ -112,7 +112,7 @@ class MultipleChoice(Environment[Question]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the letter found is that of the right option."""
+        """Reward 1 if the letter found is that of the right option."""
         question = cls.parse_task(rollout.task)
         text = rollout.output_text.strip()
         read_by: str = "output_regex"

@@ -1,4 +1,4 @@
-r"""Goes on with a chat whose early turns matter; a judge answers a rubric about the reply.
+r"""Continues a chat whose early turns matter; a judge answers a rubric about the reply.
 
 Source: the resources server multichallenge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The last message of the model, without `<think>...</think>` and
@@ -109,7 +109,7 @@ class RubricItem(Part):
     pass_criteria: Annotated[
         Literal["YES", "NO"], BeforeValidator(lambda text: str(text).strip().upper())
     ] = Field(default="YES")
-    """The answer with which it passes."""
+    """The answer that passes."""
     weight: float = Field(default=1.0, ge=0.0, le=1e6, allow_inf_nan=False)
     """Its share of the reward under `weighted`."""
 
@@ -164,7 +164,7 @@ AGGREGATIONS: dict[str, Callable[[Scores, Scores], float]] = {
 
 
 class MultiChallenge(Environment[Chat]):
-    """Go on with a chat and keep to what was said early in it; a judge answers a rubric."""
+    """Continue a chat and respect its early turns; a judge answers a rubric."""
 
     version = "2"
     required_roles = ("judge",)
@@ -212,7 +212,7 @@ class MultiChallenge(Environment[Chat]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the row's gold reply; without one nobody knows what passes."""
+        """Return the row's gold reply; None without one."""
         if self.task.gold_reply is None:
             return None
         return Message(role="assistant", content=self.task.gold_reply)

@@ -1,4 +1,4 @@
-r"""Asks for something in writing and takes a reward model's number for the conversation as it is.
+r"""Asks for a text; the reward is a reward model's number for the whole conversation.
 
 Source: the reward model environment of NVIDIA NeMo RL and the scalar reward models of which NVIDIA
 NeMo Gym gives a sketch (both Apache-2.0), reimplemented independently: one number for the whole
@@ -80,7 +80,7 @@ class Writing(Task):
 
 
 class RatedConversation(Environment[Writing]):
-    """Write what is asked for; a reward model says how good it is."""
+    """Write the requested text; a reward model rates it."""
 
     max_reward = None
     required_roles = ("reward",)

@@ -100,7 +100,7 @@ class NextStep(Task):
 
 
 class SingleStepToolUse(Environment[NextStep]):
-    """Do what an expert would do next: call the right tools, or say something."""
+    """Take an expert's next step: call the right tools, or reply with text."""
 
     properties = Properties(
         "single-step", "tool use", "everyday services", "next action", "argument comparison"
@@ -144,7 +144,7 @@ class SingleStepToolUse(Environment[NextStep]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Do what the expert did."""
+        """Repeat the expert's step."""
         action = self.task.expected_action
         if action.type == "message":
             return Message(role="assistant", content=action.content)

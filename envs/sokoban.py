@@ -228,7 +228,7 @@ class Sokoban(Environment[Puzzle]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Play the record again, add up the step rewards, and charge the turns given away."""
+        """Replay the record, add up the step rewards, and charge the unused turns."""
         if not rollout.env_version and cls.parse_task(rollout.task).board is None:
             raise VerifierError('the record does not say what its room was: it has no "board"')
         world = await context.replay(rollout)
@@ -258,7 +258,7 @@ class Sokoban(Environment[Puzzle]):
 
     @classmethod
     def choices(cls, task: Puzzle) -> list[str]:
-        """Return the four moves; a guesser takes one of them in every turn."""
+        """Return the four moves; a guesser picks one of them each turn."""
         return [tagged(action) for action in ACTIONS]
 
     @classmethod

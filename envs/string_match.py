@@ -95,7 +95,7 @@ class StringMatch(Environment[ShortAnswer]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the answer is the expected one, 0.98 for a number that is near."""
+        """Reward 1 if the answer is the expected one, 0.98 for a number that is near."""
         task = cls.parse_task(rollout.task)
         said = "\n".join(m.text for m in rollout.responses if m.role == "assistant").strip()
         answer = EXTRACTORS[task.extraction_mode](said)

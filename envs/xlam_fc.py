@@ -98,7 +98,7 @@ class XlamFunctionCalls(Environment[CallSet]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where expected and predicted calls fit one to one."""
+        """Reward 1 if expected and predicted calls fit one to one."""
         expected = cls.parse_task(rollout.task).expected_answers
         predicted = predicted_calls(rollout)
         fitting = [

@@ -111,11 +111,11 @@ class Aviary(Environment[AviaryTask]):
 
     @classmethod
     def prepare(cls, options: EnvironmentOptions) -> None:
-        """See that the package is there."""
+        """Check that the package is installed."""
         _require_package()
 
     async def setup(self) -> list[Message]:
-        """Make the world and give what it shows first."""
+        """Make the world and return its opening messages."""
         self._taken: list[JSONObject] = []
         self._world = self._made()
         opening, shown = await self._world.reset()

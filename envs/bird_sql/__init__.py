@@ -94,7 +94,7 @@ class BirdSQL(Environment[QueryTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the query gives the same rows as the gold query.
+        """Reward 1 if the query gives the same rows as the gold query.
 
         Raises:
             VerifierError: The row's tables cannot be made, or its gold query fails.

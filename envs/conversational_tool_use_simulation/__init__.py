@@ -195,7 +195,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the customer was served to the end and the judge finds no failure.
+        """Reward 1 if the customer was served to the end and the judge finds no failure.
 
         Raises:
             RoleError: A call of the judge failed, or customer or tools fell out of their parts.

@@ -108,7 +108,7 @@ class InstructionFollowing(Environment[Instructions]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where all instructions are followed, or the share of them."""
+        """Reward 1 if all instructions are followed, or the share of them."""
         task = cls.parse_task(rollout.task)
         answer = Answer(rollout.last_text, context)
         has_text = bool(answer.text.strip())

@@ -114,7 +114,7 @@ class StructuredOutputs(Environment[RecordTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the answer can be read and fits the schema."""
+        """Reward 1 if the answer can be read and fits the schema."""
         task = cls.parse_task(rollout.task)
         answer = _answer(task, rollout)
         if isinstance(answer, str):

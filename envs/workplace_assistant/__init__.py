@@ -153,7 +153,7 @@ class WorkplaceAssistant(
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the calls of the record leave the tables as the gold calls do.
+        """Reward 1 if the calls of the record leave the tables as the gold calls do.
 
         Raises:
             VerifierError: The gold calls cannot be carried out, or change nothing, or their tables
