@@ -1,8 +1,8 @@
-"""Runs every measurement against a goal, one after the other: `python -m bench`, `make bench`.
+"""Runs every measurement that has a goal, one after the other: `python -m bench`, `make bench`.
 
-Each is a script of its own, `python -m bench.NAME --scale S --json FILE`, so that none disturbs
-another. Together they take about a quarter of an hour on two cores. A goal that is missed is shown
-as it is; the exit code is 1 where one is missed or something could not be measured.
+Each runs in its own process, `python -m bench.NAME --scale S --json FILE`, so that none disturbs
+another. Together they take about 15 minutes on two cores. Missed goals are shown; the exit code is
+1 if a goal is missed or something could not be measured.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ MEASUREMENTS: dict[str, float] = {
     "ray": 0.25,
     "serving": 1.0,
 }
-"""The scale of each: what makes the whole take a quarter of an hour."""
+"""The scale of each, chosen so that all together take 15 minutes."""
 
 
 def measured(name: str, scale: float) -> Measured:
-    """Run one measurement as a process of its own."""
+    """Run one measurement in its own process."""
     machine, started = Machine.here(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"

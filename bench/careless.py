@@ -1,4 +1,4 @@
-"""An environment that lets secrets out wherever it can, for bench/planted.py."""
+"""An environment that leaks secrets wherever it can, for bench/planted.py."""
 
 import asyncio
 import logging
@@ -14,17 +14,17 @@ JUDGE = Judge(
 
 
 class CarelessTask(Task):
-    """What goes wrong in the episode."""
+    """What fails in the episode."""
 
     fails_in: str = ""
 
 
 class EscapeError(BaseException):
-    """No Exception, so that it ends the command in a traceback."""
+    """Not an Exception, so that the command ends with a traceback."""
 
 
 class Careless(Environment[CarelessTask]):
-    """Say, print, log and raise what is secret."""
+    """Sends, prints, logs and raises secrets."""
 
     required_roles = ("judge",)
 
@@ -73,7 +73,7 @@ class Careless(Environment[CarelessTask]):
 
 
 def look_inside(password: str) -> JSONObject:
-    """Print in a worker, and say which secrets are in its environment."""
+    """Print in a worker, and return which secrets are in its environment."""
     print("in a worker:", password)
     print("in a worker's stderr:", password, file=sys.stderr)
     return {

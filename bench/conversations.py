@@ -1,15 +1,15 @@
-"""Measures what a call of a long conversation costs, late in it against early.
+"""Measures the cost of a call late in a long conversation against one early in it.
 
-Conversations go on for a hundred turns of equal length, several at once and in step: all of them
-have their answers of one turn before any begins the next. What the process computed between two
-turns, divided by the conversations, is the CPU of one call, with all that `gym collect` does around
-it. The ratio is that of the last five turns to the first five; a call should cost no more late than
-early, beyond the new bytes. (The bytes of the whole conversation are sent each time: they are
-joined, and copied by the system.)
+Several conversations of a hundred turns of equal length run in step: all have their answers of one
+turn before any begins the next. The CPU time of the process between two turns, divided by the
+number of conversations, is the cost of one call, with everything that `gym collect` does around it.
+The ratio is that of the last five turns to the first five; apart from the new bytes, a late call
+should not cost more. (The bytes of the whole conversation are sent each time: they are joined, and
+copied by the system.)
 
-For comparison the barest loop, which encodes the whole conversation for each call, is measured in
-the same way. The contestants take turns, each in a process of its own, and the mock server is
-another one. The first conversations are played to warm up and do not count.
+For comparison, a bare loop that encodes the whole conversation for each call is measured in the
+same way. The contestants take turns, each in its own process, as is the mock server. The first
+conversations are a warm-up and do not count.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Job(msgspec.Struct):
-    """What one contestant is asked to do, in one process."""
+    """The job of one contestant, in one process."""
 
     contestant: str
     base_url: str
@@ -58,11 +58,11 @@ class Job(msgspec.Struct):
     folder: str
     num_turns: int
     num_waves: int
-    """The warm-up counted in."""
+    """Including the warm-up."""
 
 
 class Effort(msgspec.Struct):
-    """What a contestant reports."""
+    """The result of a contestant."""
 
     microseconds: list[float]
     """CPU of a call, by turn: the medians of the waves."""
@@ -71,7 +71,7 @@ class Effort(msgspec.Struct):
 
 
 async def play_gym(job: Job) -> list[float]:
-    """Play the conversations as `gym collect` does; gives the readings of its clock."""
+    """Play the conversations as `gym collect` does; return the readings of its clock."""
     from bench.talking import Lockstep, Talk
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collect_options import CollectOptions
@@ -102,7 +102,7 @@ async def play_gym(job: Job) -> list[float]:
 
 
 async def play_bare(job: Job) -> list[float]:
-    """Play the conversations with nothing around the calls; gives the readings of its clock."""
+    """Play the conversations with nothing around the calls; return the readings of its clock."""
     import aiohttp
     import orjson
 
@@ -140,7 +140,7 @@ CONTESTANTS: dict[str, Callable[[Job], Awaitable[list[float]]]] = {
 
 
 async def contend(job: Job) -> Effort:
-    """Play all waves, and give the CPU of a call by turn."""
+    """Play all waves, and return the CPU of a call by turn."""
     server, wall = cpu_seconds(job.server_id), time.perf_counter()
     readings = await CONTESTANTS[job.contestant](job)
     share = (cpu_seconds(job.server_id) - server) / (time.perf_counter() - wall)
@@ -148,7 +148,7 @@ async def contend(job: Job) -> Effort:
 
 
 def by_turn(readings: list[float], num_turns: int) -> list[float]:
-    """Give the CPU of a call in microseconds, by turn; the first wave does not count.
+    """Return the CPU of a call in microseconds, by turn; the first wave does not count.
 
     A wave has one reading more than turns: that of its beginning.
     """

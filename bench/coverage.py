@@ -1,11 +1,11 @@
 """Simulates how often the intervals of `gym metrics` contain the true pass rate.
 
-Tasks have true pass rates of a beta distribution around the mean p, so that attempts of a task are
-alike: their intraclass correlation is the spread. Each replication draws the tasks and their
-attempts anew, from the seed and the scenario, and makes the interval of the mean reward with the
-functions that `gym metrics` uses. Beside it stands Student's t over tasks, as others print it. A
-replication without an interval, because all tasks got the same, contains the rate where the mean is
-just that.
+The true pass rates of tasks follow a beta distribution around the mean p, so that attempts of a
+task are correlated: their intraclass correlation is the spread. Each replication draws new tasks
+and attempts from the seed and the scenario, and computes the interval of the mean reward with the
+functions of `gym metrics`. Next to it is Student's t over tasks, as other tools print it. A
+replication without an interval, because all tasks got the same, contains the rate if the mean
+equals it.
 
     python -m bench.coverage            # the table
     python -m bench.coverage --write    # and the same in docs/statistics.md
@@ -37,7 +37,7 @@ _START, _END = "<!-- coverage -->\n", "<!-- end -->\n"
 
 
 class Scenario(NamedTuple):
-    """What is drawn."""
+    """The parameters of a simulation."""
 
     rate: float
     num_tasks: int
@@ -93,7 +93,7 @@ def _contains(means: Sequence[float], scenario: Scenario, best: float | None) ->
 
 
 def table(observed: dict[Scenario, Observed]) -> str:
-    """Give the shares as a Markdown table: Wilson's, and Student's in brackets, in percent."""
+    """Return the shares as a Markdown table: Wilson's, and Student's in brackets, in percent."""
     designs = dict.fromkeys(scenario[2:] for scenario in observed)
     rows = dict.fromkeys(scenario[:2] for scenario in observed)
     head = ["p", "tasks", *(_title(*design) for design in designs)]

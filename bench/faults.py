@@ -1,11 +1,11 @@
 """Shows what each fault of an endpoint does to a run: the fault table.
 
-Each row is a `gym collect` of 1000 tasks, 64 at once, against a `gym mock` that has one fault at a
-rate of 20 %; both are processes of their own. The mock says back what it is told and each prompt
-has a nonce of its own, so that every answer shows whose it is (nonces.py). What a row holds:
+Each row is a `gym collect` of 1000 tasks, 64 at once, against a `gym mock` with one fault at a rate
+of 20 %, in separate processes. The mock echoes the prompt and each prompt has its own nonce, so
+that every answer shows which task it belongs to (nonces.py). The columns:
 
 - `scored`, and the unscored by class: together they must be all tasks, each exactly once;
-- `zeros`: scored rollouts with the reward 0. There must be none: nobody's answer was wrong;
+- `zeros`: scored rollouts with the reward 0. There must be none: no answer was wrong;
 - `own nonce`: scored rollouts whose answer has the nonce of their task. It must be all, but for
   faults that are a whole and valid answer of other words (`OTHER_WORDS`), which get the reward 0.
   Another task's nonce must be nowhere in a conversation;
@@ -78,7 +78,7 @@ class Case(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What all rows have in common."""
+    """The settings of all rows."""
 
     num_tasks: int
     concurrency: int
@@ -90,7 +90,7 @@ class Table(NamedTuple):
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """What came of one case."""
+    """The result of one case."""
 
     case: str
     tally: Tally
@@ -98,14 +98,14 @@ class Row(msgspec.Struct, kw_only=True):
     exit_code: int | None
     seconds: float
     ratio: float = 1.0
-    """Seconds by those of the run without faults."""
+    """Seconds, divided by those of the run without faults."""
     last_words: str = ""
     problems: list[str] = []
     """Rules that it broke."""
 
 
 def run_case(case: Case, table: Table) -> Row:
-    """Run one case in a folder of its own."""
+    """Run one case in its own folder."""
     with tempfile.TemporaryDirectory() as folder:
         return _run_in(Path(folder), case, table)
 
@@ -138,7 +138,7 @@ def _run_in(folder: Path, case: Case, table: Table) -> Row:
 
 
 def problems_of(row: Row, case: Case, ended: Ended, num_tasks: int) -> list[str]:
-    """Say which rules a row broke."""
+    """Return the rules that a row broke."""
     found = row.tally
     if ended.exit_code is None:
         return ["it did not end"]
@@ -162,7 +162,7 @@ def problems_of(row: Row, case: Case, ended: Ended, num_tasks: int) -> list[str]
 
 
 def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
-    """Give the cases of these kinds of faults, `ONE_TASK` among them.
+    """Return the cases of these kinds of faults, which may include `ONE_TASK`.
 
     Raises:
         ValueError: A name is none of them.
@@ -182,14 +182,14 @@ def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
 
 
 def rate_of(kind: str, share: float) -> float:
-    """Give the rate at which this share of the requests meets a fault; a burst is many at once."""
+    """Return the rate at which this share of the requests gets a fault; a burst hits many."""
     if kind != "429-burst":
         return share
     return share / (BURST_LENGTH - (BURST_LENGTH - 1) * share)
 
 
 def measure(cases: Sequence[Case], table: Table) -> Iterator[Row]:
-    """Run all cases and give a row for each; first, for either kind of tasks, without a fault."""
+    """Run all cases and return a row for each; first, for both kinds of tasks, without a fault."""
     plain: dict[str, float] = {}
     for case in cases:
         environment = case.environment

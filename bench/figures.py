@@ -1,4 +1,4 @@
-"""What a measurement of `bench/` gives: figures against goals, their table and their file."""
+"""Results of measurements: figures with goals, their table and their file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 class Figure(msgspec.Struct, kw_only=True):
-    """One line of the table: what was measured, what came, and what it should be."""
+    """One line of the table: what was measured, the value, and the goal."""
 
     what: str
     goal: str = ""
@@ -32,18 +32,18 @@ class Figure(msgspec.Struct, kw_only=True):
     highest: float | None = None
     """Spread over the runs that `value` is the median of."""
     details: dict[str, float | str | list[float]] = {}
-    """Absolute numbers that make the value plausible: microseconds, MB, requests."""
+    """Absolute numbers behind the value: microseconds, MB, requests."""
 
     @property
     def is_met(self) -> bool:
-        """Whether the value reaches the goal; True where there is none."""
+        """Whether the value reaches the goal; True without a goal."""
         if self.limit is None:
             return True
         return self.value >= self.limit if self.is_at_least else self.value <= self.limit
 
 
 def print_figures(figures: Sequence[Figure]) -> None:
-    """Print a table of figures, and below it what stands behind each."""
+    """Print a table of figures, and below it the absolute numbers of each."""
     head = ("what", "value", "spread", "goal", "met")
     print_table(head, [cells(figure) for figure in figures])
     for figure in figures:
@@ -53,7 +53,7 @@ def print_figures(figures: Sequence[Figure]) -> None:
 
 
 def cells(figure: Figure) -> tuple[str, str, str, str, str]:
-    """Give the cells of a figure's row: what, value, spread, goal, met."""
+    """Return the cells of a figure's row: what, value, spread, goal, met."""
     has_spread = figure.lowest is not None and figure.highest is not None
     spread = f"{_shown(figure.lowest)} to {_shown(figure.highest)}" if has_spread else ""
     met = "" if figure.limit is None else "yes" if figure.is_met else "NO"
@@ -67,7 +67,7 @@ def save(figures: Sequence[Figure], path: Path) -> None:
 
 
 def run_script(description: str, measure: Callable[[float], list[Figure]]) -> None:
-    """Measure at the scale of the command line, print the figures, and write them where asked."""
+    """Measure at the scale of the command line, print the figures, and write them if requested."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--scale", type=float, default=1.0, help="1: 100,000 rollouts, 2 GB")
     parser.add_argument("--json", type=Path, help="where the figures are written")

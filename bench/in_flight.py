@@ -1,10 +1,10 @@
-"""Measures a run that has 16,000 requests in flight at once: how long until all are sent.
+"""Measures how long it takes until a run has 16,000 requests in flight.
 
-`gym mock` waits before it answers until every request is there, and counts when the first and the
-last one arrived. Server and client have a core each at best. No attempt may fail, all requests
-must be under way at one moment, and the memory is the most that the client had in its life.
+`gym mock` answers only when every request has arrived, and records when the first and the last one
+arrived. Server and client have a core each at best. No attempt may fail, all requests must be under
+way at one moment, and the memory is the most that the client had in its life.
 
-The same is done by the barest loop: one task for each request, aiohttp, and nothing else.
+A bare loop does the same: one task for each request, aiohttp, and nothing else.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 def peak_megabytes(process_id: int) -> float:
-    """Give the most memory that a process had until now; 0 where it is over."""
+    """Return the peak memory of a process so far; 0 if it has ended."""
     try:
         text = Path(f"/proc/{process_id}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -58,7 +58,7 @@ def peak_megabytes(process_id: int) -> float:
 
 
 def watch(process: subprocess.Popen[bytes]) -> float:
-    """Wait for the end of a process; give the most memory it had."""
+    """Wait for the end of a process; return its peak memory."""
     started, peak = time.monotonic(), 0.0
     while process.poll() is None:
         peak = max(peak, peak_megabytes(process.pid))
@@ -80,7 +80,7 @@ def run_gym(num_tasks: int, latency: float) -> Run:
 
 
 def run_bare(num_tasks: int, latency: float) -> Run:
-    """Run the barest loop in a process of its own."""
+    """Run the bare loop in its own process."""
     with serving("--latency", str(latency)) as server:
         command = [sys.executable, "-m", "bench.in_flight", "--bare", server.base_url]
         command += ["--tasks", str(num_tasks)]
@@ -98,7 +98,7 @@ def _counted(server: Server, num_errors: int, megabytes: float) -> Run:
 
 
 async def ask_bare(base_url: str, num_tasks: int) -> int:
-    """Send all requests at once, and give how many were answered right."""
+    """Send all requests at once, and return how many were answered correctly."""
     import aiohttp
 
     async def ask(number: int) -> bool:
@@ -117,7 +117,7 @@ async def ask_bare(base_url: str, num_tasks: int) -> int:
 
 
 def measure(scale: float = 1.0, *, num_runs: int = NUM_RUNS) -> list[Figure]:
-    """Give the seconds in which all requests were sent, the errors, and the memory."""
+    """Return the seconds until all requests were sent, the errors, and the memory."""
     num_tasks = max(1, round(IN_FLIGHT * scale))
     latency = max(1.0, LATENCY * scale)
     runs = [run_gym(num_tasks, latency) for _ in range(num_runs)]
@@ -157,7 +157,7 @@ def measure(scale: float = 1.0, *, num_runs: int = NUM_RUNS) -> list[Figure]:
 
 
 def main() -> None:
-    """Measure, or be the barest loop."""
+    """Measure, or run the bare loop."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--scale", type=float, default=1.0, help=f"of {IN_FLIGHT} requests")
     parser.add_argument("--runs", type=int, default=NUM_RUNS)

@@ -68,7 +68,7 @@ _FILTERS = {
 
 
 def write_run(file: Path, num_rollouts: int) -> None:
-    """Write so many rollouts."""
+    """Write this many rollouts."""
     random, encoder = Random(0), msgspec.json.Encoder()
     words = [f"word{number}" for number in range(2000)]
     texts = [" ".join(random.choices(words, k=_NUM_WORDS)) for _ in range(1000)]

@@ -176,7 +176,7 @@ JUDGES: dict[str, Judge] = {
 
 
 class Tally(NamedTuple):
-    """What came of one endpoint."""
+    """The results of one endpoint."""
 
     judge: str
     num_pairs: int

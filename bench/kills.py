@@ -14,7 +14,7 @@ At every kill what is on disk is read, and this must hold:
 - nothing paid again: by the log of the mock no later command asked the policy about an episode
   whose last answer was on disk, in rollouts.jsonl or generations.jsonl.
 
-The script prints a table, and ends with 1 where one of these does not hold.
+The script prints a table; the exit code is 1 if any of these does not hold.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ENVIRONMENTS = {"JudgedTalk": Kind(("--role", "judge=judge"), 1), "Computed": Ki
 
 
 class Count(msgspec.Struct, kw_only=True):
-    """What the kills of one environment's runs found."""
+    """Findings from the kills of one environment's runs."""
 
     num_runs: int = 0
     num_kills: int = 0
@@ -127,7 +127,7 @@ class Lane:
                 num_kills -= self._play(environment, f"run-{number}", num_kills)
 
     def _play(self, environment: str, name: str, max_kills: int) -> int:
-        """Bring one run to its end with at most so many kills; give how many there were."""
+        """Finish one run with at most this many kills; return the number of kills."""
         count = self.counts[environment]
         folder = self._prepared(environment, name)
         count.num_runs += bool(max_kills)
@@ -173,7 +173,7 @@ class Lane:
         return self._num_tasks * ENVIRONMENTS[environment].num_rows
 
     def _command(self, environment: str, folder: Path, *, is_killed: bool) -> int | None:
-        """Run the command; give its exit code, or None where it was killed."""
+        """Run the command; return its exit code, or None if it was killed."""
         command = [*GYM, "collect", "tasks.jsonl", "--env", f"{EPISODES}:{environment}"]
         command += ["--model", "policy", "--out", "run", "--seed", "0", "--concurrency", "8"]
         command += [*ENVIRONMENTS[environment].options, "--quiet"]
@@ -237,7 +237,7 @@ class Lane:
 
 
 def kill_all(folder: Path, *, num_kills: int, num_tasks: int, seed: int) -> dict[str, Count]:
-    """Let the lanes share the kills; give what they found by environment."""
+    """Divide the kills among the lanes; return their findings by environment."""
     lanes = [Lane(folder, number, num_tasks=num_tasks, seed=seed) for number in range(NUM_LANES)]
     shares = [len(range(number, num_kills, NUM_LANES)) for number in range(NUM_LANES)]
     with ThreadPoolExecutor(NUM_LANES) as pool:
@@ -263,7 +263,7 @@ COLUMNS = {
 
 
 def table(counts: dict[str, Count], seconds: float) -> Iterator[str]:
-    """Give the lines of the table."""
+    """Return the lines of the table."""
     yield f"{'environment':<12}" + "".join(f"{title:>12}" for title in COLUMNS)
     for name, count in counts.items():
         values = (getattr(count, field) for field in COLUMNS.values())
@@ -275,7 +275,7 @@ def table(counts: dict[str, Count], seconds: float) -> Iterator[str]:
 
 
 def main() -> int:
-    """Kill, print the table, and give the exit code."""
+    """Kill, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -29,7 +29,7 @@ _NONCE = re.compile(r"nonce-[0-9a-f]{16}")
 
 
 class NonceTask(Task):
-    """What the answer must hold."""
+    """The text that the answer must contain."""
 
     nonce: str
 
@@ -39,7 +39,7 @@ class Nonces(Environment[NonceTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the last message holds the nonce of the task."""
+        """Reward 1 if the last message contains the nonce of the task."""
         return Score(float(cls.parse_task(rollout.task).nonce in rollout.last_text))
 
 
@@ -53,17 +53,17 @@ class NoncesWithTool(Environment[NonceTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the last message holds the nonce of the task."""
+        """Reward 1 if the last message contains the nonce of the task."""
         return Score(float(cls.parse_task(rollout.task).nonce in rollout.last_text))
 
 
 def nonce_of(seed: int, number: int) -> str:
-    """Give the nonce of one task."""
+    """Return the nonce of one task."""
     return "nonce-" + hashlib.sha256(f"{seed}/{number}".encode()).hexdigest()[:16]
 
 
 def write_tasks(path: Path, num_tasks: int, *, seed: int = 0, about: str = "") -> None:
-    """Write so many tasks, `task-0` and on, whose prompts begin with a text."""
+    """Write tasks `task-0`, `task-1` and so on, whose prompts begin with a text."""
     with path.open("wb") as file:
         for number in range(num_tasks):
             nonce = nonce_of(seed, number)
@@ -73,7 +73,7 @@ def write_tasks(path: Path, num_tasks: int, *, seed: int = 0, about: str = "") -
 
 
 def foreign_nonces(messages: list[Message], *, own: str) -> set[str]:
-    """Give the nonces of other tasks that stand anywhere in a conversation."""
+    """Return the nonces of other tasks that occur anywhere in a conversation."""
     return set(_NONCE.findall(msgspec.json.encode(messages).decode())) - {own}
 
 

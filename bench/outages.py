@@ -1,4 +1,4 @@
-"""Shows what a run does while its endpoint is dead, and what is left where it never returns.
+"""Shows what a run does while its endpoint is dead, and what remains if it never returns.
 
 Three commands against a `gym mock` whose socket closes, and whose connections are reset, when a
 third of the requests have arrived:
@@ -11,7 +11,7 @@ third of the requests have arrived:
 - `later`: the same command again, with a server on the same port. It must complete the run, keep
   every line that was there, and ask for none of these rollouts again.
 
-The script ends with 1 where one of these does not hold.
+The exit code is 1 if any of these does not hold.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_SECONDS = 600.0
 
 
 class Phase(msgspec.Struct, kw_only=True):
-    """What came of one command."""
+    """The result of one command."""
 
     name: str
     tally: Tally
@@ -49,7 +49,7 @@ class Phase(msgspec.Struct, kw_only=True):
 
 
 def phase_of(name: str, run: Path, ended: Ended, *, num_tasks: int, exit_code: int) -> Phase:
-    """Give what came of a command that has just ended."""
+    """Return the result of a command that has just ended."""
     now = time.time()
     ends = sorted(
         rollout.timing.started_at + rollout.timing.total_seconds

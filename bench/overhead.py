@@ -59,7 +59,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Job(msgspec.Struct):
-    """What one contestant is asked to do, in one process."""
+    """The job of one contestant, in one process."""
 
     contestant: str
     env: str
@@ -74,7 +74,7 @@ class Job(msgspec.Struct):
 
 
 class Effort(msgspec.Struct):
-    """What a contestant reports of its measured run."""
+    """A contestant's report on its measured run."""
 
     num_rollouts: int
     cpu_seconds: float
@@ -86,7 +86,7 @@ class Effort(msgspec.Struct):
 
 
 async def play_gym(job: Job, tasks: Path, out: Path) -> int:
-    """Do what `gym collect` does, without its printing; give the number of scored rollouts."""
+    """Do what `gym collect` does, without printing; return the number of scored rollouts."""
     from gymcli.commands.collect import GARBAGE_THRESHOLD
     from gymcli.commands.progress import Progress
     from gymcli.models.endpoint import Endpoint
@@ -280,7 +280,7 @@ def run_contestant(job: Job, server: Server) -> Run:
 
 
 def check(run: Run, job: Job, *, num_rollouts: int, num_requests: int) -> None:
-    """Stop where a contestant did not do what it should, or the server was the slower one."""
+    """Exit if a contestant failed, or if the server was the bottleneck."""
     check_share(run.server_share)
     if (run.num_rollouts, run.num_requests) != (num_rollouts, num_requests):
         raise SystemExit(
@@ -378,7 +378,7 @@ def measure_shape(
 def measure(
     scale: float = 1.0, *, num_runs: int = NUM_RUNS, latency: float = LATENCY
 ) -> list[Figure]:
-    """Give a figure for each shape; `scale` makes the runs shorter or longer."""
+    """Return a figure for each shape; `scale` makes the runs shorter or longer."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as temporary:
         for number, (name, shape) in enumerate(SHAPES.items()):

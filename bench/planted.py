@@ -1,4 +1,4 @@
-"""Plants secrets in a run, lets everything tell them, and counts where they are found afterwards.
+"""Plants secrets in a run, lets every part leak them, and counts where they are found afterwards.
 
     python -m bench.planted [--keep FOLDER]
 
@@ -118,7 +118,7 @@ class Searched(NamedTuple):
 
 
 def planted_run(folder: Path) -> Searched:
-    """Run the commands in an empty folder and give all that they wrote and printed."""
+    """Run the commands in an empty folder; return everything that they wrote and printed."""
     written = folder / "written"
     written.mkdir()
     with _serving() as address:
@@ -266,7 +266,7 @@ def _on_a_terminal(command: list[str], folder: Path, environ: dict[str, str]) ->
 
 @contextmanager
 def _serving() -> Iterator[str]:
-    """Serve in a thread while the block lasts; give the address."""
+    """Serve in a thread during the block; yield the address."""
     loop = asyncio.new_event_loop()
     server = MockServer(_answer)
     is_open, is_over = threading.Event(), asyncio.Event()
@@ -288,7 +288,7 @@ def _serving() -> Iterator[str]:
 
 
 def findings(texts: dict[str, str]) -> list[Finding]:
-    """Search for every secret, in every way that it may be written, where it must not stand."""
+    """Search for every secret, in every encoding, where it must not occur."""
     errors = {name: text for name, text in texts.items() if name.endswith(_ERRORS)}
     found = []
     for place, secret in SECRETS.items():
@@ -303,7 +303,7 @@ def findings(texts: dict[str, str]) -> list[Finding]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; give 1 where a secret is found."""
+    """Print the table; return 1 if a secret is found."""
     parser = argparse.ArgumentParser(prog="python -m bench.planted", description=__doc__)
     parser.add_argument("--keep", type=Path, help="a new folder for what was written")
     options = parser.parse_args(arguments)

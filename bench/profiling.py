@@ -1,4 +1,4 @@
-"""Shows where the processes of a measurement spend their time, by py-spy."""
+"""Shows with py-spy where the processes of a measurement spend their time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def profile_of(lines: Iterable[str]) -> Profile:
 
 
 def _shown(frame: str) -> str:
-    """Give a frame without its line number and without the folder that it was installed in."""
+    """Return a frame without its line number and installation folder."""
     function = re.sub(r":\d+\)$", ")", frame)
     return re.sub(r"\(.*?(?:site-packages/|python3\.\d+/)", "(", function)
 

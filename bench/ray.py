@@ -1,4 +1,4 @@
-"""What a run on Ray workers costs beside one in one process: its makespan and its CPU time.
+"""Compares the makespan and CPU time of a run on Ray workers with one in a single process.
 
 Both play the same tasks against the same mock server, in turns. Starting a cluster takes seconds
 and no part in it: the makespan counts from the first request that the server sees to the last.
@@ -37,7 +37,7 @@ _NUM_WORKERS = 2
 
 
 class Run(NamedTuple):
-    """What one run took."""
+    """The cost of one run."""
 
     makespan: float
     cpu_seconds: float
@@ -98,7 +98,7 @@ def _run(tasks: Path, out: Path, engine: tuple[str, ...]) -> Run:
 
 
 def _cpu_of(command: list[str]) -> tuple[float, float]:
-    """Run a command; give the CPU time of its process, and that of the processes below it."""
+    """Run a command; return the CPU time of its process and of its child processes."""
     below: dict[int, float] = {}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:

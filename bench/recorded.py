@@ -59,7 +59,7 @@ _TOOL: JSONObject = {
 
 
 def write_run(folder: Path, *, num_tasks: int, num_attempts: int, seed: int = 0) -> Path:
-    """Write a run directory whose attempts are all scored; give its rollout file."""
+    """Write a run directory whose attempts are all scored; return its rollout file."""
     folder.mkdir(parents=True)
     random = Random(seed)
     found = Registry((ENVIRONMENT,)).find(ENVIRONMENT)
@@ -99,7 +99,7 @@ class _Passages:
         ]
 
     def text(self, least: int, most: int) -> str:
-        """Give a text of so many characters."""
+        """Return a text of this many characters."""
         passage = self._random.choice(self._passages)
         length = self._random.randint(least, most)
         start = self._random.randrange(len(passage) - length)

@@ -8,7 +8,7 @@ exit code 4.
 In the last row the key is refused from the middle of many tasks on. The run must end with exit code
 4, keep what was scored, and ask for little more than the 20 tasks that say so.
 
-The script ends with 1 where one of these does not hold.
+The exit code is 1 if any of these does not hold.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_SECONDS = 600.0
 
 
 class Row(NamedTuple):
-    """What came of one command."""
+    """The result of one command."""
 
     name: str
     tally: Tally
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 def refusing_first(kind: StatusFault) -> Behaviour:
-    """Refuse the first task at once, and answer all others rightly after a while."""
+    """Refuse the first task immediately, and answer all others correctly after a while."""
     nonce = nonce_of(0, 0)
 
     def behave(request: Request) -> MockAnswer:
@@ -62,7 +62,7 @@ def refusing_first(kind: StatusFault) -> Behaviour:
 
 
 def revoked_after(num: int) -> Behaviour:
-    """Answer so many requests rightly, and refuse the key from then on."""
+    """Answer this many requests correctly, then refuse the key."""
     numbers = itertools.count()
 
     def behave(request: Request) -> MockAnswer:
@@ -74,7 +74,7 @@ def revoked_after(num: int) -> Behaviour:
 def run_rows(
     name: str, behaviour: Behaviour, *, num_tasks: int, concurrency: int, num_runs: int
 ) -> list[Row]:
-    """Run one command so many times, and give a row for each."""
+    """Run one command this many times, and return a row for each."""
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -1,4 +1,4 @@
-"""What a killed `gym collect` leaves: its files, and the mock server's log of its requests."""
+"""The remains of a killed `gym collect`: its files, and the mock server's log of its requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_SECONDS = 60.0
 
 
 class OnDisk(NamedTuple):
-    """What a killed process left."""
+    """The files of a killed process."""
 
     lines: dict[str, list[bytes]]
     """The whole lines of every appended file."""
@@ -61,7 +61,7 @@ class Exchange(msgspec.Struct):
 
 
 class Log:
-    """The mock's log, read on from where it was read last."""
+    """The mock's log; each read continues where the last one ended."""
 
     def __init__(self, path: Path, server: Server) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class Log:
         self._num_read = 0
 
     def read_on(self) -> list[Exchange]:
-        """Wait until the server has ended every request, and give those since the last time."""
+        """Wait until the server has ended every request; return those since the last call."""
         until = time.monotonic() + MAX_SECONDS
         while time.monotonic() < until:
             stats = self._server.stats()
@@ -83,5 +83,5 @@ class Log:
 
 
 def essence(rollout: Rollout) -> tuple[object, ...]:
-    """Give what must be equal, however often the run was killed."""
+    """Return the data that must be equal, however often the run was killed."""
     return (rollout.key, rollout.task_hash, rollout.seed, rollout.messages, rollout.reward)

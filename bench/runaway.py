@@ -132,7 +132,7 @@ class Runaway(Environment[RunawayTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the tool was called."""
+        """Reward 1 if the tool was called."""
         way = str(rollout.task.get("way", ""))
         if context.options.place == "verifier" and way:  # type: ignore[attr-defined]
             WAYS[way]()

@@ -1,4 +1,4 @@
-"""Shows what one task whose code runs away costs a run of 200: it alone, by one command.
+"""Shows that one task whose code runs away costs a run of 200 only that task, in one command.
 
 Each way to run away (an endless loop, a pattern that explodes, a crash, ...) is tried in a tool and
 in a verifier. A row of the table is one `gym collect`; it is broken where another task has no
@@ -30,7 +30,7 @@ _PLACES = ("tool", "verifier")
 
 
 class Row(NamedTuple):
-    """What one run came to."""
+    """The result of one run."""
 
     place: str
     way: str
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency: int) -> Row:
-    """Collect tasks of which one runs away, and read what is on disk."""
+    """Collect tasks of which one runs away, and read the files."""
     tasks, out = folder / "tasks.jsonl", folder / "run"
     bad = min(_BAD, num_tasks // 2)
     rows = [
@@ -102,7 +102,7 @@ def _ids(path: Path) -> list[str]:
 
 
 def main() -> None:
-    """Print the table; exit with 1 where a row is broken."""
+    """Print the table; exit with 1 if a row is broken."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--way", action="append", choices=sorted(WAYS))
     parser.add_argument("--place", action="append", choices=_PLACES)

@@ -68,7 +68,7 @@ class Collecting(NamedTuple):
         return self.folder / "run"
 
     def wait(self, deadline: float) -> Ended:
-        """Wait for its end; what is not over by the deadline is killed."""
+        """Wait for its end; kill it after the deadline."""
         exit_code: int | None
         try:
             exit_code = self.process.wait(max(0.0, self.started + deadline - time.monotonic()))
@@ -116,7 +116,7 @@ def collecting(
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What a run's files hold."""
+    """The contents of a run's files."""
 
     num_scored: int = 0
     num_right: int = 0

@@ -57,7 +57,7 @@ class Run(NamedTuple):
 
 
 def list_scheduling(waits: Sequence[float], num_places: int) -> float:
-    """Give when the last wait is over, where each begins at the first place that is free."""
+    """Return when the last wait ends if each begins at the first free place."""
     free_at = [0.0] * num_places
     for wait in waits:
         heapq.heapreplace(free_at, free_at[0] + wait)
@@ -65,7 +65,7 @@ def list_scheduling(waits: Sequence[float], num_places: int) -> float:
 
 
 def waits_of(exchanges: Sequence[Exchange], latency: Latency, seed: int) -> list[float]:
-    """Give the server's waits before the answers to these requests, in this order."""
+    """Return the server's waits before the answers to these requests, in order."""
     seen: Counter[str] = Counter()
     waits = []
     for exchange in exchanges:
@@ -103,7 +103,7 @@ def run_once(in_flight: int, num_tasks: int) -> Run:
 
 
 def figure_of(in_flight: int, num_tasks: int, runs: Sequence[Run]) -> Figure:
-    """Give the figure of several runs; one has a goal, the others say rollouts a second."""
+    """Return the figure of several runs; one has a goal, the others are rollouts per second."""
     ratios = [run.seconds / run.ideal for run in runs]
     share = max(run.server_share for run in runs)
     details: dict[str, float | str | list[float]] = {
@@ -137,7 +137,7 @@ def figure_of(in_flight: int, num_tasks: int, runs: Sequence[Run]) -> Figure:
 
 
 def measure(scale: float = 1.0, *, num_runs: int = NUM_RUNS) -> list[Figure]:
-    """Give the makespan against list scheduling, and the speed with fewer and more in flight."""
+    """Return the makespan against list scheduling, and the speed with fewer and more in flight."""
     figures = []
     for in_flight, num_tasks in {IN_FLIGHT: NUM_TASKS, **OTHERS}.items():
         num_scaled = max(1, round(num_tasks * scale))

@@ -23,7 +23,7 @@ MAX_SHARE = 0.8
 
 
 class Stats(msgspec.Struct):
-    """What the mock server counted so far."""
+    """The counts of the mock server so far."""
 
     num_requests: int
     in_flight: int = 0
@@ -58,7 +58,7 @@ class Server(NamedTuple):
 
 
 def cpu_seconds(process_id: int) -> float:
-    """Give the user and system time of a process, in steps of a clock tick (10 ms).
+    """Return the user and system time of a process, in steps of a clock tick (10 ms).
 
     Raises:
         SystemExit: There is no /proc, which is Linux's.

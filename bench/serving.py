@@ -62,7 +62,7 @@ class Way(NamedTuple):
 
 
 def measure(scale: float = 1.0) -> list[Figure]:
-    """Give the cost of a served rollout against one in process, single-turn and with tools."""
+    """Return the cost of a served rollout against one in process, single-turn and with tools."""
     num_tasks = max(100, int(800 * scale))
     figures = []
     with tempfile.TemporaryDirectory() as name:
@@ -104,7 +104,7 @@ def _figures(what: str, turns: list[tuple[Cost, Cost]]) -> list[Figure]:
 def _costs(
     folder: Path, env: str, script: list[dict[str, object]], num_tasks: int
 ) -> list[tuple[Cost, Cost]]:
-    """Give the costs of each turn: in process, and on a server."""
+    """Return the costs of each turn: in process, and on a server."""
     folder.mkdir()
     _write_tasks(folder, env, num_tasks)
     behaviour = folder / "script.jsonl"
@@ -128,7 +128,7 @@ def _cost(folder: Path, way: Way, base_url: str, num_tasks: int) -> Cost:
 
 
 def _collected(folder: Path, way: Way, base_url: str, tasks: str) -> Cost:
-    """Run `gym collect` and give the CPU seconds that it and the server took."""
+    """Run `gym collect`; return the CPU seconds of it and of the server."""
     before = 0.0 if way.server_id is None else _cpu_of(way.server_id)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = folder / "run"
@@ -141,14 +141,14 @@ def _collected(folder: Path, way: Way, base_url: str, tasks: str) -> Cost:
 
 
 def _cpu_of(process_id: int) -> float:
-    """Give the CPU seconds of a process that runs (Linux)."""
+    """Return the CPU seconds of a running process (Linux)."""
     fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def _served(env: str) -> Iterator[tuple[str, int]]:
-    """Serve an environment while the block lasts; give its address and process id."""
+    """Serve an environment during the block; yield its address and process id."""
     command = [*GYM, "serve", env, "--port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -46,7 +46,7 @@ SHAPES = {"repeats": 100, "tasks": 1}
 
 
 class Soak(msgspec.Struct, kw_only=True):
-    """What was measured of one shape."""
+    """The measurements of one shape."""
 
     num_tasks: int
     num_rollouts: int
@@ -68,7 +68,7 @@ class Soak(msgspec.Struct, kw_only=True):
 
 
 def resident_megabytes(process_id: int) -> float | None:
-    """Give the resident memory of a process; None where it is over."""
+    """Return the resident memory of a process; None if it has ended."""
     status = Path(f"/proc/{process_id}/status")
     try:
         text = status.read_text() if status.parent.parent.joinpath("self").exists() else None
@@ -84,7 +84,7 @@ def resident_megabytes(process_id: int) -> float | None:
 
 
 def watch(run: Collecting, server: Server, interval: float) -> Iterator[Sample]:
-    """Give samples until the process is over."""
+    """Yield samples until the process ends."""
     while run.process.poll() is None and time.monotonic() < run.started + MAX_SECONDS:
         num_requests = server.stats().num_requests
         megabytes = resident_megabytes(run.process.pid)
@@ -132,7 +132,7 @@ def soak(repeats: int, num_rollouts: int, *, concurrency: int, interval: float) 
 
 
 def slope(samples: Sequence[Sample]) -> float:
-    """Give how many megabytes a rollout adds, by least squares; 0 where all are at one place."""
+    """Return the megabytes per rollout, by least squares; 0 if all samples are at one place."""
     places = [sample.num_requests for sample in samples]
     if len(set(places)) < 2:
         return 0.0

@@ -77,7 +77,7 @@ _MAX_MS = {"gym --help": 150.0, "gym collect of one task": 800.0}
 
 
 class Run(NamedTuple):
-    """What one process took."""
+    """The cost of one process."""
 
     cpu_ms: float
     wall_ms: float

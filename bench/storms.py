@@ -41,7 +41,7 @@ class Storm(NamedTuple):
 
 
 def storm_in_flight(limit: int) -> Storm:
-    """Give a server that answers so many requests at once."""
+    """Return a storm whose server answers this many requests at once."""
     fixed = sorted({max(1, round(limit * factor)) for factor in (0.75, 1.0, 1.25, 1.5)})
     return Storm(
         f"{limit} in flight",
@@ -52,7 +52,7 @@ def storm_in_flight(limit: int) -> Storm:
 
 
 def storm_per_minute(limit: int) -> Storm:
-    """Give a server that answers so many requests in a minute."""
+    """Return a storm whose server answers this many requests per minute."""
     needed = limit / 60 * MEAN_LATENCY
     fixed = sorted({max(1, round(needed * factor)) for factor in (0.75, 1.0, 1.25, 2.0)})
     return Storm(
@@ -61,7 +61,7 @@ def storm_per_minute(limit: int) -> Storm:
 
 
 class Try(msgspec.Struct, kw_only=True):
-    """What one command did."""
+    """The result of one command."""
 
     concurrency: int
     num_tasks: int
@@ -73,7 +73,7 @@ class Try(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What came of one storm."""
+    """The result of one storm."""
 
     name: str
     capacity: float
@@ -116,7 +116,7 @@ def attempt(storm: Storm, concurrency: int, num_tasks: int) -> Try:
 
 
 def measure(storms: Sequence[Storm], seconds: float) -> Iterator[Result]:
-    """Let each storm rage for about so many seconds a command."""
+    """Run each storm for about this many seconds per command."""
     for storm in storms:
         num_tasks = max(20, round(storm.capacity * seconds))
         yield Result(

@@ -1,4 +1,4 @@
-"""An environment whose conversations go on for so many turns, for `bench/conversations.py`.
+"""An environment with conversations of a given number of turns, for `bench/conversations.py`.
 
 {"id": "task-0", "prompt": "Let us talk."}
 """
@@ -14,7 +14,7 @@ from gymcli import Context, Environment, EnvironmentOptions, Message, Rollout, S
 __all__ = ["TEXT", "Lockstep", "Talk"]
 
 TEXT = "Go on with the story, and say what happens next in a sentence or two. " * 3
-"""What each turn of the user says."""
+"""The text of each turn of the user."""
 
 
 class Lockstep:

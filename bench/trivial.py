@@ -15,6 +15,6 @@ class Trivial(Environment[Task]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the last letter is the expected one."""
+        """Reward 1 if the last letter is the expected one."""
         letter = rollout.messages[-1].text[-1:]
         return Score(float(letter == rollout.task["expected"]), answer=letter)

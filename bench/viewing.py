@@ -77,7 +77,7 @@ print(time.process_time() - started)
 
 
 class Taken(NamedTuple):
-    """What an answer took."""
+    """The cost of an answer."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -85,7 +85,7 @@ class Taken(NamedTuple):
 
 
 def write_long_run(folder: Path, num_rollouts: int, *, seed: int = 0) -> Path:
-    """Write a run of long conversations with tool calls; give its rollout file."""
+    """Write a run of long conversations with tool calls; return its rollout file."""
     folder.mkdir(parents=True)
     random = Random(seed)
     hay = " ".join(random.choices(_WORDS, k=50_000))
@@ -156,7 +156,7 @@ class Server:
         return Taken(self._cpu_seconds() - cpu, time.monotonic() - started, len(data))
 
     def peak_mb(self) -> float:
-        """Give the most memory that it ever held."""
+        """Return its peak memory."""
         status = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
         return float(status.partition("VmHWM:")[2].split()[0]) / 1024
 

@@ -1,4 +1,4 @@
-"""Asks for the sum of two small numbers; the last integer of the answer counts. Our own.
+"""Asks for the sum of two small numbers; the last integer of the answer counts. Written for gymcli.
 
 {"id": "3+4", "difficulty": "easy", "prompt": "What is 3 + 4? Answer with the number.", "answer": 7}
 """
@@ -13,7 +13,7 @@ INTEGER = re.compile(r"-?\d+")
 
 
 class Sum(Task):
-    """A sum and what it comes to."""
+    """A sum and its result."""
 
     answer: int
 
@@ -25,7 +25,7 @@ class Arithmetic(Environment[Sum]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the last integer of the answer is the sum."""
+        """Reward 1 if the last integer of the answer is the sum."""
         last = (INTEGER.findall(rollout.output_text) or [""])[-1]
         return Score(float(last == str(cls.parse_task(rollout.task).answer)), answer=last or None)
 
@@ -35,7 +35,7 @@ class Arithmetic(Environment[Sum]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write at most 361 sums; the more of the two numbers have two digits, the harder."""
+        """Write at most 361 sums; harder ones have more two-digit numbers."""
         for a, b in rng.sample([(a, b) for a in range(1, 20) for b in range(1, 20)], num):
             difficulty = ("easy", "medium", "hard")[(a > 9) + (b > 9)]
             prompt = f"What is {a} + {b}? Answer with the number."

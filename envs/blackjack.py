@@ -1,19 +1,20 @@
 """Plays a hand of blackjack against a dealer who draws to 17.
 
-Source: the resources server blackjack of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. The
-first `<action>hit</action>` or `<action>stand</action>` of a message, in upper or lower case, is
-the action. More than 21 loses at once; after a stand the dealer draws to 17 or more. The reward is
-1 for a win, 0 for a draw, -1 for a loss. Where this differs:
+Source: the resources server blackjack of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
+The first `<action>hit</action>` or `<action>stand</action>` of a message, in upper or lower case,
+is the action. More than 21 loses at once; after a stand the dealer draws to 17 or more. The reward
+is 1 for a win, 0 for a draw, -1 for a loss. Differences from the reference:
 
 - A row's `deck_seed` fixes the deal, so that all attempts at it play the same hand. A row without
-  one, as the reference's are, is dealt from the attempt's seed, where the reference has none.
-- A message without an action is answered with what is expected, where the reference stands. The
-  third in a row forfeits the hand, with reward -1: silence must not pay better than bad luck.
-- A hand that ends early, as at a token limit, counts as forfeited, with reward -1: running on must
-  not pay better than losing.
-- An episode has 32 turns, the reference's 10: enough for ten actions, the most that a hand takes,
-  each after two messages without one.
-- A rollout of the reference without `deck_seed` stays unscored: nothing says how its deck lay.
+  one, as the reference's are, is dealt from the attempt's seed; the reference has no seed.
+- A message without an action is answered with a reminder of the format; in the reference it stands.
+  The third such message in a row forfeits the hand, with reward -1: silence must not pay better
+  than bad luck.
+- A hand that ends early, for example at a token limit, is forfeited, with reward -1: running on
+  must not pay better than losing.
+- An episode has 32 turns instead of 10: enough for the ten actions that a hand can take, each after
+  two messages without one.
+- A rollout of the reference without `deck_seed` stays unscored: its deck is unknown.
 
 One row (its system message shortened):
 {"id": "blackjack-0", "difficulty": "hard", "messages": [{"role": "system", "content": "Hit or
@@ -56,16 +57,16 @@ REWARDS: dict[Result, float] = {
     "forfeit": -1.0,
     "unfinished": 0.0,
 }
-"""What each result of a hand is worth; `unfinished` while it goes on, which is no result."""
+"""The reward of each result; `unfinished` is a hand that is not over."""
 MAX_UNREADABLE = 3
-"""Messages in a row without an action, of which the last forfeits the hand."""
+"""The number of messages in a row without an action at which the hand is forfeited."""
 
 
 class Deal(Task):
-    """How the deck lies."""
+    """The order of the deck."""
 
     deck_seed: int | None = None
-    """Shuffles the deck; None: the attempt's own seed does."""
+    """Shuffles the deck; None uses the attempt's seed."""
 
 
 class Blackjack(Environment[Deal]):
@@ -79,13 +80,13 @@ class Blackjack(Environment[Deal]):
     hand: list[str]
     dealer: list[str]
     deck: list[str]
-    """The cards to come, the next one first."""
+    """The cards left, the next one first."""
     result: Result
     num_unreadable: int
     """Messages without an action since the last one with an action."""
 
     async def setup(self) -> list[Message]:
-        """Shuffle and deal two cards each; say which, unless the prompt does."""
+        """Shuffle and deal two cards each; show them unless the prompt does."""
         deck = shuffled(self.rng if self.task.deck_seed is None else Random(self.task.deck_seed))
         self.hand, self.dealer, self.deck = deck[:2], deck[2:4], deck[4:]
         self.result, self.num_unreadable = "unfinished", 0
@@ -95,7 +96,7 @@ class Blackjack(Environment[Deal]):
         return [Message(role="user", content=f"{shown}\n\n{EXPECTED}")]
 
     async def step(self, message: Message) -> Step:
-        """Play the message's action and show the table; the end of the hand has the reward."""
+        """Play the message's action and show the table; the last step has the reward."""
         if self._is_over():
             return Step([], stop_reason="env_done")
         refused = await self.call_tools(message.tool_calls)
@@ -129,7 +130,7 @@ class Blackjack(Environment[Deal]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Play the record again and give what the hand was worth; one without an end is lost."""
+        """Replay the record and score the hand; an unfinished one is lost."""
         if not rollout.env_version and cls.parse_task(rollout.task).deck_seed is None:
             raise VerifierError('the record does not say how its deck lay: it has no "deck_seed"')
         world = await context.replay(rollout)
@@ -146,18 +147,18 @@ class Blackjack(Environment[Deal]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Play the best that can be made of the deck, into which it alone may look."""
+        """Play the best possible hand; only the oracle may look into the deck."""
         _, num_hits = best_play(self.hand, self.dealer, self.deck)
         return Message(role="assistant", content=HIT if num_hits else STAND)
 
     @classmethod
     def choices(cls, task: Deal) -> list[str]:
-        """Return the two actions; a guesser takes one of them in every turn."""
+        """Return the two actions; a guesser picks one of them each turn."""
         return [HIT, STAND]
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Deal hands that some play wins, as many of each difficulty."""
+        """Deal winnable hands, equally many of each difficulty."""
         rows: dict[str, JSONObject] = {}
         while (number := len(rows)) < num:
             deck_seed = rng.randrange(10**6)
@@ -206,14 +207,14 @@ def described(cards: Sequence[str]) -> str:
 
 
 def table(hand: Sequence[str], dealer: Sequence[str]) -> str:
-    """Return what the player sees: the own hand and the dealer's first card."""
+    """Return what the player sees: their hand and the dealer's first card."""
     return f"Your hand: {described(hand)}. The dealer shows {dealer[0]}."
 
 
 def stood(
     hand: Sequence[str], dealer: Sequence[str], deck: Sequence[str]
 ) -> tuple[list[str], Result]:
-    """Let the dealer draw to 17 and give the dealer's hand and the player's result."""
+    """Let the dealer draw to 17; return the dealer's hand and the player's result."""
     drawn, rest = list(dealer), iter(deck)
     while total(drawn) < 17:
         drawn.append(next(rest))
@@ -226,7 +227,7 @@ def stood(
 def best_play(
     hand: Sequence[str], dealer: Sequence[str], deck: Sequence[str]
 ) -> tuple[Result, int]:
-    """Return the best result that the cards allow, and the fewest hits that lead to it."""
+    """Return the best possible result, and the fewest hits that lead to it."""
     grown = ([*hand, *deck[:num_hits]] for num_hits in range(len(deck)))
     playable = itertools.takewhile(lambda cards: total(cards) <= 21, grown)
     plays = [
@@ -237,7 +238,7 @@ def best_play(
 
 
 def difficulty(hand: Sequence[str]) -> str:
-    """Return how hard the first choice is: nothing to lose, a risk, an ace of two values."""
+    """Return the difficulty of the first choice: no risk, a risk, or an ace with two values."""
     if total(hand) <= 11 or total(hand) >= 19:
         return "easy"
     return "hard" if is_soft(hand) else "medium"

@@ -1,22 +1,20 @@
-r"""Goes on with a talk about a calendar, whose events must keep to all that was asked so far.
+r"""Continues a chat about a calendar, whose events must meet every request so far.
 
-Source: the resources server calendar of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. The
-talk stands in the row and the model gives one more message. What counts is the first list in it
-that holds an object: it must be JSON and give every expected event, with its duration, within the
-hours of the day and its constraint, and no two may overlap. A message with `<think>` in it is
-wrong; where nothing is expected every other text is right. Looseness that is kept: names are not
-looked at, ids may be texts, minutes after 59 count on, and whatever stands around the list, or
-after it, is passed over. Times are read in lower case only: "10:30 AM" is an error, "10:30 am" is
-not. Where this differs:
+Source: the resources server calendar of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
+The row has the chat, and the model adds one message. The first list in it that contains an object
+counts: it must be JSON and have every expected event, with its duration, within the hours of the
+day and its constraint, and no two may overlap. A message with `<think>` in it is wrong; if no event
+is expected, any other text is right. Leniency kept from the reference: names are ignored, ids may
+be strings, minutes may exceed 59, and any text around the list is ignored. Times are read in lower
+case only: "10:30 AM" is an error, "10:30 am" is not. Differences from the reference:
 
-- Braces and brackets in names are part of the names, objects may hold lists, and braces that are
-  not closed hide no list. Texts are read in one pass; what is nested too deeply is no JSON.
-- An event that is listed twice is an error; the reference lets the last one count.
-- A message of several parts is read as a whole. One that calls tools is no answer, nor is silence.
-- Blanks or signs within a time, "10 : 30" or "+9:00", make it one that cannot be read; the
-  reference takes them.
-- A row with a time or a constraint that cannot be read is refused; the reference gives every
-  answer 0, or passes over a constraint of another form.
+- Braces and brackets in names are part of the names, objects may contain lists, and unclosed braces
+  hide no list. Texts are read in one pass; too deep nesting is not JSON.
+- An event that is listed twice is an error; in the reference the last one counts.
+- All parts of a message are read. A message with tool calls or without text is not an answer.
+- Times with blanks or signs, such as "10 : 30" or "+9:00", are errors; the reference accepts them.
+- A row with an unreadable time or constraint is refused; the reference scores every answer 0, or
+  ignores a constraint of another form.
 
 One row (its messages shortened):
 {"id": "calendar-0", "difficulty": "easy", "messages": [{"role": "system", "content": "You ..."},
@@ -74,7 +72,7 @@ class Span(NamedTuple):
 
 
 class ExpectedEvent(BaseModel):
-    """What an event of the calendar has to keep to."""
+    """The requirements of one event."""
 
     duration: int
     """In minutes."""
@@ -100,12 +98,12 @@ class ExpectedEvent(BaseModel):
 
     @property
     def hours(self) -> Span:
-        """The starts that lie within the day."""
+        """The possible starts within the day."""
         return _span(f"between {self.min_time} and {self.max_time}", self.duration)
 
     @property
     def wish(self) -> Span:
-        """The starts that the constraint allows."""
+        """The possible starts under the constraint."""
         return _span(self.constraint or "", self.duration)
 
     @property
@@ -116,14 +114,14 @@ class ExpectedEvent(BaseModel):
 
 
 class CalendarTask(Task):
-    """What the calendar has to be after the last turn."""
+    """The expected calendar after the last turn."""
 
     exp_cal_state: dict[str, ExpectedEvent]
     """The events by id."""
 
 
 class Calendar(Environment[CalendarTask]):
-    """Keep a calendar in a talk of many turns, with every event where the user wants it."""
+    """Keep a calendar through a chat of many turns, with every event where the user wants it."""
 
     properties = Properties(
         "multi-turn", "constraint tracking", "scheduling", "calendar", "constraint check"
@@ -131,7 +129,7 @@ class Calendar(Environment[CalendarTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the calendar of the last message keeps to everything."""
+        """Reward 1 if the calendar of the last message meets all requirements."""
         expected = cls.parse_task(rollout.task).exp_cal_state
         finding = examine(_last_text(rollout), expected)
         return Score(
@@ -142,7 +140,7 @@ class Calendar(Environment[CalendarTask]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return a calendar that keeps to everything; None where none is found (see `schedule`)."""
+        """Return a calendar that meets all requirements; None if none is found (see `schedule`)."""
         expected = self.task.exp_cal_state
         starts = schedule(list(expected.values()))
         if starts is None:
@@ -155,12 +153,12 @@ class Calendar(Environment[CalendarTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write talks about a day that was planned first, so that there is a right answer."""
+        """Write chats about a day that was planned first, so that there is a right answer."""
         yield from load_generator("calendar").generate(rng, num)
 
 
 def _last_text(rollout: Rollout) -> str:
-    """Return the text of the last message, which is no answer where it calls tools."""
+    """Return the text of the last message; one with tool calls is not an answer."""
     last = rollout.responses[-1] if rollout.responses else None
     return last.text if last and last.role == "assistant" and not last.tool_calls else ""
 
@@ -267,11 +265,11 @@ class Entry(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What was found in an answer."""
+    """The result of checking an answer."""
 
     reason: Reason
     faults: Mapping[str, Reason] = {}
-    """What is wrong with single events, by id."""
+    """Errors of single events, by id."""
     share_kept: float = 0.0
     """The expected events that are right, each taken by itself."""
     answer: str | None = None
@@ -279,7 +277,7 @@ class Finding(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether the calendar keeps to everything."""
+        """Whether the calendar meets all requirements."""
         return self.reason in ("correct", "nothing_expected")
 
 
@@ -376,7 +374,7 @@ def _compared(
 
 
 def _fault(entry: Entry | None, event: ExpectedEvent) -> Reason | None:
-    """Return what is wrong with one event, whatever the others are."""
+    """Return the error of one event, regardless of the others."""
     if entry is None:
         return "missing_event"
     if entry.duration != event.duration:
@@ -395,7 +393,7 @@ def _overlap(entries: list[Entry]) -> bool:
 
 
 class Listed(NamedTuple):
-    """One event as a calendar shows it."""
+    """One event in a calendar's JSON."""
 
     event_id: int | str
     name: str

@@ -1,9 +1,10 @@
 """Asks for a click on the circle of a colour; the first call of the tool `click` counts.
 
-Source: the resources server circle_click of NVIDIA NeMo Gym (Apache-2.0), its rules written anew:
-coordinates are read as Python's `int` does, so that 12.9, "12" and true are 12, 12 and 1, and the
-edge of a circle belongs to it. One message is all that the model has. Kept, though a picture may
-show several circles of the colour: only the row's first one counts. Where this differs:
+Source: the resources server circle_click of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently: coordinates are read as Python's `int` does, so that 12.9, "12" and true are 12, 12
+and 1, and the edge of a circle belongs to it. One message is all that the model has. Kept, though a
+picture may show several circles of the colour: only the row's first one counts. Differences from
+the reference:
 
 - A row without a circle of the colour, where no click could be right, is refused.
 - Coordinates that are no numbers, infinite ones among them, are a miss, not an error.
@@ -46,7 +47,7 @@ MAX_COORDINATE = 1_000_000
 
 
 class ClickTask(CircleTask):
-    """What a picture shows, and the colour of the circle to click."""
+    """The circles of a picture, and the colour to click."""
 
     @model_validator(mode="after")
     def _has_target(self) -> Self:
@@ -71,7 +72,7 @@ class CircleClick(Environment[ClickTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the first click is not farther from the centre than the radius."""
+        """Reward 1 if the first click is not farther from the centre than the radius."""
         target = cls.parse_task(rollout.task).targets[0]
         clicks = [call.arguments for call in rollout.tool_calls if call.name == "click"]
         if not clicks:

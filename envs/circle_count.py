@@ -1,8 +1,8 @@
 r"""Asks how many circles of a colour a picture shows; the number is read from a box.
 
-Source: the resources server circle_count of NVIDIA NeMo Gym (Apache-2.0), its rules written anew:
-the first `\boxed{...}` of all that was said that holds digits, and digits alone, is the answer.
-Where this differs:
+Source: the resources server circle_count of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently: the first `\boxed{...}` of all that was said that holds digits, and digits alone, is
+the answer. Differences from the reference:
 
 - A number of more than 1,000 digits is wrong, not an error.
 
@@ -47,14 +47,14 @@ class Circle(BaseModel):
 
 
 class CircleTask(Task):
-    """What a picture shows, and the colour that is asked about."""
+    """The circles of a picture, and the colour to count."""
 
     circles: list[Circle]
     target_color: str
 
     @property
     def targets(self) -> list[Circle]:
-        """The circles of the colour that is asked about."""
+        """The circles of the requested colour."""
         return [circle for circle in self.circles if circle.color == self.target_color]
 
 
@@ -65,7 +65,7 @@ class CircleCount(Environment[CircleTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the first number in a box is that of the circles of the colour."""
+        """Reward 1 if the first number in a box is that of the circles of the colour."""
         num_expected = len(cls.parse_task(rollout.task).targets)
         found = NUMBER.search(rollout.output_text)
         digits = found[1] if found else ""
@@ -84,7 +84,7 @@ class CircleCount(Environment[CircleTask]):
 
     @classmethod
     def choices(cls, task: CircleTask) -> list[str]:
-        """Return every number from none to all of the circles."""
+        """Return every number from 0 to the number of circles."""
         return [_boxed(number) for number in range(len(task.circles) + 1)]
 
     @classmethod

@@ -1,17 +1,18 @@
 r"""Asks for a short answer; a judge says whether it means the same as the expected one.
 
-Source: the resources server equivalence_llm_judge of NVIDIA NeMo Gym (Apache-2.0), its rules
-written anew. The last match of a pattern, the row's `template_metadata.output_regex` or an option,
+Source: the resources server equivalence_llm_judge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The last match of a pattern, the row's `template_metadata.output_regex` or an option,
 is the answer: its first group that holds anything, else all of it, and without a match the whole
 text. Beyond `extraction_length_threshold` characters of the expected answer a row's pattern is
 dropped, and the judge is asked once. Else it is asked a second time: in the other order where it
 said equal and `check_twice_swap` is on, about the whole text where it did not and the row has a
-pattern. The question is the last user message; the row's `question` is not read. Looseness that is
-kept: a row's pattern that is no regular expression finds nothing. Where this differs:
+pattern. The question is the last user message; the row's `question` is not read. Leniency kept from
+the reference: a row's pattern that is no regular expression finds nothing. Differences from the
+reference:
 
 - The judge is asked for its label in a tag that neither the answer nor the prompt can hold, or for
-  the label alone. An answer that gives no label, or both of them, is a failure of the judge, which
-  leaves the attempt unscored; there it is "not equal", and the first label counts.
+  the label alone. An answer without a label, or with both, is a failure of the judge and leaves the
+  attempt unscored; in the reference it is "not equal", and the first label counts.
 
 - The second question of `check_twice_swap` shows both answers in the other order, and still says
   which of them is the expected one. There they exchange their parts, in a prompt that treats them
@@ -152,7 +153,7 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the judge says equal; the options say what a second question gives.
+        """Reward 1 if the judge says equal; the options say what a second question gives.
 
         Raises:
             RoleError: The judge failed, or gave no verdict.

@@ -1,11 +1,11 @@
 """Asks for the values of a term's synonyms in a given order, which takes several calls.
 
-Source: the resources server example_multi_step of NVIDIA NeMo Gym (Apache-2.0), its rules written
-anew. The reward is 1 where the last call of `extract_synonym_values` has exactly the expected
-values in their order. `set_overlap` is the number of expected values that were given, by the number
-expected; `order_instruction_following_failure` is 1 where all were given and the reward is 0;
-`original_term_minefield_hit` is 1 where the value of the term itself is among them. Where this
-differs:
+Source: the resources server example_multi_step of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The reward is 1 where the last call of `extract_synonym_values` has exactly the
+expected values in their order. `set_overlap` is the number of expected values that were given, by
+the number expected; `order_instruction_following_failure` is 1 where all were given and the reward
+is 0; `original_term_minefield_hit` is 1 where the value of the term itself is among them.
+Differences from the reference:
 
 - A last call whose arguments are not JSON, or carry no list, scores 0 with a reason.
 - Where nothing is expected, `set_overlap` is 1 if nothing was given, else 0.
@@ -66,7 +66,7 @@ class Extraction(msgspec.Struct):
 
 
 class ExampleMultiStep(Environment[SynonymTask]):
-    """Look up the values of a term's synonyms and hand them over in order."""
+    """Look up the values of a term's synonyms and submit them in order."""
 
     properties = Properties(
         "multi-step", "information dependency", "language", "extraction", "exact match"
@@ -91,7 +91,7 @@ class ExampleMultiStep(Environment[SynonymTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the values handed over last are the expected ones in their order."""
+        """Reward 1 if the values handed over last are the expected ones in their order."""
         task = cls.parse_task(rollout.task)
         values, fault = _handed_over(rollout)
         expected = task.expected_synonym_values
@@ -111,7 +111,7 @@ class ExampleMultiStep(Environment[SynonymTask]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Look up one word a turn, hand over the values, and say so."""
+        """Look up one word per turn, submit the values, and report it."""
         task, num_calls = self.task, len(rollout.tool_calls)
         if num_calls > len(task.words):
             return Message(role="assistant", content="I have handed over the values.")

@@ -1,9 +1,9 @@
 """Asks a question, then scripted follow-ups, and looks for a text in the last answer.
 
-Source: the resources server example_multi_turn_gymnasium of NVIDIA NeMo Gym (Apache-2.0), its rules
-written anew: the reward is 1 where the answer to the last follow-up contains `expected_answer`, in
-upper or lower case, anywhere in it; an episode that ends before that has reward 0. Where this
-differs:
+Source: the resources server example_multi_turn_gymnasium of NVIDIA NeMo Gym (Apache-2.0),
+reimplemented independently: the reward is 1 where the answer to the last follow-up contains
+`expected_answer`, in upper or lower case, anywhere in it; an episode that ends before that has
+reward 0. Differences from the reference:
 
 - How many follow-ups were sent is counted in the conversation, not kept beside it.
 
@@ -21,11 +21,11 @@ from gymcli import Context, Environment, JSONObject, Message, Properties, Rollou
 __all__ = ["ExampleMultiTurn", "ScriptedTask"]
 
 Script = list[tuple[str, str]]
-"""What the user says, turn by turn, with the gold answers."""
+"""The user's turns, with the gold answers."""
 
 
 class ScriptedTask(Task):
-    """What the user goes on to ask, and what the last answer must contain."""
+    """The follow-ups, and the text that the last answer must contain."""
 
     follow_ups: list[str]
     expected_answer: str
@@ -39,12 +39,12 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
     properties = Properties("multi-turn", "context", "general", "follow-up questions", "substring")
 
     async def reply(self, rollout: Rollout) -> str | None:
-        """Ask the next follow-up, if there is one left."""
+        """Ask the next follow-up, if any is left."""
         return next(iter(self.task.follow_ups[_num_sent(rollout) :]), None)
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the answer to the last follow-up contains the expected text."""
+        """Reward 1 if the answer to the last follow-up contains the expected text."""
         task = cls.parse_task(rollout.task)
         answers = [
             message

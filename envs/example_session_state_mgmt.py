@@ -1,8 +1,9 @@
-"""Keeps a counter that two tools change and read, and checks where it stands at the end.
+"""Keeps a counter that two tools change and read, and checks its final value.
 
-Source: the resources server example_session_state_mgmt of NVIDIA NeMo Gym (Apache-2.0), its rules
-written anew: the reward is 1 where the counter equals `expected_count`, 0 elsewhere; whether the
-model reads the counter, or says its value, does not count. Where this differs:
+Source: the resources server example_session_state_mgmt of NVIDIA NeMo Gym (Apache-2.0),
+reimplemented independently: the reward is 1 where the counter equals `expected_count`, 0 elsewhere;
+whether the model reads the counter, or says its value, does not count. Differences from the
+reference:
 
 - The counter lives in the episode, so that no session can be lost and scored 0 for it.
 - The verifier plays the recorded calls again rather than reading a live counter.
@@ -37,7 +38,7 @@ __all__ = ["CounterTask", "ExampleSessionStateMgmt"]
 
 
 class CounterTask(Task):
-    """Where the counter starts and where it must stand at the end."""
+    """The initial and the expected final value of the counter."""
 
     expected_count: int
     initial_count: int = 0
@@ -53,7 +54,7 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
     count: int
 
     async def setup(self) -> list[Message]:
-        """Set the counter to where the task starts."""
+        """Set the counter to the task's start."""
         self.count = self.task.initial_count
         return []
 
@@ -74,7 +75,7 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the counter, after the recorded calls, is as expected."""
+        """Reward 1 if the counter, after the recorded calls, is as expected."""
         world = await context.replay(rollout)
         assert isinstance(world, cls)
         is_right = world.count == world.task.expected_count
@@ -82,7 +83,7 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
         return Score(float(is_right), answer=str(world.count), details={"reason": reason})
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Make one addition a turn, read the counter, and say what it is."""
+        """Make one addition per turn, read the counter, and report it."""
         task = self.task
         additions = task.additions or [task.expected_count - task.initial_count]
         num_calls = len(rollout.tool_calls)

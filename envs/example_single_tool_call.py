@@ -1,7 +1,7 @@
 """Offers one tool, the weather of a city, and rewards every episode: a test of the tool loop.
 
-Source: the resources server example_single_tool_call of NVIDIA NeMo Gym (Apache-2.0), its rules
-written anew: the reward is always 1. Where this differs:
+Source: the resources server example_single_tool_call of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently: the reward is always 1. Differences from the reference:
 
 - The metric `asked_weather` tells the episodes that called the tool from those that did not.
 

@@ -1,12 +1,12 @@
 """Asks for one function call, and rewards what is right about it by three separate components.
 
-Source: the resources server example_tool_call_multireward of NVIDIA NeMo Gym (Apache-2.0), its
-rules written anew, for training on several objectives as in GDPO (arXiv:2601.05242). The reward is
-the sum of three components, each 0 or 1: `correctness`, any call is of the expected tool and has
-every expected argument equal; `schema_valid`, the first call's arguments are an object with all
-that its tool requires; `format`, there is one call and no text. Looseness that is kept: arguments
-beyond the expected ones are free, 1, 1.0 and true are equal, and of a schema nothing but the names
-in its outermost `required` counts. Where this differs:
+Source: the resources server example_tool_call_multireward of NVIDIA NeMo Gym (Apache-2.0),
+reimplemented independently, for training on several objectives as in GDPO (arXiv:2601.05242). The
+reward is the sum of three components, each 0 or 1: `correctness`, any call is of the expected tool
+and has every expected argument equal; `schema_valid`, the first call's arguments are an object with
+all that its tool requires; `format`, there is one call and no text. Leniency kept from the
+reference: arguments beyond the expected ones are free, 1, 1.0 and true are equal, and of a schema
+nothing but the names in its outermost `required` counts. Differences from the reference:
 
 - The calls end the episode. The reference's driver runs them and asks for a final message, so that
   `format` is always 0 there.

@@ -1,11 +1,11 @@
-r"""Compares all attempts of a task in pairs; what a generative reward model says is the reward.
+r"""Compares all attempts of a task in pairs; a generative reward model sets the reward.
 
-Source: the resources server genrm_compare of NVIDIA NeMo Gym (Apache-2.0), its rules written anew.
-The model of the role `reward` sees the conversation and the final answers of two attempts, and
-gives each a score from 1 to 5 and the pair a ranking from 1 to 6. Where the scores are equal, the
-ranking moves them apart (`simple_tiebreaker`). The reward of an attempt is the mean of its scores;
-options add what shortness and plain style are worth. An attempt without a mate gets
-`default_score`. Where this differs:
+Source: the resources server genrm_compare of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The model of the role `reward` sees the conversation and the final answers of two
+attempts, and gives each a score from 1 to 5 and the pair a ranking from 1 to 6. Where the scores
+are equal, the ranking moves them apart (`simple_tiebreaker`). The reward of an attempt is the mean
+of its scores; options add what shortness and plain style are worth. An attempt without a mate gets
+`default_score`. Differences from the reference:
 
 - A comparison that cannot be read, however often it is asked for (`parse_retries`), is recorded and
   counted, and enters no mean; there it is two scores of 3. An attempt that has no other comparison

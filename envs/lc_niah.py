@@ -1,11 +1,11 @@
 r"""Asks about a graph in a long prompt; reasoning that copies the prompt costs reward.
 
-Source: the resources server lc_niah of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. The
-last line that is not empty has "Final Answer: [...]" in it; what stands between the first such
+Source: the resources server lc_niah of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
+The last line that is not empty has "Final Answer: [...]" in it; what stands between the first such
 bracket and the last closing one is split at commas, and quotes around a name are taken off. The
 answer's score is the F1 of both sets, 1 where both are empty, and 0 without such a line. The
 reasoning is all that the model thought, the input its whole prompt. Kept: other text may stand in
-the line, a name may stand twice, and `minus` gives rewards below 0. Where this differs:
+the line, a name may stand twice, and `minus` gives rewards below 0. Differences from the reference:
 
 - The overlaps `lcs` and `ngram16` are always given, `seq_match` where it is the penalty, since it
   is slow on long texts; it compares the first 10,000 characters of each.

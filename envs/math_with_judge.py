@@ -1,10 +1,11 @@
 r"""Asks for the answer to a mathematical problem; a library compares it, a judge where it cannot.
 
-Source: the resources server math_with_judge of NVIDIA NeMo Gym (Apache-2.0), its rules written
-anew. The library math-verify (extra `math`) reads the whole text; what it finds right is right.
-Where it does not, and there is a judge, the judge compares the gold with the extracted answer, or
-with the text where none was extracted, and is asked again in the other order: both times it has to
-say equal. What the library cannot parse, or fails at, is not right. Where this differs:
+Source: the resources server math_with_judge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The library math-verify (extra `math`) reads the whole text; what it finds right is
+right. Where it does not, and there is a judge, the judge compares the gold with the extracted
+answer, or with the text where none was extracted, and is asked again in the other order: both times
+it has to say equal. What the library cannot parse, or fails at, is not right. Differences from the
+reference:
 
 - A library that takes more than 10 seconds, or whose process dies, has not said that an answer is
   wrong: the judge decides. Without a judge an answer that runs away, such as a tower of powers,
@@ -15,8 +16,8 @@ say equal. What the library cannot parse, or fails at, is not right. Where this 
 - An expected answer that is empty leaves the attempt unscored, and so does one in which the library
   can read nothing where there is no judge: the fault is the row's.
 - The judge is asked for its label in a tag that neither the answers nor the prompt can hold, or for
-  the label alone. An answer that gives no label, or both of them, is a failure of the judge, which
-  leaves the attempt unscored; there it is "not equal", and the first label counts.
+  the label alone. An answer without a label, or with both, is a failure of the judge and leaves the
+  attempt unscored; in the reference it is "not equal", and the first label counts.
 - The judge is asked where one is given with `--role judge=...`, unless `use_judge` is off.
 - An answer of more digits than Python writes is no error: it is compared like any other, and
   extracted as it stands in the text.
@@ -144,7 +145,7 @@ class MathWithJudge(Environment[MathProblem]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the library, or the judge in both orders, says that the answer is right.
+        """Reward 1 if the library, or the judge in both orders, says that the answer is right.
 
         Raises:
             RoleError: The judge failed, or gave no verdict.

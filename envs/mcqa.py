@@ -1,9 +1,10 @@
 r"""Asks multiple-choice questions and finds the chosen letter in one of four ways.
 
-Source: the resources server mcqa of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. A row's
-`template_metadata.output_regex` is tried first; where it finds nothing, the option `grading_mode`
-decides, else the row's. Looseness that is kept: a row's pattern may find a letter that no option
-has, `\boxed{E. coli}` is E, "Answer: b" is B, and "Answer: I'd say B" is I. Where this differs:
+Source: the resources server mcqa of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently. A
+row's `template_metadata.output_regex` is tried first; where it finds nothing, the option
+`grading_mode` decides, else the row's. Leniency kept from the reference: a row's pattern may find a
+letter that no option has, `\boxed{E. coli}` is E, "Answer: b" is B, and "Answer: I'd say B" is I.
+Differences from the reference:
 
 - A pattern with several groups gives its first one.
 - A pattern that is no regular expression finds nothing; one that takes too long leaves the
@@ -111,7 +112,7 @@ class MultipleChoice(Environment[Question]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the letter found is that of the right option."""
+        """Reward 1 if the letter found is that of the right option."""
         question = cls.parse_task(rollout.task)
         text = rollout.output_text.strip()
         read_by: str = "output_regex"

@@ -1,11 +1,12 @@
-r"""Goes on with a chat whose early turns matter; a judge answers a rubric about the reply.
+r"""Continues a chat whose early turns matter; a judge answers a rubric about the reply.
 
-Source: the resources server multichallenge of NVIDIA NeMo Gym (Apache-2.0), its rules written anew.
-The last message of the model, without `<think>...</think>` and `<thinking>...</thinking>`, is the
-reply. The judge is asked each question of the rubric by itself, all at once, and says `[[YES]]` or
-`[[NO]]`. An item passes where that is its `pass_criteria`; the option `aggregation` (there
-`aggregation_mode`) makes one reward of the items. The judge sees the row's `context`, else what is
-built from `metadata.messages`; a rubric may stand in `metadata`, too. Where this differs:
+Source: the resources server multichallenge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The last message of the model, without `<think>...</think>` and
+`<thinking>...</thinking>`, is the reply. The judge is asked each question of the rubric by itself,
+all at once, and says `[[YES]]` or `[[NO]]`. An item passes where that is its `pass_criteria`; the
+option `aggregation` (there `aggregation_mode`) makes one reward of the items. The judge sees the
+row's `context`, else what is built from `metadata.messages`; a rubric may stand in `metadata`, too.
+Differences from the reference:
 
 - A row without a rubric is refused, as nothing could pass (there it has reward 0), and so are a
   `pass_criteria` other than YES and NO (there it is taken for YES), a weight below 0 or above a
@@ -108,7 +109,7 @@ class RubricItem(Part):
     pass_criteria: Annotated[
         Literal["YES", "NO"], BeforeValidator(lambda text: str(text).strip().upper())
     ] = Field(default="YES")
-    """The answer with which it passes."""
+    """The answer that passes."""
     weight: float = Field(default=1.0, ge=0.0, le=1e6, allow_inf_nan=False)
     """Its share of the reward under `weighted`."""
 
@@ -163,7 +164,7 @@ AGGREGATIONS: dict[str, Callable[[Scores, Scores], float]] = {
 
 
 class MultiChallenge(Environment[Chat]):
-    """Go on with a chat and keep to what was said early in it; a judge answers a rubric."""
+    """Continue a chat and respect its early turns; a judge answers a rubric."""
 
     version = "2"
     required_roles = ("judge",)
@@ -211,7 +212,7 @@ class MultiChallenge(Environment[Chat]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the row's gold reply; without one nobody knows what passes."""
+        """Return the row's gold reply; None without one."""
         if self.task.gold_reply is None:
             return None
         return Message(role="assistant", content=self.task.gold_reply)

@@ -1,11 +1,11 @@
-r"""Asks for something in writing and takes a reward model's number for the conversation as it is.
+r"""Asks for a text; the reward is a reward model's number for the whole conversation.
 
 Source: the reward model environment of NVIDIA NeMo RL and the scalar reward models of which NVIDIA
-NeMo Gym gives a sketch (both Apache-2.0), written anew: one number for the whole conversation,
-which may be anything. The model has the role `reward`: a scalar endpoint (vLLM's /score, /pooling
-or /classify), or a chat model that writes a number from `low` to `high`. A row needs nothing but
-its conversation; those that ship also say what the text has to be like, for the stand-in and the
-oracle. Where this differs:
+NeMo Gym gives a sketch (both Apache-2.0), reimplemented independently: one number for the whole
+conversation, which may be anything. The model has the role `reward`: a scalar endpoint (vLLM's
+/score, /pooling or /classify), or a chat model that writes a number from `low` to `high`. A row
+needs nothing but its conversation; those that ship also say what the text has to be like, for the
+stand-in and the oracle. Differences from the reference:
 
 - The policy's reasoning is not shown. A conversation in which it said nothing is rated with an
   empty answer at its end.
@@ -80,7 +80,7 @@ class Writing(Task):
 
 
 class RatedConversation(Environment[Writing]):
-    """Write what is asked for; a reward model says how good it is."""
+    """Write the requested text; a reward model rates it."""
 
     max_reward = None
     required_roles = ("reward",)

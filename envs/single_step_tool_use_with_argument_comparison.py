@@ -1,18 +1,18 @@
 r"""Asks for the next step of an expert: a text, a function call, or several calls at once.
 
 Source: the resources server single_step_tool_use_with_argument_comparison of NVIDIA NeMo Gym
-(Apache-2.0), its rules written anew. The conversation so far is the prompt; calls count before
+(Apache-2.0), reimplemented independently. The conversation so far is the prompt; calls count before
 text. Where the expert wrote a text, any text is right. Where the expert called tools, calls are
 compared by name and by arguments, recursively: the type of each value (that of the expert's or a
 subtype), the keys of objects, the length and order of lists, numbers with a decimal point up to
 1e-6, all else exactly. Texts of two words or more are alike where the words that they share
-(whatever their case and order) are at least `word_count_similarity_threshold` of both their
-numbers of words together, which is 0.5 for equal ones. Of several calls the largest pairing
-counts. By default calls beyond the expected ones are free; with `parallel_tool_call_rewarding`
-their number has to be right, or is admitted by `allow_subset` and `allow_superset`, and the
-reward is one of `binary_strict`, `fractional` and `f1`. Looseness that is kept: what a text says
-is never looked at, true is an integer, 1 and 1.0 are different, and shared words are enough
-whatever they say. Where this differs:
+(whatever their case and order) are at least `word_count_similarity_threshold` of both their numbers
+of words together, which is 0.5 for equal ones. Of several calls the largest pairing counts. By
+default calls beyond the expected ones are free; with `parallel_tool_call_rewarding` their number
+has to be right, or is admitted by `allow_subset` and `allow_superset`, and the reward is one of
+`binary_strict`, `fractional` and `f1`. Leniency kept from the reference: what a text says is never
+looked at, true is an integer, 1 and 1.0 are different, and shared words are enough whatever they
+say. Differences from the reference:
 
 - `word_count_similarity_threshold` has a default, 0.1, the value of the reference's configuration
   of the same name, and is refused above 0.5, where the reference takes equal texts for different.
@@ -100,7 +100,7 @@ class NextStep(Task):
 
 
 class SingleStepToolUse(Environment[NextStep]):
-    """Do what an expert would do next: call the right tools, or say something."""
+    """Take an expert's next step: call the right tools, or reply with text."""
 
     properties = Properties(
         "single-step", "tool use", "everyday services", "next action", "argument comparison"
@@ -144,7 +144,7 @@ class SingleStepToolUse(Environment[NextStep]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Do what the expert did."""
+        """Repeat the expert's step."""
         action = self.task.expected_action
         if action.type == "message":
             return Message(role="assistant", content=action.content)

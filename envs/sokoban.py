@@ -1,10 +1,10 @@
 r"""Plays Sokoban: boxes are pushed onto targets, one move a message.
 
-Source: the resources server grl_sokoban of NVIDIA NeMo Gym (Apache-2.0), its rules written anew,
-and the rewards of gym-sokoban: -0.1 for every step, 1 for a box pushed onto a target, -1 for one
-pushed off it, 10 more once all are there; their sum counts. The action is the first
-`<action>up|down|left|right|1-4</action>` of a message, else the first such word or digit anywhere
-in it, in upper or lower case. An episode has 20 messages. Where this differs:
+Source: the resources server grl_sokoban of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently, and the rewards of gym-sokoban: -0.1 for every step, 1 for a box pushed onto a
+target, -1 for one pushed off it, 10 more once all are there; their sum counts. The action is the
+first `<action>up|down|left|right|1-4</action>` of a message, else the first such word or digit
+anywhere in it, in upper or lower case. An episode has 20 messages. Differences from the reference:
 
 - An episode that breaks off before its turns are used up, as at a token limit, is charged -0.1 for
   each turn that is left of the 20, as if the player had stood still: stopping must not pay.
@@ -228,7 +228,7 @@ class Sokoban(Environment[Puzzle]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Play the record again, add up the step rewards, and charge the turns given away."""
+        """Replay the record, add up the step rewards, and charge the unused turns."""
         if not rollout.env_version and cls.parse_task(rollout.task).board is None:
             raise VerifierError('the record does not say what its room was: it has no "board"')
         world = await context.replay(rollout)
@@ -258,7 +258,7 @@ class Sokoban(Environment[Puzzle]):
 
     @classmethod
     def choices(cls, task: Puzzle) -> list[str]:
-        """Return the four moves; a guesser takes one of them in every turn."""
+        """Return the four moves; a guesser picks one of them each turn."""
         return [tagged(action) for action in ACTIONS]
 
     @classmethod

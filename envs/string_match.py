@@ -1,15 +1,16 @@
 r"""Asks for a short answer and compares it as text, on a ladder from exact to nearly the same.
 
-Source: the resources server string_match of NVIDIA NeMo Gym (Apache-2.0), its rules written anew.
-The answer is read from all messages, joined by line breaks: the last closed `\boxed{...}`, without
-`\text{...}` around it; what follows the last "answer:" on its line, without a full stop, else a
-box; the last line; or everything. With `case_sensitive` it has to be the expected text. Without,
-the first of these that is the same in both decides: the text in lower case, the number, the digits
-without a comma, the text without LaTeX, the items of a list, the postal codes of states of the USA;
-then a number about one in a hundred off is worth 0.98; then what is left without units counts.
-Known limits that are kept: units are never compared, "5 km" for 5 is worth 0.98 as is "1,234,567"
-for 1234567, `and` and `or` also vanish from within words, "cats and dogs" is not "cats, dogs", and
-what follows "answer:" keeps its asterisks. Where this differs:
+Source: the resources server string_match of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The answer is read from all messages, joined by line breaks: the last closed
+`\boxed{...}`, without `\text{...}` around it; what follows the last "answer:" on its line, without
+a full stop, else a box; the last line; or everything. With `case_sensitive` it has to be the
+expected text. Without, the first of these that is the same in both decides: the text in lower case,
+the number, the digits without a comma, the text without LaTeX, the items of a list, the postal
+codes of states of the USA; then a number about one in a hundred off is worth 0.98; then what is
+left without units counts. Known limits kept from the reference: units are never compared, "5 km"
+for 5 is worth 0.98 as is "1,234,567" for 1234567, `and` and `or` also vanish from within words,
+"cats and dogs" is not "cats, dogs", and what follows "answer:" keeps its asterisks. Differences
+from the reference:
 
 - NaN, infinity and what is too large for a float are no numbers.
 - Units are dropped where they stand alone, not from within words ("ham" is not "ha"), and two
@@ -94,7 +95,7 @@ class StringMatch(Environment[ShortAnswer]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the answer is the expected one, 0.98 for a number that is near."""
+        """Reward 1 if the answer is the expected one, 0.98 for a number that is near."""
         task = cls.parse_task(rollout.task)
         said = "\n".join(m.text for m in rollout.responses if m.role == "assistant").strip()
         answer = EXTRACTORS[task.extraction_mode](said)

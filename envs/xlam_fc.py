@@ -1,11 +1,12 @@
 """Asks for a set of function calls, which the model makes in one message and in any order.
 
-Source: the resources server xlam_fc of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. Each
-expected call has to find a call of its own, of the same tool and with every expected argument
+Source: the resources server xlam_fc of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
+Each expected call has to find a call of its own, of the same tool and with every expected argument
 equal; the reward is 1 where all do and no call is left over. Without expected calls it is 1 where
-none is made; such rows are scored, but not generated, since silence would be right. Looseness that
-is kept: other arguments than the expected ones are free, values are compared as Python does (1, 1.0
-and true are equal), and text beside the calls is not looked at. Where this differs:
+none is made; such rows are scored, but not generated, since silence would be right. Leniency kept
+from the reference: other arguments than the expected ones are free, values are compared as Python
+does (1, 1.0 and true are equal), and text beside the calls is not looked at. Differences from the
+reference:
 
 - Calls are paired so that as many as possible fit. The reference gives each expected call the first
   that fits, and so may reward a right set of calls in one order and not in another.
@@ -97,7 +98,7 @@ class XlamFunctionCalls(Environment[CallSet]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where expected and predicted calls fit one to one."""
+        """Reward 1 if expected and predicted calls fit one to one."""
         expected = cls.parse_task(rollout.task).expected_answers
         predicted = predicted_calls(rollout)
         fitting = [

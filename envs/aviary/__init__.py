@@ -1,11 +1,11 @@
 r"""Plays any FutureHouse aviary environment; a calculator of our own stands in where none is named.
 
-Source: the resources server and the agent aviary of NVIDIA NeMo Gym (Apache-2.0), their rules
-written anew. The world gives opening, tools and a reward for every step; the score is their sum. A
+Source: the resources server and the agent aviary of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The world gives opening, tools and a reward for every step; the score is their sum. A
 message without tool calls ends the episode, unless the option `nudge` answers it. The calculator
 follows the GSM8K environment of aviary: +1 for an answer within 1e-4 of the right one, 0 for any
-other, a number beyond every float among them, -1 and the end where a tool fails. Where this
-differs:
+other, a number beyond every float among them, -1 and the end where a tool fails. Differences from
+the reference:
 
 - A call of no tool, or with arguments that do not fit, is answered by a tool message and counted;
   the other calls of its message are still made. Where none is left the reward is 0.
@@ -111,11 +111,11 @@ class Aviary(Environment[AviaryTask]):
 
     @classmethod
     def prepare(cls, options: EnvironmentOptions) -> None:
-        """See that the package is there."""
+        """Check that the package is installed."""
         _require_package()
 
     async def setup(self) -> list[Message]:
-        """Make the world and give what it shows first."""
+        """Make the world and return its opening messages."""
         self._taken: list[JSONObject] = []
         self._world = self._made()
         opening, shown = await self._world.reset()

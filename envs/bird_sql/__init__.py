@@ -1,31 +1,31 @@
 r"""Asks for an SQL query that answers a question, and compares its result with the gold query's.
 
-Source: the resources server bird_sql of NVIDIA NeMo Gym (Apache-2.0), its rules written anew; they
-are those of the execution accuracy of BIRD (Li et al., 2023, https://arxiv.org/abs/2305.03111). The
-query is the last block that begins with "```sql" and is closed; it must contain a letter. Both
-queries are run on SQLite, and the reward is 1 where their results are equal as sets of rows.
-Looseness that is kept: the order of rows and how often one occurs do not count, whatever the
-question says; 1 equals 1.0; two empty results are equal. The order of columns counts, their names
-do not. Where this differs:
+Source: the resources server bird_sql of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently;
+the rules are those of the execution accuracy of BIRD (Li et al., 2023,
+https://arxiv.org/abs/2305.03111). The query is the last block that begins with "```sql" and is
+closed; it must contain a letter. Both queries run on SQLite, and the reward is 1 if their results
+are equal as sets of rows. Leniency kept from the reference: the order and the number of equal rows
+do not count, whatever the question asks; 1 equals 1.0; two empty results are equal. The order of
+columns counts, their names do not. Differences from the reference:
 
 - The database is built in memory from the row's `sql_context`; none is downloaded.
-- Without a query the reward is 0. The reference runs `SELECT 1` in its place, which may be right.
-- SQLite reads the comments. The reference takes `--` to begin a comment that ends with the query,
-  and joins lines also inside texts.
+- Without a query the reward is 0. The reference runs `SELECT 1` instead, which may be right.
+- SQLite parses comments. In the reference, a comment that begins with `--` extends to the end of
+  the query, and lines are joined even inside texts.
 - A block must be closed before the next one begins. In the reference the next fence closes it.
-- A query may only read, and has limits that are counted, not timed: 200 million steps of SQLite's
-  virtual machine, of which each call of a function of time counts as 100, 100,000 bytes, a million
-  bytes in a value, 8 million in a result, 256 million of memory. Beyond them it is wrong. The
-  reference stops waiting after 30 seconds and lets it run on. What few steps are counted for may
-  still take too long; it is killed after 60 seconds, and wrong.
+- A query may only read. Its limits are counted, not timed: 200 million steps of SQLite's virtual
+  machine, with 100 for each call of a date or time function; 100,000 bytes for the query; a million
+  bytes per value, 8 million per result, and 256 million of memory. Beyond them it is wrong. The
+  reference stops waiting after 30 seconds and lets it run on. A query with few but slow steps is
+  killed after 60 seconds, and wrong.
 - The present is always 2025-06-15 12:30:45, for the context, the gold query and the model's alike,
-  and the time zone of the machine is UTC. `random()`, and functions and tables that tell of the
-  process or of the build of SQLite, are not allowed.
-- Where the context or the gold query fails, or breaks these rules, the attempt is unscored.
+  and the time zone of the machine is UTC. `random()`, and functions and tables that describe the
+  process or the build of SQLite, are not allowed.
+- If the context or the gold query fails or breaks these rules, the attempt is unscored.
 
-What a query gives, and in how many steps, may differ between versions and builds of SQLite: newer
-ones have more functions (`concat`, `timediff`), some lack those of mathematics, some refuse "x" as
-a text, and sums of floats are rounded otherwise since 3.43. The version is in the details.
+The result of a query and its number of steps may depend on the version and build of SQLite: newer
+ones have more functions (`concat`, `timediff`), some lack mathematical functions, some refuse "x"
+as a text, and sums of floats are rounded differently since 3.43. The version is in the details.
 
 One row (its prompt and context shortened):
 {"id": "bird-sql-0", "difficulty": "easy", "db_id": "library", "prompt": "A lending library ...",
@@ -94,7 +94,7 @@ class BirdSQL(Environment[QueryTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the query gives the same rows as the gold query.
+        """Reward 1 if the query gives the same rows as the gold query.
 
         Raises:
             VerifierError: The row's tables cannot be made, or its gold query fails.

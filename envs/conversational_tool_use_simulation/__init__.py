@@ -1,12 +1,12 @@
 r"""Serves a simulated customer by a policy, with simulated tools; a judge looks at every message.
 
 Source: the resources server conversational_tool_use_simulation of NVIDIA NeMo Gym and its agent
-(Apache-2.0), their rules written anew. Models play the customer (role `user`) and the tools (role
-`tool`, else the customer's). The reward is 0 where the customer did not end the conversation, and
-where a transfer is not what the scenario's `outside_policy_scope` says, without the judge.
+(Apache-2.0), reimplemented independently. Models play the customer (role `user`) and the tools
+(role `tool`, else the customer's). The reward is 0 where the customer did not end the conversation,
+and where a transfer is not what the scenario's `outside_policy_scope` says, without the judge.
 Otherwise the judge sees every message of customer and tools, then every message of the
 representative up to the first failure, then the whole; the reward is the least of what it says of
-the representative. Where this differs:
+the representative. Differences from the reference:
 
 - A call of an unknown tool, or with wrong arguments, is answered in a sentence and counted, and
   does not end the episode. Ids of calls are not looked at: the endpoint gives them.
@@ -195,7 +195,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the customer was served to the end and the judge finds no failure.
+        """Reward 1 if the customer was served to the end and the judge finds no failure.
 
         Raises:
             RoleError: A call of the judge failed, or customer or tools fell out of their parts.

@@ -1,17 +1,17 @@
 """Asks for a short text that follows instructions which a program can check.
 
 Source: the resources server instruction_following of NVIDIA NeMo Gym (Apache-2.0) and its library
-of checks, which goes back to IFEval (arXiv 2311.07911) and IF-RLVR (arXiv 2507.02833), their rules
-written anew. The text of the last message is checked; `binary` gives 1 where all instructions are
-followed, `fraction` the share of them. A row without instructions gets 1 in `binary` and 0 in
-`fraction`, whatever the answer. Looseness that is kept: a keyword is a regular expression and is
-found within other words, `exclude_word_harder` sees a word between two spaces only, "a" is a
-palindrome, a postscript may stand anywhere, one of the three sentences of `constrained_response`
-may stand among others, any JSON value is JSON, of `repeat_phrase` only the last variant must
-differ, and an answer of digits is in every language. Strictness that is kept, and said in the
-prompts of our own: the first word of an answer or a sentence has no mark before or after it, and a
-variant of `repeat_phrase` is looked for in the phrase's case, from wherever its first word stands.
-Where this differs:
+of checks, which goes back to IFEval (arXiv 2311.07911) and IF-RLVR (arXiv 2507.02833),
+reimplemented independently. The text of the last message is checked; `binary` gives 1 where all
+instructions are followed, `fraction` the share of them. A row without instructions gets 1 in
+`binary` and 0 in `fraction`, whatever the answer. Leniency kept from the reference: a keyword is a
+regular expression and is found within other words, `exclude_word_harder` sees a word between two
+spaces only, "a" is a palindrome, a postscript may stand anywhere, one of the three sentences of
+`constrained_response` may stand among others, any JSON value is JSON, of `repeat_phrase` only the
+last variant must differ, and an answer of digits is in every language. Strictness that is kept, and
+said in the prompts of our own: the first word of an answer or a sentence has no mark before or
+after it, and a variant of `repeat_phrase` is looked for in the phrase's case, from wherever its
+first word stands. Differences from the reference:
 
 - An answer without text follows nothing, as in IFEval's own evaluation; the checks alone would
   take silence for an answer without commas.
@@ -108,7 +108,7 @@ class InstructionFollowing(Environment[Instructions]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where all instructions are followed, or the share of them."""
+        """Reward 1 if all instructions are followed, or the share of them."""
         task = cls.parse_task(rollout.task)
         answer = Answer(rollout.last_text, context)
         has_text = bool(answer.text.strip())

@@ -1,12 +1,12 @@
 r"""Gives instructions that go against habit; a judge looks at each criterion of a rubric.
 
-Source: the resources server inverse_if of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. The
-judge is asked about each criterion, all at once, and shown the last message without what stands in
-`<think>`. A row may bring the judge's prompt, as a template of `str.format`, and system message;
-what a row does not have is looked for in its `metadata`, else ours are used. A verdict is a JSON
-object with `result`. Where a row brings prompt or system message, it may also be PASS or FAIL in
-the last five lines, from the last one up, PASS before FAIL in a line: a judge that writes "does not
-pass" in place of an object says PASS. Where this differs:
+Source: the resources server inverse_if of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The judge is asked about each criterion, all at once, and shown the last message
+without what stands in `<think>`. A row may bring the judge's prompt, as a template of `str.format`,
+and system message; what a row does not have is looked for in its `metadata`, else ours are used. A
+verdict is a JSON object with `result`. Where a row brings prompt or system message, it may also be
+PASS or FAIL in the last five lines, from the last one up, PASS before FAIL in a line: a judge that
+writes "does not pass" in place of an object says PASS. Differences from the reference:
 
 - Our own judge answers by an object and nothing else: the response may end with the word PASS.
 - What the judge quotes from the response is no verdict: not an object, not the whole, and not a

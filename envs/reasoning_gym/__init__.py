@@ -1,15 +1,16 @@
 r"""Asks any of the puzzles that the library reasoning-gym generates, and scores with its scorers.
 
-Source: the resources server reasoning_gym of NVIDIA NeMo Gym (Apache-2.0), its rules written anew;
-generators and scorers are those of the package reasoning-gym (extra `reasoning-gym`). The answer is
-what stands in the last `<answer>` tags, else in the first `\boxed{...}` up to its first brace, else
-the whole text. The reward is what the task's scorer gives, partial ones as they are. A row has
-either `question`, `answer` and `metadata` with its `source_dataset`, which is scored with that
-generator's default options, or an address: `generator`, `config`, `seed` and `index`. An address is
-asked by the environment: its question, and how to answer, follow the row's own messages. The
-record keeps the entry, and what is scored is the record's, whatever the generator makes by then:
-isomorphic_strings, knight_swap, list_functions, polynomial_multiplication, ransom_note and
-word_ladder make other entries in another process. Where this differs:
+Source: the resources server reasoning_gym of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently; generators and scorers are those of the package reasoning-gym (extra
+`reasoning-gym`). The answer is what stands in the last `<answer>` tags, else in the first
+`\boxed{...}` up to its first brace, else the whole text. The reward is what the task's scorer
+gives, partial ones as they are. A row has either `question`, `answer` and `metadata` with its
+`source_dataset`, which is scored with that generator's default options, or an address: `generator`,
+`config`, `seed` and `index`. An address is asked by the environment: its question, and how to
+answer, follow the row's own messages. The record keeps the entry, and what is scored is the
+record's, whatever the generator makes by then: isomorphic_strings, knight_swap, list_functions,
+polynomial_multiplication, ransom_note and word_ladder make other entries in another process.
+Differences from the reference:
 
 - A scorer that fails is not a reward of 0, unless the answer made it fail: where the gold answer is
   scored, one at which the scorer raises, or gives no finite number, is `unreadable`, and one that

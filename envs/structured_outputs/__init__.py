@@ -1,13 +1,13 @@
 r"""Asks for a record in a given format and schema: JSON, YAML, XML, TOML, CSV, or a tool call.
 
-Source: the resources server structured_outputs of NVIDIA NeMo Gym (Apache-2.0), its rules written
-anew. The reward is 1 where the answer can be read and fits the schema, whose every property is
-required and which admits no others; what the values say is never looked at. Text is read as it
-stands: a code fence is an error. A tool call must be the only one, of the tool that the row names,
-with JSON arguments. Looseness that is kept: a leaf of XML or CSV is a number where Python reads one
-(" 7 ", "1_000"), `description` and `format` bind nothing, only XML of plain types is typed (no
-`["integer", "null"]`, no `$ref`), and a schema within a list, as in `oneOf`, stays as loose as it
-is written. Where this differs:
+Source: the resources server structured_outputs of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The reward is 1 where the answer can be read and fits the schema, whose every
+property is required and which admits no others; what the values say is never looked at. Text is
+read as it stands: a code fence is an error. A tool call must be the only one, of the tool that the
+row names, with JSON arguments. Leniency kept from the reference: a leaf of XML or CSV is a number
+where Python reads one (" 7 ", "1_000"), `description` and `format` bind nothing, only XML of plain
+types is typed (no `["integer", "null"]`, no `$ref`), and a schema within a list, as in `oneOf`,
+stays as loose as it is written. Differences from the reference:
 
 - The validator is that of JSON Schema 2020-12, which OpenAPI 3.1 adds only annotations to.
 - JSON is read strictly: NaN, Infinity, numbers out of range and half surrogates are no JSON.
@@ -114,7 +114,7 @@ class StructuredOutputs(Environment[RecordTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the answer can be read and fits the schema."""
+        """Reward 1 if the answer can be read and fits the schema."""
         task = cls.parse_task(rollout.task)
         answer = _answer(task, rollout)
         if isinstance(answer, str):

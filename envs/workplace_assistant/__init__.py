@@ -1,13 +1,13 @@
 r"""Asks for changes to e-mails, calendar, tasks and customers, and compares the tables at the end.
 
-Source: the resources server workplace_assistant of NVIDIA NeMo Gym (Apache-2.0), its rules written
-anew. The calls of the model are played on fresh tables and the gold calls on others; the reward is
-1 where calendar, e-mails, plots, tasks and customers are then equal. Case counts in `status`,
-`list_name` and `board` only. A call that cannot be carried out changes nothing; reading changes
-nothing either, so it is not played. Kept from the reference: what the model says does not count,
-nor what it undoes again; a row that is added to a table gets the next id, so the order of additions
-counts; and rows have the labels of a data frame, so it counts whether an e-mail, a task or a
-customer is deleted before or after another is added. Where this differs:
+Source: the resources server workplace_assistant of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+independently. The calls of the model are played on fresh tables and the gold calls on others; the
+reward is 1 where calendar, e-mails, plots, tasks and customers are then equal. Case counts in
+`status`, `list_name` and `board` only. A call that cannot be carried out changes nothing; reading
+changes nothing either, so it is not played. Kept from the reference: what the model says does not
+count, nor what it undoes again; a row that is added to a table gets the next id, so the order of
+additions counts; and rows have the labels of a data frame, so it counts whether an e-mail, a task
+or a customer is deleted before or after another is added. Differences from the reference:
 
 - Arguments must fit the schema: a number for a text is refused, and the model may try again. Null
   counts as left out, when the episode is played as when it is scored.
@@ -153,7 +153,7 @@ class WorkplaceAssistant(
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the calls of the record leave the tables as the gold calls do.
+        """Reward 1 if the calls of the record leave the tables as the gold calls do.
 
         Raises:
             VerifierError: The gold calls cannot be carried out, or change nothing, or their tables

@@ -1,8 +1,8 @@
-"""What the mock server answers: a fixed text, an echo, or the answers of a script.
+"""Answers of the mock server: a fixed text, an echo, or the answers of a script.
 
-A behaviour is a function from a request to an answer. It sees the request in no wire format, so
-one script serves every dialect. All but `in_order` and recordings look at the request alone: they
-answer the same however many conversations run at once.
+A behaviour is a function from a request to an answer. Both are independent of the wire format, so
+one script serves every dialect. All but `in_order` and recordings depend only on the request, so
+that concurrency does not change their answers.
 """
 
 from __future__ import annotations
@@ -41,47 +41,47 @@ __all__ = [
 class MockAnswer(
     msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """One answer in no wire format; its fields are the keys of a script file's answers."""
+    """One answer, without a wire format; its fields are the keys of answers in a script file."""
 
     text: str | None = None
     reasoning: str | None = None
     tool_calls: Sequence[tuple[str, str | JSONObject]] = ()
-    """Pairs of a tool's name and its arguments: an object, or text that is sent as it stands."""
+    """Pairs of a tool's name and its arguments: an object, or text that is sent unchanged."""
     call_ids: Sequence[str] = ()
-    """The ids of the calls, in their order; those that are missing are `call_<turn>_<place>`."""
+    """The ids of the calls, in order; missing ones are `call_<turn>_<place>`."""
     refusal: str | None = None
     finish_reason: str | None = None
-    """The chat word; None: `tool_calls` where there are calls, else `stop`; empty: null is sent.
+    """As in chat; None means `tool_calls` if there are calls, else `stop`; empty sends null.
 
-    A word that the Responses format does not know makes an incomplete response.
+    A word that is unknown in the Responses format makes the response incomplete.
     """
     usage: Usage | None = None
-    """None: four characters count as a token."""
+    """None counts four characters as a token."""
     logprobs: JSON = None
     """In chat shape: `{"content": [...]}`."""
     response_items: Sequence[JSONObject] = ()
-    """The output of a response, word for word, in place of what the fields above make."""
+    """The exact output of a response, instead of one made from the fields above."""
     has_choices: bool = True
-    """False: the answer has no choice, no output, no data."""
+    """False sends an answer without choices, output or data."""
     has_message: bool = True
-    """False: the choice has an empty object in place of its message."""
+    """False sends a choice with an empty object as its message."""
     body: str | None = None
-    """Sent instead of a rendered answer, byte for byte."""
+    """Sent byte for byte instead of a rendered answer."""
     status: Annotated[int, msgspec.Meta(ge=200, le=599)] = 200
-    """The bounds hold for what is read from a file, here and below."""
+    """The bounds are checked when a file is read, here and below."""
     headers: dict[str, str] = {}
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds before the answer, beside the server's own latency."""
+    """Seconds before the answer, in addition to the server's latency."""
     fault: DeliveryFault | None = None
-    """How the answer fails to arrive whole and alone."""
+    """How the delivery of the answer breaks."""
 
 
 Behaviour: TypeAlias = Callable[[Request], MockAnswer | str]
-"""Returns the answer to a request; a plain string is an answer of that text."""
+"""Returns the answer to a request; a string is an answer with that text."""
 
 
 def argument_text(arguments: str | JSONObject) -> str:
-    """Return the arguments of a call as they are sent."""
+    """Return the arguments of a call as text."""
     if isinstance(arguments, str):
         return arguments
     return msgspec.json.encode(arguments).decode()
@@ -119,10 +119,10 @@ def echo(request: Request) -> MockAnswer:
 
 
 def in_order(*answers: MockAnswer | str) -> Behaviour:
-    """Return a behaviour that answers requests in the order in which they arrive.
+    """Return a behaviour that answers requests in the order of their arrival.
 
-    It refuses requests after the last answer. For one conversation at a time, as in a test of
-    retries.
+    It refuses requests after the last answer. Use it for one conversation at a time, for example
+    in a test of retries.
     """
     places = itertools.count()
 
@@ -140,8 +140,8 @@ def scripted(
 ) -> Behaviour:
     """Return a behaviour that answers the i-th turn of a conversation with `answers[i]`.
 
-    A mapping picks the answers by the first key that the last user message contains; a
-    conversation that has no key, or more turns than answers, is refused with status 400.
+    With a mapping, the first key that the last user message contains selects the answers. A
+    conversation with no key, or with more turns than answers, is refused with status 400.
     """
     by_match = script if isinstance(script, Mapping) else {"": script}
 
@@ -162,11 +162,11 @@ class ScriptLine(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknow
     """One line of a script file: answers, and the requests that get them."""
 
     match: str | None = None
-    """What the last user text contains; each answer is for one turn, in their order."""
+    """Part of the last user text; each answer is for one turn, in order."""
     request: str | None = None
-    """The digest of the conversation; each answer is for one request of it, in their order."""
+    """The digest of the conversation; each answer is for one request with it, in order."""
     note: str | None = None
-    """For the reader."""
+    """A comment for readers of the file."""
     answers: list[MockAnswer]
 
 
@@ -186,7 +186,7 @@ def conversation_digest(request: Request) -> str:
 
 
 def read_script(path: Path) -> Behaviour:
-    """Read a script file of `ScriptLine`s; one without `match` and `request` fits all."""
+    """Read a script file of `ScriptLine`s; one without `match` and `request` fits every request."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -206,7 +206,7 @@ def read_script(path: Path) -> Behaviour:
             raise UsageError(f"{place}: a second script for {match!r}")
         by_match[match] = [*entry.answers]
     if not (by_request or by_match):
-        raise UsageError(f"{path}: no line says what to answer")
+        raise UsageError(f"{path}: the script has no answers")
     return _recorded(by_request, by_match) if by_request else scripted(by_match)
 
 
@@ -225,25 +225,25 @@ def _script_line(line: bytes, place: str) -> ScriptLine:
 
 
 _FRAMING = ("content-length", "transfer-encoding", "connection")
-"""Headers that say where an answer ends, which the server decides."""
+"""Headers about the length of an answer, which the server sets itself."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
 def _problem(answer: MockAnswer) -> str | None:
     for name, value in answer.headers.items():
         if name.lower() in _FRAMING or not _HEADER_NAME.fullmatch(name):
-            return f"{name!r} cannot be among the headers"
+            return f"{name!r} cannot be set as a header"
         if not (value.isascii() and value.isprintable()):
-            return f"the value of the header {name!r} cannot be sent"
+            return f"the value of header {name!r} cannot be sent"
     if answer.usage is not None and min(msgspec.structs.astuple(answer.usage)) < 0:
-        return "a count of the usage is negative"
+        return "a count in the usage is negative"
     return None
 
 
 def _recorded(
     by_request: Mapping[str, Sequence[MockAnswer]], by_match: Mapping[str, list[MockAnswer | str]]
 ) -> Behaviour:
-    # The k-th request of a conversation gets its k-th answer; after the last comes the first again.
+    # The k-th request of a conversation gets its k-th answer; after the last, the first again.
     others = scripted(by_match) if by_match else None
     seen: Counter[str] = Counter()
 
@@ -261,7 +261,7 @@ def _recorded(
 
 
 def parse_behaviour(text: str) -> Behaviour:
-    """Return the behaviour of a name: `echo`, `fixed:TEXT` or `script:FILE.jsonl`."""
+    """Return the behaviour for `echo`, `fixed:TEXT` or `script:FILE.jsonl`."""
     name, colon, argument = text.partition(":")
     if text == "echo":
         return echo

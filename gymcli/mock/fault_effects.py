@@ -1,4 +1,4 @@
-"""What a fault does: an error status in place of an answer, wrong content, or a broken delivery."""
+"""Effects of faults: an error status instead of an answer, wrong content, or a broken delivery."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def error_answer(
 
 
 def key_refused() -> MockAnswer:
-    """Return the answer to a missing or wrong key, which it does not repeat."""
+    """Return the answer to a missing or wrong key; it does not repeat the key."""
     return error_answer(401, "Incorrect API key provided.", code="invalid_api_key")
 
 
@@ -58,7 +58,7 @@ def model_not_found(model: str) -> MockAnswer:
 
 
 def too_many_requests(headers: dict[str, str] | None = None) -> MockAnswer:
-    """Return the answer beyond a rate limit."""
+    """Return the answer to a request over the rate limit."""
     text = "Rate limit reached. Please try again."
     return error_answer(429, text, "requests", code="rate_limit_exceeded", headers=headers)
 
@@ -72,7 +72,7 @@ _SAME_REFUSALS: dict[str, MockAnswer] = {
     **dict.fromkeys(("429", "429-burst"), too_many_requests()),
     "429-after": too_many_requests({"Retry-After": "1"}),
     **dict.fromkeys(("500", "500-once", "500-always"), error_answer(500, _FAILED, "server_error")),
-    # A proxy sends it, which does not speak JSON.
+    # As a proxy sends it, which does not speak JSON.
     "502": MockAnswer(status=502, body=_GATEWAY, headers={"Content-Type": "text/html"}),
     "503": error_answer(503, _OVERLOADED, "server_error"),
     "529": error_answer(529, "Overloaded", "overloaded_error"),
@@ -83,17 +83,17 @@ _SAME_REFUSALS: dict[str, MockAnswer] = {
     "405": MockAnswer(status=405, body='{"detail":"Method Not Allowed"}'),
     "307": MockAnswer(status=307, body="", headers={"Location": "/elsewhere"}),
 }
-"""Refusals that are the same for every request."""
+"""Errors that are the same for every request."""
 
 
 def refusal_for(kind: str, model: str, text: str) -> MockAnswer:
-    """Return the answer of a fault that is an error status; some repeat the last user text."""
+    """Return the answer for a fault with an error status; some repeat the last user text."""
     if kind in _SAME_REFUSALS:
         return _SAME_REFUSALS[kind]
     if kind == "404":
         return model_not_found(model)
     if kind == "429-date":
-        # A date has whole seconds: the second next one, for a wait of at least one.
+        # Dates have whole seconds, so two seconds ahead is a wait of at least one.
         date = email.utils.formatdate(math.ceil(time.time()) + 1, usegmt=True)
         return too_many_requests({"Retry-After": date})
     if kind == "500-echo":
@@ -105,7 +105,7 @@ def refusal_for(kind: str, model: str, text: str) -> MockAnswer:
 
 
 HUGE = 4 * 2**20
-"""Characters of a huge text, at least."""
+"""The least number of characters of a huge text."""
 UNKNOWN_FINISH = "mock_unknown"
 UNKNOWN_TOOL = "mock_unknown_tool"
 
@@ -113,15 +113,15 @@ UNKNOWN_TOOL = "mock_unknown_tool"
 def with_content_fault(
     answer: MockAnswer, fault: str | None, about: ParsedRequest
 ) -> tuple[MockAnswer, str | None]:
-    """Return the answer with the wrong content of a fault, and the fault that the request meets.
+    """Return the answer with the wrong content of a fault, and the fault that happens.
 
-    That is the drawn one, unless it cannot happen to this answer; then it is the answer's own.
-    Faults of tool calls change the calls of the answer. An answer without calls becomes one of the
-    first tool of the request, with no arguments.
+    That is the drawn fault or, if it cannot happen to this answer, the answer's own. Faults of tool
+    calls change the calls of the answer. An answer without calls becomes a call of the first tool
+    of the request, without arguments.
     """
     if fault is None or fault not in CONTENT_FAULTS:
         return answer, fault or answer.fault
-    # An answer of one number can have no other wrong content.
+    # An answer that is one number can have no other wrong content.
     has_room = about.format.events is not None or fault in ("empty-choices", "null-content")
     changed = _wrong(answer, fault, about.request) if has_room and answer.body is None else None
     return (answer, answer.fault) if changed is None else (changed, fault)
@@ -139,7 +139,7 @@ def _wrong(answer: MockAnswer, fault: str, request: Request) -> MockAnswer | Non
             return None
         calls = [(name, {})]
         answer = MockAnswer(tool_calls=calls, usage=answer.usage)
-    # Recorded response items would be sent in place of the calls.
+    # Recorded response items would be sent instead of the calls.
     answer = msgspec.structs.replace(answer, response_items=[])
     if fault == "duplicate-ids":
         calls = calls if len(calls) > 1 else calls * 2
@@ -156,7 +156,7 @@ def _huge(answer: MockAnswer) -> MockAnswer:
 
 
 def _unfinished(word: str) -> Callable[[MockAnswer], MockAnswer]:
-    """Return a function that cuts a text in half, with a finish reason of the endpoint's own."""
+    """Return a function that cuts a text in half and sets a finish reason."""
 
     def cut(answer: MockAnswer) -> MockAnswer:
         text = answer.text or ""
@@ -181,7 +181,7 @@ _WRONG_ANSWERS: dict[str, Callable[[MockAnswer], MockAnswer]] = {
 }
 
 _WRONG_CALLS: dict[str, Callable[[str, str], tuple[str, str | JSONObject]]] = {
-    # No text that ends like this is JSON, whatever the script says.
+    # No text with this end is JSON, whatever the script contains.
     "bad-arguments": lambda name, text: (name, f"{text[:-1]} and"),
     "double-arguments": lambda name, text: (name, msgspec.json.encode(text).decode()),
     "array-arguments": lambda name, text: (name, f"[{text}]"),
@@ -198,7 +198,7 @@ _INTERIM = {
 async def deliver(
     request: web.BaseRequest, answer: RenderedAnswer, fault: str | None, exchange: Exchange
 ) -> web.StreamResponse:
-    """Send an answer, broken if there is a fault; note its status before it goes out."""
+    """Send an answer, broken if there is a fault; record its status before it is sent."""
     if fault == "stall":
         await asyncio.Event().wait()
     if fault == "reset":
@@ -212,15 +212,15 @@ async def deliver(
         fault = None
     if fault is None and not answer.is_stream:
         return web.Response(body=answer.pieces[0], status=answer.status, headers=answer.headers)
-    # One write, also of a stream: clients have to put its pieces together, whatever their timing.
+    # One write, also for streams: clients must join the pieces, whatever their timing.
     data = _half_json(answer) if fault == "half-json" else b"".join(answer.pieces)
     length = None if answer.is_stream else len(data)
     if fault == "wrong-length":
-        length = len(data) + 64  # bytes that never come
+        length = len(data) + 64  # bytes that are never sent
     elif fault in ("reset-body", "stall-body"):
         data = data[: len(data) // 2]
     response = web.StreamResponse(status=answer.status, headers=answer.headers)
-    response.content_length = length  # None: the body is chunked
+    response.content_length = length  # None makes the body chunked
     await response.prepare(request)
     await response.write(data)
     if fault in ("open-stream", "stall-body"):
@@ -238,14 +238,14 @@ async def deliver(
 async def _reset_when_written(request: web.BaseRequest) -> None:
     assert request.transport is not None, "a lost connection cancels its handler"
     request.transport.set_write_buffer_limits(high=0)
-    for _ in range(2):  # uvloop writes at the end of a turn of the loop
+    for _ in range(2):  # uvloop writes at the end of a loop iteration
         await asyncio.sleep(0)
     await request.writer.drain()
     reset(request.transport)
 
 
 def _half_json(answer: RenderedAnswer) -> bytes:
-    """Return half of a body; of a stream, the first half with half of its last event's JSON."""
+    """Return half of a body, or half of a stream's events and half of the next event's JSON."""
     if not answer.is_stream:
         body = answer.pieces[0]
         return body[: len(body) // 2]

@@ -1,7 +1,7 @@
-"""Which request meets a fault, how long it waits, and when the endpoint dies.
+"""Which request gets a fault, how long it waits, and when the endpoint dies.
 
-All but deaths and the length of a burst is drawn from the seed, the body of the request and how
-many requests had that body before: neither order nor concurrency changes it.
+Everything but deaths and the length of a burst is drawn from the seed, the body of the request and
+the number of earlier requests with that body, so neither order nor concurrency changes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "draw",
 ]
 
-_BITS = 52  # one less than a float has, so that half a step more is exact and no draw is 0 or 1
+_BITS = 52  # one less than a float has, so that adding half a step is exact and no draw is 0 or 1
 
 
 def body_hash(body: bytes) -> str:
@@ -41,10 +41,10 @@ def body_hash(body: bytes) -> str:
 
 
 def draw(seed: int, purpose: str, body: str, occurrence: int) -> float:
-    """Return a number above 0 and below 1, the same for the same arguments.
+    """Return a number above 0 and below 1, always the same for the same arguments.
 
     Draws for different purposes are independent. `body` is the hash of a request's body,
-    `occurrence` the number of requests that had it before.
+    `occurrence` the number of earlier requests with that body.
     """
     text = f"{seed} {purpose} {body} {occurrence}"
     bits = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
@@ -71,7 +71,7 @@ StatusFault = Literal[
     "307",
     "422-echo",
 ]
-"""An error status in place of the answer."""
+"""An error status instead of the answer."""
 
 DeliveryFault = Literal[
     "reset",
@@ -84,7 +84,7 @@ DeliveryFault = Literal[
     "interim-100",
     "interim-103",
 ]
-"""An answer that does not arrive whole, or not alone."""
+"""An answer whose delivery breaks."""
 
 ContentFault = Literal[
     "empty-choices",
@@ -108,7 +108,7 @@ ContentFault = Literal[
 FaultKind = Literal[StatusFault, DeliveryFault, ContentFault]
 
 BURST_LENGTH = 20
-"""Requests that a burst of 429 refuses, including the first."""
+"""Number of requests that a burst of 429 refuses, including the first."""
 STATUS_FAULTS: tuple[str, ...] = get_args(StatusFault)
 DELIVERY_FAULTS: tuple[str, ...] = get_args(DeliveryFault)
 CONTENT_FAULTS: tuple[str, ...] = get_args(ContentFault)
@@ -116,13 +116,13 @@ _KINDS: tuple[str, ...] = get_args(FaultKind)
 
 
 class FaultRule(NamedTuple):
-    """How often a fault happens, and to which requests."""
+    """A fault, how often it happens, and to which requests."""
 
     kind: str
     """A `FaultKind`."""
     rate: float = 1.0
     match: str = ""
-    """What the last user text must contain."""
+    """Text that the last user text must contain."""
 
     @classmethod
     def parse(cls, spec: str) -> Self:
@@ -130,7 +130,7 @@ class FaultRule(NamedTuple):
         head, at, match = spec.partition("@")
         kind, equals, text = head.partition("=")
         if kind not in _KINDS:
-            hint = did_you_mean(kind, _KINDS) or f"there are {', '.join(_KINDS)}"
+            hint = did_you_mean(kind, _KINDS) or f"use one of {', '.join(_KINDS)}"
             raise UsageError(f'--fault {spec}: no fault "{kind}"; {hint}')
         if at and not match:
             raise UsageError(f"--fault {spec}: the text after @ is missing")
@@ -142,12 +142,12 @@ class FaultRule(NamedTuple):
 
     @property
     def is_of_body(self) -> bool:
-        """Whether it is drawn once for a body, not again for each of its requests."""
+        """Whether it is drawn once per body, not again for each request with that body."""
         return self.kind in ("500-once", "500-always", "403-always")
 
 
 def _number(text: str, wrong: str) -> float:
-    """Return a finite number that is not negative; `wrong` is the message for any other text."""
+    """Read a finite number of at least 0; `wrong` is the error message for any other text."""
     try:
         number = float(text)
     except ValueError:
@@ -159,11 +159,10 @@ def _number(text: str, wrong: str) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Faults:
-    """Decides which request meets which fault.
+    """Decides which request gets which fault.
 
-    Rules that name a text come first, then those of bodies, then the rest. Each has its rate as
-    share of all requests that it fits, so that what an earlier rule takes is no part of a later
-    one's draw.
+    Rules that match a text come first, then rules drawn per body, then the rest. The rate of each
+    is a share of all requests that it matches; what earlier rules take does not lower it.
     """
 
     rules: tuple[FaultRule, ...] = ()
@@ -179,8 +178,8 @@ class Faults:
 
     def draw(self, *, seed: int, body: str, occurrence: int, text: str) -> str | None:
         """Return the fault of a request with this last user text; see `draw` for the rest."""
-        # Rules of bodies divide the range of one draw, the others that of another. `taken` is what
-        # the draw for bodies took of this request, which the others have to share the rest of.
+        # Rules drawn per body divide the range of one draw, the others that of a second one.
+        # `taken` is the share that the first draw took; the others divide the rest.
         body_low = low = taken = 0.0
         for rule in self.rules:
             if rule.match not in text:
@@ -214,7 +213,7 @@ _SHAPES: dict[str, tuple[Callable[..., float], tuple[str, ...]]] = {
 _FORMS = "SECONDS, " + ", ".join(":".join((name, *names)) for name, (_, names) in _SHAPES.items())
 
 _MAX_SIGMA = 10.0
-"""Beyond it a wait is hardly ever one between a microsecond and a year."""
+"""Above it, hardly any wait is between a microsecond and a year."""
 
 
 class Latency(NamedTuple):
@@ -222,7 +221,7 @@ class Latency(NamedTuple):
 
     parameters: tuple[float, ...] = (0.0,)
     shape: str = ""
-    """The name of the distribution; empty: every wait is the one parameter."""
+    """The name of the distribution; empty means that every wait is the one parameter."""
 
     @classmethod
     def parse(cls, spec: str) -> Self:
@@ -232,7 +231,7 @@ class Latency(NamedTuple):
             hint = did_you_mean(name, _SHAPES) or f"use {_FORMS}"
             raise UsageError(f'--latency {spec}: no distribution "{name}"; {hint}')
         numbers = [
-            _number(text, f'--latency {spec}: "{text}" is no number of seconds; use {_FORMS}')
+            _number(text, f'--latency {spec}: "{text}" is not a number of seconds; use {_FORMS}')
             for text in (rest.split(":") if colon else [name])
         ]
         if not colon:
@@ -258,15 +257,15 @@ class Outage(NamedTuple):
     """One death of the endpoint."""
 
     after_seconds: float | None = None
-    """Since it first listened."""
+    """Seconds since it first listened."""
     after_requests: int | None = None
-    """The endpoint dies with the request after these."""
+    """The endpoint dies at the request after this many."""
     seconds: float | None = None
-    """How long it stays down; None: until it is brought back."""
+    """Seconds that it stays down; None means until it is brought back."""
 
     @classmethod
     def parse(cls, after: str | None, lasts: str | None = None) -> Self:
-        """Read `5s` or `100r`, and `20s` or `for-ever`; without the first, there is no death."""
+        """Read `5s` or `100r`, and `20s` or `for-ever`; without the first there is no outage."""
         if after is None:
             if lasts is not None:
                 raise UsageError(f"--down-for {lasts}: needs --down-after")

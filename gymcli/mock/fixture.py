@@ -18,7 +18,7 @@ __all__ = ["gym_mock"]
 
 @pytest.fixture
 def gym_mock() -> Iterator[Callable[..., MockServer]]:
-    """Yield a function that starts mock servers in threads, which end with the test."""
+    """Yield a function that starts mock servers in threads; they end with the test."""
 
     def start(
         behaviour: Behaviour | str = "echo",
@@ -34,7 +34,7 @@ def gym_mock() -> Iterator[Callable[..., MockServer]]:
         down_for: str | None = None,
         log: Path | None = None,
     ) -> MockServer:
-        # Texts are those of the options of `gym mock`.
+        # Texts are read like the options of `gym mock`.
         server = MockServer(
             parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour,
             faults=Faults.parse(faults),

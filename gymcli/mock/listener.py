@@ -1,4 +1,4 @@
-"""Where the mock server listens: a port that it can leave and come back to."""
+"""The port of the mock server, which it can leave and take again."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Listener", "reset"]
 
 _BACKLOG = 4096
 _SHUTDOWN = 0.1
-"""Seconds that a request under way has left when the server ends."""
+"""Seconds that running requests get when the server ends."""
 _LINGER = struct.pack("ii", 1, 0)
-"""On, 0 seconds: closing sends a reset, not an orderly end."""
+"""On, 0 seconds: closing sends a reset instead of an orderly end."""
 
 
 def reset(transport: asyncio.Transport | None) -> None:
@@ -35,14 +35,14 @@ def reset(transport: asyncio.Transport | None) -> None:
 class Listener:
     """An async context manager that listens while it is open and not down.
 
-    The port stays ours while nobody listens there: connections are refused, and no other server
+    The port stays reserved while the server is down: connections are refused, and no other server
     can take it.
 
-    Port 0 picks a free one, which is the port from then on.
+    Port 0 picks a free one and keeps it.
 
     Raises:
-        OSError: On entering, the host is unknown, or the port is taken.
-        ExceptionGroup: On leaving, of the `UsageError` of a planned return that failed.
+        OSError: On entering, if the host is unknown or the port is taken.
+        ExceptionGroup: On leaving, with the `UsageError` of a planned return that failed.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Listener:
             stack.push_async_callback(self._close)
             self._bind()
             await self._listen()
-            # Last, since it wraps what is raised within it in a group.
+            # Last, since it wraps exceptions raised inside it in a group.
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._stop_timers)
             self._open = stack.pop_all()
@@ -82,9 +82,9 @@ class Listener:
     async def fall(
         self, seconds: float | None = None, *, spared: asyncio.BaseTransport | None = None
     ) -> None:
-        """Stop listening and reset every connection but `spared`; if it is down, plan the return.
+        """Stop listening and reset every connection but `spared`; if already down, plan the return.
 
-        That is after `seconds`, or only when `rise` is called.
+        It returns after `seconds`, or only when `rise` is called.
         """
         async with self._changing:
             _stop(self._planned_rise)
@@ -114,7 +114,7 @@ class Listener:
             self.is_down = False
 
     def fall_after(self, seconds: float, lasts: float | None) -> None:
-        """Plan a fall after `seconds` that lasts `lasts` seconds, whatever falls come before."""
+        """Plan a fall after `seconds` that lasts `lasts` seconds, regardless of earlier falls."""
 
         async def fall() -> None:
             await asyncio.sleep(seconds)
@@ -132,7 +132,7 @@ class Listener:
         _stop(self._planned_rise)
 
     def _bind(self) -> None:
-        """Take the port; until `_listen`, connections are refused."""
+        """Bind the port; until `_listen`, connections are refused."""
         [found, *_] = socket.getaddrinfo(
             self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -141,7 +141,7 @@ class Listener:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-            # Else Linux lets another server take the port until one of the two listens.
+            # Otherwise Linux lets another server bind the port until one of the two listens.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         except OSError:
             bound.close()
@@ -153,7 +153,7 @@ class Listener:
         bound, self._bound = self._bound, None
         assert bound is not None, "listens without a port"
         try:
-            # Else connections from before prevent this, now or at the next bind.
+            # Otherwise earlier connections prevent this, now or at the next bind.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.listen(_BACKLOG)  # uvloop would not report that this failed
             loop = asyncio.get_running_loop()
@@ -169,7 +169,7 @@ class Listener:
         if self._listening is not None:
             self._listening.close()
             self._listening = None
-            for _ in range(2):  # uvloop closes at the end of a turn of the loop
+            for _ in range(2):  # uvloop closes at the end of a loop iteration
                 await asyncio.sleep(0)
 
     async def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs a mock server: as the one task of a process, or in a thread of another program."""
+"""Runs a mock server, in its own process or in a thread of another program."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["serve", "serving"]
 async def serve(
     server: MockServer, announce: Callable[[str], None], *, with_parent: bool = False
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP; SIGUSR1 brings a server back that is down.
+    """Serve until SIGTERM, SIGINT or SIGHUP; SIGUSR1 brings back a server that is down.
 
-    `announce` is called with the base URL. `with_parent` stops the server when stdin closes, too,
+    `announce` is called with the base URL. `with_parent` also stops the server when stdin closes,
     so that it does not outlive its parent.
     """
     loop = asyncio.get_running_loop()
@@ -51,16 +51,16 @@ async def serve(
                 rising = tasks.create_task(rise_when_wanted())
                 await stopped.wait()
                 rising.cancel()
-    except ExceptionGroup as group:  # of a return that failed
+    except ExceptionGroup as group:  # a planned return failed
         raise group.exceptions[0] from None
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
-    """Wait for the end of stdin, in a thread: stdin may be a file, which no loop can watch."""
-    # os.read and not sys.stdin: a thread inside the buffered reader makes Python abort at its end.
+    """Wait for the end of stdin in a thread, since stdin may be a file, which no loop can watch."""
+    # os.read, not sys.stdin: a thread inside the buffered reader makes Python abort at exit.
     while os.read(0, 4096):
         pass
-    with suppress(RuntimeError):  # the loop was closed meanwhile
+    with suppress(RuntimeError):  # the loop has been closed
         loop.call_soon_threadsafe(stopped.set)
 
 
@@ -69,7 +69,7 @@ Server = TypeVar("Server", bound=AbstractAsyncContextManager[object])
 
 @contextmanager
 def serving(server: Server) -> Iterator[Server]:
-    """Run a server in a thread while the block lasts; exceptions of the server are raised here."""
+    """Run a server in a thread during the block; exceptions of the server are raised here."""
     loop = asyncio.new_event_loop()
     is_open, is_over = threading.Event(), asyncio.Event()
     failures: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""What the mock server writes down: counts, a log line for each request, and recorded answers."""
+"""Records of the mock server: counts, a log line for each request, and recorded answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Exchange", "LineFile", "Recorder", "Stats"]
 
 
 class Exchange(msgspec.Struct, kw_only=True):
-    """One request and its result; without headers, which may hold keys."""
+    """One request and its result, without headers, which may contain keys."""
 
     started: float
     """Seconds since the server started, on a clock that never jumps."""
@@ -35,9 +35,9 @@ class Exchange(msgspec.Struct, kw_only=True):
     path: str
     model: str | None = None
     turn: int | None = None
-    """Assistant messages of the conversation so far; None: it could not be read."""
+    """Number of assistant messages so far; None if the request could not be read."""
     status: int | None = None
-    """None: the connection ended before a status was sent."""
+    """None if the connection ended before a status was sent."""
     fault: str | None = None
     text: str = ""
     """The beginning of the last user text."""
@@ -51,18 +51,18 @@ class Stats(msgspec.Struct, kw_only=True):
     num_requests: int = 0
     in_flight: int = 0
     max_in_flight: int = 0
-    """The most requests that were under way at once; those refused at the limit do not count."""
+    """The most concurrent requests; those refused at the limit do not count."""
     first_at: float | None = None
-    """Seconds from the server's start to the first request; None before that."""
+    """Seconds from the server's start to the first request; None without one."""
     last_at: float | None = None
     """Seconds from the server's start to the latest request."""
     num_unanswered: int = 0
-    """Requests that ended without a status: reset, or given up by the client."""
+    """Requests that ended without a status: reset, or cancelled by the client."""
     by_status: dict[int, int] = {}
     faults: dict[str, int] = {}
     """Requests by kind of fault."""
     num_prompt_tokens: int = 0
-    """Of the answers that were rendered, whether or not they arrived whole."""
+    """Tokens of the rendered answers, whether or not they arrived complete."""
     num_completion_tokens: int = 0
 
     def end(self, exchange: Exchange) -> None:
@@ -76,10 +76,10 @@ class Stats(msgspec.Struct, kw_only=True):
 
 
 class LineFile:
-    """An open file to which lines are appended, without secrets.
+    """An open file to which lines are appended, with secrets removed.
 
-    A line that cannot be written fails no request: it is the last one, and `close` raises.
-    `option` is what named the file, for messages; a file that `is_new` must be empty.
+    A failed write fails no request: nothing more is written, and `close` raises. `option` is the
+    option with the path, for messages; with `is_new` the file must be new or empty.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class LineFile:
         self._name = f"{option} {path}"
         self._secrets = secrets
         self.failure: UsageError | None = None
-        """Why nothing is written any more."""
+        """Why writing has stopped."""
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise UsageError(f"{self._name}: {error.strerror}") from error
         if is_new and os.fstat(self._file).st_size:
             os.close(self._file)
-            raise UsageError(f"{self._name}: is there already; name a new file")
+            raise UsageError(f"{self._name}: already exists; name a new file")
 
     def append(self, value: object) -> None:
         """Append one value as a line of JSON."""
@@ -119,10 +119,10 @@ _TIMEOUT = aiohttp.ClientTimeout(total=900, sock_connect=30)
 
 
 class Recorder:
-    """Passes requests on and records the answers; an async context manager.
+    """Forwards requests and records the answers; an async context manager.
 
-    The endpoint is asked for one body, streamed or not. Errors that a retry may not meet are passed
-    on and not recorded. The script file must be new or empty; neither `secrets` nor the key are
+    The endpoint is asked for one body, never a stream. Errors that a retry may avoid are passed on
+    but not recorded. The script file must be new or empty; neither `secrets` nor the key are
     written to it.
     """
 
@@ -164,7 +164,7 @@ class Recorder:
     async def answer(self, dialect: str, body: JSONObject, request: Request) -> MockAnswer:
         """Ask the endpoint and record its answer."""
         assert self._file is not None, "asked before it was entered"
-        if self._file.failure is not None:  # an answer that cannot be recorded is not paid for
+        if self._file.failure is not None:  # do not pay for an answer that cannot be recorded
             return refusal_of(400, str(self._file.failure))
         left_out = ("stream", "stream_options")
         plain = {name: value for name, value in body.items() if name not in left_out}
@@ -188,7 +188,7 @@ class Recorder:
             return _unreachable(self.secrets.text(f"{type(error).__name__}: {error}"))
         except ModelError as error:
             return _unreachable(str(error))
-        if answer.status in (200, 400, 413, 422):  # a retry would get them, too
+        if answer.status in (200, 400, 413, 422):  # a retry would get the same answer
             text = self.secrets.text(last_user_text(request))[:80]
             line = ScriptLine(
                 request=conversation_digest(request),
@@ -204,7 +204,7 @@ class Recorder:
         async with self._session.post(
             self._base_url + path, data=data, allow_redirects=False
         ) as response:
-            # Endpoints repeat the key in their refusals.
+            # Endpoints repeat the key in their error messages.
             text = self.secrets.text((await response.read()).decode("utf-8", "replace"))
             kept = ("Content-Type", "Retry-After")
             headers = {name: response.headers[name] for name in kept if name in response.headers}

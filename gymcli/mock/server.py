@@ -54,7 +54,7 @@ from gymcli.types import JSON_ERRORS, JSONObject
 __all__ = ["MockServer", "Received"]
 
 _MAX_TEXT = 200
-"""Characters of the last user text that are logged."""
+"""How many characters of the last user text are logged."""
 
 
 class Received(NamedTuple):
@@ -62,7 +62,7 @@ class Received(NamedTuple):
 
     path: str
     headers: Mapping[str, str]
-    """Their names are found in any case."""
+    """Names are case-insensitive."""
     raw: bytes
 
     @property
@@ -79,19 +79,19 @@ class MockServer:
     Args:
         port: 0 picks a free one.
         latency: Seconds before every answer, or their distribution.
-        keeps_requests: Whether `requests` holds what arrived; a benchmark needs none of it.
-        models: The names that are served; empty: every name.
-        seed: Faults and latency depend on it and on the requests alone.
-        max_in_flight: More requests at once are refused with 429.
+        keeps_requests: Whether `requests` holds the requests; benchmarks turn it off.
+        models: The names that are served; empty serves every name.
+        seed: Faults and latency depend only on it and on the requests.
+        max_in_flight: More concurrent requests are refused with 429.
         requests_per_minute: More requests are refused with 429.
         outage: When the endpoint dies.
-        log: A line is appended to it for each request.
-        recorder: Asks a real endpoint in place of the behaviour.
-        secrets: Not logged, as is the key; a recorder's own replace them.
+        log: The file to which a line is appended for each request.
+        recorder: Asks a real endpoint instead of the behaviour.
+        secrets: Removed from the log, as is the key; a recorder's own replace them.
 
     Raises:
         UsageError: The log or the recording cannot be written.
-        OSError: On entering, it cannot listen there.
+        OSError: On entering, if it cannot listen there.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class MockServer:
         self.requests: list[Received] = []
         self.stats = Stats()
         self.site = Listener(self._handle, host=host, port=port)
-        """Where it listens; it can `fall` and `rise`."""
+        """The port; it can `fall` and `rise`."""
         self._keeps_requests = keeps_requests
         self._models = tuple(models)
         self._api_key = api_key
@@ -141,23 +141,23 @@ class MockServer:
 
     @property
     def base_url(self) -> str:
-        """The address that an endpoint is given."""
+        """The base URL for clients."""
         host = f"[{self.site.host}]" if ":" in self.site.host else self.site.host
         return f"http://{host}:{self.site.port}/v1"
 
     @property
     def num_requests(self) -> int:
-        """How many requests arrived."""
+        """Number of requests received."""
         return self.stats.num_requests
 
     @property
     def in_flight(self) -> int:
-        """How many requests are in flight."""
+        """Number of requests in flight."""
         return self.stats.in_flight
 
     @property
     def max_in_flight(self) -> int:
-        """The most requests that were in flight at once."""
+        """Peak number of requests in flight."""
         return self.stats.max_in_flight
 
     async def __aenter__(self) -> Self:
@@ -216,9 +216,9 @@ class MockServer:
         if request.path == "/stats" and request.method == "GET":
             return _json(self.stats)
         if request.path != "/down" or request.method != "POST":
-            return _response(error_answer(404, f"there is no {request.method} {request.path} here"))
+            return _response(error_answer(404, f"no such address: {request.method} {request.path}"))
         if not is_loopback(request.remote or ""):
-            return _response(error_answer(403, "only this machine may ask for that"))
+            return _response(error_answer(403, "only available from this machine"))
         text = request.query.get("seconds")
         try:
             seconds = None if text is None else float(text)
@@ -265,10 +265,10 @@ class MockServer:
         except (ValueError, *JSON_ERRORS) as error:
             return _refuse(error_answer(400, f"not a request: {error}"), exchange)
         exchange.model, exchange.turn = parsed.model, parsed.turn
-        # In this order, since a part of a secret that is cut would stay.
+        # In this order, since half of a secret that was cut would not be found.
         exchange.text = self._secrets.text(parsed.text)[:_MAX_TEXT]
 
-        # These three are refused at once, whatever fault is drawn.
+        # These three are refused immediately, whatever fault is drawn.
         if not self._is_authorized(request):
             return _refuse(key_refused(), exchange)
         if not is_admitted:
@@ -288,7 +288,7 @@ class MockServer:
                 answer = with_logprobs(answer, parsed.request.params)
             answer, fault = with_content_fault(answer, fault, parsed)
             wire_answer = rendered(answer, parsed)
-        except Exception as error:  # noqa: BLE001 (whatever a behaviour raises is its author's)
+        except Exception as error:  # noqa: BLE001 (a behaviour may raise anything)
             text = f"the mock's behaviour failed: {type(error).__name__}: {error}"
             return _refuse(error_answer(500, text, "server_error"), exchange)
         if answer.delay:

@@ -1,8 +1,8 @@
-"""The mock server's wire formats: what a request asks, and an answer as a body or as events.
+"""Wire formats of the mock server: reads requests, and renders answers as a body or as events.
 
-Shapes: https://platform.openai.com/docs/api-reference/chat and .../responses; reasoning text goes
-where vLLM and SGLang put it (`reasoning_content`, a `reasoning` item). Reward models answer with
-the number that the answer's text is, in vLLM's shapes; a text that is no number becomes null.
+Shapes: https://platform.openai.com/docs/api-reference/chat and .../responses; reasoning text is
+where vLLM and SGLang put it (`reasoning_content`, a `reasoning` item). For reward models the text
+of the answer is read as a number and sent in vLLM's shapes; any other text becomes null.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 ANY_MODEL = "mock"
-"""The model's name where neither the server nor the request names one."""
+"""The model's name if neither the server nor the request names one."""
 
 
 class ParsedRequest(NamedTuple):
-    """A request: what a behaviour sees of it, and what its answer repeats."""
+    """The parts of a request that a behaviour sees or that its answer repeats."""
 
     format: WireFormat
     body: JSONObject
@@ -45,18 +45,18 @@ class ParsedRequest(NamedTuple):
     text: str
     """The last user text."""
     turn: int
-    """Assistant messages so far; makes the ids of a conversation unique."""
+    """Number of assistant messages so far; makes ids unique in a conversation."""
     prompt_characters: int
     created: int
     """Seconds since 1970."""
     is_streamed: bool
-    """Whether the answer is to be events, in a format that has them."""
+    """Whether the client wants events, in a format that has them."""
     wants_usage: bool
-    """A chat stream has usage only where the request asks for it."""
+    """A chat stream has usage only if the request asks for it."""
 
 
 def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
-    """Read a body; ValueError, or one of `JSON_ERRORS`, is raised for what is no request."""
+    """Read a body; raises ValueError or one of `JSON_ERRORS` if it is not a request."""
     body = msgspec.json.decode(raw, type=JSONObject)
     messages, consumed = wire_format.read(body)
     left_out = {"model", "tools", *consumed}
@@ -81,7 +81,7 @@ def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
 
 
 class RenderedAnswer(NamedTuple):
-    """An answer as it goes over the wire."""
+    """An answer as it is sent."""
 
     status: int
     headers: Mapping[str, str]
@@ -133,7 +133,7 @@ def _read_pooled(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Chat's finish reasons in the words of `incomplete_details`."""
+"""Reasons in `incomplete_details`, by finish reason in chat."""
 
 
 def _chat_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
@@ -330,7 +330,7 @@ def _number(answer: MockAnswer) -> float | None:
 
 
 def usage_of(answer: MockAnswer, about: ParsedRequest) -> Usage:
-    """Return the tokens of an answer: those that it names, else one for four characters."""
+    """Return the token count of an answer: its own, else one token for four characters."""
     if answer.usage is not None:
         return answer.usage
     written = len(answer.text or "") + len(answer.reasoning or "") + len(answer.refusal or "")
@@ -364,7 +364,7 @@ def _event(payload: JSONObject) -> bytes:
 def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
     """Return the answer with log probabilities of its text, if the request asks for them.
 
-    They are invented, and the same for the same text. Those of the answer itself stay.
+    They are invented, and always the same for the same text. The answer's own are not replaced.
     """
     include = params.get("include")
     is_asked = params.get("logprobs") is True or (
@@ -397,7 +397,7 @@ class WireFormat(NamedTuple):
     """Returns the messages of a body and the keys that hold them; raises ValueError."""
     body: Callable[[MockAnswer, ParsedRequest], JSONObject]
     events: Callable[[MockAnswer, ParsedRequest], Iterator[bytes]] | None = None
-    """None: it does not stream, since an answer is one number."""
+    """None if it does not stream, since an answer is one number."""
 
 
 FORMATS = {
@@ -412,4 +412,4 @@ FORMATS = {
         ("/classify", "/v1/classify"), WireFormat("classify", _read_pooled, _classify_body)
     ),
 }
-"""By the path of the request."""
+"""Dialects by the path of the request."""

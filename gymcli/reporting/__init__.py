@@ -1,1 +1,1 @@
-"""What people look at: the HTML report, the viewer, JUnit, Markdown and CSV."""
+"""Reports for people: the HTML report, the viewer, JUnit, Markdown and CSV."""

@@ -1,4 +1,4 @@
-"""What the page says of two runs against each other: how much they differ, and in which tasks."""
+"""The comparison of two runs on the page: how much they differ, and in which tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gymcli.runner.paired_runs import compare_runs
 __all__ = ["MAX_TASKS", "ComparisonSection", "read_comparison"]
 
 MAX_TASKS = 50
-"""Rows of each table of tasks."""
+"""The most rows of each table of tasks."""
 
 _CHANGES = {
     "broken": "passed in all attempts of A and in none of B",
@@ -40,7 +40,7 @@ _CHANGES = {
 
 
 class ComparisonSection(NamedTuple):
-    """Everything that the page shows of two runs against each other."""
+    """Everything that the page shows about the comparison of two runs."""
 
     word: str
     """`PASS`, `FAIL`, `INCONCLUSIVE`, or `NOT COMPARED`."""
@@ -50,22 +50,22 @@ class ComparisonSection(NamedTuple):
     doubts: Sequence[str] = ()
     charts: Sequence[Chart] = ()
     changes: Sequence[tuple[str, Table | None]] = ()
-    """For each kind of change a title and its tasks."""
+    """The title and the tasks of each kind of change."""
     settings: Table | None = None
     method: Sequence[str] = ()
-    """How the verdict came about."""
+    """How the verdict was reached."""
 
 
 def read_comparison(
     a: Path, b: Path, *, env: str | None = None, by: Sequence[str] = ()
 ) -> ComparisonSection:
-    """Compare run B with run A; what was not made alike is said, not refused.
+    """Compare run B with run A; different settings are listed, not refused.
 
-    Where they cannot be compared, since they share no task, say, the section says why.
+    If they cannot be compared, for example because they share no task, the section says why.
 
     Args:
-        a: The run that is compared with.
-        b: The run that is judged.
+        a: The baseline.
+        b: The run to judge.
         env: The environment of lines that name none.
         by: Fields of the task rows to slice by.
     """
@@ -99,14 +99,14 @@ def _words(found: Comparison) -> str:
     by_verdict = {
         "PASS": f"B is not worse than A by the margin{margin} or more.",
         "FAIL": "B is worse than A.",
-        "INCONCLUSIVE": f"These tasks do not tell whether B is worse than A by the margin{margin}.",
+        "INCONCLUSIVE": f"These tasks cannot show whether B is worse than A by the margin{margin}.",
     }
     way_out = f" {_capitalized(found.way_out)}." if found.way_out else ""
     return f"{by_verdict[found.verdict]}{way_out}"
 
 
 def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]  # str.capitalize changes the rest, names in it too
+    return text[:1].upper() + text[1:]  # str.capitalize would lower-case the rest, names included
 
 
 def _cards(found: Comparison) -> list[Card]:
@@ -134,15 +134,15 @@ def _cards(found: Comparison) -> list[Card]:
 
 
 def _doubts(found: Comparison) -> list[str]:
-    """Return what makes the comparison doubtful, and which tasks it leaves out."""
-    doubts = [f"Not the model alone differs: {drift}." for drift in found.drift]
-    doubts += [f"Not checked, since a run does not say it: {name}." for name in found.unknown]
+    """Return the reasons for doubt, and the tasks that are left out."""
+    doubts = [f"The runs differ in more than the model: {drift}." for drift in found.drift]
+    doubts += [f"Not checked, since a run does not record it: {name}." for name in found.unknown]
     doubts += [f"{_capitalized(warning)}." for warning in found.warnings]
     unmatched = found.unmatched
     counted = (
-        (unmatched.num_only_a, "are scored in A alone"),
-        (unmatched.num_only_b, "are scored in B alone"),
-        (unmatched.num_too_few_attempts, "lack the attempts that are compared"),
+        (unmatched.num_only_a, "are scored only in A"),
+        (unmatched.num_only_b, "are scored only in B"),
+        (unmatched.num_too_few_attempts, "have too few attempts to compare"),
     )
     doubts += [f"Left out: {num:,} tasks that {what}." for num, what in counted if num]
     return doubts
@@ -167,7 +167,7 @@ def _method(found: Comparison) -> list[str]:
         )
     lines.append(
         "Verdict by non-inferiority: PASS where B is worse by less than the margin, FAIL where it "
-        "is worse, else INCONCLUSIVE. That no difference was found is not a verdict."
+        "is worse, else INCONCLUSIVE. Finding no difference is not a verdict."
     )
     return lines
 
@@ -212,7 +212,7 @@ def _scatter(found: Comparison) -> Chart | None:
 def _part_chart(
     name: str, field: str, parts: Mapping[str, Difference], metric: str
 ) -> Chart | None:
-    """Show the difference of each part of the tasks; None where there is only one."""
+    """Show the difference for each slice of the tasks; None if there is only one."""
     if len(parts) < 2:
         return None
     known = [(value, d.difference) for value, d in parts.items() if d.difference is not None]
@@ -236,7 +236,7 @@ def _part_chart(
         ],
     )
     figure = None
-    words = f"{len(parts):,} parts; the p-values of several parts are adjusted by Holm's method."
+    words = f"{len(parts):,} slices; their p-values are adjusted by Holm's method."
     if len(known) > MAX_DRAWN:
         words += f" Drawn: the first {MAX_DRAWN}."
     if known:
@@ -252,7 +252,7 @@ def _part_chart(
 
 
 def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Table | None]:
-    """Return the tasks of one kind of change, the greatest differences first."""
+    """Return the tasks of one kind of change, largest differences first."""
     own = [task for task in tasks if task.change == change]
     title = f"{change.capitalize()} tasks: {len(own):,}"
     if not own:

@@ -1,4 +1,4 @@
-"""The page itself: one file that opens without a network, and that no text of a run can script."""
+"""The page: one file that opens without a network; no text of a run can become a script in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gymcli.reporting.html_run import ReportedRun, run_section, runs_table
 __all__ = ["MARK", "html_report"]
 
 MARK = '<meta name="generator" content="gym report">'
-"""Stands near the beginning of every page."""
+"""Near the beginning of every page; marks files that `gym report` may replace."""
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 
@@ -33,9 +33,9 @@ _TITLES = (
     ("tasks", "Tasks"),
     ("method", "Method"),
 )
-"""Parts of a run's section and what the page calls them."""
+"""Parts of a run's section, and their titles."""
 
-# JSON within a script element: nothing in it can end the element, or a line of a script.
+# Escapes for JSON in a script element: no text can end the element or a line of the script.
 _IN_SCRIPT = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -56,9 +56,9 @@ def html_report(
 
     Args:
         runs: The runs.
-        comparison: Of two runs.
-        verdicts: The verdicts of gates on each run; empty: there are none.
-        clean: Takes out of a text what must not be shown: secrets, control characters.
+        comparison: The comparison of two runs.
+        verdicts: The verdicts of gates on each run; empty without gates.
+        clean: Removes secrets and control characters from a text.
 
     Raises:
         MissingPackageError: jinja2 or plotly is not installed.
@@ -115,16 +115,16 @@ def html_report(
 
 
 def _trusted(text: str) -> object:
-    """Mark text of ours, or of plotly's, that goes into the page unescaped."""
+    """Mark our own or plotly's text, which goes into the page unescaped."""
     import markupsafe  # late: comes with jinja2
 
-    return markupsafe.Markup(text)  # noqa: S704  # no text of a run is ever given here
+    return markupsafe.Markup(text)  # noqa: S704  # never called with text of a run
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Return the content security policy: these scripts alone, and nothing from anywhere.
+    """Return the content security policy: only these scripts, and nothing from the network.
 
-    Plotly sets styles as it draws, so hashes cannot name those; none of them could load anything.
+    Plotly sets styles as it draws, so hashes cannot list them; no style can load anything.
     """
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -154,5 +154,5 @@ def _cleaned(value: object, clean: Callable[[str], str]) -> object:
 
 
 def _plain(text: str) -> str:
-    """Return a text that plotly does not take for markup."""
+    """Escape a text so that plotly does not read it as markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

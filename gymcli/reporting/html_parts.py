@@ -1,7 +1,7 @@
-"""What the page is made of: cells of tables, and figures for plotly in the colours of the page.
+"""The parts of the page: table cells, and plotly figures in the colours of the page.
 
-A colour is a variable of the page's style sheet, which the script puts in as it draws, so that a
-figure suits light and dark. No text here is markup: the page escapes all of them for plotly.
+A colour is a variable of the page's style sheet; the script resolves it as it draws, so that a
+figure fits light and dark mode. No text here is markup: the page escapes all of them for plotly.
 """
 
 from __future__ import annotations
@@ -42,40 +42,40 @@ __all__ = [
 ]
 
 MAX_DRAWN = 40
-"""Rows of a table that its chart shows too."""
+"""The most rows of a table that its chart draws."""
 MAX_POINTS = 1500
-"""Points of one chart; of more, this many are drawn at random, the same ones every time."""
+"""The most points of a chart; of more, a random sample is drawn, the same one every time."""
 _MAX_LABEL = 40
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
 """Lines and points differ in shape too, for readers who cannot tell their colours apart."""
 _NUM_COLOURS = 5
 _MAX_LABELS = 12
-"""Bars that all have a label beneath."""
+"""The most bars that all have a label below."""
 _MAX_CHARACTERS = 64
-"""That fit side by side beneath a chart on a phone."""
+"""Labels that fit next to each other below a chart on a phone."""
 _MAX_WHOLE = 5
-"""Counts up to which an axis would have ticks between whole numbers."""
+"""Up to this count, plotly would put ticks between whole numbers."""
 
 _PIXELS, _PIXELS_A_LABEL = 90, 30
-"""Height of a chart with labels beneath each other."""
+"""Height of a chart whose labels are stacked."""
 
 _Value = TypeVar("_Value")
 
 
 class Shown(NamedTuple):
-    """A number as it is, and as it is written."""
+    """A number and its text."""
 
     value: float
     text: str
 
 
 Cell: TypeAlias = Shown | str | None
-"""None is what cannot be said; it is written as a dash."""
+"""None is unknown and shown as a dash."""
 
 
 class Card(NamedTuple):
-    """One number at the head of a run, with what qualifies it."""
+    """One number at the top of a run, with a note."""
 
     title: str
     value: Cell
@@ -83,7 +83,7 @@ class Card(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Numbers under their heads; a row begins with what it is about."""
+    """A table of numbers; the first cell of a row names its subject."""
 
     caption: str
     head: Sequence[str]
@@ -99,19 +99,19 @@ class Table(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A picture, what it shows in words, and its numbers."""
+    """A figure, a sentence about it, and its numbers."""
 
     name: str
     """Unique on the page; letters, digits and hyphens."""
     title: str
     words: str
     figure: JSONObject | None
-    """For plotly, with colours as `var(--...)`; None where a table says it all."""
+    """For plotly, with colours as `var(--...)`; None where the table is enough."""
     table: Table
 
 
 def number_cell(value: float | None) -> Shown | None:
-    """Show a reward or a rate with three decimals; what is not finite or known is None."""
+    """Show a reward or a rate with three decimals; None if it is unknown or not finite."""
     if value is None or not math.isfinite(value):
         return None
     text = f"{value:,.3f}"
@@ -119,7 +119,7 @@ def number_cell(value: float | None) -> Shown | None:
 
 
 def amount_cell(value: float | None) -> Shown | None:
-    """Show a time, a sum of tokens or money with about three digits."""
+    """Show a time, a number of tokens or money with about three digits."""
     if value is None or not math.isfinite(value):
         return None
     size = abs(value)
@@ -132,12 +132,12 @@ def count_cell(value: int | None) -> Shown | None:
 
 
 def total_cell(value: int) -> Shown:
-    """Show a sum that may be large: millions with one decimal."""
+    """Show a possibly large total; from ten million on, in millions with one decimal."""
     return Shown(value, f"{value / 1e6:,.1f} M" if value >= 10_000_000 else f"{value:,}")
 
 
 def share_cell(value: float | None) -> Shown | None:
-    """Show a share in per cent; only what is whole is 100.0 %, and only nothing 0.0 %."""
+    """Show a share in per cent; only exactly 1 is 100.0 %, and only exactly 0 is 0.0 %."""
     if value is None or not math.isfinite(value):
         return None
     text = share(value)
@@ -149,7 +149,7 @@ def share_cell(value: float | None) -> Shown | None:
 
 
 def interval_cell(interval: Interval | Bounds | None) -> str | None:
-    """Show the ends of an interval."""
+    """Show both ends of an interval."""
     return None if interval is None else between(interval, ",.3f")
 
 
@@ -162,7 +162,7 @@ ESTIMATE_HEAD = ("value", "interval", "method", "standard error", "attempts", "t
 
 
 def estimate_cells(estimate: Estimate) -> tuple[Cell, ...]:
-    """Show a number and how sure it is, under `ESTIMATE_HEAD`."""
+    """Show a number and its uncertainty, in the columns of `ESTIMATE_HEAD`."""
     error = estimate.standard_error
     return (
         number_cell(estimate.value),
@@ -176,7 +176,7 @@ def estimate_cells(estimate: Estimate) -> tuple[Cell, ...]:
 
 
 def distinct_labels(texts: Iterable[str]) -> list[str]:
-    """Cut texts to what fits beside a chart; those that become equal get a number."""
+    """Cut texts to fit next to a chart; those that become equal are numbered."""
     labels: list[str] = []
     for text in texts:
         short = text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
@@ -189,7 +189,7 @@ def distinct_labels(texts: Iterable[str]) -> list[str]:
 
 
 def sample_of(values: Sequence[_Value], *, seed: str) -> Sequence[_Value]:
-    """Return at most as many values as a chart draws, in their order."""
+    """Return a random sample of at most as many values as a chart draws, in their order."""
     if len(values) <= MAX_POINTS:
         return values
     return [values[place] for place in sorted(Random(seed).sample(range(len(values)), MAX_POINTS))]
@@ -203,7 +203,7 @@ class Curve(NamedTuple):
     y: Sequence[float]
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
-    """The ends of the band around it; empty: there is none."""
+    """The ends of the band around it; empty without a band."""
 
 
 def bars(
@@ -214,7 +214,7 @@ def bars(
     y_title: str,
     flat: bool = False,
 ) -> JSONObject:
-    """Draw a bar for each label and its count; `flat` lays them down, the first one on top."""
+    """Draw a bar for each label; `flat` makes the bars horizontal, the first one on top."""
     along, across = ("y", "x") if flat else ("x", "y")
     trace: JSONObject = {
         "type": "bar",
@@ -249,7 +249,7 @@ def lines(
     is_log: bool = False,
     best: float | None = None,
 ) -> JSONObject:
-    """Draw lines, each with its band where it has one; `best` is what no reward is above."""
+    """Draw lines, with their bands if they have any; `best` is the highest possible reward."""
     traces: list[object] = []
     for place, line in enumerate(given):
         colour = f"--c{place % _NUM_COLOURS}"
@@ -307,10 +307,10 @@ def points(
     best: float | None = None,
     step: float | None = None,
 ) -> JSONObject:
-    """Draw points; over them a line of means, or the diagonal from one value to another.
+    """Draw points, with a line of means or the diagonal between two values on top.
 
-    `sizes` says how many each point stands for, where that is not one; `step` is from tick to
-    tick.
+    `sizes` is the number of values behind each point, if not one; `step` is the distance of the
+    ticks.
     """
     cloud: JSONObject = {
         "type": "scatter",
@@ -370,7 +370,7 @@ def ranges(
     x_title: str,
     mark: float | None = None,
 ) -> JSONObject:
-    """Draw a point for each label with its interval, the first one on top; `mark` is a line."""
+    """Draw a point and its interval for each label, the first on top; `mark` is a vertical line."""
     ends = [
         (value, value) if found is None else (found.low, found.high)
         for value, found in zip(values, intervals, strict=True)
@@ -403,7 +403,7 @@ def ranges(
 
 
 def _reward_axis(title: str, best: float | None) -> JSONObject:
-    """Return an axis of rewards; plotly chooses its range where they have no known ends."""
+    """Return an axis of rewards; plotly chooses its range if their bounds are unknown."""
     if best is None:
         return _axis(title, rangemode="tozero")
     return _axis(title, range=[-0.04 * best, 1.04 * best])

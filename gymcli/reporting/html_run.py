@@ -1,4 +1,4 @@
-"""What the page shows of a run: its numbers and how sure they are, charts, failures and tasks."""
+"""A run on the page: its numbers and their uncertainty, charts, failures and tasks."""
 
 from __future__ import annotations
 
@@ -74,23 +74,23 @@ __all__ = [
 ]
 
 MAX_TASKS = 20_000
-"""Tasks of one run that a page holds; of more, those with the lowest mean rewards."""
+"""The most tasks of a run on a page; of more, those with the lowest mean rewards."""
 MAX_ATTEMPTS = 64
-"""Attempts of one task that the heat map shows."""
+"""The most attempts of a task in the heat map."""
 MAX_FLAKY = 50
 _MAX_ANSWER = 80
 _MAX_ID = 200
 _LOW_COVERAGE = 0.95
 _YEAR_10_000 = 253_402_300_800.0
-"""In seconds since 1970; `datetime` ends before it."""
+"""Seconds since 1970; `datetime` cannot hold a later time."""
 
 _NUM_BINS = 20
 _NUM_GROUPS = 10
 _FEW = 12
-"""Up to this number of distinct values, each has a bin, group or tick of its own."""
+"""Up to this number of distinct values, each gets its own bin, group or tick."""
 _FRACTIONS = tuple(step / 50 for step in range(51))
 _MAX_LINES = 5
-"""Environments that each have a line in a chart of percentiles; more of them share one."""
+"""The most environments with a line each in a chart of percentiles; more share one line."""
 
 
 def _numbers() -> array[float]:
@@ -102,9 +102,9 @@ class AttemptColumns:
     """The attempts of one environment."""
 
     by_task: dict[str, dict[int, float | None]] = field(default_factory=dict)
-    """The reward of each attempt on record, by task; None where it has none."""
+    """The reward of each recorded attempt, by task; None if it has none."""
     rewards: array[float] = field(default_factory=_numbers)
-    """Of the scored attempts; the columns below are of the same ones, 0 where not recorded."""
+    """Of the scored attempts, as are the columns below; 0 if not recorded."""
     num_turns: array[float] = field(default_factory=_numbers)
     seconds: array[float] = field(default_factory=_numbers)
     prompt_tokens: array[float] = field(default_factory=_numbers)
@@ -113,20 +113,20 @@ class AttemptColumns:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One run as it was read."""
+    """One run, as read from its files."""
 
     name: str
-    """As it was given."""
+    """The path as the user typed it."""
     manifest: Manifest | None
     models: Sequence[str]
     metrics: RunMetrics
     warnings: Sequence[str]
-    """What is wrong with the numbers."""
+    """Reasons to doubt the numbers."""
     tasks: Sequence[TaskMetrics]
     attempts: Mapping[str, AttemptColumns]
     """By environment."""
     best_rewards: Mapping[str, float | None]
-    """The best possible reward, by environment; None: unbounded, or not known."""
+    """The best possible reward, by environment; None if unbounded or unknown."""
 
 
 def read_run(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> ReportedRun:
@@ -181,13 +181,13 @@ class EnvironmentSection(NamedTuple):
 
 
 class RunSection(NamedTuple):
-    """Everything that the page shows of one run."""
+    """Everything that the page shows about one run."""
 
     anchor: str
     name: str
     facts: Sequence[tuple[str, str]]
     verdicts: Sequence[tuple[str, str]]
-    """Of each gate the word, `PASS`, `FAIL` or `INCONCLUSIVE`, and why."""
+    """For each gate `PASS`, `FAIL` or `INCONCLUSIVE`, and the reason."""
     cards: Sequence[Card]
     doubts: Sequence[str]
     advice: Sequence[str]
@@ -204,7 +204,7 @@ class RunSection(NamedTuple):
 def run_section(
     run: ReportedRun, anchor: str, *, verdicts: Sequence[GateVerdict] = ()
 ) -> RunSection:
-    """Return what the page shows of a run; `anchor` names it within the page."""
+    """Return a run's section of the page; `anchor` identifies it on the page."""
     metrics = run.metrics
     environments = [
         (f"{anchor}-{place}", env, found)
@@ -296,7 +296,7 @@ def _cards(metrics: Metrics) -> list[Card]:
     interval = metrics.interval
     sure = f"{interval_cell(interval)} ({method_cell(interval)})" if interval else "no interval"
     if metrics.mean_reward is None and metrics.num_scored:
-        sure = "environments with different best rewards, or unknown ones: see each"
+        sure = "best rewards differ or are unknown: see each environment"
     expected = number(metrics.num_expected, ",", unknown="unknown")
     bounds = f"; bounds {interval_cell(metrics.bounds)}" if metrics.bounds else ""
     num_tasks = f"of {metrics.num_clusters:,} tasks with a score"
@@ -310,7 +310,7 @@ def _cards(metrics: Metrics) -> list[Card]:
         Card(
             "Strict mean",
             number_cell(metrics.strict_mean_reward),
-            f"absent attempts as 0{bounds}",
+            f"missing attempts as 0{bounds}",
         ),
         Card(
             "Unscored", count_cell(metrics.num_unscored), "attempts that failed and have no score"
@@ -324,18 +324,18 @@ def _cards(metrics: Metrics) -> list[Card]:
 
 
 def _doubts(run: ReportedRun) -> list[str]:
-    """Return what makes the numbers doubtful."""
+    """Return the reasons to doubt the numbers."""
     metrics = run.metrics
     found = [f"{warning}." for warning in run.warnings]
     if not metrics.num_scored:
-        found.append("Nothing is scored, so there is no number about rewards.")
+        found.append("Nothing is scored, so there are no numbers about rewards.")
     if metrics.num_expected is None:
-        found.append("A rollout file alone does not say how many attempts were expected.")
+        found.append("A rollout file does not record how many attempts were expected.")
     elif metrics.coverage is not None and metrics.coverage < _LOW_COVERAGE:
         missing = metrics.num_expected - metrics.num_scored
         found.append(
             f"{missing:,} of {metrics.num_expected:,} expected attempts have no score; "
-            "the same gym collect goes on with them."
+            "run the same gym collect again to resume."
         )
     return found
 
@@ -350,25 +350,25 @@ def _method(metrics: RunMetrics) -> list[str]:
     """Return how the numbers were computed."""
     said = [
         "Mean reward: the mean over tasks of the mean reward of their scored attempts; every task "
-        "weighs the same. Attempts of one task are not independent: errors and intervals are over "
-        "tasks.",
-        "Strict mean: the same with every expected attempt that has no score as 0. Bounds: with "
-        "all of these as 0, and with all as the best reward.",
+        "has the same weight. Attempts of one task are not independent, so errors and intervals "
+        "are over tasks.",
+        "Strict mean: the same, with a reward of 0 for every expected attempt that has no score. "
+        "Bounds: with a reward of 0 for all of these, and with the best reward for all.",
         "pass@k, pass^k, best@k: unbiased, per task, then the mean over the tasks with at least k "
-        "scored attempts; a number for more attempts than were made is never given.",
+        "scored attempts; never for more attempts than were made.",
     ]
     estimates = [one for found in metrics.environments.values() for one in found.estimates.values()]
     methods = {one.interval.method for one in estimates if one.interval}
     if "wilson-neff" in methods:
         said.append(
             "wilson-neff: Wilson's interval on the effective number of attempts, adjusted for the "
-            "number of tasks; for rewards between 0 and a known best one."
+            "number of tasks; for rewards between 0 and a known best reward."
         )
     if "t" in methods:
-        said.append("t: Student's t interval over task means; for numbers without known ends.")
+        said.append("t: Student's t interval over task means; for numbers without known bounds.")
     said.append(
-        "Percentiles are interpolated between neighbours; times and tokens are those of scored "
-        "attempts that recorded them."
+        "Percentiles are interpolated between neighbouring values; times and tokens are those of "
+        "scored attempts that recorded them."
     )
     return said
 
@@ -408,9 +408,7 @@ def environments_table(metrics: RunMetrics) -> Table:
     if len(named) > 1:
         named.append(("all", metrics))
         if metrics.num_scored and metrics.mean_reward is None:
-            note = (
-                "Their best rewards differ, or are not known, so no mean is taken over all of them."
-            )
+            note = "Their best rewards differ or are unknown, so there is no mean over all of them."
     return Table(
         "Environments",
         (
@@ -451,9 +449,9 @@ class Bin(NamedTuple):
 
 
 def bins_of(values: Sequence[float], *, most: float | None = None) -> list[Bin]:
-    """Count finite values: each by itself where few are distinct, else in bins of equal width.
+    """Count finite values: each value if few are distinct, else in bins of equal width.
 
-    Bins go from 0 to `most` where all values lie between, else from the least to the greatest.
+    Bins go from 0 to `most` if all values lie in between, else from the lowest to the highest.
     """
     if not values:
         return []
@@ -463,9 +461,9 @@ def bins_of(values: Sequence[float], *, most: float | None = None) -> list[Bin]:
     low, high = min(distinct), max(distinct)
     if most is not None and low >= 0.0 and high <= most:
         low, high = 0.0, most
-    # By shares of both ends, since the width of the widest range overflows.
+    # Interpolated from both ends, since `high - low` can overflow.
     between = (low * (1.0 - i / _NUM_BINS) + high * (i / _NUM_BINS) for i in range(_NUM_BINS))
-    edges = [*accumulate(between, max)]  # rounding may put one below the edge before it
+    edges = [*accumulate(between, max)]  # rounding may put an edge below the one before it
     counts = [0] * _NUM_BINS
     for value, times in distinct.items():
         counts[max(0, bisect_right(edges, value) - 1)] += times
@@ -477,7 +475,7 @@ def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> 
     bins = bins_of(rewards, most=best)
     if not bins:
         return None
-    for digits in range(4, 18):  # as many as tell the bins apart; 17 tell all numbers apart
+    for digits in range(4, 18):  # as many as make the labels distinct; 17 do for any floats
         labels = [
             f"{one.low:,.{digits}g}"
             + ("" if one.low == one.high else f" to {one.high:,.{digits}g}")
@@ -490,7 +488,7 @@ def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> 
     part = share(bins[most].num_values / num).replace("%", " %")
     words = (
         f"{num:,} scored attempts, rewards from {min(rewards):,.3f} to {max(rewards):,.3f}; "
-        f"the commonest: {labels[most]}, {part} of them."
+        f"most often {labels[most]}, {part} of them."
     )
     table = Table(
         "Scored attempts by reward",
@@ -505,7 +503,7 @@ def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> 
 
 
 def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | None:
-    """Show what k attempts at a task give, with bands; None where nothing is scored."""
+    """Show the metrics of k attempts at a task, with bands; None if nothing is scored."""
     rows: list[tuple[Cell, ...]] = []
     curves: list[Curve] = []
     for metric in METRICS.values():
@@ -528,19 +526,17 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
         )
     if not rows:
         return None
-    table = Table("What k attempts at a task give", ("number", *ESTIMATE_HEAD), rows)
+    table = Table("Metrics of k attempts at a task", ("number", *ESTIMATE_HEAD), rows)
     ks = curves[0].x
     if len(ks) == 1:
-        words = (
-            "No task has more than one scored attempt, so there is no curve; --repeats gives one."
-        )
+        words = "No task has more than one scored attempt, so there is no curve; use --repeats."
         return Chart(name, "k attempts", words, None, table)
     ends = ", ".join(f"{one.name} {one.y[0]:.3f} to {one.y[-1]:.3f}" for one in curves)
     words = f"From k = {ks[0]:g} to {ks[-1]:g}: {ends}."
     drawn: list[Curve] = []
-    for line in curves:  # one that would hide behind an earlier line shares that line's name
+    for line in curves:  # a line hidden behind an earlier one is named together with it
         for place, one in enumerate(drawn):
-            # Sums in different orders differ by rounding.
+            # Sums in a different order differ by rounding errors.
             if one.x == line.x and all(
                 math.isclose(*pair, abs_tol=1e-12) for pair in zip(one.y, line.y, strict=True)
             ):
@@ -555,7 +551,7 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
 
 
 class PointGroup(NamedTuple):
-    """The means of x and y over pairs whose x lies from `low` to `high`, both included."""
+    """The means of x and y over pairs with x from `low` to `high`, both included."""
 
     low: float
     high: float
@@ -570,7 +566,7 @@ class PointGroup(NamedTuple):
 
 
 def groups_of(pairs: Sequence[tuple[float, float]]) -> list[PointGroup]:
-    """Group pairs by x: each x by itself where they are few, else tenths; equal x stay together."""
+    """Group pairs by x: each x if they are few, else in tenths; equal x stay together."""
     ordered = sorted(pairs)
     num = len(ordered)
     num_groups = num if len({x for x, _ in ordered}) <= _FEW else _NUM_GROUPS
@@ -597,7 +593,7 @@ def _spread_chart(
     seed: str,
     best: float | None,
 ) -> Chart | None:
-    """Show rewards, second in `pairs`, against `what`; None where that was not recorded."""
+    """Show rewards, second in `pairs`, against `what`; None if `what` was not recorded."""
     groups = groups_of(pairs)
     if not groups or groups[-1].high <= 0:
         return None
@@ -648,7 +644,7 @@ def component_chart(name: str, metrics: Metrics) -> Chart | None:
     if not rows:
         return None
     table = Table("Components and other numbers", ("name", *ESTIMATE_HEAD), rows)
-    words = "What verifiers gave beside the reward, as means over tasks."
+    words = "Further numbers that verifiers returned, as means over tasks."
     if not named:
         words = "Numbers that the environment computes itself."
     drawn = named[:MAX_DRAWN]
@@ -660,7 +656,7 @@ def component_chart(name: str, metrics: Metrics) -> Chart | None:
 
 
 def flaky_table(tasks: Sequence[TaskMetrics]) -> Table | None:
-    """Return the tasks that pass sometimes, those nearest to one half first; None without any."""
+    """Return the tasks that pass sometimes, those closest to one half first; None without any."""
     flaky = [
         (task.num_passes / task.num_scored, task)
         for task in tasks
@@ -673,7 +669,7 @@ def flaky_table(tasks: Sequence[TaskMetrics]) -> Table | None:
     if len(flaky) > MAX_FLAKY:
         note = f"{MAX_FLAKY} of {len(flaky):,}; the table of tasks below has a filter for all."
     return Table(
-        "Tasks of which some attempts pass and some do not",
+        "Tasks with both passed and failed attempts",
         ("task", "environment", "passed", "scored", "share", "mean reward"),
         [
             (
@@ -693,7 +689,7 @@ def flaky_table(tasks: Sequence[TaskMetrics]) -> Table | None:
 def effort_charts(
     name: str, metrics: Metrics, attempts: Mapping[str, AttemptColumns]
 ) -> list[Chart]:
-    """Show percentiles of seconds and of tokens, over all environments and for each."""
+    """Show percentiles of seconds and of tokens, overall and for each environment."""
     charts = []
     if metrics.latency is not None:
         rows: list[tuple[Cell, ...]] = []
@@ -744,7 +740,7 @@ def _effort_chart(
     rows: Sequence[tuple[Cell, ...]],
     values: Mapping[str, Sequence[float]],
 ) -> Chart:
-    """Draw the percentiles of each environment's values, where any were recorded."""
+    """Draw the percentiles of each environment's values, if any were recorded."""
     half = rows[0][1]
     words = f"Half of the attempts took up to {half.text if isinstance(half, Shown) else '-'} "
     head = (unit, "p50", "p90", "p95", "p99", "attempts")
@@ -763,7 +759,7 @@ def _effort_chart(
 
 
 def failure_chart(name: str, metrics: Metrics) -> Chart | None:
-    """Show the unscored attempts by error class, the commonest first; None without any."""
+    """Show the unscored attempts by error class, most frequent first; None without any."""
     if not metrics.failures:
         return None
     ordered = sorted(metrics.failures.items(), key=lambda item: (-item[1], item[0]))
@@ -781,16 +777,16 @@ def failure_chart(name: str, metrics: Metrics) -> Chart | None:
         y_title="",
         flat=True,
     )
-    words = f"{num:,} attempts have no score; the commonest reason: {ordered[0][0]}."
+    words = f"{num:,} attempts have no score; the most frequent reason: {ordered[0][0]}."
     return Chart(f"{name}-classes", "Failures by class", words, figure, table)
 
 
 def counts_tables(metrics: Metrics) -> list[Table]:
-    """Return why attempts ended, which tool calls failed, and which requests were tried again."""
+    """Return why attempts ended, which tool calls failed, and which requests were retried."""
     counted = (
         ("Stop reasons of scored attempts", "reason", metrics.stop_reasons),
-        ("Tool calls that could not be carried out", "what was wrong", metrics.tool_errors),
-        ("Requests that were tried again", "error class", metrics.retries),
+        ("Failed tool calls", "reason", metrics.tool_errors),
+        ("Retried requests", "error class", metrics.retries),
     )
     return [
         Table(caption, (head, "count"), [(key, count_cell(num)) for key, num in found.items()])
@@ -800,12 +796,12 @@ def counts_tables(metrics: Metrics) -> list[Table]:
 
 
 def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
-    """Show mean rewards by each field of the tasks that was asked for.
+    """Show mean rewards by each requested field of the tasks.
 
     Args:
-        name: The beginning of the charts' names.
+        name: The prefix of the charts' names.
         metrics: The numbers.
-        env: Their environment, where a run has several.
+        env: Their environment, if the run has several.
     """
     of = f" of {env}" if env else ""
     charts = []
@@ -864,13 +860,13 @@ def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
 
 
 class TaskData(NamedTuple):
-    """The tasks of one run, as far as the page holds them."""
+    """The tasks of one run that are on the page."""
 
     data: JSONObject
     note: str
-    """What of the run is left out; empty: nothing."""
+    """Which tasks are left out; empty if none are."""
     attempts_note: str
-    """What the heat map shows, and what it leaves out."""
+    """How to read the heat map, and what it leaves out."""
 
 
 def task_data(
@@ -883,7 +879,7 @@ def task_data(
     Args:
         tasks: All tasks of the run.
         attempts: Their attempts, by environment.
-        best_rewards: The best possible reward, by environment, where it is known.
+        best_rewards: The best possible reward, by environment, if known.
     """
     ordered = sorted(
         tasks,
@@ -902,7 +898,7 @@ def task_data(
         rewards = columns.by_task.get(task.task_id, {}) if columns else {}
         num = max(rewards, default=-1) + 1
         most = max(most, num)
-        # "x" stands for an attempt without a reward, None for one without a record.
+        # "x" is an attempt without a reward, None one without a record.
         held = range(min(num, MAX_ATTEMPTS))
         strips.append(["x" if rewards.get(a, 0.0) is None else rewards.get(a) for a in held])
     data: JSONObject = {
@@ -926,9 +922,9 @@ def task_data(
             f"{len(tasks):,}; gym metrics --by-task prints all."
         )
     heat = (
-        "A row for each task, the worst first; a column for each attempt; a cross is an "
+        "One row for each task, worst first; one column for each attempt; a cross is an "
         "attempt without a score. Dark orange is 0 or the lowest reward of the environment, "
-        "dark blue the best that there can be or, where that is not known, the highest."
+        "dark blue the best possible reward or, if that is unknown, the highest."
     )
     shown = f"Shown: the first {MAX_ATTEMPTS} of up to {most:,} attempts."
     parts = (heat, shown if most > MAX_ATTEMPTS else "", note)
@@ -936,7 +932,7 @@ def task_data(
 
 
 def _range(tasks: Sequence[TaskMetrics], env: str, best: float | None) -> list[float]:
-    """Return the rewards of an environment between which its colours range."""
+    """Return the rewards of an environment at both ends of the colour scale."""
     ends = [end for task in tasks if task.env == env for end in (task.min_reward, task.max_reward)]
     rewards = [end for end in ends if end is not None]
     high = max(rewards, default=0.0)

@@ -1,7 +1,7 @@
-"""A run as a JUnit file: a suite for each environment and one for the gates, a case for each task.
+"""A JUnit file of a run: a suite for each environment and one for the gates, a case for each task.
 
-Valid by the two schemas in common use: Ant's (github.com/windyroad/JUnit-Schema), which has a place
-for texts of failed cases only, and Jenkins' (junit-10.xsd of its xunit plugin).
+Valid in the two common schemas: Ant's (github.com/windyroad/JUnit-Schema), which allows texts only
+in failed cases, and Jenkins' (junit-10.xsd of its xunit plugin).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _MAX_MESSAGE = 300
 _MAX_TEXT = 4000
 _MAX_LINES = 20
 _LAST_SECOND = 253_402_300_799
-"""Of the year 9999."""
+"""Seconds since 1970, in the year 9999."""
 _WAITING = "Waiting"
-"""The class of an attempt whose conversation is whole and has no score yet."""
+"""The class of an attempt whose conversation is complete but not scored yet."""
 
 
 class IndexedReport(NamedTuple):
-    """A run to be written, and the index of its attempts."""
+    """A run to write, and the index of its attempts."""
 
     report: RunReport
     attempts: RunIndex
 
 
 class _Problem(NamedTuple):
-    """Why a case is a failure or an error."""
+    """The reason why a case is a failure or an error."""
 
     kind: Literal["failure", "error"]
     type: str
@@ -52,20 +52,20 @@ class _Case(NamedTuple):
     name: str
     seconds: float
     note: str
-    """What is said of it where nothing is wrong with it."""
+    """A text about it if it passed."""
     problem: _Problem | None
 
 
 def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) -> None:
     """Write a JUnit file of runs.
 
-    A task with an unscored attempt is an error of its class, one whose mean reward is below the
-    threshold of success a failure; an inconclusive gate is an error.
+    A task with an unscored attempt is an error with the class of that attempt; a task with a mean
+    reward below the success threshold is a failure; an inconclusive gate is an error.
 
     Args:
-        runs: The runs; of several, each suite is named after its run.
-        file: Takes UTF-8.
-        clean: Takes secrets out of texts.
+        runs: The runs; with several, each suite is named after its run.
+        file: Written to in UTF-8.
+        clean: Removes secrets from a text.
 
     Raises:
         UsageError: A record cannot be read.
@@ -77,7 +77,7 @@ def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) 
         told = {"run": report.run, "model": report.model}
         gates = list(_gates(report))
         suites = [("gates", told, gates)] if gates else []
-        tasks: dict[str, dict[str, list[int]]] = {}  # numbers of rows, which are read as needed
+        tasks: dict[str, dict[str, list[int]]] = {}  # row numbers; rows are read when needed
         for row in index.rows:
             tasks.setdefault(row.env, {}).setdefault(row.task_id, []).append(row.number)
         for env, metrics in report.metrics.environments.items():
@@ -151,8 +151,8 @@ def _task_case(
 
 
 def _line(row: Row, index: RunIndex, clean: Clean) -> str:
-    """Return what became of an attempt."""
-    # Texts are cleaned before they are cut: half a secret is not found any more.
+    """Return the result of an attempt as one line."""
+    # Texts are cleaned before they are cut, since half a secret would not be found.
     if row.reward is not None:
         answer = "" if row.answer is None else f", answer {one_line(clean(row.answer), 80)}"
         return f"attempt {row.attempt}: reward {row.reward:g}, {row.stop_reason or 'done'}{answer}"
@@ -164,7 +164,7 @@ def _line(row: Row, index: RunIndex, clean: Clean) -> str:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    """Return how many attempts passed, and their mean, in words."""
+    """Return how many attempts passed and their mean reward, as text."""
     mean = sum(row.reward or 0.0 for row in rows) / len(rows) if rows else None
     passed = [row.passed for row in rows]
     if None in passed:

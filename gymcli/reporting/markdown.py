@@ -1,4 +1,4 @@
-"""Runs and comparisons in Markdown, short enough for a step summary and a comment of a forge."""
+"""Runs and comparisons in Markdown, short enough for a step summary and a pull request comment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 MAX_CHARACTERS = 65_000
-"""A comment of GitHub may have 65,536 characters, a step summary 1 MiB."""
+"""A GitHub comment may have 65,536 characters, a step summary 1 MiB."""
 _MAX_ROWS = 30
 _REWARDS_ALONE = [
     metric.name
@@ -30,9 +30,9 @@ _REWARDS_ALONE = [
     if not (metric.needs_threshold or metric.needs_answers)
 ]
 _LEFT_OUT = ("micro_", *_REWARDS_ALONE)
-"""What the names of numbers begin with that only CSV and JSON have."""
+"""Prefixes of numbers that are only in CSV and JSON."""
 _IMPLIED = {f"{metric.name}1" for metric in METRICS.values()} - {"pass@1"}
-"""Of one attempt, all are `pass@1` or `mean_reward`."""
+"""For one attempt, all of these equal `pass@1` or `mean_reward`."""
 _FIRST = ("mean_reward", "strict_mean_reward")
 _MAX_NUMBERS = 80
 _MAX_COLUMNS = 4
@@ -41,11 +41,11 @@ _MAX_ADVICE = 10
 
 
 def markdown(runs: Sequence[RunReport], *, clean: Clean) -> str:
-    """Return the report of runs: of each the verdict, gates, numbers, changes, slices, failures.
+    """Return the report of runs: verdict, gates, numbers, changes, slices and failures of each.
 
     Args:
-        runs: The runs, one after the other.
-        clean: Takes secrets out of texts.
+        runs: The runs, in the order of the report.
+        clean: Removes secrets from a text.
     """
     text = MarkdownText(clean)
     return joined([block for run in runs for block in _blocks(run, text)])
@@ -56,7 +56,7 @@ def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
     model = f" of {text.code(report.model)}" if report.model else ""
     yield f"## {_headline(report)}: {text.code(report.run)}{model}"
     if report.incomplete:
-        yield text.sentence(f"The run is not whole: {report.incomplete}.")
+        yield text.sentence(f"The run is incomplete: {report.incomplete}.")
     if report.gates or report.problems:
         yield table(("gate", "verdict", "value", "interval", ""), _gates(report, text))
     yield from _numbers(report.metrics, text)
@@ -67,7 +67,7 @@ def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
     yield from _slices(report.metrics, text)
     for title, counts in (
         ("Attempts without a score", report.metrics.failures),
-        ("Tool calls that could not be carried out", report.metrics.tool_errors),
+        ("Failed tool calls", report.metrics.tool_errors),
     ):
         if counts:
             yield f"### {title}"
@@ -177,7 +177,7 @@ def _slices(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
 
 
 def _shown(names: Iterable[str]) -> list[str]:
-    """Return the names of the numbers that are shown, each once, the means first."""
+    """Return the names of the numbers to show, each once, means first."""
     found = dict.fromkeys(names)
     others = (name for name in found if not name.startswith(_LEFT_OUT) and name not in _IMPLIED)
     return list(dict.fromkeys([*(name for name in _FIRST if name in found), *others]))
@@ -192,10 +192,10 @@ def comparison_markdown(comparison: Comparison, *, clean: Clean) -> str:
 
 
 def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[str]:
-    """Yield how the runs were made differently, the differences, and the tasks that changed."""
+    """Yield the settings that differ, the differences, and the tasks that changed."""
     for drift in comparison.drift:
         other = text.code(str(drift), 300)
-        yield f"Not made alike, so that not the model alone differs: {other}"
+        yield f"The runs differ in more than the model: {other}"
     parts: list[tuple[str, Difference]] = [("all", comparison)]
     if len(comparison.environments) > 1:
         parts += comparison.environments.items()
@@ -231,13 +231,13 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
 
 
 _ADDRESS = re.compile(r"(:|www)(//|\.)")
-"""Where an address would become a link; it gets an invisible character there."""
+"""Where an address would become a link; an invisible character is inserted there."""
 _MEANINGFUL = frozenset("\\*_[]#|~$")
 _REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "`": "'", "@": "@\N{WORD JOINER}"}
 
 
 class MarkdownText:
-    """Writes texts of models, tasks and providers, with secrets taken out by `clean`."""
+    """Escapes texts of models, tasks and providers, after `clean` has removed secrets."""
 
     def __init__(self, clean: Clean) -> None:
         self._clean = clean
@@ -248,7 +248,7 @@ class MarkdownText:
         return f"`{line.replace('`', chr(39)).replace('|', '¦') or '(empty)'}`"
 
     def sentence(self, text: str) -> str:
-        """Return a sentence of ours, with what it might quote made harmless."""
+        """Return one of our sentences, with Markdown in its quotes escaped."""
         line = _ADDRESS.sub("\\1\N{WORD JOINER}\\2", one_line(self._clean(text), 400))
         return "".join(
             f"\\{sign}" if sign in _MEANINGFUL else _REPLACED.get(sign, sign) for sign in line
@@ -256,7 +256,7 @@ class MarkdownText:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, most: int = _MAX_ROWS) -> str:
-    """Return a table, which says how many of its rows are left out."""
+    """Return a table, with a note on how many rows are left out."""
     cells = [*rows]
     rows_shown = (head, ["---"] * len(head), *cells[:most])
     lines = [f"| {' | '.join(row)} |" for row in rows_shown]
@@ -266,7 +266,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, most: int = _MA
 
 
 def joined(blocks: Sequence[str]) -> str:
-    """Return as many blocks as fit, and how many do not."""
+    """Return as many blocks as fit, with a note on how many do not."""
     text = ""
     for place, block in enumerate(blocks):
         if len(text) + len(block) + 100 > MAX_CHARACTERS:

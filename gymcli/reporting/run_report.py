@@ -1,4 +1,4 @@
-"""The report of a run, and its numbers as CSV."""
+"""The report of a run, and CSV files of its numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["MetricsReport", "MetricsReports", "RunReport", "environments_csv", "
 
 
 class RunReport(NamedTuple):
-    """One run, as Markdown, tables and JUnit files tell of it."""
+    """One run, as Markdown, tables and JUnit files show it."""
 
     run: str
     """Its path, as given."""
@@ -28,14 +28,14 @@ class RunReport(NamedTuple):
     tasks: Sequence[TaskMetrics] = ()
     gates: Sequence[GateVerdict] = ()
     problems: Sequence[GateProblem] = ()
-    """What could not be judged: the run lacks a number, or shares no task with the baseline."""
+    """Gates that could not be judged: a number is missing, or the baseline shares no task."""
     comparison: Comparison | None = None
-    """With the baseline as run A; None where there is none."""
+    """The baseline is run A; None without a baseline."""
     model: str = ""
     started_at: float = 0.0
-    """Seconds since 1970: of a file alone, when it was written."""
+    """Seconds since 1970; for a single file, when it was written."""
     incomplete: str = ""
-    """What stopped the run, or that too little is scored; the gates speak of what is there."""
+    """What stopped the run, or that too little is scored; the gates judge the recorded part."""
 
 
 class MetricsReport(RunMetrics, kw_only=True):
@@ -44,11 +44,11 @@ class MetricsReport(RunMetrics, kw_only=True):
     run: str
     """Its path, as given."""
     tasks: list[TaskMetrics] = []
-    """Every task, where they were asked for."""
+    """Every task, if requested."""
     gates: list[GateVerdict] = []
-    """The gates that were asked for and could be judged."""
+    """The requested gates that could be judged."""
     power: dict[str, Plan] = {}
-    """What runs of other sizes would detect, by environment, where that was asked for."""
+    """What runs of other sizes would detect, by environment, if requested."""
 
 
 class MetricsReports(msgspec.Struct, kw_only=True):
@@ -71,13 +71,13 @@ _TASK_NUMBERS = (
 
 
 def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
-    """Return a line for each environment, for all together if there are several, and for slices.
+    """Return a line for each environment, for all together if there are several, and each slice.
 
-    Every number has its column, with those of its error and of its interval behind it.
+    Every number has a column, followed by those of its error and its interval.
 
     Args:
         runs: The runs.
-        clean: Takes secrets out of texts.
+        clean: Removes secrets from a text.
     """
     parts = [(run.run, *part) for run in runs for part in _parts(run)]
     names = list(dict.fromkeys(name for *_, own in parts for name in own.estimates))
@@ -105,7 +105,7 @@ def tasks_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
 
 
 def _parts(run: RunReport) -> Iterator[tuple[str, str, str, Metrics]]:
-    """Yield environment, field and value of each part, with its numbers; empty: of all."""
+    """Yield environment, field and value of each part, with its numbers; empty means all."""
     parts: list[tuple[str, Metrics]] = list(run.metrics.environments.items())
     if len(parts) != 1:
         parts.append(("", run.metrics))
@@ -125,7 +125,7 @@ def _csv(rows: Sequence[Sequence[object]], clean: Clean) -> str:
 
 
 def _cell(value: object, clean: Clean) -> object:
-    """Return a cell; a text that a spreadsheet takes for a formula gets a `'` before it."""
+    """Return a cell; a `'` is put before a text that a spreadsheet would run as a formula."""
     if not isinstance(value, str):
         return "" if value is None else value
     fit = plain(clean(value), _MAX_TEXT)

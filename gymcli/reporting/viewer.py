@@ -1,9 +1,9 @@
-"""`gym view`: the page and its answers on 127.0.0.1, for whoever has the printed address.
+"""`gym view`: the page and its JSON answers on 127.0.0.1, for anyone with the printed address.
 
-The token is the first part of the path. A cookie would be sent to every other server of this
-machine, since cookies know hosts and no ports; a path is sent to this one alone.
+The token is the first part of the path. A cookie would be sent to every other server on this
+machine, since cookies belong to hosts, not ports; a path is sent only to this server.
 
-What takes long to find is kept until the run has grown, and then for a while.
+Slow results are cached until the run has grown, and for a while after that.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ T = TypeVar("T")
 
 
 def sendable(text: str) -> str:
-    """Return a text that JSON can hold, with `?` where a path is not UTF-8."""
+    """Return a text that JSON can hold, with `?` for bytes of a path that are not UTF-8."""
     return text.encode(errors="replace").decode()
 
 
 class RefusedError(Exception):
-    """Raised when a question has no answer; `field` names the parameter that is wrong."""
+    """Raised when a request has no answer; `field` is the name of the wrong parameter."""
 
     def __init__(self, status: int, message: str, *, field: str | None = None) -> None:
         super().__init__(sendable(message))
@@ -83,7 +83,7 @@ class RefusedError(Exception):
 
 
 class ViewerQuery:
-    """The parameters of a question."""
+    """The parameters of a request."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -93,7 +93,7 @@ class ViewerQuery:
         return self._given.get(name, "")
 
     def number(self, name: str, *, default: int = 0, most: int | None = None) -> int:
-        """Return a whole number from 0 to `most`; anything else is refused."""
+        """Return a whole number from 0 to `most`; refuse anything else."""
         text = self.text(name)
         if not text:
             return default
@@ -101,16 +101,16 @@ class ViewerQuery:
             raise RefusedError(400, f"{name}: expected a whole number", field=name)
         number = int(text)
         if most is not None and number > most:
-            raise RefusedError(400, f"{name}: is at most {most}", field=name)
+            raise RefusedError(400, f"{name}: must be at most {most}", field=name)
         return number
 
 
 _REST = 10.0
-"""A result of an older version is found again after this many times the seconds that it took."""
+"""An outdated result is replaced after this multiple of the seconds that it took."""
 
 
 class Measurement(NamedTuple, Generic[T]):
-    """A result, the version of the run it was found in, and until when it is fresh enough."""
+    """A result, the version of the run it belongs to, and until when it is fresh enough."""
 
     value: T
     version: Hashable
@@ -118,10 +118,10 @@ class Measurement(NamedTuple, Generic[T]):
 
 
 class CachedMeasurement(Generic[T]):
-    """A measurement that takes long: made once for each version of a run, with pauses.
+    """A slow measurement: made once for each version of a run, with pauses.
 
-    Requests at the same time wait for one measurement. It goes on when they are cancelled, for
-    the next one. `measure` is called in a thread.
+    Concurrent requests share one measurement. It continues when they are cancelled, for the next
+    request. `measure` is called in a thread.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class CachedMeasurement(Generic[T]):
         self._running: asyncio.Task[None] | None = None
 
     async def of(self, version: Hashable) -> Measurement[T]:
-        """Return the measurement of a version; for a while after one, that of an older version."""
+        """Return the measurement of a version; for a while, that of an older version."""
         while self._last is None or (
             self._last.version != version and self._clock() >= self._last.fresh_until
         ):
@@ -143,7 +143,7 @@ class CachedMeasurement(Generic[T]):
         return self._last
 
     async def close(self) -> None:
-        """Cancel a measurement that is under way; its thread ends by itself."""
+        """Cancel a running measurement; its thread ends by itself."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
@@ -165,27 +165,27 @@ _REWARD_CHOICES = {
     "between": "0 < reward < 1",
     "mixed": "0 < avg < 1",
 }
-"""The expressions of the quick choices, by name."""
+"""The filter expressions of the quick choices of rewards, by name."""
 
 _EQUAL = {"only_env": "env", "only_status": "status", "only_stop_reason": "stop_reason"}
-"""The names of a row by the quick choices that ask for one value of them."""
+"""The names in filters, by the quick choices that compare them with one value."""
 
 _MAX_KEPT = 8
-"""Lists that are kept; each takes 8 bytes a rollout."""
+"""Cached lists; each takes 8 bytes per rollout."""
 _TO_ESCAPE = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
-"""What cannot stand in the quotes of an expression as it is."""
+"""Characters that must be escaped in a quoted text of an expression."""
 
 
 class Listing(NamedTuple):
-    """Which rollouts, and in which order."""
+    """Which rollouts to list, and in which order."""
 
     expression: str = ""
-    """A filter; empty: all."""
+    """A filter; empty selects all."""
     sort: str = ""
 
 
 def _listing(query: ViewerQuery) -> Listing:
-    """Return which rollouts are asked for, by an expression and by quick choices."""
+    """Combine the expression and the quick choices of a request."""
     parts = []
     where = query.text("where").strip()
     if where:
@@ -200,7 +200,7 @@ def _listing(query: ViewerQuery) -> Listing:
     if reward := query.text("only_reward"):
         if reward not in _REWARD_CHOICES:
             known = ", ".join(_REWARD_CHOICES)
-            raise RefusedError(400, f"only_reward: there are {known}", field="only_reward")
+            raise RefusedError(400, f"only_reward: use one of {known}", field="only_reward")
         parts.append(_REWARD_CHOICES[reward])
     if text := query.text("containing"):
         parts.append(f"contains(text, {quoted(text)})")
@@ -209,7 +209,7 @@ def _listing(query: ViewerQuery) -> Listing:
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes, as an expression has it."""
+    """Return a text as a quoted literal of an expression."""
 
     def escaped(found: re.Match[str]) -> str:
         return f"\\{found[0]}" if found[0] in '"\\' else f"\\u{ord(found[0]):04x}"
@@ -224,19 +224,19 @@ class Listings:
         self._index = index
         self._clock = clock
         self.version = 0
-        """Grows with what is on record."""
+        """Grows when records are added."""
         self._kept: dict[Listing, Measurement[list[int]]] = {}
         self._choices: tuple[int, dict[str, dict[str, int]]] | None = None
 
     def take(self, refreshed: Refreshed) -> None:
-        """Take what a refresh found."""
+        """Take over the result of a refresh."""
         if refreshed.is_rebuilt:
             self._kept.clear()
         if refreshed.is_rebuilt or refreshed.num_new or refreshed.num_changed:
             self.version += 1
 
     def rows(self, listing: Listing) -> tuple[Sequence[int], Hashable]:
-        """Return the numbers of the rows that are listed, and the version they were found in."""
+        """Return the numbers of the listed rows, and the version they belong to."""
         if not any(listing):
             return range(len(self._index.rows)), self.version
         found = self._kept.pop(listing, None)
@@ -258,7 +258,7 @@ class Listings:
         return Measurement(rows, self.version, ended + _REST * (ended - started))
 
     def choices(self) -> dict[str, dict[str, int]]:
-        """Count the rollouts by environment, status and stop reason, the commonest first."""
+        """Count the rollouts by environment, status and stop reason, most frequent first."""
         if self._choices is None or self._choices[0] != self.version:
             found = {}
             for name in ("env", "status", "stop_reason"):
@@ -270,7 +270,7 @@ class Listings:
 
 Kind = Literal["fixed", "broken", "flaky", "better", "worse", "same", "only_a", "only_b"]
 """`fixed`: all attempts failed in A and all pass in B; `broken`: the other way round; `flaky`: in
-one of the runs some pass and some fail. Else what the means say."""
+one of the runs some pass and some fail. Otherwise the means decide."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -281,11 +281,11 @@ class TaskScores(NamedTuple):
     mean: float
     num_scored: int
     num_passed: int | None
-    """None where nothing says from which reward an attempt passes."""
+    """None if the reward from which an attempt passes is unknown."""
 
 
 class ViewedTask(msgspec.Struct, kw_only=True):
-    """A task in two runs; what one of them has no score for is None."""
+    """A task in two runs; None for numbers of a run that has no score for it."""
 
     env: str
     task_id: str
@@ -301,19 +301,19 @@ class ViewedTask(msgspec.Struct, kw_only=True):
 
 
 class ViewedTasks(NamedTuple):
-    """All tasks that one of two runs has a score for."""
+    """All tasks with a score in at least one of two runs."""
 
     rows: list[ViewedTask]
     counts: Mapping[Kind, int]
 
     def select(self, kind: str, sort: str) -> Sequence[ViewedTask]:
-        """Return the tasks of a kind, or all; those that lack what is sorted by come last."""
+        """Return the tasks of a kind, or all; tasks without the value to sort by come last."""
         name, is_descending = sort.removeprefix("-"), sort.startswith("-")
         if name not in ViewedTask.__struct_fields__:
             known = ", ".join(ViewedTask.__struct_fields__)
-            raise RefusedError(400, f"sort: there are {known}", field="sort")
+            raise RefusedError(400, f"sort: use one of {known}", field="sort")
         if kind and kind not in KINDS:
-            raise RefusedError(400, f"kind: there are {', '.join(KINDS)}", field="kind")
+            raise RefusedError(400, f"kind: use one of {', '.join(KINDS)}", field="kind")
         rows = [row for row in self.rows if not kind or row.kind == kind]
         known_rows = [row for row in rows if getattr(row, name) is not None]
         known_rows.sort(key=lambda row: getattr(row, name), reverse=is_descending)
@@ -377,18 +377,18 @@ def _kind(a: TaskScores | None, b: TaskScores | None) -> Kind:
 
 
 MAX_RECORD_BYTES = 48 << 20
-"""A longer record is no longer readable in a page."""
+"""A longer record is not readable on a page."""
 
 _MAX_TRIES = 50
-"""Of more tries the last ones are given."""
+"""The most failures of an attempt that are returned, the last ones."""
 
 _DECODER = msgspec.json.Decoder(JSONObject)
 _FAILURE = msgspec.json.Decoder(Failure)
 
 
 def _read_record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
-    # As plain JSON where not all its fields are ours: an unknown role, for example, makes a line
-    # unfit to be scored, but not to be looked at.
+    # Fall back to plain JSON: a line with an unknown role, for example, cannot be scored but can
+    # still be shown.
     if row.place.size > MAX_RECORD_BYTES:
         size = row.place.size >> 20
         raise RefusedError(
@@ -409,14 +409,14 @@ def _read_record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
 
 
 def failures_of(run: Path, row: Row) -> list[Failure]:
-    """Return the failures of an attempt without their conversations, in the order they came."""
+    """Return the failures of an attempt, oldest first, without their conversations."""
     path = run / FAILURES
     found: deque[Failure] = deque(maxlen=_MAX_TRIES)
     if not (run.is_dir() and path.is_file()):
         return []
     needle = msgspec.json.encode(row.task_id)
     for line in iterate_lines(path):
-        if needle not in line.data:  # most lines are of other tasks, and need not be decoded
+        if needle not in line.data:  # most lines belong to other tasks and need not be decoded
             continue
         try:
             failure = _FAILURE.decode(line.data)
@@ -431,20 +431,20 @@ def failures_of(run: Path, row: Row) -> list[Failure]:
 
 
 _REFRESH_AFTER = 1.0
-"""Seconds for which a run that was refreshed is taken as it is."""
+"""Seconds after a refresh before a run is read again."""
 
 
 class ViewedRun:
     """A run and its lists.
 
-    The index is for one thread at a time, so its questions wait for their turn.
+    The index can be used by one thread at a time, so requests to it take turns.
 
     Args:
-        path: A run directory or a rollout file, which is read at once.
+        path: A run directory or a rollout file, which is read immediately.
         env: The environment of lines that name none.
 
     Raises:
-        UsageError: There is no such run, or a line of it is wrong.
+        UsageError: The run does not exist, or one of its lines is wrong.
     """
 
     def __init__(self, path: Path, env: str | None = None) -> None:
@@ -453,18 +453,18 @@ class ViewedRun:
         self.env = env
         self.listings = Listings(self.index)
         self.problem: str | None = None
-        """What kept the run from being read further."""
+        """Why the rest of the run could not be read."""
         self._refreshed_at = 0.0
         self._turn = asyncio.Lock()
 
     def close(self) -> None:
         """Close the index."""
-        if not self._turn.locked():  # else a search is under way, which ends with the process
+        if not self._turn.locked():  # otherwise a search is running; it ends with the process
             self.index.close()
 
     @property
     def name(self) -> str:
-        """What the page calls it."""
+        """Its name on the page."""
         return self.path.resolve().name or str(self.path)
 
     def measured(self) -> RunMetrics:
@@ -472,15 +472,15 @@ class ViewedRun:
         return measure(self.path, env=self.env).metrics()
 
     async def ask(self, question: Callable[[RunIndex, Listings], T]) -> T:
-        """Answer a question in a thread; one that is cancelled before its turn is not begun."""
+        """Call a function in a thread; one that is cancelled before its turn is never called."""
         await self._turn.acquire()
         asking = asyncio.ensure_future(asyncio.to_thread(question, self.index, self.listings))
-        # By the thread and not by who asked: that one may leave while the thread goes on.
+        # Released by the thread, not by its caller, which may be cancelled while the thread runs.
         asking.add_done_callback(lambda _: self._turn.release())
         return await asyncio.shield(asking)
 
     async def refresh(self) -> None:
-        """Read what was written since the last time; an error is kept in `problem`."""
+        """Read what was written since the last time; an error is stored in `problem`."""
         now = asyncio.get_running_loop().time()
         if self._refreshed_at and now - self._refreshed_at < _REFRESH_AFTER:
             return
@@ -491,7 +491,7 @@ class ViewedRun:
             try:
                 listings.take(index.refresh())
             except UsageError as error:
-                # The lines before a damaged one are read.
+                # The lines before a damaged one are read anyway.
                 listings.take(Refreshed(len(index.rows) - num_rows))
                 return sendable(str(error))
             return None
@@ -500,14 +500,14 @@ class ViewedRun:
 
 
 _MAX_ROWS = 500
-"""Of one answer."""
+"""The most rows of one answer."""
 _MAX_BESIDE = 8
-"""Attempts before and after a rollout that its page links to."""
+"""How many attempts before and after a rollout its page links to."""
 _LEFT_OUT = ("place", "components", "metrics")
 
 
 class ViewerAnswers:
-    """The answers to the requests of the page about one run or two."""
+    """Answers the requests of the page about one run or two."""
 
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self._runs = runs
@@ -529,17 +529,17 @@ class ViewerAnswers:
         }
 
     async def answer(self, name: str, query: ViewerQuery) -> bytes:
-        """Answer a question as JSON, or refuse it."""
+        """Answer a request as JSON, or refuse it."""
         answer = self._known.get(name)
         if answer is None:
-            raise RefusedError(404, f"{name}: there is no such address")
+            raise RefusedError(404, f"{name}: no such address")
         try:
             return msgspec.json.encode(await answer(query))
         except (UsageError, RunError) as error:
             raise RefusedError(409, str(error)) from error
 
     async def close(self) -> None:
-        """Cancel measurements that are under way."""
+        """Cancel running measurements."""
         await self._comparison.close()
         for metrics in self._metrics:
             await metrics.close()
@@ -634,7 +634,7 @@ class ViewerAnswers:
         run = self._run(query)
         rows = await self._attempts(run, query)
         if not rows:
-            raise RefusedError(404, f"{run.path}: task {query.text('task')} is not there")
+            raise RefusedError(404, f"{run.path}: no task {query.text('task')}")
         offset = query.number("offset")
         end = offset + query.number("limit", default=4, most=_MAX_ROWS)
         shown = [self._row_json(row, run) for row in rows[offset:end]]
@@ -697,14 +697,14 @@ class ViewerAnswers:
         return {"comparison": found.value, "version": found.version}
 
     def _compared(self) -> Comparison:
-        from gymcli.runner.paired_runs import compare_runs  # late: heavy, and for two runs only
+        from gymcli.runner.paired_runs import compare_runs  # late: heavy, for two runs only
 
         a, b = self._runs
         return compare_runs(a.path, b.path, env=a.env, allow_drift=True)
 
     def _two_runs(self) -> Sequence[ViewedRun]:
         if len(self._runs) != 2:
-            raise RefusedError(404, "there is one run; give two: gym view A B")
+            raise RefusedError(404, "only one run is open; start with two: gym view A B")
         return self._runs
 
     def _row_json(self, row: Row, run: ViewedRun) -> JSONObject:
@@ -713,28 +713,28 @@ class ViewerAnswers:
 
 
 def _page(query: ViewerQuery, num_rows: int) -> tuple[int, int]:
-    """Return where the page that is asked for begins and ends; beyond the end, the last page."""
+    """Return the start and end of the requested page; past the end, of the last page."""
     limit = query.number("limit", default=100, most=_MAX_ROWS)
     start = min(query.number("offset"), max(0, (num_rows - 1) // max(limit, 1) * limit))
     return start, start + limit
 
 
 def _row(index: RunIndex, query: ViewerQuery) -> Row:
-    """Return the row that a question names by `env`, `task` and `attempt`."""
+    """Return the row with the `env`, `task` and `attempt` of a request."""
     task, attempt = query.text("task"), query.number("attempt")
     row = index.find(query.text("env"), task, attempt)
     if row is None:
-        raise RefusedError(404, f"{index.path}: attempt {attempt} of task {task} is not there")
+        raise RefusedError(404, f"{index.path}: no attempt {attempt} of task {task}")
     return row
 
 
 _HOST = "127.0.0.1"
 _HOSTS = (_HOST, "localhost", "[::1]")
-"""Names by which a browser asks this machine, through a tunnel too. A request by another name comes
-from a foreign page, which made its own name lead here (DNS rebinding)."""
+"""Host names of this machine in a browser, also through a tunnel. A request with any other name
+comes from a foreign page whose name was made to resolve to this machine (DNS rebinding)."""
 _SHUTDOWN = 1.0
 _MAX_LINE_BYTES = 1 << 16
-"""Of a request, which may have long ids of tasks in it."""
+"""The longest request line in bytes; it may contain long task ids."""
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HEADERS = {
     "Content-Security-Policy": (
@@ -754,12 +754,12 @@ _HEADERS = {
 def viewer_runner(
     runs: Sequence[ViewedRun], token: str, *, scrubber: Scrubber = NOTHING_SECRET
 ) -> web.AppRunner:
-    """Return the server of one run or two, which closes them when it ends.
+    """Return a server for one run or two; it closes them when it ends.
 
     Args:
-        runs: What is shown.
+        runs: The runs to show.
         token: The first part of the path of every address.
-        scrubber: Takes secrets out of all that is sent.
+        scrubber: Removes secrets from everything that is sent.
     """
     answers = ViewerAnswers(runs)
     page_files = _page_files()
@@ -780,7 +780,7 @@ def viewer_runner(
             elif name in page_files:
                 content_type, data = page_files[name]
             else:
-                raise RefusedError(404, "there is no such address")
+                raise RefusedError(404, "no such address")
         except RefusedError as error:
             status = error.status
             told = {"error": scrubber.text(str(error)), "field": error.field}
@@ -794,31 +794,31 @@ def viewer_runner(
     application.router.add_route("*", "/{path:.*}", respond)
     return web.AppRunner(
         application,
-        access_log=None,  # it would tell the token
-        handler_cancellation=True,  # a search that nobody waits for is not begun
+        access_log=None,  # it would contain the token
+        handler_cancellation=True,  # a search that nobody waits for is not started
         max_line_size=_MAX_LINE_BYTES,
         shutdown_timeout=_SHUTDOWN,
     )
 
 
 def _checked(request: web.Request, token: str) -> str:
-    """Return the part of the path behind the token, or refuse the request."""
+    """Return the part of the path after the token, or refuse the request."""
     host = request.headers.get("Host", "").lower()
     name, colon, port = host.rpartition(":")
     if (name if colon and port.isdecimal() else host) not in _HOSTS:
-        raise RefusedError(403, "this server is asked as 127.0.0.1 or localhost alone")
+        raise RefusedError(403, "this server only answers as 127.0.0.1 or localhost")
     given, slash, rest = request.path.removeprefix("/").partition("/")
     if not secrets.compare_digest(given.encode(errors="replace"), token.encode()):
-        raise RefusedError(403, "open the address that gym view printed, with its token")
+        raise RefusedError(403, "open the address that gym view printed, including its token")
     if request.method not in ("GET", "HEAD"):
-        raise RefusedError(405, "there is nothing to change here")
+        raise RefusedError(405, "this server is read-only")
     if not slash:
-        raise RefusedError(404, "the address ends with a slash")
+        raise RefusedError(404, "the address must end with a slash")
     return rest
 
 
 def _page_files() -> dict[str, tuple[str, bytes]]:
-    """Return type and data of the page's files by name; the page itself has the empty name."""
+    """Return type and data of the page's files by name; the page itself has an empty name."""
     found = {}
     for file in files("gymcli.reporting").joinpath("viewer").iterdir():
         kind = _TYPES.get(file.name[file.name.rfind(".") :])
@@ -838,13 +838,13 @@ async def serve(
     """Serve the page until SIGTERM or SIGINT.
 
     Args:
-        runs: What is shown.
+        runs: The runs to show.
         port: 0 picks a free one.
-        scrubber: Takes secrets out of all that is sent.
-        announce: Called with the address of the page, token and all, once it listens.
+        scrubber: Removes secrets from everything that is sent.
+        announce: Called with the address of the page, including the token, once it listens.
 
     Raises:
-        UsageError: It cannot listen there.
+        UsageError: It cannot listen on the port.
     """
     token = secrets.token_urlsafe(24)
     runner = viewer_runner(runs, token, scrubber=scrubber)

@@ -24,12 +24,12 @@ def application(
 
     Args:
         env: A name, `FILE.py:CLASS` or `MODULE:CLASS`.
-        env_args: Its options as text, as `--env-arg` takes them.
-        judges: Who plays its roles.
-        limits: The most that the server holds.
+        env_args: Its options as text, as in `--env-arg`.
+        judges: The endpoints of its roles.
+        limits: The limits of the server.
 
     Raises:
-        UsageError: There is no such environment, or it cannot be served.
+        UsageError: The environment does not exist or cannot be served.
     """
     return aiohttp_application(Service(env, env_args=env_args, judges=judges, limits=limits))
 
@@ -41,5 +41,5 @@ def asgi(
     judges: Judges | None = None,
     limits: Limits | None = None,
 ) -> AsgiApplication:
-    """Return an ASGI application; arguments and errors are those of `application`."""
+    """Like `application`, but return an ASGI application."""
     return AsgiApplication(Service(env, env_args=env_args, judges=judges, limits=limits))

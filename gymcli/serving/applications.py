@@ -1,6 +1,6 @@
-"""The service as an aiohttp application, and as one for any ASGI server.
+"""The service as an aiohttp application, and as an application for any ASGI server.
 
-Both only carry requests; `gymcli.serving.service` answers them.
+Both only pass requests on; `gymcli.serving.service` answers them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["AsgiApplication", "aiohttp_application", "serve"]
 
 
 _Event: TypeAlias = MutableMapping[str, Any]
-"""A message of ASGI, whose values are of any type."""
+"""A message of ASGI, with values of any type."""
 
 _Receive: TypeAlias = Callable[[], Awaitable[_Event]]
 _Send: TypeAlias = Callable[[_Event], Awaitable[None]]
@@ -109,7 +109,7 @@ class AsgiApplication:
         await send({"type": "http.response.body", "body": answer.body})
 
     async def _body(self, receive: _Receive) -> bytes | None:
-        """Return the whole body; None if the client left before it was complete."""
+        """Return the whole body; None if the client disconnected before it was complete."""
         chunks: list[bytes] = []
         num_bytes = 0
         while True:
@@ -125,7 +125,7 @@ class AsgiApplication:
 
 
 def _path_below(request: web.Request) -> str:
-    """Return the encoded path below the address at which the application is mounted."""
+    """Return the encoded path relative to the address where the application is mounted."""
     resource = request.match_info.route.resource
     root = "" if resource is None else resource.canonical.removesuffix("/{path}")
     return request.rel_url.raw_path.removeprefix(root)
@@ -143,16 +143,16 @@ def _too_large(max_body: int) -> HttpStatusError:
 
 
 _SHUTDOWN = 10.0
-"""Seconds that requests under way have left when the server ends."""
+"""Seconds that running requests get when the server ends."""
 
 
 async def serve(service: Service, *, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; a second one does not wait for the closing.
+    """Serve until SIGTERM or SIGINT; a second signal skips the orderly shutdown.
 
-    `announce` is called with the base URL once it listens; port 0 picks a free one.
+    `announce` is called with the base URL once the server listens; port 0 picks a free one.
 
     Raises:
-        UsageError: It cannot listen there.
+        UsageError: The server cannot listen there.
     """
     application = aiohttp_application(service)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN)

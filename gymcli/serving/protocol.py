@@ -1,6 +1,6 @@
-"""Requests and answers of NeMo Gym's resources-server protocol, of no HTTP server.
+"""Requests and answers of NeMo Gym's resources-server protocol, independent of the HTTP server.
 
-`gymcli.serving.applications` carries them.
+`gymcli.serving.applications` receives and sends them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["HttpStatusError", "ServedAnswer", "ServedRequest", "headers_of", "js
 
 
 class ServedRequest(NamedTuple):
-    """A request, as any HTTP server received it."""
+    """A request, from any HTTP server."""
 
     method: str
     path: str
     """Still percent-encoded, without a query."""
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """Headers by lower-case name."""
     body: bytes
 
     def cookie(self, name: str) -> str | None:
-        """Return the value of a cookie; malformed ones next to it do not matter."""
+        """Return the value of a cookie; malformed other cookies are ignored."""
         for part in self.headers.get("cookie", "").split(";"):
             found, _, value = part.strip().partition("=")
             if found == name:
@@ -35,7 +35,7 @@ class ServedRequest(NamedTuple):
         return None
 
     def json_object(self) -> JSONObject:
-        """Return the body, which has to be a JSON object."""
+        """Return the body, which must be a JSON object."""
         try:
             return msgspec.json.decode(self.body, type=JSONObject)
         except JSON_ERRORS as error:
@@ -61,7 +61,7 @@ class ServedAnswer(NamedTuple):
 
 
 class HttpStatusError(Exception):
-    """Raised when a request cannot be served; the client is told the text."""
+    """Raised when a request cannot be served; the text is sent to the client."""
 
     def __init__(self, status: int, text: str, *, retry_after: int | None = None) -> None:
         super().__init__(text)
@@ -76,7 +76,7 @@ class HttpStatusError(Exception):
 
 
 def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers by lower-case name; repeated ones are joined as cookies are."""
+    """Return headers by lower-case name; repeated ones are joined like cookies."""
     headers: dict[str, str] = {}
     for name, value in pairs:
         name = name.lower()
@@ -85,5 +85,5 @@ def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def json_answer(value: JSON, status: int = 200) -> ServedAnswer:
-    """Return an answer in JSON."""
+    """Return a JSON answer."""
     return ServedAnswer(status, msgspec.json.encode(value))

@@ -1,19 +1,19 @@
-"""One environment behind NeMo Gym's resources-server protocol, whichever HTTP server carries it.
+"""One environment behind NeMo Gym's resources-server protocol, for any HTTP server.
 
 | request | answer |
 | --- | --- |
-| `GET /` | that the server is up |
-| `POST /seed_session` | a new session, whose cookie comes with every answer |
+| `GET /` | confirms that the server is up |
+| `POST /seed_session` | a new session; every answer sets its cookie |
 | `POST /<tool>` | the result of the tool, as text |
-| `POST /reset`, `/step`, `/close` | the gymnasium dialect, for clients that play turn by turn |
+| `POST /reset`, `/step`, `/close` | the Gymnasium dialect, for clients that play turn by turn |
 | `POST /verify` | the score of the conversation, which ends the session |
 | `POST /aggregate_metrics` | the metrics of many scores |
 | `GET /reverify_mode` | whether `/verify` needs a session |
 
 Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), implemented independently;
-`gymcli.nemo_gym.wire` says what a client of gymcli gets beyond it. Differences: a
-request without its session is refused, where theirs begins an empty one, except for `/verify` of an
-environment without state; a failing verifier is an error 500, where some of theirs answer reward 0;
+`gymcli.nemo_gym.wire` documents the additions for clients of gymcli. Differences: a
+request without a session is refused, where theirs starts an empty one, except for `/verify` of an
+environment without state; a failing verifier is an error 500, where some of theirs return reward 0;
 a session cannot be seeded twice.
 """
 
@@ -93,43 +93,43 @@ __all__ = ["MAX_BODY", "Limits", "Service", "aggregated"]
 _LOGGER = logging.getLogger(__name__)
 
 MAX_BODY = 64 * 2**20
-"""Bytes of a request."""
+"""The most bytes of a request."""
 
 _PATH = re.compile(r"(?<![\w:/.<])(?:/[^\s/'\":,;()]+){2,}")
-"""An absolute path in a message, as of a file that is missing."""
+"""An absolute path in a message, such as that of a missing file."""
 
 _NO_COOKIE_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 _COOKIE_LIFETIME = 1_209_600
-"""Seconds that a client keeps the cookie, as NeMo Gym's do; the session may end before."""
+"""Seconds that a client keeps the cookie, as in NeMo Gym; the session may end earlier."""
 
 _PREFIX = "ng-rollout"
-"""NeMo Gym puts `/ng-rollout/<id>` before an address to name the rollout; it is ignored."""
+"""The prefix with which NeMo Gym names a rollout, `/ng-rollout/<id>`; it is ignored."""
 
 _STATUSES = {"unknown_tool": 404, "raised": 500, "timeout": 504}
-"""Statuses of failed tool calls, 422 for all others. The text is always what the model is told."""
+"""Statuses of failed tool calls, 422 for all others. The text is always the model's result."""
 
 _PARAMS = "responses_create_params"
 
 _Reply: TypeAlias = tuple[ServedAnswer, Session | None]
-"""An answer, and the session whose cookie goes with it."""
+"""An answer, and the session whose cookie it sets."""
 
 
 class Limits(NamedTuple):
-    """The most that a server holds."""
+    """The limits of a server."""
 
     session_lifetime: float = 3600.0
-    """Seconds after its last request that a session lives."""
+    """Seconds that a session lives after its last request."""
     max_sessions: int = 10_000
 
 
 class Service:
-    """A served environment; an async context manager around everything that it opens.
+    """A served environment; an async context manager that closes everything it opens.
 
     The arguments are those of `gymcli.serving.application`; `clock` returns the time in seconds.
 
     Raises:
-        UsageError: There is no such environment, or it cannot be served.
+        UsageError: The environment does not exist or cannot be served.
     """
 
     _shared: Shared
@@ -168,7 +168,7 @@ class Service:
         self._sessions = Sessions(
             lifetime=limits.session_lifetime, max_sessions=limits.max_sessions, clock=clock
         )
-        # Without its tools' and its own state, a record has the same score without its session.
+        # A record scores the same without its session if neither tools nor environment have state.
         runs_tools = bool(self._environment.method_tools()) and self._environment.executes_tools
         self._is_stateless = not runs_tools and not self._overrides(
             "setup", "step", "reply", "tools", "final_state"
@@ -198,9 +198,9 @@ class Service:
         await self._stack.aclose()
 
     async def answer(self, request: ServedRequest) -> ServedAnswer:
-        """Answer a request; errors are answers, too."""
+        """Answer a request; errors become answers."""
         if not self._is_open:
-            return HttpStatusError(503, "the server starts or ends", retry_after=1).answer()
+            return HttpStatusError(503, "the server starts or stops", retry_after=1).answer()
         try:
             answer, session = await self._reply(request)
         except HttpStatusError as error:
@@ -220,9 +220,9 @@ class Service:
 
     async def _reply(self, request: ServedRequest) -> _Reply:
         if "origin" in request.headers:
-            # Else a page in a browser could have code of verifiers run on the reader's machine.
-            raise HttpStatusError(403, "pages in a browser are not served here")
-        # An encoded slash does not divide the path.
+            # Otherwise any web page could run code of verifiers on the reader's machine.
+            raise HttpStatusError(403, "requests from web pages are refused")
+        # An encoded slash does not separate parts of the path.
         segments = [unquote(part) for part in request.path.strip("/").split("/")]
         if segments[0] == _PREFIX and len(segments) > 2:
             segments = segments[2:]
@@ -243,7 +243,7 @@ class Service:
         return json_answer({**state, "num_sessions": len(self._sessions)}), None
 
     async def _seed(self, request: ServedRequest) -> _Reply:
-        """Open a session, but not for other clients where the environment answers the model."""
+        """Open a session; if the environment answers the model, only for clients of gymcli."""
         self._check_unseeded(request)
         seed = request.seed()
         refused = HttpStatusError(
@@ -285,7 +285,7 @@ class Service:
             return ServedAnswer(status, body, "text/plain; charset=utf-8"), session
 
     async def _step(self, request: ServedRequest) -> _Reply:
-        """Answer a message of the model; the rewards of an ended episode add up to its score."""
+        """Answer a message of the model; the rewards of a finished episode add up to its score."""
         session = self._sessions.find(request.cookie(self._cookie))
         body = request.json_object()
         async with self._sessions.turn(session):
@@ -307,7 +307,7 @@ class Service:
         return {OWN_KEY: msgspec.to_builtins(stepped)}
 
     async def _game_step(self, session: Session, played: Rollout) -> JSONObject:
-        """Answer as `gym collect` would: a message that was cut off ends the episode."""
+        """Answer as `gym collect` does: a message that was cut off ends the episode."""
         rollout = session.rollout
         rollout.model = played.model
         rollout.usage.add(played.usage)
@@ -339,9 +339,9 @@ class Service:
         return json_answer({}), None
 
     async def _verify(self, request: ServedRequest) -> _Reply:
-        """Score the conversation of a session and end it, unless the verifier fails.
+        """Score the conversation of a session, and end the session unless the verifier fails.
 
-        Messages of `/step` are on record here; any other conversation is that of the body.
+        Messages of `/step` are recorded here; any other conversation comes from the body.
         """
         token = request.cookie(self._cookie)
         if self._is_stateless and not self._sessions.has(token):
@@ -384,18 +384,16 @@ class Service:
         if environment.computes_metrics():
             own = OwnMetrics(environment.metrics, environment.slice_fields)
         name = self.found.name
-        # In a thread, since many rows take seconds, and the sessions go on meanwhile.
+        # In a thread, since many rows take seconds and must not hold up the sessions.
         found = await asyncio.to_thread(aggregated, verified, env=name, facts=facts, own=own)
         return json_answer(found), None
 
     def _check_unseeded(self, request: ServedRequest) -> None:
-        """Refuse to seed a session again: some agents let a model call any address."""
+        """Refuse to seed a session twice: some agents let a model call any address."""
         if self._sessions.has(request.cookie(self._cookie)):
-            raise HttpStatusError(
-                409, "this session has begun; ask for a new one without the cookie of the old one"
-            )
+            raise HttpStatusError(409, "this session has started; for a new one, send no cookie")
 
-    # `is_own`: no other program writes the conversation or reads the calls in it.
+    # `is_own`: no other program writes the conversation or interprets its calls.
     async def _open(
         self, row: JSONObject, seed: int | None, *, is_own: bool
     ) -> tuple[Session, list[Message]]:
@@ -424,10 +422,10 @@ class Service:
         return session, opening
 
     def _unscored(self, rollout: Rollout, seed: int | None, *, is_own: bool) -> Rollout:
-        """Return the record with the environment's version, options and seed, and without a score.
+        """Return the record with the environment's version, options and seed, without a score.
 
-        Only a conversation written here or by a client of gymcli has our version: its replay must
-        give the same words.
+        Only a conversation written here or by a client of gymcli gets our version, since its replay
+        must produce the same text.
         """
         return msgspec.structs.replace(
             rollout.unscored(),
@@ -450,7 +448,7 @@ class Service:
                 )
         except SetupError as error:
             if isinstance(error.__cause__, ValidationError):
-                text = f"the row is none of environment {name}: {error}"
+                text = f"the row does not fit environment {name}: {error}"
                 raise HttpStatusError(422, text) from error
             raise
         try:
@@ -462,7 +460,7 @@ class Service:
 
     async def _play(self, session: Session, messages: list[Message]) -> Step:
         if not messages or messages[-1].role != "assistant":
-            raise HttpStatusError(422, "there is no message of the model in the body")
+            raise HttpStatusError(422, "the body has no message of the model")
         rollout, environment = session.rollout, session.environment
         rollout.messages += messages
         with boundary(EpisodeError):
@@ -500,7 +498,7 @@ class Service:
             scored.reward, scored.components, scored.metrics, scored.answer, scored.details
         )
 
-    # Of one session: their answers are forgotten with it.
+    # Per session, so that their cached answers are dropped with it.
     def _models(self) -> RoleModels:
         return RoleModels(
             self._judges.sources,
@@ -514,7 +512,7 @@ class Service:
         return any(getattr(own, name) is not getattr(Environment, name) for name in names)
 
     def _without_secrets(self, text: str) -> str:
-        """Return a text in one line, without secrets and without the paths of this machine."""
+        """Return a text on one line, without secrets and without paths of this machine."""
         text = self._errors.text(" ".join(text.split()))
         return _PATH.sub(lambda path: path[0].rpartition("/")[2], text)
 
@@ -527,7 +525,7 @@ def _read(line: JSONObject, env: str) -> Rollout:
 
 
 def _played(body: JSONObject) -> Rollout:
-    """Return a record of the messages of a response, without a prompt."""
+    """Return a record of a response's messages, without the prompt."""
     return _read({"response": body.get("response"), _PARAMS: {}}, "")
 
 
@@ -554,7 +552,7 @@ async def _set_up(environment: Environment[Task]) -> list[Message]:
         if not rollout.tools:
             rollout.tools = shown_tools(environment)
     if not rollout.messages:
-        raise HttpStatusError(422, "there is no prompt: neither row nor environment gives one")
+        raise HttpStatusError(422, "no prompt: neither the row nor the environment has one")
     environment.shown_tools = rollout.tools
     rollout.num_prompt_messages = len(rollout.messages)
     return opening
@@ -571,14 +569,14 @@ def _num_turns(rollout: Rollout) -> int:
 def aggregated(
     verified: JSON, *, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None
 ) -> JSONObject:
-    """Return the metrics of answers of `/verify`, including those that the environment computes.
+    """Return the metrics over answers of `/verify`, including those that the environment computes.
 
-    Rows whose verifier failed do not count. If the environment's `metrics` fails, that is logged
-    and its numbers are missing.
+    Rows whose verifier failed do not count. If the environment's `metrics` fails, the error is
+    logged and its numbers are left out.
 
     Raises:
-        HttpStatusError: They are no list of such answers, two of them are one attempt, or their
-            numbers are too large to be added up.
+        HttpStatusError: They are not a list of such answers, two of them are of the same attempt,
+            or their numbers are too large to be added up.
     """
     if not isinstance(verified, list):
         raise HttpStatusError(422, '"verify_responses" must be a list of answers of /verify')

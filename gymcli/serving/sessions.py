@@ -1,4 +1,4 @@
-"""The sessions of a server, each known by its token and closed when it is no longer used."""
+"""The sessions of a server, each identified by its token and closed when unused."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 30.0
-"""Seconds between two searches for unused sessions."""
+"""Seconds between searches for unused sessions."""
 
 _RETRY_AFTER = 5
 
 
 class Session:
-    """One episode: its environment with the record so far, and the models of its roles."""
+    """One episode: its environment with the record so far, and the endpoints of its roles."""
 
     def __init__(self, environment: Environment[Task], models: RoleModels) -> None:
         self.token = secrets.token_urlsafe(24)
         self.environment = environment
         self.models = models
-        """Answer equal requests of this session once."""
+        """Caches the answers to equal requests of this session."""
         self.is_own = False
-        """Its client is gymcli."""
+        """Whether its client is gymcli."""
         self.is_finished = False
-        """The environment ended the episode."""
+        """Whether the environment ended the episode."""
         self.is_over = False
         self.used_at = 0.0
         self.lock = asyncio.Lock()
-        """Held while a request is answered."""
+        """Locked while a request is answered."""
 
     @property
     def rollout(self) -> Rollout:
@@ -61,7 +61,7 @@ class Sessions:
         self.lifetime = lifetime
         self._max_sessions = max_sessions
         self._clock = clock
-        self._open: dict[str, Session] = {}  # the one that was used longest ago comes first
+        self._open: dict[str, Session] = {}  # least recently used first
         self._num_opening = 0
         self._expiring: asyncio.Task[None] | None = None
 
@@ -81,13 +81,13 @@ class Sessions:
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
-        """Reserve the place of a session that is being opened, unless the server is full."""
+        """Reserve a place for a session that is being opened; refuse if the server is full."""
         if self._is_full():
             await self.expire()
         if self._is_full():
             raise HttpStatusError(
                 503,
-                f"{self._max_sessions} sessions are open, as many as this server holds; try again "
+                f"{self._max_sessions} sessions are open, the limit of this server; try again "
                 "later, or start it with a higher --max-sessions",
                 retry_after=_RETRY_AFTER,
             )
@@ -98,13 +98,13 @@ class Sessions:
             self._num_opening -= 1
 
     def touch(self, session: Session) -> None:
-        """Count the lifetime of a session from now on; one that is new is added."""
+        """Restart the lifetime of a session; add a new one."""
         session.used_at = self._clock()
         self._open.pop(session.token, None)
         self._open[session.token] = session
 
     def find(self, token: str | None) -> Session:
-        """Return the session of a token, unless it is over."""
+        """Return the session of a token; refuse if it is over."""
         if token is None:
             raise HttpStatusError(
                 400,
@@ -114,8 +114,8 @@ class Sessions:
         if not self.has(token):
             raise HttpStatusError(
                 410,
-                "this session is over: it was verified or closed, the server was started anew, or "
-                f"nothing was asked for {self.lifetime:g} seconds (--session-lifetime)",
+                "this session is over: it was verified or closed, the server was restarted, or "
+                f"it was unused for {self.lifetime:g} seconds (--session-lifetime)",
             )
         session = self._open[token]
         self.touch(session)
@@ -123,7 +123,7 @@ class Sessions:
 
     @asynccontextmanager
     async def turn(self, session: Session) -> AsyncIterator[None]:
-        """Let requests to one session take turns; its lifetime counts from their end."""
+        """Serialize requests to one session; its lifetime counts from the end of each."""
         async with session.lock:
             if session.is_over:
                 raise HttpStatusError(410, "this session is over")
@@ -134,7 +134,7 @@ class Sessions:
                     self.touch(session)
 
     def has(self, token: str | None) -> bool:
-        """Return whether a token is that of an open session."""
+        """Return whether a token belongs to an open session."""
         session = self._open.get(token or "")
         return session is not None and (session.lock.locked() or not self._is_due(session))
 
@@ -151,7 +151,7 @@ class Sessions:
         for session in due:
             if session.lock.locked():
                 self.touch(session)
-        # At once, since each may take its time.
+        # Concurrently, since each may be slow.
         await gather_all(self.end(session) for session in due if not session.lock.locked())
 
     def _is_full(self) -> bool:
@@ -167,7 +167,7 @@ class Sessions:
 
 
 async def close(environment: Environment[Task]) -> None:
-    """Close an environment; an exception that it raises is logged."""
+    """Close an environment and log any exception."""
     if type(environment).close is Environment.close:
         return
     try:
@@ -183,7 +183,7 @@ async def limited(
     call: Coroutine[object, object, T],
     error_class: type[AttemptError],
 ) -> T:
-    """Await a call of a method of an environment within the limit that its class sets."""
+    """Await a call of an environment's method, within the limit set by its class."""
     limit = "step_timeout" if method == "final_state" else f"{method}_timeout"
     seconds: float = getattr(environment, limit)
     try:

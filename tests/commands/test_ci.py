@@ -288,7 +288,7 @@ def test_summary_of_a_stopped_run_says_so(collect):
     assert collect(*options, *files).exit_code == 6
     title, _, reason, *_ = Path("summary.md").read_text(encoding="utf-8").splitlines()
     assert title == "## **INCOMPLETE**: `run` of `m`"
-    assert reason.startswith("The run is not whole: the budget --max-tokens-total 30 is reached")
+    assert reason.startswith("The run is incomplete: the budget --max-tokens-total 30 is reached")
     gates = ET.parse("junit.xml").getroot()[0]
     assert [(case.get("name"), len(case)) for case in gates.iter("testcase")] == [
         ("the run is whole", 1),

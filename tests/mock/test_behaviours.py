@@ -125,7 +125,7 @@ def test_parse_behaviour_unknown():
 def test_read_script_wants_an_answer(tmp_path: Path, text):
     path = tmp_path / "script.jsonl"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"script\.jsonl: no line says what to answer"):
+    with pytest.raises(UsageError, match=r"script\.jsonl: the script has no answers"):
         read_script(path)
 
 
@@ -134,15 +134,15 @@ def test_read_script_wants_an_answer(tmp_path: Path, text):
     [
         *[({"status": status}, r"Expected `int` .=.*status") for status in (0, 101, 99999)],
         ({"delay": -1}, r"Expected `float` >= 0.*delay"),
-        ({"usage": {"prompt_tokens": -1}}, "a count of the usage is negative"),
-        ({"headers": {"A": "b\r\nC: d"}}, "the value of the header 'A' cannot be sent"),
-        ({"headers": {"Content-Length": "1"}}, "'Content-Length' cannot be among the headers"),
+        ({"usage": {"prompt_tokens": -1}}, "a count in the usage is negative"),
+        ({"headers": {"A": "b\r\nC: d"}}, "the value of header 'A' cannot be sent"),
+        ({"headers": {"Content-Length": "1"}}, "'Content-Length' cannot be set as a header"),
         (
             {"headers": {"transfer-encoding": "x"}},
-            "'transfer-encoding' cannot be among the headers",
+            "'transfer-encoding' cannot be set as a header",
         ),
-        ({"headers": {"A b": ""}}, "'A b' cannot be among the headers"),
-        ({"headers": {"": ""}}, "'' cannot be among the headers"),
+        ({"headers": {"A b": ""}}, "'A b' cannot be set as a header"),
+        ({"headers": {"": ""}}, "'' cannot be set as a header"),
     ],
 )
 def test_read_script_takes_no_answer_that_cannot_be_sent(tmp_path: Path, fields, complaint):

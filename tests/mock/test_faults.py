@@ -53,7 +53,7 @@ def test_parse_rule(spec, rule):
     ("specs", "complaint"),
     [
         (["stal"], r'--fault stal: no fault "stal"; did you mean "stall"\?'),
-        (["xyzzy"], "there are 429, 429-after, "),
+        (["xyzzy"], "use one of 429, 429-after, "),
         (["500=2"], "--fault 500=2: the rate must be a number from 0 to 1"),
         (["500=nan"], "must be a number from 0 to 1"),
         (["500="], "must be a number from 0 to 1"),
@@ -211,12 +211,12 @@ def test_latency_of_a_retry_is_drawn_anew():
             r'--latency unifrom:1:2: no distribution "unifrom"; did you mean "uniform"\?',
         ),
         ("pareto:1", "use SECONDS, uniform:LOW:HIGH, lognormal:MEDIAN:SIGMA, exponential:MEAN"),
-        ("fast", '"fast" is no number of seconds'),
+        ("fast", '"fast" is not a number of seconds'),
         ("uniform:1", "expected uniform:LOW:HIGH"),
         ("uniform:2:1", "LOW is above HIGH"),
         ("lognormal:0.2:500", "SIGMA is above 10"),
-        ("-1", '"-1" is no number of seconds'),
-        ("exponential:inf", '"inf" is no number of seconds'),
+        ("-1", '"-1" is not a number of seconds'),
+        ("exponential:inf", '"inf" is not a number of seconds'),
     ],
 )
 def test_latency_names_what_is_wrong(spec, complaint):

@@ -252,7 +252,7 @@ def test_lines_say_what_they_answer(tmp_path):
 def test_recorder_writes_over_nothing(tmp_path):
     path = tmp_path / "session.jsonl"
     path.write_text("mine")
-    with pytest.raises(UsageError, match=r"session\.jsonl: is there already; name a new file"):
+    with pytest.raises(UsageError, match=r"session\.jsonl: already exists; name a new file"):
         with_recording(path, lambda _: "x", asking())
     assert path.read_text() == "mine"
 

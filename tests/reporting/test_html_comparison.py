@@ -79,7 +79,7 @@ def test_runs_without_a_score_are_not_compared(tmp_path):
 def test_what_was_not_made_alike_is_said(tmp_path):
     a = write_run(tmp_path / "a", *attempts("t", [1.0]), *attempts("u", [0.0]))
     b = write_run(tmp_path / "b", *attempts("t", [1.0]), *attempts("u", [0.0]), max_reward=2.0)
-    assert "Not the model alone differs:" in page_of(a, b).text
+    assert "The runs differ in more than the model:" in page_of(a, b).text
 
 
 def test_parts_of_the_tasks_are_compared_too(tmp_path):
@@ -103,7 +103,7 @@ def test_parts_of_the_tasks_are_compared_too(tmp_path):
     assert by_kind.figure["data"][0]["y"] == ["easy", "hard"]
     assert by_kind.figure["data"][0]["x"] == [0.5, 0.0]
     assert by_kind.table.rows[0][1].text == "+0.500"
-    assert "Left out: 1 tasks that are scored in A alone." in section.doubts
+    assert "Left out: 1 tasks that are scored only in A." in section.doubts
 
 
 def test_a_field_may_be_called_environment(tmp_path):

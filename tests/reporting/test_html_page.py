@@ -221,8 +221,8 @@ def test_gates_stand_before_all_numbers(run):
 
 
 def test_unscored_and_flaky_are_named(page):
-    assert "the commonest reason: ServerError" in page.text
-    assert "Tasks of which some attempts pass and some do not" in page.text
+    assert "the most frequent reason: ServerError" in page.text
+    assert "Tasks with both passed and failed attempts" in page.text
     held = page.embedded("tasks")["run-1"]
     assert held["attempts"][held["id"].index("hard")] == [0.0, 0.0, "x", 0.0]
     assert held["id"][0] == "lost"
@@ -282,7 +282,7 @@ def test_runs_of_little_have_a_page(tmp_path, name, records):
 
 def test_a_bare_file_says_what_is_not_known(run):
     page = Page(page_of(run / "rollouts.jsonl"))
-    assert "A rollout file alone does not say how many attempts were expected." in page.text
+    assert "A rollout file does not record how many attempts were expected." in page.text
 
 
 def test_a_rollout_file_of_nemo_gym_has_a_page(tmp_path):

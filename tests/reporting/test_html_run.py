@@ -201,7 +201,7 @@ def test_environments_of_different_best_rewards_have_no_mean_together():
     parts = {name: Metrics(num_scored=1, mean_reward=1.0) for name in ("a", "b")}
     table = environments_table(RunMetrics(num_scored=2, environments=parts))
     assert [row[0] for row in table.rows] == ["a", "b", "all"]
-    assert "no mean is taken over all of them" in table.note
+    assert "there is no mean over all of them" in table.note
     assert environments_table(RunMetrics(environments={"a": parts["a"]})).note == ""
 
 
@@ -235,7 +235,7 @@ def test_the_commonest_failures_are_drawn_and_all_are_in_the_table():
 def test_counts_are_shown_where_there_are_any():
     assert counts_tables(Metrics()) == []
     (table,) = counts_tables(Metrics(retries={"RateLimitError": 3}))
-    assert table.caption == "Requests that were tried again"
+    assert table.caption == "Retried requests"
 
 
 def test_slices_without_a_score_are_in_the_table_alone():

@@ -125,7 +125,7 @@ def test_difference_to_a_baseline_is_a_section():
     text = text_of(report._replace(comparison=comparison))
     assert text.startswith("## **FAIL**, compared with the baseline: `runs/a`")
     assert "### Compared with `main`: FAIL" in text
-    assert "not the model alone differs: `sums: prompt`" in text
+    assert "differ in more than the model: `sums: prompt`" in text
     assert re.search(r"\| `all` \| 22 \| 0.900 \| 0.930 \| \+0.932 \| .* \| 0.040 \| FAIL \|", text)
     assert "| `level=3` | 3 | 0.500 | 0.600 |" in text
     assert "Broken: `t1`\n" in text
@@ -308,7 +308,7 @@ def test_blocks_of_a_comparison():
         environments={"a": Difference(num_tasks=2, p_adjusted=0.5), "b": Difference()},
     )
     drift, table, broken = comparison_blocks(comparison, TEXT)
-    assert drift.endswith("not the model alone differs: `prompt x in A, y in B`")
+    assert drift.endswith("differ in more than the model: `prompt x in A, y in B`")
     assert broken == "Broken: `t1`, `t2`"
     assert table.splitlines() == [
         "| `pass@1` | tasks | baseline | run | difference | interval | p | verdict |",

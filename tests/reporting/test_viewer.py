@@ -416,7 +416,7 @@ def test_both_runs_give_their_attempts_of_a_task(two):
 def test_differences_of_no_kind_are_refused(two, given):
     a, b = two
     [found] = asked(a, ("differences", {"status": 400, **given}), runs=(b,))
-    assert "there are" in found["error"]
+    assert "use one of" in found["error"]
 
 
 def test_a_rollout_of_others_is_shown(tmp_path):
@@ -590,7 +590,7 @@ def test_nothing_can_be_changed(served_run):
 def test_an_address_without_its_slash_says_so(served_run):
     [(status, _, text)] = visit(served_run, (TOKEN, {}))
     assert status == 404
-    assert "ends with a slash" in text
+    assert "must end with a slash" in text
 
 
 def test_secrets_are_taken_out_of_rollouts_and_errors(tmp_path):

@@ -225,7 +225,7 @@ def test_a_run_that_grows_is_followed_without_losing_the_place(run, watched_page
         run.with_name("elsewhere").rename(run)
         poll_until(page, "#notice", state="hidden")
         assert watched.errors == []
-    poll_until(page, "text=Nobody answers: start gym view again")
+    poll_until(page, "text=The server does not answer: start gym view again")
     assert ids(page) == ["a", "new"]
 
 
@@ -249,7 +249,7 @@ def test_numbers_that_come_late_are_not_those_of_another_run(tmp_path, watched_p
     watched.page.route("**/api/metrics?run=0", lambda route: held.append(route))
     with shown(one, other) as server:
         page = open_at(watched, server)
-        page.wait_for_selector("text=Measuring.")
+        page.wait_for_selector("text=Computing …")
         page.click("#tabs a:has-text('other')")
         page.wait_for_selector(".figure-value >> text=0.750")
         with page.expect_response("**/api/metrics?run=0"):
@@ -421,7 +421,7 @@ def test_a_large_conversation_is_opened_piece_by_piece(tmp_path, watched_page):
         assert page.evaluate("document.querySelector('main').innerText.length") < 30_000
         page.click("button:has-text('show 100 more')")
         assert page.locator("article").count() == 200
-        page.click("button:has-text('messages between')")
+        page.click("button:has-text('messages in between')")
         assert page.locator("article").count() == 1_000
         assert page.locator("article").nth(500).inner_text().endswith("message 500")
         page.locator("article").nth(1).locator("button:has-text('show all')").click()
@@ -465,9 +465,9 @@ def test_two_runs_stand_side_by_side_with_what_differs_marked(tmp_path, watched_
         page.keyboard.press("Escape")
         page.wait_for_selector("text=1 of 3 tasks")
         open_at(watched, server, view="pair", env="arithmetic", task="one")
-        page.wait_for_selector("text=This run has no attempt of the task.")
+        page.wait_for_selector("text=This run has no attempt at this task.")
         page.reload()
-        page.wait_for_selector("text=This run has no attempt of the task.")
+        page.wait_for_selector("text=This run has no attempt at this task.")
         page.keyboard.press("p")
         page.wait_for_selector("h1:has-text('sum')")
     assert watched.errors == []

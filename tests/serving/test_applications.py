@@ -141,7 +141,7 @@ def test_asgi_without_a_lifespan_says_that_it_has_not_begun():
     status, headers, body = asyncio.run(run())
     assert status == 503
     assert headers[b"retry-after"] == b"1"
-    assert b"the server starts or ends" in body
+    assert b"the server starts or stops" in body
 
 
 def test_application_can_be_a_part_of_another():

@@ -144,14 +144,14 @@ def test_a_call_that_cannot_be_made_is_told_to_the_model(path, data, status, wor
             "seed_session",
             b'{"responses_create_params": {"input": "hi"}}',
             422,
-            "the row is none of environment environments",
+            "the row does not fit environment environments",
         ),
         (
             "POST",
             "seed_session",
             b'{"nonce": "a", "responses_create_params": {}}',
             422,
-            "there is no prompt",
+            "no prompt: neither",
         ),
         (
             "POST",
@@ -211,7 +211,7 @@ def test_a_session_cannot_be_seeded_again():
 
     status, text, _ = on(Served("Notebook"), talk)
     assert status == 409
-    assert "this session has begun" in text
+    assert "this session has started" in text
 
 
 def test_verify_takes_the_row_of_the_session():

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the charts, and the tables of tasks. Texts are set as text, never as markup.
+// Draws the charts and the tables of tasks. Texts are set as text, never as markup.
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const figures = read("figures");
@@ -20,7 +20,7 @@
 
   const colour = (variable, style) => style.getPropertyValue(variable.slice("var(".length, -1)).trim();
 
-  // Colours alone: a label may look like one.
+  // Only in colour attributes: a label may look like a colour.
   function coloured(value, style) {
     if (Array.isArray(value)) return value.map((item) => coloured(item, style));
     if (value !== null && typeof value === "object") {
@@ -62,7 +62,7 @@
     { rootMargin: "400px" },
   );
   for (const plot of plots) {
-    // Its place is kept from the first, so that nothing moves as it is drawn.
+    // Its space is reserved, so that nothing moves when it is drawn.
     plot.style.height = `${figures[plot.dataset.chart].layout.height ?? HEIGHT}px`;
     observer.observe(plot);
   }
@@ -70,7 +70,7 @@
     for (const plot of plots) if (plot.dataset.drawn) draw(plot);
   });
 
-  // On paper everything is open and drawn; afterwards it is as it was.
+  // In print everything is expanded and drawn; afterwards the page is restored.
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = [...document.querySelectorAll("details:not([open])")];
@@ -96,7 +96,7 @@
       first.disabled = before.disabled = page === 0;
       last.disabled = after.disabled = page === end;
       for (const button of [first, before, after, last]) button.hidden = end === 0;
-      // A button that is disabled under the focus would take no more keys.
+      // A focused button that becomes disabled would swallow keys.
       if (bar.contains(document.activeElement) && document.activeElement.disabled) (page ? before : after).focus();
       status.textContent = rows.length
         ? `${(start + 1).toLocaleString("en")} to ${(start + shown.length).toLocaleString("en")} of ${rows.length.toLocaleString("en")} ${what}`
@@ -193,7 +193,7 @@
       ["mean reward", (row) => data.mean[row], three],
       ["min", (row) => data.min[row], three],
       ["max", (row) => data.max[row], three],
-      ["commonest answer", (row) => data.answer[row], "text"],
+      ["most frequent answer", (row) => data.answer[row], "text"],
     ];
     const texts = data.id.map((_, row) => `${data.id[row]}\n${data.answer[row]}\n${data.environments[data.env[row]]}`.toLowerCase());
     let sorted = { column: columns.findIndex(([name]) => name === "mean reward"), up: true };
@@ -227,7 +227,7 @@
       const value = columns[sorted.column][1];
       const sign = sorted.up ? 1 : -1;
       const rows = filter.rows(data).filter((row) => texts[row].includes(wanted));
-      // What is not known comes first upwards, and last downwards.
+      // Unknown values come first in ascending order and last in descending order.
       rows.sort((one, other) => {
         const [a, b] = [value(one), value(other)];
         if (a === null || b === null) return sign * ((a === null ? 0 : 1) - (b === null ? 0 : 1)) || one - other;

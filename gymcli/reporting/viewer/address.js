@@ -1,6 +1,6 @@
-// What is looked at stands behind the # of the address, so that links, reload and back button work.
+// The address after the # says what is shown, so that links, reload and the back button work.
 
-/** The names that say which rollouts are listed, and how; they go along from page to page. */
+/** The names that select and sort the listed rollouts; they are passed on from page to page. */
 export const LISTING = [
   "run",
   "where",
@@ -13,12 +13,12 @@ export const LISTING = [
   "offset",
 ];
 
-/** Reads the address: an object of strings, in which nothing is there that was not said. */
+/** Reads the address into an object of strings, without defaults. */
 export function read() {
   return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 }
 
-/** Gives the address of a place; what is empty is left out. */
+/** Returns the address of a place; empty values are left out. */
 export function link(place) {
   const said = new URLSearchParams();
   for (const [name, value] of Object.entries(place)) {
@@ -27,30 +27,30 @@ export function link(place) {
   return `#${said}`;
 }
 
-/** Goes to a place; the back button leads back here. */
+/** Opens a place; the back button returns here. */
 export function go(place) {
   location.hash = link(place);
 }
 
-/** Gives what of a place says which rollouts are listed. */
+/** Returns the part of a place that selects the listed rollouts. */
 export function listing(place) {
   return Object.fromEntries(
     LISTING.filter((name) => place[name]).map((name) => [name, place[name]]),
   );
 }
 
-/** Gives the place of a row's rollout. */
+/** Returns the place of a row's rollout. */
 export function rolloutPlace(place, row, run = place.run) {
   const key = { env: row.env, task: row.task_id, attempt: row.attempt };
   return { ...listing(place), run, view: "rollout", ...key };
 }
 
-/** Gives the place where all attempts of a task stand side by side. */
+/** Returns the place that shows all attempts of a task side by side. */
 export function taskPlace(place, row) {
   return { ...listing(place), view: "task", env: row.env, task: row.task_id };
 }
 
-/** Says whether a place is that of this row. */
+/** Returns whether a place belongs to this row. */
 export function isAt(place, row) {
   return (
     place.env === row.env && place.task === row.task_id && place.attempt === String(row.attempt)

@@ -1,9 +1,9 @@
-// What differs between two texts, word by word (Myers, "An O(ND) Difference Algorithm", 1986).
+// The differences of two texts by words (Myers, "An O(ND) Difference Algorithm", 1986).
 
 const MAX_STEPS = 600;
 const MAX_WORDS = 20_000;
 
-/** Gives both texts as pieces; those that the other has not are marked. */
+/** Returns both texts in pieces; pieces that the other text lacks are marked. */
 export function changes(a, b) {
   if (a === b) return [[{ text: a, isMarked: false }], [{ text: b, isMarked: false }]];
   const [left, right] = [words(a), words(b)];
@@ -21,11 +21,11 @@ export function changes(a, b) {
 }
 
 function words(text) {
-  // With the space behind it, or the spaces would hold texts together that have nothing in common.
+  // Each word includes the space after it; else spaces would match in texts without common words.
   return text.match(/[\p{L}\p{N}_]+\s*|[^\s\p{L}\p{N}_]\s*|\s+/gu) ?? [];
 }
 
-/** Gives which words both have; null where they differ in too much to be worth the time. */
+/** Returns the words that both texts have; null if they differ too much to be worth the time. */
 function keptWords(a, b) {
   const trace = shortestEdit(a, b);
   if (!trace) return null;

@@ -9,12 +9,12 @@ const LAST = 20;
 const MORE = 100;
 const MAX_ARGUMENTS = 40;
 
-/** Gives the conversation of a record; of a long one its beginning, its end, and what opens more. */
+/** Returns the conversation of a record; of a long one, both ends and buttons to show more. */
 export function conversation(record, { skipPrompt = false } = {}) {
   const turns = turnsOf(record).filter((turn) => !(skipPrompt && turn.isPrompt));
   const made = element("div", { class: "conversation" });
   if (!turns.length) {
-    append(made, [element("p", { class: "quiet" }, "No message is on record.")]);
+    append(made, [element("p", { class: "quiet" }, "No messages on record.")]);
     return made;
   }
   if (turns.length <= FIRST + LAST) {
@@ -37,7 +37,7 @@ export function conversation(record, { skipPrompt = false } = {}) {
       const more = () => grow(next + MORE);
       append(gap, [element("button", { type: "button", onclick: more }, `show ${MORE} more`)]);
     }
-    const all = `show the ${count(left)} messages between`;
+    const all = `show the ${count(left)} messages in between`;
     append(gap, [element("button", { type: "button", onclick: () => grow(end) }, all)]);
   };
   append(made, [turns.slice(0, FIRST).map(messageOf), gap, turns.slice(end).map(messageOf)]);
@@ -45,7 +45,7 @@ export function conversation(record, { skipPrompt = false } = {}) {
   return made;
 }
 
-/** Gives the messages with what belongs to them: results beneath their calls, step rewards. */
+/** Returns the messages with the results of their calls and their step rewards. */
 export function turnsOf(record) {
   const messages = record.messages ?? [];
   const numPrompt = record.num_prompt_messages ?? 0;
@@ -74,12 +74,12 @@ export function turnsOf(record) {
   return turns;
 }
 
-/** Gives the class that a message of a role looks by; a role that is none of ours names none. */
+/** Returns the CSS class for a role; unknown roles have none of their own. */
 export function lookOf(role) {
   return KNOWN_ROLES.has(role) ? role : "other";
 }
 
-/** Gives one message as an article. */
+/** Returns one message as an article. */
 export function messageOf(turn) {
   const { message, number, isPrompt } = turn;
   const role = String(message.role);
@@ -127,7 +127,7 @@ function part(found) {
   const image = found?.image_url;
   const source = typeof image === "string" ? image : image?.url;
   if (typeof source === "string" && IMAGE.test(source)) {
-    return element("img", { src: source, alt: "image of the message", decoding: "async" });
+    return element("img", { src: source, alt: "image in the message", decoding: "async" });
   }
   const kind = typeof found?.type === "string" ? found.type : "part";
   if (typeof source === "string" && !source.startsWith("data:")) {
@@ -145,7 +145,7 @@ function callOf({ call, result }) {
   if (result) {
     append(made, [element("p", { class: "label" }, "result"), content(result)]);
   } else {
-    append(made, [element("p", { class: "quiet" }, "no result is on record")]);
+    append(made, [element("p", { class: "quiet" }, "no result on record")]);
   }
   return made;
 }
@@ -168,17 +168,17 @@ function argumentsOf(written) {
       element("div", {}, element("dt", {}, name(title)), element("dd", {}, block(shown))),
     ]);
   }
-  // What JSON.parse drops, such as a key that is there twice, is seen as it was written.
+  // Shows what JSON.parse drops, such as a duplicate key.
   const asWritten = fold("as written", () => block(written, { class: "text json" }));
   return JSON.stringify(found) === compact(written) ? list : [list, asWritten];
 }
 
-/** Gives JSON without the space between its values. */
+/** Removes the whitespace between values of JSON. */
 function compact(written) {
   return written.replace(/("(?:[^"\\]|\\.)*")|\s+/g, (_, text) => text ?? "");
 }
 
-/** Gives the words of a message in one text, to compare it with another. */
+/** Returns a message as one text, to compare it with another. */
 export function wordsOf(turn) {
   const { message } = turn;
   const texts = [];
@@ -198,7 +198,7 @@ export function wordsOf(turn) {
   return texts.join("\n");
 }
 
-/** Appends a text in which some pieces are marked. */
+/** Appends a text with some pieces marked. */
 export function appendMarked(parent, pieces) {
   for (const { text, isMarked } of pieces) {
     if (!isMarked) {

@@ -1,4 +1,4 @@
-// Two runs, task by task: the means of both, what lies between them, and which way it went.
+// Two runs, task by task: both means, their difference, and the kind of change.
 
 import { go, link } from "./address.js";
 import { headCell, moveRow, PAGE, pageLinks, rowLinks } from "./rows.js";
@@ -12,9 +12,9 @@ const KINDS = {
   flaky: "flaky: some pass, some fail",
   better: "better",
   worse: "worse",
-  same: "the same mean",
-  only_a: "scored in A alone",
-  only_b: "scored in B alone",
+  same: "same mean",
+  only_a: "scored only in A",
+  only_b: "scored only in B",
 };
 
 const VERDICTS = { PASS: "good", FAIL: "bad", INCONCLUSIVE: "" };
@@ -29,7 +29,7 @@ const COLUMNS = [
   { title: "Kind", sort: "kind" },
 ];
 
-/** Asks for the tasks that a place of differences, or of one of its tasks, names. */
+/** Loads the tasks of a page of differences, or of the page around one of its tasks. */
 export function askDifferences(place, signal) {
   const { kind, order, start } = place;
   return ask("differences", { kind, sort: order, offset: start, limit: PAGE }, signal);
@@ -133,7 +133,7 @@ function table(app, place, found) {
   });
   if (!rows.length)
     rows.push(
-      element("tr", {}, element("td", { colspan: COLUMNS.length }, "No task is like that.")),
+      element("tr", {}, element("td", { colspan: COLUMNS.length }, "No tasks match.")),
     );
   return element(
     "table",
@@ -148,10 +148,10 @@ function passes(number, all) {
   return number === null ? `of ${all}` : `${number} of ${all}`;
 }
 
-/** Fills in the difference as a whole with its interval and its verdict. */
+/** Fills in the overall difference with its interval and its verdict. */
 function compare(comparison, node) {
   const doubts = [
-    ...(comparison.drift ?? []).map((each) => `not the same in both: ${drifted(each)}`),
+    ...(comparison.drift ?? []).map((each) => `differs between the runs: ${drifted(each)}`),
     ...(comparison.warnings ?? []),
   ].map((text) => element("li", {}, text));
   node.replaceChildren(element("div", { class: "figures" }, comparedFigures(comparison)));

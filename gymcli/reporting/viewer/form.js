@@ -1,4 +1,4 @@
-// The fields above the list of rollouts: an expression, words, quick choices, the order.
+// The form above the list of rollouts: a filter expression, words, quick choices, the order.
 
 import { COLUMNS } from "./rows.js";
 import { append, count, element } from "./text.js";
@@ -9,7 +9,7 @@ const REWARDS = [
   ["not-passed", "not passed"],
   ["zero", "reward 0"],
   ["between", "between 0 and 1"],
-  ["mixed", "task mixed: 0 < avg < 1"],
+  ["mixed", "mixed task: 0 < avg < 1"],
 ];
 
 const ANY = {
@@ -20,7 +20,7 @@ const ANY = {
 
 const STATUSES = new Map([["waiting", "waiting for a score"]]);
 
-/** Makes the form; `change` is called with what was chosen, by the names of the address. */
+/** Makes the form; `change` is called with the choices, under their names in the address. */
 export function form(change) {
   const where = element("input", {
     id: "where",
@@ -51,8 +51,8 @@ export function form(change) {
   const orders = [element("option", { value: "" }, "in file order")];
   for (const column of COLUMNS) {
     const title = column.title.toLowerCase();
-    orders.push(element("option", { value: `-${column.sort}` }, `${title}, falling`));
-    orders.push(element("option", { value: column.sort }, `${title}, rising`));
+    orders.push(element("option", { value: `-${column.sort}` }, `${title}, descending`));
+    orders.push(element("option", { value: column.sort }, `${title}, ascending`));
   }
   append(sort, orders);
   const submit = (event) => {
@@ -110,7 +110,7 @@ export function form(change) {
   };
 }
 
-/** Fills a choice with the values that there are, each with how many rollouts have it. */
+/** Fills a select with the values that occur, each with its number of rollouts. */
 function fill(select, any, counts = {}, chosen = "", titles = new Map()) {
   const values = Object.entries(counts);
   if (chosen && !Object.hasOwn(counts, chosen)) values.push([chosen, 0]);

@@ -1,21 +1,21 @@
-// What keys there are, and what a filter may say.
+// The help dialog: keys, and examples of filters.
 
 import { append, element, name } from "./text.js";
 
 const KEYS = [
-  ["j, k or ↓, ↑", "next and previous row of a list"],
+  ["j, k or ↓, ↑", "next or previous row of a list"],
   ["Enter", "open the row"],
-  ["Esc", "back to the list; out of a field"],
-  ["n, p", "next and previous rollout, task or page of attempts"],
+  ["Esc", "back to the list; leave a field"],
+  ["n, p", "next or previous rollout, task or page of attempts"],
   ["t", "attempts of the task side by side"],
-  ["o", "open or fold all reasoning"],
+  ["o", "expand or collapse all reasoning"],
   ["/", "filter"],
   ["?", "this help"],
 ];
 
 const EXAMPLES = [
   ["reward < 1 and num_tool_calls > 2", "numbers compare"],
-  ["0 < avg < 1", "tasks of which some attempts went better than others"],
+  ["0 < avg < 1", "tasks whose attempts differ in reward"],
   ['stop_reason in ["length", "max_turns"]', "one of several"],
   ['contains(text, "I cannot")', "words anywhere in the conversation"],
   ['task.category == "algebra"', "a field of the task's row"],

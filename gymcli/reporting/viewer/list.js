@@ -1,4 +1,4 @@
-// The list of rollouts: filter, quick choices, sorting, pages; it follows a run that still grows.
+// The list of rollouts: filter, quick choices, sorting, pages; it follows a run that is growing.
 
 import { go, isAt, listing } from "./address.js";
 import { form } from "./form.js";
@@ -40,11 +40,11 @@ class List {
     this.body.addEventListener("click", (event) => this.open(event));
     this.shown = "";
     this.found = null;
-    /** Of the run, when the rows were found. */
+    /** The version of the run that the rows belong to. */
     this.version = null;
   }
 
-  /** Goes to the same list with something else chosen; from the first page on. */
+  /** Opens the first page of the list with other choices. */
   change(given) {
     go({ ...listing(this.place), offset: "", ...given });
   }
@@ -65,7 +65,7 @@ class List {
     return Number(this.place.run ?? 0);
   }
 
-  /** Asks for the rows again; what has not changed stays untouched, and so does the focus. */
+  /** Loads the rows again; unchanged rows and the focus are not touched. */
   async load(signal) {
     const asked = { ...listing(this.place), limit: PAGE };
     try {
@@ -80,7 +80,7 @@ class List {
     }
   }
 
-  /** Asks again while what is shown is older than the run: a search of many rollouts takes rests. */
+  /** Loads again while the list is older than the run: the server pauses between long searches. */
   async refresh(signal) {
     this.summary.update(this.run);
     if (this.version !== this.app.versions[this.run]) await this.load(signal);
@@ -150,7 +150,7 @@ class List {
       append(this.body, [element("tr", {}, cells)]);
     }
     if (!found.rows.length) {
-      const text = found.num_rows ? "No rollout is like that." : "Nothing is on record yet.";
+      const text = found.num_rows ? "No rollouts match." : "No rollouts yet.";
       append(this.body, [element("tr", {}, element("td", { colspan: COLUMNS.length }, text))]);
     }
     const links = rowLinks(this.body);
@@ -159,7 +159,7 @@ class List {
     this.edge = null;
   }
 
-  /** Goes to the row whose rollout was left, when the list is shown again. */
+  /** Focuses the row of the rollout that was open last, when the list is shown again. */
   focus() {
     const { left } = this.app;
     this.app.left = null;
@@ -175,7 +175,7 @@ class List {
     if (opened) location.hash = opened.getAttribute("href");
   }
 
-  /** Moves between the rows; over the edge of a page to the next one. */
+  /** Moves between the rows; past the edge of a page, to the next page. */
   key(name) {
     const step = moveRow(rowLinks(this.body), name);
     if (step && this.found) {

@@ -1,4 +1,4 @@
-// Which page is shown, what keys do, and how a run that still grows is followed.
+// Shows the pages, handles keys, and follows a run that is growing.
 
 import { go, link, listing, read } from "./address.js";
 import { differencesView } from "./differences.js";
@@ -18,20 +18,20 @@ const VIEWS = {
   pair: pairView,
 };
 const POLL_EVERY = 2000;
-const SILENT = "Nobody answers: start gym view again, and open the address that it prints.";
+const SILENT = "The server does not answer: start gym view again and open the address that it prints.";
 
 const main = document.getElementById("main");
 const notice = document.getElementById("notice");
 const help = document.getElementById("help");
 
-/** What the pages share. */
+/** The state that the pages share. */
 const app = {
   place: {},
   signal: undefined,
   runs: [],
-  /** By run: a number that grows with what is on record. */
+  /** By run: a number that grows when records are added. */
   versions: [],
-  /** The rollout or task that was left last, to find it again in its list. */
+  /** The rollout or task that was open last, to find it again in its list. */
   left: null,
   say(text) {
     document.getElementById("status").textContent = harmless(text);
@@ -43,10 +43,10 @@ const app = {
 let shown = { name: null, view: null };
 let opening = new AbortController();
 let noticed = "";
-/** What keeps the runs from being read further. */
+/** Why the rest of the runs cannot be read. */
 let problem = "";
 
-/** Tells something on top of the page, once: it is read aloud each time that it is written. */
+/** Shows a notice on top of the page, once: screen readers read it each time that it is set. */
 function notify(text) {
   if (noticed === text) return;
   noticed = text;
@@ -55,7 +55,7 @@ function notify(text) {
   notice.hidden = !text;
 }
 
-/** Tells that an answer did not come; one that was given up means nothing. */
+/** Reports a request that failed; an aborted one is ignored. */
 function lost(error) {
   if (error?.name === "AbortError") return;
   if (error instanceof Refused) notify(error.message);
@@ -122,7 +122,7 @@ function arrive(view) {
   main.querySelector("h1")?.focus({ preventScroll: true });
 }
 
-/** Gives what finds, in a page that is drawn anew, the field (or link) that has the focus now. */
+/** Returns a function that finds the focused field (or link) again after the page was redrawn. */
 function held(isLinkToo) {
   const active = document.activeElement;
   if (!main.contains(active)) return () => null;
@@ -133,7 +133,7 @@ function held(isLinkToo) {
     href && isLinkToo ? links().find((each) => each.getAttribute("href") === href) : null;
 }
 
-/** Gives which folded parts are open, to leave them so when a page is drawn again. */
+/** Returns which folded parts are open, to restore them after the page was redrawn. */
 function openParts(node) {
   return [...node.querySelectorAll("details")].map((each) => each.open);
 }
@@ -217,7 +217,7 @@ function onKey(event) {
   event.preventDefault();
 }
 
-/** Leaves a field with what was in it before; the browser itself would empty one of a search. */
+/** Leaves a field and restores its value; browsers would clear a search field. */
 function leaveField(event) {
   const field = event.target;
   if (field.matches("input")) {

@@ -1,4 +1,4 @@
-// The same task in two runs: two conversations next to each other, what differs in them marked.
+// The same task in two runs: two conversations side by side, with their differences marked.
 
 import { go, link, listing, rolloutPlace } from "./address.js";
 import { changes } from "./changes.js";
@@ -12,7 +12,7 @@ import { append, block, count, element, fold, name } from "./text.js";
 const MAX_TURNS = 100;
 const MAX_CHARACTERS = 60_000;
 
-/** Makes the page of the task that the place names, with one attempt of each run. */
+/** Makes the page of the task of a place, with one attempt of each run. */
 export async function pairView(app) {
   const { place, signal } = app;
   const [found, differences] = await Promise.all([
@@ -73,7 +73,7 @@ export async function pairView(app) {
   };
 }
 
-/** Gives the places of the tasks before and after on the page of differences. */
+/** Returns the places of the previous and next task on the page of differences. */
 function neighbours(rows, place) {
   const at = rows.findIndex((row) => row.env === place.env && row.task_id === place.task);
   const to = (row) =>
@@ -102,7 +102,7 @@ function head(app, place, rows, row, run, record) {
     ),
   ]);
   if (!row) {
-    append(made, [element("p", { class: "quiet" }, "This run has no attempt of the task.")]);
+    append(made, [element("p", { class: "quiet" }, "This run has no attempt at this task.")]);
     return made;
   }
   const select = element("select", { "aria-label": `attempt of run ${app.runs[run].label}` });
@@ -163,7 +163,7 @@ function turnRow(a, b) {
 }
 
 function turnSide(turn, pieces, length) {
-  if (!turn) return element("div", { class: "message absent quiet" }, "no such message");
+  if (!turn) return element("div", { class: "message absent quiet" }, "no message here");
   const text = element("div", { class: "text", dir: "auto" });
   appendMarked(text, pieces);
   const cut =

@@ -1,4 +1,4 @@
-// One rollout: its conversation, and beside it the score, the times, the tokens, or the error.
+// One rollout: its conversation, with the score or the error, times and tokens next to it.
 
 import { link, listing, rolloutPlace, taskPlace } from "./address.js";
 import { conversation } from "./conversation.js";
@@ -6,7 +6,7 @@ import { outcome } from "./rows.js";
 import { ask } from "./server.js";
 import { append, count, decimal, duration, element, facts, fold, name, value } from "./text.js";
 
-/** Makes the page of the rollout that the place names. */
+/** Makes the page of the rollout of a place. */
 export async function rolloutView(app) {
   const { place, signal } = app;
   const key = { env: place.env, task: place.task, attempt: place.attempt };
@@ -29,7 +29,7 @@ export async function rolloutView(app) {
       return ["n", "p", "t", "o"].includes(pressed);
     },
     async refresh(_, isChanged) {
-      // What is scored stays as it is; what failed or waits may be scored meanwhile.
+      // A scored rollout never changes; a failed or waiting one may have been scored since.
       if (isChanged && found.row.status !== "scored") await app.again();
     },
   };
@@ -112,13 +112,13 @@ function heading({ row, record }) {
   );
 }
 
-/** Gives what the verifier said, or why nothing was scored. */
+/** Returns the verifier's result, or the reason why there is no score. */
 export function scorePanel(app, { row, record }) {
   if (row.status === "failed") return errorPanel(app, row, record);
   const made = element("section", { "aria-label": "Score" }, element("h2", {}, "Score"));
   if (row.status === "waiting") {
     append(made, [
-      element("p", { class: "quiet" }, "The conversation is finished and waits for its score."),
+      element("p", { class: "quiet" }, "The conversation is complete and waits for its score."),
     ]);
   }
   append(made, [
@@ -159,13 +159,13 @@ function errorPanel(app, row, record) {
   );
 }
 
-/** Gives the earlier failures of this attempt, asked for when they are opened. */
+/** Returns the earlier failures of this attempt, loaded when they are opened. */
 function history(app, row) {
   const key = { run: row.run, env: row.env, task: row.task_id, attempt: row.attempt };
   const fill = async (made) => {
     const { failures } = await ask("history", key);
     const earlier = failures.slice(0, -1).map(tryOf);
-    append(made, earlier.length ? earlier : [element("p", { class: "quiet" }, "There are none.")]);
+    append(made, earlier.length ? earlier : [element("p", { class: "quiet" }, "None.")]);
   };
   return fold("Earlier tries of this attempt", (made) => void fill(made).catch(app.lost));
 }
@@ -189,7 +189,7 @@ function moment(seconds) {
   return seconds ? new Date(seconds * 1000).toISOString().replace("T", " ").slice(0, 19) : "";
 }
 
-/** Gives everything else that is on record: times, tokens, the task, the tools, how it was made. */
+/** Returns the rest of the record: times, tokens, the task, the tools, how it was made. */
 function facets({ record }) {
   const usage = record.usage ?? {};
   const tokens = facts([
@@ -217,9 +217,9 @@ function facets({ record }) {
   const rest = {
     "The task's fields": record.task,
     "Final state": record.final_state,
-    "Tools that the model saw": record.tools,
-    "Tool calls that could not be carried out": record.tool_errors,
-    "Requests tried again": record.error ? null : record.retries,
+    "Tools shown to the model": record.tools,
+    "Failed tool calls": record.tool_errors,
+    "Retried requests": record.error ? null : record.retries,
     "How it was made": origin(record),
   };
   for (const [title, found] of Object.entries(rest)) {

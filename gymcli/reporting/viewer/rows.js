@@ -1,9 +1,9 @@
-// Tables: their heads, pages and rows; the columns of the list of rollouts, and what stands in each.
+// Tables: headers, pages and rows; the columns of the list of rollouts and their cells.
 
 import { link, rolloutPlace } from "./address.js";
 import { count, decimal, duration, element, name } from "./text.js";
 
-/** By title: what it is sorted by, and what gives a row's cell. */
+/** Each column has a title, the name to sort by, and a function that makes a row's cell. */
 export const COLUMNS = [
   { title: "Task", sort: "task_id", cell: taskCell, class: "task" },
   { title: "Environment", sort: "env", cell: (row) => name(row.env), class: "env" },
@@ -22,10 +22,10 @@ export const COLUMNS = [
   { title: "Answer", sort: "answer", cell: answer, class: "answer" },
 ];
 
-/** Rows that a page of a table has. */
+/** Rows per page of a table. */
 export const PAGE = 100;
 
-/** Gives the head of a column, with the button that sorts by it; `order` is what it is sorted by. */
+/** Returns a column header with a button that sorts by it; `order` is the current order. */
 export function headCell(column, order, onclick) {
   const turned = { [column.sort]: "ascending", [`-${column.sort}`]: "descending" }[order] ?? "none";
   const arrow = { ascending: "▲", descending: "▼", none: "" }[turned];
@@ -38,7 +38,7 @@ export function headCell(column, order, onclick) {
   return element("th", { scope: "col", "aria-sort": turned, class: column.class }, button);
 }
 
-/** Gives the links between the pages of a table; `to` gives the address of the page from a row on. */
+/** Returns the links between the pages of a table; `to` returns the place of the page at a row. */
 export function pageLinks({ offset, num_matching: matching }, to) {
   if (matching <= PAGE && !offset) return [];
   const end = Math.max(0, Math.floor((matching - 1) / PAGE) * PAGE);
@@ -56,12 +56,12 @@ export function pageLinks({ offset, num_matching: matching }, to) {
   ];
 }
 
-/** Gives the links that open a table's rows. */
+/** Returns the links that open a table's rows. */
 export function rowLinks(node) {
   return [...node.querySelectorAll("a[data-row]")];
 }
 
-/** Goes to the next or previous row; gives false for other keys, else the step over the edge or 0. */
+/** Focuses the next or previous row; returns false for other keys, else 0 or the step past the edge. */
 export function moveRow(links, key) {
   const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[key];
   if (!step) return false;
@@ -72,7 +72,7 @@ export function moveRow(links, key) {
   return next || at < 0 ? 0 : step;
 }
 
-/** Gives what a rollout came to, in a word or a number. */
+/** Returns a rollout's status or reward. */
 export function outcome(row) {
   if (row.status !== "scored") return element("span", { class: `badge ${row.status}` }, row.status);
   const [kind, mark, title] = judged(row);
@@ -92,7 +92,7 @@ function ending(row) {
 }
 
 function tokens(row) {
-  const title = `${count(row.prompt_tokens)} of the prompt, ${count(row.completion_tokens)} written`;
+  const title = `${count(row.prompt_tokens)} prompt, ${count(row.completion_tokens)} completion`;
   return element("span", { title }, count(row.completion_tokens));
 }
 

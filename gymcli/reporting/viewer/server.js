@@ -1,6 +1,6 @@
-// Asks the server that this page came from; every answer is JSON.
+// Sends requests to the server of this page; every answer is JSON.
 
-/** An answer that says what is wrong; `field` names the parameter, where it was one. */
+/** An error from the server; `field` is the name of the wrong parameter, if it was one. */
 export class Refused extends Error {
   constructor(message, field) {
     super(message);
@@ -8,7 +8,7 @@ export class Refused extends Error {
   }
 }
 
-/** Reads JSON; whole numbers that JavaScript would round are given as they are written, as text. */
+/** Parses JSON; integers that JavaScript would round become strings. */
 function parse(text) {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
   return JSON.parse(text, (_, value, context) => {
@@ -17,7 +17,7 @@ function parse(text) {
   });
 }
 
-/** Gives the answer to a question, or throws a Refused, or a TypeError where nobody answers. */
+/** Returns the answer to a request; throws Refused, or a TypeError if the server is down. */
 export async function ask(path, given = {}, signal = undefined) {
   const said = new URLSearchParams();
   for (const [name, value] of Object.entries(given)) {
@@ -25,7 +25,7 @@ export async function ask(path, given = {}, signal = undefined) {
   }
   const answer = await fetch(`api/${path}?${said}`, { signal });
   const isJson = answer.headers.get("Content-Type")?.startsWith("application/json");
-  if (!isJson) throw new Refused(`the server failed, and says why on its terminal (${path})`);
+  if (!isJson) throw new Refused(`the server failed; its terminal shows why (${path})`);
   const found = parse(await answer.text());
   if (!answer.ok) throw new Refused(found.error ?? answer.statusText, found.field);
   return found;

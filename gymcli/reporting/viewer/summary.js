@@ -1,9 +1,9 @@
-// The numbers of a run, each with its interval; asked for when the page is there already.
+// The numbers of a run, each with its interval; loaded after the page itself.
 
 import { ask, Refused } from "./server.js";
 import { append, count, decimal, duration, element, name } from "./text.js";
 
-/** Gives what asks for numbers that take long, whenever those in a node are not of this version. */
+/** Returns a function that loads slow numbers whenever those in a node are of another version. */
 export function kept(app, path, node, draw) {
   let [drawn, asking] = ["", ""];
   async function update(given, version) {
@@ -13,11 +13,11 @@ export function kept(app, path, node, draw) {
     asking = question;
     if (!drawn.startsWith(`${question} `)) {
       drawn = "";
-      node.replaceChildren(element("p", { class: "quiet" }, "Measuring."));
+      node.replaceChildren(element("p", { class: "quiet" }, "Computing …"));
     }
     try {
       const found = await ask(path, given);
-      if (asking !== question) return; // another run is looked at by now
+      if (asking !== question) return; // the reader has switched to another run
       draw(found);
       drawn = `${question} ${found.version}`;
     } catch (error) {
@@ -32,7 +32,7 @@ export function kept(app, path, node, draw) {
   return (given, version) => void update(given, version).catch((error) => app.lost(error));
 }
 
-/** Makes the summary of whichever run is shown. */
+/** Makes the summary of the run that is shown. */
 export function summary(app) {
   const node = element("section", { class: "summary", "aria-label": "Numbers of the run" });
   const more = element("details", { class: "all-numbers" });
@@ -43,7 +43,7 @@ export function summary(app) {
   return { node, update: (run) => update({ run }, app.versions[run]) };
 }
 
-/** Gives one number with its title, what stands beneath it, and where on a line it lies. */
+/** Returns one number with its title, a note below it, and its position on a line. */
 export function figure(title, shown, beneath = "", bar = null) {
   return element(
     "div",
@@ -65,7 +65,7 @@ function figures(metrics, curves) {
       : `${count(metrics.num_clusters ?? 0)} tasks, no interval`;
     found.push(figure("mean reward", decimal(metrics.mean_reward), note, bar(metrics)));
   } else if (names.length > 1) {
-    found.push(figure("mean reward", "–", "environments differ in their best reward"));
+    found.push(figure("mean reward", "–", "the environments have different best rewards"));
   } else {
     found.push(figure("mean reward", "–", "nothing is scored"));
   }
@@ -79,12 +79,12 @@ function figures(metrics, curves) {
   const share = metrics.coverage;
   found.push(
     expected === null || expected === undefined
-      ? figure("scored", scored, "how many were expected is not known")
+      ? figure("scored", scored, "expected number unknown")
       : figure("scored", scored, `of ${count(expected)} expected, ${percent(share)}`),
   );
   const strict = metrics.strict_mean_reward;
   if (share < 1 && strict !== null && strict !== undefined) {
-    found.push(figure("strict mean", decimal(strict), "absent attempts count as 0"));
+    found.push(figure("strict mean", decimal(strict), "missing attempts count as 0"));
   }
   if (metrics.num_unscored) {
     found.push(figure("failed", count(metrics.num_unscored), counts(metrics.failures)));
@@ -133,7 +133,7 @@ function counts(found) {
   return shown.join(", ") + (all.length > 3 ? `, ${all.length - 3} other kinds` : "");
 }
 
-/** Draws the interval of a mean between 0 and 1; of others nothing is drawn. */
+/** Draws the interval of a mean between 0 and 1; returns null for any other. */
 function bar({ mean_reward: mean, interval }) {
   const isWithin = interval && interval.low >= 0 && interval.high <= 1;
   if (!isWithin) return null;
@@ -191,7 +191,7 @@ function numbersOf(title, found) {
   return element("table", {}, caption, element("thead", {}, element("tr", {}, titles)), body);
 }
 
-/** Gives the numbers of a run that carry no estimate of their own. */
+/** Returns the numbers of a run that have no estimates. */
 function plain(found) {
   const curves = Object.keys(found).filter(
     (key) => key.endsWith("_k") && key !== "num_tasks_at_k",

@@ -8,7 +8,7 @@ import { append, block, count, decimal, duration, element, fold, name } from "./
 
 const BESIDE = 4;
 
-/** Makes the page of the task that the place names. */
+/** Makes the page of the task of a place. */
 export async function taskView(app) {
   const { place, signal } = app;
   const first = Number(place.first ?? 0);
@@ -76,7 +76,7 @@ function pages(place, found, first) {
   ];
 }
 
-/** Gives the prompt once, where all attempts have the same one. */
+/** Returns the prompt if all attempts have the same one. */
 function promptOf(records) {
   const prompts = records.map((record) =>
     JSON.stringify((record.messages ?? []).slice(0, record.num_prompt_messages ?? 0)),
@@ -84,7 +84,7 @@ function promptOf(records) {
   if (!prompts.length || new Set(prompts).size > 1 || prompts[0] === "[]") return null;
   const record = records[0];
   const only = { ...record, messages: record.messages.slice(0, record.num_prompt_messages) };
-  return fold("The prompt of all", () => conversation(only));
+  return fold("The prompt of all attempts", () => conversation(only));
 }
 
 function attemptOf(place, row, record) {

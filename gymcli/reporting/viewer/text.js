@@ -1,6 +1,6 @@
-// Text of models and files as text: what would steer a terminal or reorder a line is shown by code.
+// Shows untrusted texts as text: control and reordering characters appear as their codes.
 
-// Control characters but tab and newline, those that reorder or hide text, halves of pairs.
+// Control characters except tab and newline, characters that reorder or hide text, lone surrogates.
 const UNSAFE = new RegExp(
   "[\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u061c\\u200b\\u200e\\u200f" +
     "\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff\\u{e0000}-\\u{e007f}]" +
@@ -19,12 +19,12 @@ function code(character) {
   return number < 0x10000 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
 }
 
-/** Gives a text fit for a title or a label, where nothing can be marked. */
+/** Makes a text safe for a title or a label, where nothing can be marked. */
 export function harmless(text) {
   return String(text).replace(UNSAFE, code);
 }
 
-/** Appends a text; characters that would not be seen stand there by their code, marked. */
+/** Appends a text; invisible characters appear as their codes, marked. */
 export function appendText(parent, text) {
   const words = String(text);
   let end = 0;
@@ -39,7 +39,7 @@ export function appendText(parent, text) {
   parent.append(end ? words.slice(end) : words);
 }
 
-/** Makes an element: strings among the children are text, and never anything else. */
+/** Makes an element; strings among the children are always text, never markup. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -53,7 +53,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Appends nodes and texts; null and nested lists of them are fine. */
+/** Appends nodes and texts; accepts null and nested lists. */
 export function append(parent, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
@@ -62,19 +62,19 @@ export function append(parent, children) {
   }
 }
 
-/** Gives a name of somebody else's (a task, a tool) that cannot turn the line around it. */
+/** Returns an untrusted name (of a task, a tool) that cannot reorder the line around it. */
 export function name(text, attributes = {}) {
   return element("bdi", { class: "name", ...attributes }, text);
 }
 
-/** Gives a part that is folded; what is in it is made when it is opened, since most never is. */
+/** Returns a folded part; its content is made when it is opened, since most never are. */
 export function fold(title, make, attributes = {}) {
   const made = element("details", attributes, element("summary", {}, title));
   made.addEventListener("toggle", () => append(made, [make(made)]), { once: true });
   return made;
 }
 
-/** Gives a block of text; a long one is folded and opened piece by piece, so the page stays quick. */
+/** Returns a block of text; a long one is cut and grows by buttons, so that the page stays fast. */
 export function block(given, attributes = {}) {
   const text = typeof given === "string" ? given : JSON.stringify(given);
   const made = element("div", { class: "text", dir: "auto", ...attributes });
@@ -95,7 +95,7 @@ export function block(given, attributes = {}) {
     tools.replaceChildren();
     if (!left) return;
     const all = element("button", { type: "button", onclick: () => grow(text.length) });
-    append(all, [`show all ${count(left)} characters more`]);
+    append(all, [`show all ${count(left)} remaining characters`]);
     const more = element("button", {
       type: "button",
       onclick: () => grow(cut(text, shown + MORE)),
@@ -108,7 +108,7 @@ export function block(given, attributes = {}) {
   return made;
 }
 
-/** Gives a place near `end` that splits no pair, and mostly no line. */
+/** Returns a position near `end` that splits no surrogate pair and, if possible, no line. */
 function cut(text, end) {
   if (end >= text.length) return text.length;
   const line = text.lastIndexOf("\n", end);
@@ -117,25 +117,25 @@ function cut(text, end) {
   return before >= 0xd800 && before <= 0xdbff ? end - 1 : end;
 }
 
-/** Gives a whole number as it is read. */
+/** Formats a whole number. */
 export function count(number) {
   return number.toLocaleString("en-US");
 }
 
-/** Gives a number to three digits behind the point, as `gym metrics` prints it. */
+/** Formats a number with three decimals, as `gym metrics` does. */
 export function decimal(number, digits = 3) {
   if (number === null || number === undefined) return "–";
   return Number.isFinite(number) ? number.toFixed(digits) : String(number);
 }
 
-/** Gives a time as it is read. */
+/** Formats a duration. */
 export function duration(seconds) {
   if (!seconds) return "–";
   if (seconds < 120) return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
   return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 }
 
-/** Gives any value of JSON: what is text as text, the rest as indented JSON. */
+/** Returns a JSON value: a string as text, anything else as indented JSON. */
 export function value(found) {
   if (typeof found === "string") return block(found);
   if (typeof found === "number" && !Number.isInteger(found)) return element("span", {}, `${found}`);
@@ -146,7 +146,7 @@ export function value(found) {
   return block(shown, { class: "text json" });
 }
 
-/** Gives names with their values; those without one are left out. */
+/** Returns names with their values; names without a value are left out. */
 export function facts(pairs) {
   const list = element("dl", { class: "facts" });
   for (const [title, found] of pairs) {
