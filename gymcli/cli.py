@@ -61,16 +61,16 @@ __all__ = ["app", "main"]
 
 EXIT_CODES = """\b
 Exit codes:
-  0    done, all gates hold
-  1    a bug of ours: a traceback, please report it
-  2    the user's mistake: options, files, unknown names
+  0    success; all gates hold
+  1    a bug in gymcli: please report the traceback
+  2    a usage error: options, files or unknown names
   3    a gate or a check failed, or a run is worse
-  4    the run is not usable: endpoint, key, coverage, the run directory, or stdout
-  5    inconclusive: these tasks cannot tell whether a gate holds, or a run is worse
-  6    stopped at a budget; what is there is valid, and can be gone on with
-  130  interrupted; what was done is saved
-  141  the reader of the output has left
-  143  terminated; what was done is saved
+  4    the run is not usable: endpoint, key, coverage, run directory or stdout
+  5    inconclusive: these tasks cannot tell whether a gate holds or a run is worse
+  6    stopped at a budget; results so far are valid and the run can be resumed
+  130  interrupted; results so far are saved
+  141  the reader of stdout closed the pipe
+  143  terminated; results so far are saved
 """
 
 _WARNING_LOGGERS = ("gymcli.environment.time_limit", "gymcli.rollout", "gymcli.runner.run_writer")
@@ -222,8 +222,8 @@ def common(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log to stderr as well.")] = False,
-    log_file: Annotated[Path | None, typer.Option(help="Append a log to this file.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also log to stderr.")] = False,
+    log_file: Annotated[Path | None, typer.Option(help="Append the log to this file.")] = None,
 ) -> None:
     """Run language models through environments and score what they did."""
     # Without a handler, Python would print warnings to stderr by itself.

@@ -58,7 +58,7 @@ def test_help_lists_commands_and_exit_codes():
     for command in ("collect", "verify", "metrics", "envs", "show"):
         assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
     for line in (
-        "  0    done",
+        "  0    success",
         "  2    the user's",
         "  4    the run",
         "  6    stopped at a budget",

@@ -33,19 +33,24 @@ _HEAD = ("environment", "tasks", "oracle", "empty", "echo", "swapped", "guess", 
 def check(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ENV]...", help="Environments, or FILE.py:CLASS; none: all."),
+        typer.Argument(
+            metavar="[ENV]...", help="Environments: NAME or FILE.py:CLASS (default: all)."
+        ),
     ] = None,
     tasks: Annotated[
-        Path | None, typer.Option(help="Check with these tasks, not with those that ship.")
+        Path | None, typer.Option(help="Check with these tasks instead of the shipped ones.")
     ] = None,
     env_arg: OwnEnvArgOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="Play only so many tasks of each.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Play at most N tasks of each environment.")
+    ] = 100,
     json: JsonOption = False,
 ) -> None:
-    """Check environments without any model; exit code 3 where a check fails.
+    """Check environments without a model; exit with 3 on failure.
 
-    The oracle must get the top reward, and must not: silence, an echo, other tasks' answers.
-    Guessers stay at chance; scores repeat; tools, prompts and judges hold what they promise.
+    The oracle must get the top reward; silence, an echo and the answers of other tasks must not.
+    Guessers must stay at chance level, scores must repeat, and tools, prompts and judges must keep
+    their promises.
     """
     from gymcli.checks.checks import CheckReport
     from gymcli.checks.checks import check as check_one

@@ -42,13 +42,13 @@ class GateOptions:
         list[str] | None,
         typer.Option(
             metavar="EXPR",
-            help="What has to hold, such as 'pass@1 >= 0.8' (repeatable); else the exit code is "
-            "3, or 5 where the run cannot tell.",
+            help="Require a condition, such as 'pass@1 >= 0.8' (repeatable); exit with 3 if it "
+            "fails, or 5 if the run cannot tell.",
         ),
     ] = None
     gate_on: Annotated[
         Literal["bound", "point"],
-        typer.Option(help="Gates hold for the whole interval of a number, or the number itself."),
+        typer.Option(help="Judge a gate by the whole interval (bound) or the number (point)."),
     ] = "bound"
 
 
@@ -58,15 +58,15 @@ class CiOptions(GateOptions):
 
     junit: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write tasks and gates as JUnit; - prints it."),
+        typer.Option(metavar="FILE", help="Write tasks and gates as JUnit XML; - prints it."),
     ] = None
     markdown: MarkdownOption = None
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the numbers as a table; - prints it.")
+        Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV; - prints it.")
     ] = None
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A run that it is compared with.")
-    ] = None
+    baseline: Annotated[Path | None, typer.Option(metavar="RUN", help="Compare with this run.")] = (
+        None
+    )
 
 
 class CiRequest:

@@ -82,17 +82,20 @@ class PolicyOptions:
 
     model: Annotated[
         str | None,
-        typer.Option(help="A model's name, a name in gym.toml, local, local:PATH.gguf, or oracle."),
+        typer.Option(
+            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle."
+        ),
     ] = None
     base_url: Annotated[
         list[str] | None,
-        typer.Option(help="The endpoint, such as http://127.0.0.1:8000/v1; repeated: replicas."),
+        typer.Option(help="Endpoint, such as http://127.0.0.1:8000/v1; repeat it for replicas."),
     ] = None
     api_key_env: Annotated[
-        str | None, typer.Option(help="The environment variable that holds the key.")
+        str | None, typer.Option(help="Environment variable that holds the API key.")
     ] = None
     dialect: Annotated[
-        Literal["chat", "responses"] | None, typer.Option(help="The wire format; else chat.")
+        Literal["chat", "responses"] | None,
+        typer.Option(help="Wire format (default: gym.toml's, else chat)."),
     ] = None
 
 
@@ -101,8 +104,10 @@ class SamplingOptions:
     """Request parameters that have an option of their own."""
 
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling probability.")] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum tokens of one answer.")] = (
+        None
+    )
 
 
 @with_expanded_options
@@ -111,15 +116,16 @@ def collect(
     tasks: Annotated[
         list[str],
         typer.Argument(
-            metavar="TASKS", help="JSONL files (.gz, .zst), or an environment for its own tasks."
+            metavar="TASKS",
+            help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
         ),
     ],
     *,
     env: Annotated[
         str | None,
         typer.Option(
-            help="Environment of rows that name none: NAME, FILE.py:CLASS, MODULE:CLASS; or "
-            "AGENT=ENV, which says what an agent_ref means."
+            help="Environment of rows that name none: NAME, FILE.py:CLASS or MODULE:CLASS; "
+            "AGENT=ENV maps an agent_ref to an environment."
         ),
     ] = None,
     env_arg: EnvArgOption = None,
@@ -128,34 +134,35 @@ def collect(
         list[str] | None,
         typer.Option(
             metavar="ROLE=MODEL",
-            help="A model beside the policy: a name in gym.toml, URL#MODEL, local, or oracle.",
+            help="Model of a role, such as a judge: name in gym.toml, URL#MODEL, local, or oracle.",
         ),
     ] = None,
     role_param: RoleParamOption = None,
     run_options: RunOptions,
     sampling: SamplingOptions,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of environments and requests, by task and attempt.")
+        int | None, typer.Option(help="Seed environments and requests, per task and attempt.")
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Any other request parameter; JSON or text."),
+        typer.Option(metavar="KEY=VALUE", help="Set any other request parameter, as JSON or text."),
     ] = None,
     row_options: RowOptions,
     min_coverage: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Scored share below which the exit code is 4.")
+        float, typer.Option(min=0.0, max=1.0, help="Exit with 4 if a smaller share is scored.")
     ] = 0.95,
     ci_options: CiOptions,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and the first request, send nothing.")
+        bool, typer.Option("--dry-run", help="Print the plan and the first request; send nothing.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no warnings.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print no progress and no warnings.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
 ) -> None:
     """Run tasks against a model and write scored rollouts.
 
-    The same command again goes on where it stopped: scored attempts are kept, failed ones are
-    tried again.
+    Run the same command again to resume: scored attempts are kept, failed ones are retried.
     """
     from pydantic import SecretStr  # late: heavy
 

@@ -38,39 +38,41 @@ _TESTS = {
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="The run to compare with: a baseline.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The run to judge.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="Baseline run.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Run to judge.")],
     metric: Annotated[
         str,
         typer.Option(
-            help=f"What to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME."
+            help=f"Number to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME."
         ),
     ] = "mean_reward",
     margin: Annotated[
         float | None,
-        typer.Option(help="How much worse B may be; by default 2 % of the range of rewards."),
+        typer.Option(help="How much worse B may be (default: 2 % of the range of rewards)."),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail only what is worse by more than the margin.")
+        bool, typer.Option("--strict", help="Fail only if B is worse by more than the margin.")
     ] = False,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Compare the tasks with each value of this field as well (repeatable)."),
+        typer.Option(help="Also compare the tasks of each value of this field (repeatable)."),
     ] = None,
     allow_drift: Annotated[
-        bool, typer.Option("--allow-drift", help="Compare runs that were not made alike.")
+        bool, typer.Option("--allow-drift", help="Compare runs even if their settings differ.")
     ] = False,
     env: LineEnvOption = None,
-    by_task: Annotated[bool, typer.Option("--by-task", help="A line for every task.")] = False,
+    by_task: Annotated[
+        bool, typer.Option("--by-task", help="Print a line for every task.")
+    ] = False,
     markdown: MarkdownOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare run B with run A on the tasks that both have, and say whether B is worse.
+    """Compare two runs on shared tasks: is B worse than A?
 
-    PASS, exit code 0: B is not worse by the margin or more. FAIL, 3: B is worse. INCONCLUSIVE, 5:
-    these tasks cannot tell, and how many would is printed. Runs with other prompts, verifiers,
-    options or tasks are refused.
+    PASS (exit code 0): B is not worse by the margin or more. FAIL (3): B is worse. INCONCLUSIVE
+    (5): these tasks cannot tell; the number of tasks that could is printed. Runs with different
+    prompts, verifiers, options or tasks are refused.
     """
     from gymcli.metrics.run_comparison import Rule
     from gymcli.runner.paired_runs import compare_runs

@@ -37,39 +37,42 @@ def metrics(
     env: Annotated[
         str | None,
         typer.Option(
-            help="Environment of lines that name none (NeMo Gym's), or the code of one that has "
-            "numbers of its own, FILE.py:CLASS."
+            help="Environment of lines that name none, such as NeMo Gym's, or the code of one that "
+            "defines its own metrics, FILE.py:CLASS."
         ),
     ] = None,
-    by_task: Annotated[bool, typer.Option("--by-task", help="A line for every task.")] = False,
+    by_task: Annotated[
+        bool, typer.Option("--by-task", help="Print a line for every task.")
+    ] = False,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIELD",
-            help="The numbers for each value of a field of the tasks, such as task.category; "
-            "repeatable.",
+            help="Report each value of a task field separately, such as task.category "
+            "(repeatable).",
         ),
     ] = None,
     power: Annotated[
         bool,
         typer.Option(
             "--power",
-            help="What differences runs of other sizes would detect, planned from RUN, or from "
-            "two runs of the same tasks.",
+            help="Print the smallest differences that runs of other sizes would detect, planned "
+            "from RUN or from two runs of the same tasks.",
         ),
     ] = False,
     margin: Annotated[
-        float | None, typer.Option(help="With --power: a difference, for the tasks that it takes.")
+        float | None,
+        typer.Option(help="With --power: print how many tasks detect this difference."),
     ] = None,
     ci_options: CiOptions,
     json: JsonOption = False,
 ) -> None:
-    """Report coverage, mean rewards with intervals, pass@k, tokens, latency and failures.
+    """Report rewards with intervals, pass@k, tokens and failures.
 
-    Errors and intervals are over tasks, never over attempts, which are not independent; --json has
-    the estimator, size, error, interval and method of every number. The variance of pass@k is
-    largest where all n attempts of a task are taken, k = n: n >= 2k is better. Of a run directory
-    the numbers are also written to its metrics.json.
+    Also reports coverage and latency. Errors and intervals are computed over tasks, never over
+    attempts, which are not independent; --json has the estimator, size, error, interval and method
+    of every number. The variance of pass@k is largest at k = n, where all n attempts of a task are
+    used; n >= 2k is better. The numbers of a run directory are also written to its metrics.json.
     """
     import msgspec
 

@@ -48,22 +48,26 @@ __all__ = [
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 EnvArgOption = Annotated[
-    list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
+    list[str] | None,
+    typer.Option(metavar="[ENV.]KEY=VALUE", help="Set an option of an environment."),
 ]
 OwnEnvArgOption = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the environment.")
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set an option of the environment.")
 ]
 LineEnvOption = Annotated[
-    str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
+    str | None, typer.Option(help="Environment of lines that name none, such as NeMo Gym's.")
 ]
 RoleParamOption = Annotated[
-    list[str] | None, typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role.")
+    list[str] | None,
+    typer.Option(metavar="ROLE.KEY=VALUE", help="Set a request parameter of a role's model."),
 ]
 RunsArgument = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
 ]
-HostOption = Annotated[str, typer.Option(help="Where to listen.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")]
+HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+]
 
 
 def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:

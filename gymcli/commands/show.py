@@ -17,14 +17,14 @@ __all__ = ["show"]
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="A run directory or a rollout file.")],
-    task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Which rollout.")],
+    run: Annotated[Path, typer.Argument(help="Run directory or rollout file.")],
+    task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Attempt to show.")],
     env: Annotated[
-        str | None, typer.Option(help="Its environment, where several have this task.")
+        str | None, typer.Option(help="Its environment, if several have this task.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
-    """Show one rollout as a conversation, with its score; or a failed attempt, with its error."""
+    """Print one attempt: the conversation and its score or error."""
     import msgspec
 
     from gymcli.store.rollout_files import find_record

@@ -55,7 +55,10 @@ _MAX_REWARDS = 60
 
 def verify(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN_OR_FILE", help="A run, or rollouts, ours or NeMo Gym's.")
+        Path,
+        typer.Argument(
+            metavar="RUN_OR_FILE", help="Run directory or rollout file, gymcli's or NeMo Gym's."
+        ),
     ],
     env: Annotated[
         str | None, typer.Option(help="Environment of lines that name none, or FILE.py:CLASS.")
@@ -63,40 +66,42 @@ def verify(
     env_arg: EnvArgOption = None,
     role: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=MODEL", help="A model beside the policy; else the run's own."),
+        typer.Option(metavar="ROLE=MODEL", help="Model of a role (default: the run's)."),
     ] = None,
     role_param: RoleParamOption = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Rollouts that wait for models at once.")
+        int, typer.Option(min=1, help="Maximum rollouts that wait for models.")
     ] = 64,
     engine: EngineOption = "local",
     address: AddressOption = None,
     workers: WorkersOption = None,
     tasks: Annotated[
         list[Path] | None,
-        typer.Option(help="The task rows, where a rollout file of others lacks their fields."),
+        typer.Option(help="Task rows, if a rollout file from elsewhere lacks their fields."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the rescored rollouts as a run of their own.")
+        Path | None, typer.Option(help="Write the rescored rollouts as a new run.")
     ] = None,
     pending: Annotated[
-        bool, typer.Option("--pending", help="Only score the conversations that wait for it.")
+        bool, typer.Option("--pending", help="Score only the conversations that wait for a score.")
     ] = False,
     repeat: Annotated[
         int | None,
-        typer.Option(min=2, help="Score so often, and say whether verifiers say the same."),
+        typer.Option(min=2, help="Score every rollout N times and report disagreement."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the totals.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print only the totals, no progress.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Score stored rollouts again and say what changed, and what that does to the numbers.
+    """Score stored rollouts again and report what changed.
 
-    Conversations that wait for their score get it, as the run was made to score them, and what
-    judges newly answer is added to the run's verdicts; no score is altered. Rescored lines go to
-    --out.
+    Conversations that wait for a score get one, with the settings of the run, and new answers of
+    judges are added to its verdicts. Existing scores stay as they are: rescored lines go to --out.
 
-    With --repeat nothing is written: every rollout is scored so often, past the verdicts on record,
-    to find verifiers that disagree with themselves. Exit code 3: one does that asks no model.
+    With --repeat nothing is written: every rollout is scored N times, ignoring the verdicts on
+    record, to find verifiers that disagree with themselves. Exit code 3 if one does that asks no
+    model.
     """
     from gymcli.runner.rescoring import Rescoring
     from gymcli.store.manifest import read_manifest

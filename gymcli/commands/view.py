@@ -27,14 +27,15 @@ def view(
         typer.Argument(metavar="RUN", help="One or two run directories or rollout files."),
     ],
     port: PortOption = 0,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     env: LineEnvOption = None,
 ) -> None:
-    """Look at rollouts in the browser: filter, read, lay side by side; two runs task by task.
+    """Browse one run, or compare two, in the browser.
 
-    The one line of stdout is the address, with a token: who has it can read the runs, from this
-    machine alone. A run that is still written is followed. It stops at SIGTERM or Ctrl-C, with
-    exit code 0.
+    Filter and read rollouts, or lay them side by side; two runs are compared task by task. The only
+    line on stdout is the address with a token: whoever has it can read the runs, but only from this
+    machine. A run that is still being written is followed. SIGTERM or Ctrl-C stops it with exit
+    code 0.
     """
     import webbrowser
 
