@@ -136,7 +136,7 @@ def test_a_failed_attempt_is_logged_and_is_no_warning(tmp_path, monkeypatch):
 def test_a_log_file_needs_a_name():
     done = gym("envs", "--log-file")
     assert done.exit_code == 2
-    assert "--log-file needs the name of a file" in done.stderr
+    assert "--log-file needs a file name" in done.stderr
 
 
 def test_options_end_at_two_dashes():

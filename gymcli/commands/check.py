@@ -1,4 +1,4 @@
-"""`gym check`: test, without a model, whether the scores of environments can be trusted."""
+"""`gym check`: test without a model whether the scores of environments can be trusted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check(
     from gymcli.environment.registry import Registry
 
     if tasks is not None and not names:
-        raise UsageError("--tasks FILE: name the environment that these tasks are for")
+        raise UsageError("--tasks FILE: name the environment of these tasks")
     if env_arg and not names:
         raise UsageError("--env-arg: name the environment that has this option")
     env_args = key_values("--env-arg", env_arg or ())
@@ -80,7 +80,7 @@ def check(
             )
     for report in reports:
         for finding in report.findings:
-            finding.text = scrubbed(finding.text)  # it may quote an error
+            finding.text = scrubbed(finding.text)  # it may quote an error that holds a secret
             finding.frames = [scrubbed(frame) for frame in finding.frames]
     if json:
         print_json(reports[0] if len(reports) == 1 else reports)

@@ -1,4 +1,4 @@
-"""`gym compare`: one run against another, task by task, and a verdict."""
+"""`gym compare`: compare two runs task by task and reach a verdict."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def compare(
     from gymcli.store.rollout_files import torn_line_warning
 
     if markdown == STDOUT and json:
-        raise UsageError("--markdown -: --json goes to stdout; give a file")
+        raise UsageError("--markdown -: --json already uses stdout; name a file")
     comparison = compare_runs(
         a,
         b,
@@ -94,11 +94,11 @@ def compare(
         if unfinished := torn_line_warning(run):
             warn(unfinished)
     for drift in comparison.drift:
-        warn(f"not made alike: {drift}")
+        warn(f"A and B differ: {drift}")
     for text in (*comparison.unknown, *comparison.warnings):
         warn(text)
     for side in (comparison.a, comparison.b):
-        side.run = harmless(side.run)  # a name that is no Unicode cannot stand in JSON
+        side.run = harmless(side.run)  # JSON cannot hold a name that is not Unicode
     if json:
         print_json(comparison)
     elif markdown != STDOUT:
@@ -205,7 +205,7 @@ def _print_counts(comparison: Comparison) -> None:
 
 
 def _counted(count: int, names: Sequence[str]) -> str:
-    """Return a number of tasks with the first of their names, as far as the line goes."""
+    """Return a number of tasks with as many of their names as fit on the line."""
     text = f"{count:,} {'task' if count == 1 else 'tasks'}"
     shown = [_short(name, _MAX_TASK) for name in names[:_NUM_NAMED]]
     while len(", ".join(shown)) > _WIDTH - _INDENT - len(text) - len(": , ..."):

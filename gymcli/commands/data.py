@@ -37,7 +37,7 @@ _OutOption = Annotated[
 
 
 def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
-    """Print rows, each a line of JSON, or write them, without keys, to a file not of `inputs`."""
+    """Print rows as lines of JSON, or write them without keys to a file that is not an input."""
     from gymcli.data.output import whole_file
 
     if out is None:
@@ -58,7 +58,7 @@ def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Pa
 
 
 def warn_of_redacted(out: Path, num_rows: int) -> None:
-    """Warn of rows from which a key in use was taken out."""
+    """Warn of rows from which a key in use was removed."""
     if num_rows:
         warn(f"{out}: {num_rows} rows held a key in use, which is written as {REDACTED}")
 
@@ -95,7 +95,7 @@ def generate(
 
     if check:
         if num is not None or seed is not None or out is not None:
-            raise UsageError("--check compares with what ships: it takes no -n, --seed or -o")
+            raise UsageError("--check compares the shipped rows and takes no -n, --seed or -o")
         names = envs or [name for name in Registry.names() if shipped_tasks(name)]
         comparisons = [compare_generated(name) for name in names]
         if json:
@@ -108,7 +108,7 @@ def generate(
             raise typer.Exit(3)
         return
     if json:
-        raise UsageError("--json is for --check; rows are JSON already")
+        raise UsageError("--json goes with --check; rows are already JSON")
     if envs is None or len(envs) != 1:
         raise UsageError("name one environment (gym envs lists them), or compare with --check")
     _write_rows(generated_rows(envs[0], num, seed=seed or 0), out)
@@ -194,9 +194,9 @@ def stats(files: _FilesArgument, prompt: PromptOption = None, json: JsonOption =
 
     found = describe_tasks(files, prompt=prompt)
     if not found.num_rows:
-        raise TasksError(f"{', '.join(found.files)}: no row is a task; gym data validate says why")
+        raise TasksError(f"{', '.join(found.files)}: no row is a task; run gym data validate")
     if found.num_wrong:
-        warn(f"{found.num_wrong} rows are wrong and not counted; gym data validate says why")
+        warn(f"{found.num_wrong} rows are wrong and not counted; run gym data validate")
     if json:
         print_json(found)
         return
@@ -268,7 +268,7 @@ def validate(
     else:
         for problem in found.problems:
             result(str(problem))
-        looked = "fields and tools too" if found.is_checked else "shape alone; --env checks fields"
+        looked = "fields and tools too" if found.is_checked else "shape only; --env checks fields"
         result(
             f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
         )

@@ -13,7 +13,7 @@ from gymcli.errors import EnvironmentImportError, UsageError
 __all__ = ["envs"]
 
 _FILTERS = ("structure", "capability", "domain", "task_type", "verification")
-"""The properties by which environments are chosen, each by the option of its name."""
+"""The properties that environments are filtered by, each with an option of its name."""
 
 
 def envs(
@@ -46,7 +46,7 @@ def envs(
     registry = Registry((name,) if name else ())
     if name is not None:
         if wanted:
-            raise UsageError(f"options choose from the list of all; leave {name} out")
+            raise UsageError(f"the options filter the list of environments; leave out {name}")
         found = describe(registry.find(name))
         if json:
             print_json(found)
@@ -67,7 +67,7 @@ def envs(
         ]
         if not described:
             what = f"{column.replace('_', ' ')} {text!r}"
-            raise UsageError(f"no environment has the {what}: {', '.join(values)}")
+            raise UsageError(f"no environment has the {what}; choose from: {', '.join(values)}")
     if json:
         print_json(described)
         return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-_NOTHING = "nothing is selected; nothing was written"
+_NOTHING = "no attempt is selected; nothing was written"
 
 
 def export(
@@ -100,7 +100,7 @@ def _selected(
     for run in runs:
         file = (run / ROLLOUTS if run.is_dir() else run).resolve()
         if file in seen:
-            raise UsageError(f"{run}: is given twice; give each run once")
+            raise UsageError(f"{run}: is named twice; name each run once")
         seen.add(file)
         index = stack.enter_context(index_run(run, env=env))
         if unfinished := torn_line_warning(run):

@@ -1,4 +1,4 @@
-"""`gym merge`: make one run of several, such as of all shards."""
+"""`gym merge`: make one run of several, such as all shards."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def merge(
         from gymcli.data.output import whole_file  # late: a run needs none of it
 
         if out.exists():
-            raise UsageError(f"{out}: exists already; give another -o")
+            raise UsageError(f"{out}: already exists; choose another -o")
         with whole_file(out) as file:
             num_rollouts = merging.write_rollouts(file)
         if json:

@@ -1,4 +1,4 @@
-"""`gym metrics`: the numbers of one run or several."""
+"""`gym metrics`: report the numbers of one or several runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def metrics(
     import msgspec
 
     if margin is not None and not power:
-        raise UsageError("--margin goes with --power")
+        raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     fields = ci.fields(by or ())
     reports: list[dict[str, object]] = []
@@ -132,7 +132,7 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
         directory = RunDirectory(run, scrubber_of((), os.environ))
         try:
             directory.write_metrics(msgspec.json.encode(numbers))
-        except RunDirectoryError as error:  # somebody else's run can still be read
+        except RunDirectoryError as error:  # a run that is read-only can still be measured
             warn(str(error))
     for text in filter(None, [torn_line_warning(run), *aggregator.warnings]):
         warn(text)

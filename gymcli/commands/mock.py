@@ -120,7 +120,7 @@ def _key(variable: str | None) -> str | None:
     if not key:
         raise UsageError(f"--api-key-env {variable}: the variable is not set")
     if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"--api-key-env {variable}: no HTTP header can carry its value")
+        raise UsageError(f"--api-key-env {variable}: its value cannot be sent in an HTTP header")
     return key
 
 
@@ -133,12 +133,12 @@ def _recorder(
 
     if record is None or base_url is None:
         if record is not None:
-            raise UsageError(f"--record {record}: needs the --base-url of the endpoint")
+            raise UsageError(f"--record {record}: needs --base-url, the endpoint to record")
         if base_url is not None:
             raise UsageError("--base-url: needs --record, the file to write")
         return None
     if behaviour != "echo":
-        raise UsageError(f"--record {record}: the endpoint answers, not --behaviour {behaviour}")
+        raise UsageError(f"--record {record}: cannot be combined with --behaviour {behaviour}")
     try:
         address = checked_address(base_url, what="the base URL", example="https://host/v1")
     except ValueError as error:

@@ -48,7 +48,7 @@ def report(
         with out.open("rb") as file:
             start = file.read(500)
         if start and MARK.encode() not in start:
-            raise UsageError(f"{out}: is there already and is no report; give another -o")
+            raise UsageError(f"{out}: exists and is not a report; choose another -o")
     ci = CiRequest(gate_options)
     fields = ci.fields(by or ())
     scrubber = scrubber_of((), os.environ)

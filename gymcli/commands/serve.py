@@ -67,6 +67,6 @@ def serve(
     for text in service.warnings:
         warn(text)
     if not is_loopback(host):
-        warn(f"--host {host}: other machines may reach the server, which asks for no key")
+        warn(f"--host {host}: other machines may reach the server, which needs no key")
     message(f"serving {service.found.name}")
     run_async(serve_until_stopped(service, host=host, port=port, announce=announce))

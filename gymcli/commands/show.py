@@ -33,7 +33,7 @@ def show(
     found = find_record(run, task, env=env)
     if found is None:
         raise UnknownNameError(
-            f"{run}: no attempt of task {task} is on record (gym metrics --by-task lists them)"
+            f"{run}: no attempt of task {task} is recorded (gym metrics --by-task lists the tasks)"
         )
     if json:
         print_json(found)
@@ -94,7 +94,7 @@ def _print_message(message: Message, *, is_prompt: bool) -> None:
 
 
 def _print_text(text: str, *, mark: str = "") -> None:
-    """Print text of a model indented, so that it cannot pass for one of our own lines."""
+    """Print a model's text indented, so that it cannot pass for a line of gymcli."""
     for line in text.split("\n"):
         result(f"   {mark}{line}".rstrip())
 

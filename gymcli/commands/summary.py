@@ -1,4 +1,4 @@
-"""The numbers of runs, as tables for a person to read."""
+"""Print the numbers of runs as tables."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MAX_VALUE = 24
 _FEW_TASKS = 10
 _MAX_WIDTH = 100
 _MAX_COLUMNS = 6
-"""Values of k in a table; more of them, each with its interval, are wider than `_MAX_WIDTH`."""
+"""Values of k in a table; more, each with its interval, would be wider than `_MAX_WIDTH`."""
 
 
 def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
     """Print coverage and mean reward of each environment, then failures, tokens and times.
 
-    `with_doubts` prints caveats as well, which `print_advice` has at more length.
+    `with_doubts` also prints caveats, which `print_advice` prints at more length.
     """
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(rows) > 1:
@@ -125,7 +125,7 @@ def print_advice(metrics: RunMetrics) -> None:
 
 
 def print_curves(metrics: RunMetrics) -> None:
-    """Print pass@k and its relatives, components and own numbers of each environment."""
+    """Print pass@k and related metrics, components and the environment's own metrics."""
     for name, found in metrics.environments.items():
         _print_k(name, found)
         means = [
@@ -214,7 +214,7 @@ def _print_counts(title: str, counts: dict[str, int]) -> None:
 
 
 def print_slices(metrics: RunMetrics) -> None:
-    """Print a table for each field and environment, a line for each value."""
+    """Print a table for each field and environment, with a line for each value."""
     for env, found in metrics.environments.items():
         for field, slices in found.slices.items():
             result()
@@ -238,7 +238,7 @@ def print_slices(metrics: RunMetrics) -> None:
 
 
 def print_plans(plans: Mapping[str, Plan]) -> None:
-    """Print the smallest difference that runs of several sizes detect, by environment."""
+    """Print the smallest differences that runs of several sizes detect, by environment."""
     for place, (name, found) in enumerate(plans.items()):
         if place:
             result()

@@ -1,4 +1,4 @@
-"""`gym verify`: score stored rollouts again, without a model."""
+"""`gym verify`: score stored rollouts again, without the policy."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 __all__ = ["print_repeats", "print_rescoring", "verify"]
 
 _FAILED = 3
-_NONE_SCORED = "the verifier could score none of the rollouts"
+_NONE_SCORED = "the verifier scored none of the rollouts"
 _MAX_SHOWN = 20
 _MAX_NAME = 31
 _MAX_ROW_NAME = 24
 _MAX_REWARDS = 60
-"""Characters that the rewards of one rollout may take."""
+"""Maximum characters for the rewards of one rollout."""
 
 
 def verify(
@@ -110,7 +110,7 @@ def verify(
     check_cluster_options(engine, address, workers)
     for option, is_given in (("--out", out is not None), ("--pending", pending)):
         if repeat is not None and is_given:
-            raise UsageError(f"--repeat writes nothing: leave out {option}, or --repeat")
+            raise UsageError(f"--repeat writes nothing: leave out {option} or --repeat")
     manifest = read_manifest(run) if run.is_dir() else None
     judges = judges_of(role or (), role_param or (), concurrency, manifest=manifest)
     with ExitStack() as stack:
@@ -144,8 +144,8 @@ def verify(
                 if models := rescoring.models_asked():
                     message(
                         f"every rollout is scored {repeat} times: {', '.join(models)} is asked "
-                        "each time, past what is on record; no answer is kept, and what is "
-                        "stopped starts anew"
+                        "each time, ignoring recorded answers; no answer is saved, so an "
+                        "interrupted command starts over"
                     )
                 repeats = rescoring.repeat(
                     repeat, watch=lambda found: tell(f"{found.num_scores:,} scores")
@@ -173,8 +173,8 @@ def _score_waiting(
         message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
     if waited.num_crashed:
         message(
-            f"{waited.num_crashed} waiting conversations of crashed attempts are left as they are; "
-            "gym collect --retry-crashed tries them again"
+            f"{waited.num_crashed} waiting conversations of crashed attempts are not scored; "
+            "gym collect --retry-crashed retries them"
         )
 
 
@@ -203,14 +203,14 @@ def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bo
     if report.num_faulty:
         message(
             f"{report.num_faulty:,} rollouts have a verifier that asks no model and disagrees with "
-            "itself: a clock, an unseeded random number, the order of a set or what it remembers "
-            "decides; docs/environments.md says what it may use"
+            "itself: it depends on a clock, an unseeded random number, the order of a set or "
+            "earlier calls; see docs/environments.md for what it may use"
         )
         raise typer.Exit(_FAILED)
 
 
 def print_rescoring(report: RescoringReport, *, is_quiet: bool) -> None:
-    """Print what changed, the totals, and what the changes do to the numbers."""
+    """Print the changes, the totals and the effect on the numbers."""
     if not is_quiet:
         _print_changes(report)
     text = (
@@ -233,7 +233,7 @@ def print_rescoring(report: RescoringReport, *, is_quiet: bool) -> None:
 
 
 def print_repeats(report: RepeatReport, *, is_quiet: bool) -> None:
-    """Print who disagrees, how far, and what that does to the error of the mean reward."""
+    """Print the disagreements and their effect on the error of the mean reward."""
     if not is_quiet:
         for found in report.disagreements[:_MAX_SHOWN]:
             where = one_line(f"{found.env} {found.task_id}/{found.attempt}", 100 - _MAX_REWARDS)
@@ -318,7 +318,7 @@ def _print_environment(env: str, flips: EnvironmentFlips, *, has_several: bool) 
         result()
         result(f"{one_line(env)}: {flips.num_changed} changed rewards ({_ways([flips]) or '-'})")
     if flips.num_others:
-        result(f"{flips.num_others} have the same reward, and another component or number")
+        result(f"{flips.num_others} have the same reward but another component or number")
     if flips.effects:
         if not has_several:
             result()

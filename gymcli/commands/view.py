@@ -42,7 +42,7 @@ def view(
     from gymcli.reporting.viewer import ViewedRun, serve
 
     if len(runs) > _MAX_RUNS:
-        raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")
+        raise UsageError(f"gym view: shows at most {_MAX_RUNS} runs, not {len(runs)}")
     found = []
     for path in runs:
         message(f"reading {path}")
@@ -53,13 +53,13 @@ def view(
     def announce_and_open(address: str) -> None:
         announce(address)
         if is_opened:
-            # In a thread, since the server must answer the browser meanwhile.
+            # In a thread, because the server must answer the browser meanwhile.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     run_async(serve(found, port=port, scrubber=scrubber, announce=announce_and_open))
 
 
 def _has_display() -> bool:
-    """Return whether a graphical browser can be opened; a text browser would take the terminal."""
+    """Return whether a graphical browser can open; a text browser would take over the terminal."""
     is_named = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
     return is_named or sys.platform == "darwin"

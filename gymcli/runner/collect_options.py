@@ -1,4 +1,4 @@
-"""What a collection is asked to do, checked."""
+"""The options of a collection, validated."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ T = TypeVar("T")
 
 
 class CollectOptions(BaseModel, RunOptions, RowOptions):
-    """The options of `gymcli.collect`, which `gym collect` fills from its own."""
+    """The options of `gymcli.collect`; `gym collect` fills them from its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field(min_length=1)
-    """A model's name at the endpoint; `local`, `local:PATH.gguf`; `oracle` plays gold answers.
+    """A model's name at the endpoint, `local`, `local:PATH.gguf`, or `oracle` for gold answers.
 
-    Without it, the endpoint's.
+    Defaults to the endpoint's model.
     """
     endpoint: Endpoint | None = None
-    """Where the model is asked; None for `local` and `oracle`."""
+    """The endpoint of the model; None for `local` and `oracle`."""
     env: str | None = None
     """The environment of rows that name none."""
     env_args: dict[str, str] = {}
     """Options of environments: `key` or `env.key`."""
     params: dict[str, object] = {}
-    """Request parameters; they win over those of a row."""
+    """Request parameters; they override those of a row."""
     seed: int | None = None
-    """Seeds environments and requests; None: environments by 0, requests not at all."""
+    """Seeds environments and requests; None seeds environments with 0 and requests not at all."""
     roles: dict[str, Endpoint | str] = {}
-    """Models of roles: an endpoint, or `local`, `local:PATH.gguf`; `oracle` for the
-    environment's own stand-in."""
+    """Models of roles: an endpoint, `local`, `local:PATH.gguf`, or `oracle` for the environment's
+    own stand-in."""
     default_roles: dict[str, Endpoint | str] = {}
-    """Models of roles that `roles` leaves out, for environments that have these roles."""
+    """Models for roles that `roles` omits, in environments that have these roles."""
     missing_roles: dict[str, str] = Field(default={}, exclude=True)
     """Why a role has no model although `default_roles` should name one; printed when needed."""
     role_params: dict[str, dict[str, object]] = {}
-    """Request parameters of roles; they win over those that an environment sets."""
+    """Request parameters of roles; they override those that an environment sets."""
     secrets: tuple[SecretStr, ...] = Field(default=(), exclude=True)
-    """More texts that are written nowhere, as are keys of endpoints and what environment variables
-    with a name such as API_TOKEN hold."""
+    """Additional texts that must never be written. Keys of endpoints and the values of environment
+    variables with a name such as API_TOKEN are never written either."""
 
     def with_outage_deadline(self) -> Self:
-        """Return these options with the deadline set on every endpoint, where there is one."""
+        """Return these options with `outage_deadline`, if set, copied to every endpoint."""
         if self.outage_deadline is None:
             return self
         deadline = {"outage_deadline": self.outage_deadline}

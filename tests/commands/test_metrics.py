@@ -360,7 +360,7 @@ def test_metrics_power_of_two_runs_measures_their_correlation(run):
 def test_metrics_refuses_a_margin_without_a_plan(run):
     done = gym("metrics", run, "--margin", "0.1")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "--margin goes with --power" in done.stderr
+    assert "--margin needs --power" in done.stderr
 
 
 def test_metrics_help_says_how_many_attempts_to_make():
