@@ -24,7 +24,7 @@ __all__ = ["mock"]
 
 def mock(
     behaviour: Annotated[
-        str, typer.Option(help="Answers: echo, fixed:TEXT or script:FILE.")
+        str, typer.Option(help="Answers: echo, fixed:TEXT or script:FILE.jsonl.")
     ] = "echo",
     host: HostOption = "127.0.0.1",
     port: PortOption = 0,

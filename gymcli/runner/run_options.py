@@ -77,7 +77,7 @@ class RunOptions:
     ] = None
     """From Python, None writes nothing to disk."""
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start a new run instead of resuming the last one.")
+        bool, typer.Option("--fresh", help="Start a new run, in an unused directory such as run-2.")
     ] = False
     repeats: Annotated[int, typer.Option(min=1, help="Attempts per task.")] = 1
     limit: Annotated[

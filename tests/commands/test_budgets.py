@@ -207,7 +207,7 @@ def test_the_time_of_an_episode_cuts_a_request_off(ask_in_turns, mock_server):
 
 def test_what_a_run_costs_is_on_record(ask_priced):
     done = gym(*ask_priced)
-    told = "cost          0.0003 (tokens and cost are of each attempt's last try)\n"
+    told = "cost          0.0003 (tokens and cost of the last try of each attempt)\n"
     assert told in done.stdout
     assert {line["cost"] for line in lines_of(Path("run/rollouts.jsonl"))} == {25e-6}
     metrics = msgspec.json.decode(gym("metrics", "run", "--json").stdout)

@@ -323,7 +323,7 @@ def test_metrics_power_plans_each_environment(tmp_path, monkeypatch):
     shown = gym("metrics", "run", "--power").stdout
     assert "arithmetic: planned from 3 tasks\n" in shown
     assert "\n\nmcqa: planned from" in shown
-    assert "0.3333 between tasks, not known (one attempt of each) within" in shown
+    assert "0.3333 between tasks, unknown (one attempt per task) within" in shown
 
 
 def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, monkeypatch):
