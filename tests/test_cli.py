@@ -59,7 +59,7 @@ def test_help_lists_commands_and_exit_codes():
         assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
     for line in (
         "  0    success",
-        "  2    the user's",
+        "  2    a usage error",
         "  4    the run",
         "  6    stopped at a budget",
         "  130  inter",

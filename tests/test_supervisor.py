@@ -241,7 +241,7 @@ def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     assert not Path("run/blocked.stack").exists()
     warning = running.stderr.splitlines()[-1]
     assert warning.startswith("warning: 1 attempt is not retried")
-    name, *again = shlex.split(warning.partition("try again with: ")[2])
+    name, *again = shlex.split(warning.partition("retry with: ")[2])
     assert (name, again[-1]) == ("gym", "--retry-crashed")
     assert gym(*again[:-1]).exit_code == 0  # it is left out, else this process would end here
 

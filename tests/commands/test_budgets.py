@@ -345,7 +345,7 @@ def test_no_retry_leaves_what_failed(ask, mock_server):
         "9 attempts are already scored, 1 failed earlier and are not retried (--no-retry)"
         in done.stderr
     )
-    again = done.stderr.partition("try them again with: gym collect ")[2]
+    again = done.stderr.partition("retry with: gym collect ")[2]
     assert again
     assert "--no-retry" not in again
     assert gym(*ask, "--no-retry", "--min-coverage", "0.9").exit_code == 0

@@ -89,7 +89,7 @@ def test_collect_fresh_with_too_little_names_what_completes_it(ask, mock_server)
     done = gym(*log, "collect", "--fresh", "--no-retry", "--task", "sum-1", *ask[2:], "--", ask[1])
     assert done.exit_code == 4
     last = done.stderr.splitlines()[-1]
-    name, *command = shlex.split(last.partition("try them again with: ")[2])
+    name, *command = shlex.split(last.partition("retry with: ")[2])
     (run,) = Path("runs").iterdir()
     rest = [*ask[2:], "--out", str(run), "--", str(ask[1])]
     assert [name, *command] == ["gym", *log, "collect", "--task", "sum-1", *rest]
@@ -105,7 +105,7 @@ def test_collect_fresh_names_values_that_look_like_options(ask, mock_server):
     odd = "a\n\x1b[1m\u202e\\ '"
     typed = ("--param", f"user={odd}", "--param", "--out=1", *ask[2:], "--out", "run")
     done = gym("collect", *typed, "--fresh", "--", "--fresh")
-    command = done.stderr.splitlines()[-1].partition("try them again with: gym ")[2]
+    command = done.stderr.splitlines()[-1].partition("retry with: gym ")[2]
     told = subprocess.run(
         ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True
     )
