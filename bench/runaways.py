@@ -79,7 +79,7 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     if not is_sound:
         print(run.stderr[-2000:], file=sys.stderr)
     names = ", ".join(name for key, name in failed.items() if key not in scored)
-    num_restarts = run.stderr.count("it is started again")
+    num_restarts = run.stderr.count("restarting it")
     return Row(place, way, len(scored), names, num_restarts, run.returncode, seconds, is_sound)
 
 

@@ -61,16 +61,16 @@ __all__ = ["EXIT_CODES", "app", "main"]
 
 EXIT_CODES = """\b
 Exit codes:
-  0    done, all gates hold
-  1    a bug of ours: a traceback, please report it
-  2    the user's mistake: options, files, unknown names
+  0    success; all gates hold
+  1    a bug in gymcli: please report the traceback
+  2    a usage error: options, files or unknown names
   3    a gate or a check failed, or a run is worse
-  4    the run is not usable: endpoint, key, coverage, the run directory, or stdout
-  5    inconclusive: these tasks cannot tell whether a gate holds, or a run is worse
-  6    stopped at a budget; what is there is valid, and can be gone on with
-  130  interrupted; what was done is saved
-  141  the reader of the output has left
-  143  terminated; what was done is saved
+  4    the run is not usable: endpoint, key, coverage, run directory or stdout
+  5    inconclusive: these tasks cannot tell whether a gate holds or a run is worse
+  6    stopped at a budget; results so far are valid and the run can be resumed
+  130  interrupted; results so far are saved
+  141  the reader of stdout closed the pipe
+  143  terminated; results so far are saved
 """
 
 _WARNING_LOGGERS = ("gymcli.environment.time_limit", "gymcli.rollout", "gymcli.runner.run_writer")
@@ -81,11 +81,11 @@ _SYSTEM_ERRORS: dict[int, type[GymError]] = {
     **dict.fromkeys((errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO), RunError),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), RunError),
 }
-"""By errno, whether the path that the user gave is wrong, or the machine."""
+"""By errno: UsageError if the user's path is wrong, RunError if the machine is at fault."""
 
 
 class _Group(typer.core.TyperGroup):
-    """Ends every command the same way: an error of ours is one message and an exit code."""
+    """Ends every command the same way: a GymError becomes one message and an exit code."""
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
         context = cast("typer.Context", ctx)
@@ -101,7 +101,7 @@ class _Group(typer.core.TyperGroup):
 
 
 class _Command(typer.core.TyperCommand):
-    """Runs with a stdout for results only; `sys.exit` in an environment is an error."""
+    """Keeps stdout for results; `sys.exit` in an environment is an error."""
 
     def invoke(self, ctx: object) -> object:
         with results_apart():
@@ -114,7 +114,7 @@ class _Command(typer.core.TyperCommand):
 
 @contextmanager
 def _unencodable(args: list[str]) -> Iterator[None]:
-    """Name the argument that is not UTF-8 where a command fails because of it."""
+    """Name the argument that is not UTF-8 if a command fails because of it."""
     try:
         yield
     except UnicodeEncodeError as error:
@@ -122,7 +122,7 @@ def _unencodable(args: list[str]) -> Iterator[None]:
             if any("\udc80" <= character <= "\udcff" for character in argument):
                 option = f"{before} " if before.startswith("-") else ""
                 shown = os.fsencode(argument).decode(errors="backslashreplace")
-                text = f"{option}{shown} is no UTF-8, which this needs; rename the file or folder"
+                text = f"{option}{shown} is not UTF-8, which this needs; rename the file or folder"
                 raise UsageError(text) from error
         raise
 
@@ -134,7 +134,7 @@ def _ending() -> Iterator[None]:
             with _system_errors():
                 yield
         except (GymError, KeyboardInterrupt):
-            with suppress(OutputError):  # what ended the command says more
+            with suppress(OutputError):  # the error that ended the command is more useful
                 sys.stdout.flush()
             raise
         finally:
@@ -151,13 +151,13 @@ def _ending() -> Iterator[None]:
         message(text)
         raise typer.Exit(code) from error
     except BrokenPipeError as error:
-        # The reader has left (gym metrics | head), which needs no message.
+        # The reader closed the pipe (gym metrics | head): no message.
         raise typer.Exit(141) from error
 
 
 @contextmanager
 def _system_errors() -> Iterator[None]:
-    """Turn an error of the system about a path into one of ours, where no check caught it."""
+    """Turn an OSError about a path that no check caught into a GymError."""
     try:
         yield
     except OSError as error:
@@ -168,7 +168,7 @@ def _system_errors() -> Iterator[None]:
 
 
 def _with_common_first(args: list[str]) -> list[str]:
-    """Move the options of every command before the command's name, up to a bare `--`."""
+    """Move the options that every command has before its name, up to a bare `--`."""
     first: list[str] = []
     rest: list[str] = []
     remaining = iter(args)
@@ -180,7 +180,7 @@ def _with_common_first(args: list[str]) -> list[str]:
         elif argument == "--log-file":
             following = next(remaining, None)
             if following is None:
-                raise typer.BadParameter("--log-file needs the name of a file")
+                raise typer.BadParameter("--log-file needs a file name")
             first += [argument, following]
         else:
             rest.append(argument)
@@ -222,11 +222,11 @@ def common(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log to stderr as well.")] = False,
-    log_file: Annotated[Path | None, typer.Option(help="Append a log to this file.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also log to stderr.")] = False,
+    log_file: Annotated[Path | None, typer.Option(help="Append the log to this file.")] = None,
 ) -> None:
     """Run language models through environments and score what they did."""
-    # Without a handler, Python would print warnings to stderr by itself.
+    # Without a handler, Python itself prints warnings to stderr.
     handlers: list[logging.Handler] = [_StderrHandler(is_verbose=verbose)]
     if log_file is not None:
         try:
@@ -238,7 +238,7 @@ def common(
 
 
 class _StderrHandler(logging.Handler):
-    """Prints what the command does not print itself, without breaking a live display."""
+    """Prints log records that the command does not print itself; a live display stays intact."""
 
     def __init__(self, *, is_verbose: bool) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ class _FileHandler(logging.FileHandler):
 
 
 class _Formatter(logging.Formatter):
-    """Formats a record as one line, harmless and without secrets."""
+    """Formats a record as one line without control characters and secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         return harmless(scrubbed(super().format(record)).replace("\n", "\\n"))

@@ -1,9 +1,9 @@
 """The console script: `gym collect` survives the death of its process.
 
-The code of an environment may block, crash or leave the process in which it runs. So this process
-stays small: it forks the run before anything heavy is imported, passes signals on, and starts the
-run again when it dies without having said that it is finished. All other commands run in this
-process. The fork stays in the same process group, so that job control and `breakpoint()` work.
+The code of an environment may block, crash or exit the process in which it runs. So this process
+stays small: it forks the run before anything heavy is imported, passes signals on, and restarts the
+run when it dies without reporting that it is finished. All other commands run in this process. The
+fork stays in the same process group, so that job control and `breakpoint()` work.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ _TICK_SECONDS = 1.0 if _HAS_TIMED_WAIT else 0.05
 _REPEAT_SECONDS = 0.2
 """Two signals of one kind within this time are one."""
 _START_PATIENCE = 10.0
-"""Seconds that a run which has not yet reported its patience has to end after a signal."""
+"""Seconds that a run gets to end after a signal if it has not reported its own patience yet."""
 _SECOND_PATIENCE = 5.0
 _FINISHED_PATIENCE = 10.0
-"""Seconds that a finished process has to end: a thread of an environment may hold it up."""
+"""Seconds that a finished process gets to exit: a thread of an environment may hold it up."""
 _STOP_SECONDS = 5.0
-"""A process that dies as blocked so soon after it was stopped was not: its clock ran on."""
+"""A process that dies as blocked this soon after it was stopped was not blocked: its clock went on
+while it was stopped."""
 _MAX_DEATHS = 3
 _BLOCKED = "Timeout ("
-"""How faulthandler begins what it writes about a blocked process."""
+"""The start of faulthandler's report about a blocked process."""
 _MAX_STACK_CHARACTERS = 2000
 _ONLY_SHOWS = {"--help", "-h", "--dry-run", "--version"}
 _AFTER_DISPLAY = "\r\n\x1b[?25h"
-_AGAIN = "it is started again"
+_AGAIN = "restarting it"
 
 
 def main() -> None:
-    """Run the command line, `collect` in a process that is started again when it dies."""
+    """Run the command line; `collect` runs in a process that is restarted when it dies."""
     command = _scoring_command(sys.argv[1:])
     supervised = _supervise(sys.argv[1:]) if command == "collect" else None
     if command:
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def _scoring_command(arguments: Sequence[str]) -> str:
-    """Return `collect` or `verify` if these arguments run that, not only show help or a plan."""
+    """Return `collect` or `verify` if the arguments run it, rather than show help or a plan."""
     left = list(arguments)
     while left and left[0].startswith("-"):
         if left[0] == "--log-file":
@@ -116,7 +117,7 @@ def _supervise(arguments: Sequence[str]) -> Supervised:
 
 
 def _above_standard(descriptor: int) -> int:
-    """Move a descriptor away from those of stdin, stdout and stderr, which may be closed."""
+    """Move a descriptor above 2: stdin, stdout and stderr may be closed and their numbers free."""
     if descriptor > 2:
         return descriptor
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -126,15 +127,15 @@ def _above_standard(descriptor: int) -> int:
 
 def _say(text: str) -> None:
     with suppress(OSError):  # stderr is closed or its reader has left
-        # A run that was killed leaves the line of its live display behind, and a hidden cursor.
+        # A run that was killed has not cleared its live display or shown the cursor again.
         mark = _AFTER_DISPLAY if os.isatty(2) and os.environ.get("TERM") != "dumb" else ""
         os.write(2, f"{mark}{text}\n".encode(errors="backslashreplace"))
 
 
 def _end_stopped(run: _Run) -> NoReturn:
-    saved = f"what was recorded is saved in {run.directory}" if run.directory else "nothing began"
+    saved = f"records so far are in {run.directory}" if run.directory else "nothing was started"
     word, code = ("interrupted", 130) if run.cause == signal.SIGINT else ("terminated", 143)
-    _say(f"{word}: {saved}; go on with: {run.command}")
+    _say(f"{word}: {saved}; resume with: {run.command}")
     sys.exit(code)
 
 
@@ -142,8 +143,8 @@ def _end_dead(run: _Run, death: Death) -> NoReturn:
     where = f"; the stack is in {run.directory}/{STACK_FILE}" if death.stack else ""
     _say(
         f"error: the run died {_MAX_DEATHS} times without a new record, the last time: {death.how}"
-        f"{where}; mend the environment or its task, or lower --concurrency where memory is short, "
-        f"and go on with: {run.command}"
+        f"{where}; fix the environment or its task, or lower --concurrency if memory is short, "
+        f"and resume with: {run.command}"
     )
     sys.exit(4)
 
@@ -163,7 +164,7 @@ class _Run:
         self.directory = directory
         self.has_recorded = False
         self.exit_code: int | None = None
-        """As the run reported it; None: it has not finished."""
+        """Reported by the run; None: it has not finished."""
         self.cause: signal.Signals | None = None
         """The first signal that was passed on, if any."""
         self._process = process
@@ -187,7 +188,7 @@ class _Run:
             number = _next_signal(self._awaited, max(0.0, min(left, _TICK_SECONDS)))
             before, looked_at = looked_at, time.monotonic()
             if self._is_stopped or looked_at - before > 2 + _TICK_SECONDS:
-                self._stopped_at = looked_at  # the latter: this process was stopped as well
+                self._stopped_at = looked_at  # a late wake-up: this process was stopped as well
             self._read_report()
             if number is not None and number != signal.SIGCHLD:
                 self._pass_on(number)
@@ -202,13 +203,13 @@ class _Run:
     def death(self) -> Death:
         stack = _end_of_stack(self.directory)
         if stack.startswith(_BLOCKED):
-            return Death("code of an environment blocked it for too long", stack)
+            return Death("an environment blocked it for too long", stack)
         code = os.waitstatus_to_exitcode(self._status)
         if code >= 0:
-            return Death(f"it ended with exit status {code} before it was finished", stack)
+            return Death(f"it exited with status {code} before it was finished", stack)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = ", which the system sends when memory is short" if name == "SIGKILL" else ""
-        return Death(f"it was ended by {name}{hint}", stack)
+        hint = ", perhaps because memory was short" if name == "SIGKILL" else ""
+        return Death(f"it was killed by {name}{hint}", stack)
 
     def _has_ended(self) -> bool:
         while True:
@@ -240,7 +241,7 @@ class _Run:
         self._ends = ends if self._ends is None else min(self._ends, ends)
 
     def _read_report(self) -> None:
-        """Read the reports of the run; forks of it may keep the pipe open, so do not wait."""
+        """Read the reports of the run without waiting: its forks may keep the pipe open."""
         with suppress(BlockingIOError):
             while data := os.read(self._report, 65_536):
                 self._unread += data
@@ -263,7 +264,7 @@ class _Run:
 
 def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals | None:
     if sys.platform == "darwin":
-        # It has no sigtimedwait, and drops a pending SIGCHLD, so the caller polls.
+        # macOS has no sigtimedwait and drops a pending SIGCHLD, so the caller polls.
         pending = signal.sigpending() & awaited
         if not pending:
             time.sleep(seconds)
@@ -275,7 +276,7 @@ def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals
 
 
 def _end_of_stack(directory: str | None) -> str:
-    """Return the first line that faulthandler wrote, and the stack of the thread at fault."""
+    """Return the first line of faulthandler's report and the stack of the thread at fault."""
     if directory is None:
         return ""
     try:
@@ -283,7 +284,7 @@ def _end_of_stack(directory: str | None) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    # A fatal error names its thread; else it is the main one, which comes last.
+    # A fatal error names its thread; otherwise it is the main thread, which comes last.
     threads = text.rstrip().split("\n\n")
     thread = next((one for one in threads if "Current thread" in one), threads[-1])
     first = text.partition("\n")[0]

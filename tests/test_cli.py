@@ -58,8 +58,8 @@ def test_help_lists_commands_and_exit_codes():
     for command in ("collect", "verify", "metrics", "envs", "show"):
         assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
     for line in (
-        "  0    done",
-        "  2    the user's",
+        "  0    success",
+        "  2    a usage error",
         "  4    the run",
         "  6    stopped at a budget",
         "  130  inter",
@@ -136,7 +136,7 @@ def test_a_failed_attempt_is_logged_and_is_no_warning(tmp_path, monkeypatch):
 def test_a_log_file_needs_a_name():
     done = gym("envs", "--log-file")
     assert done.exit_code == 2
-    assert "--log-file needs the name of a file" in done.stderr
+    assert "--log-file needs a file name" in done.stderr
 
 
 def test_options_end_at_two_dashes():

@@ -218,9 +218,9 @@ def test_the_supervisor_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("do", "how"),
     [
-        ("exit", "it ended with exit status 0 before it was finished"),
-        ("crash", "it was ended by SIGSEGV"),
-        ("block", "code of an environment blocked it for too long"),
+        ("exit", "it exited with status 0 before it was finished"),
+        ("crash", "it was killed by SIGSEGV"),
+        ("block", "an environment blocked it for too long"),
     ],
 )
 def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
@@ -228,7 +228,7 @@ def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     write_tasks("", "", do, "", "")
     running = start(*COMMAND, "--concurrency", "2", "--min-coverage", "0")
     assert running.end() == 0, running.stderr
-    assert running.stderr.count(f"the run died: {how}; it is started again\n") == 2
+    assert running.stderr.count(f"the run died: {how}; restarting it\n") == 2
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
     (failure,) = lines_of(Path("run/failures.jsonl"))
     assert failure["task_id"] == "t2"
@@ -240,8 +240,8 @@ def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     assert not Path("run/begun").exists()
     assert not Path("run/blocked.stack").exists()
     warning = running.stderr.splitlines()[-1]
-    assert warning.startswith("warning: 1 attempt is not tried again")
-    name, *again = shlex.split(warning.partition("try again with: ")[2])
+    assert warning.startswith("warning: 1 attempt is not retried")
+    name, *again = shlex.split(warning.partition("retry with: ")[2])
     assert (name, again[-1]) == ("gym", "--retry-crashed")
     assert gym(*again[:-1]).exit_code == 0  # it is left out, else this process would end here
 
@@ -250,7 +250,7 @@ def test_an_attempt_that_ends_the_process_once_is_scored(start):
     write_tasks("", "exit_once", "", "exit_once")
     running = start(*COMMAND)
     assert running.end() == 0, running.stderr
-    assert running.stderr.count("exit status 7") == 1
+    assert running.stderr.count("exited with status 7") == 1
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
     assert not Path("run/failures.jsonl").exists()
 
@@ -269,7 +269,7 @@ def test_three_deaths_without_a_record_end_the_command(start):
     assert running.end() == 4
     last = running.stderr.splitlines()[-1]
     assert last.startswith("error: the run died 3 times without a new record")
-    assert shlex.split(last.partition("go on with: ")[2]) == [
+    assert shlex.split(last.partition("resume with: ")[2]) == [
         "gym",
         *COMMAND,
         "--concurrency",
@@ -288,7 +288,7 @@ def test_a_killed_run_is_started_again(start):
     assert running.run_of() != first
     Path("held").unlink()
     assert running.end() == 0, running.stderr
-    assert "the run died: it was ended by SIGKILL" in running.stderr
+    assert "the run died: it was killed by SIGKILL" in running.stderr
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
 
 
@@ -339,7 +339,7 @@ def test_a_signal_to_the_supervisor_stops_the_run(start, number, code, word):
     running.process.send_signal(number)
     assert running.end() == code
     last = running.stderr.splitlines()[-1]
-    assert last.startswith(f"{word}: 1 of 2 attempts are scored; go on with: gym collect")
+    assert last.startswith(f"{word}: 1 of 2 attempts are scored; resume with: gym collect")
 
 
 def test_a_terminal_sends_its_signal_to_both(start):
@@ -371,8 +371,8 @@ def test_a_blocked_run_ends_at_the_third_signal(start):
     assert running.end() == 143
     assert not state_of(pid)
     last = running.stderr.splitlines()[-1]
-    head, _, command = last.partition("; go on with: ")
-    assert head == "terminated: what was recorded is saved in run"
+    head, _, command = last.partition("; resume with: ")
+    assert head == "terminated: records so far are in run"
     assert shlex.split(command) == ["gym", *COMMAND, "--grace", "600"]
 
 
@@ -408,7 +408,7 @@ def test_forked_copies_of_the_run_end(start):
     assert running.end() == 0, running.stderr
     lines = lines_of(Path("run/rollouts.jsonl"))
     assert sorted(line["task_id"] for line in lines) == ["t0", "t1"]
-    assert "it is started again" not in running.stderr
+    assert "restarting it" not in running.stderr
 
 
 def test_an_environment_may_change_the_working_directory(start):

@@ -1,4 +1,4 @@
-"""`gym check`: test, without a model, whether the scores of environments can be trusted."""
+"""`gym check`: test without a model whether the scores of environments can be trusted."""
 
 from __future__ import annotations
 
@@ -33,19 +33,24 @@ _HEAD = ("environment", "tasks", "oracle", "empty", "echo", "swapped", "guess", 
 def check(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ENV]...", help="Environments, or FILE.py:CLASS; none: all."),
+        typer.Argument(
+            metavar="[ENV]...", help="Environments: NAME or FILE.py:CLASS (default: all)."
+        ),
     ] = None,
     tasks: Annotated[
-        Path | None, typer.Option(help="Check with these tasks, not with those that ship.")
+        Path | None, typer.Option(help="Check with these tasks instead of the shipped ones.")
     ] = None,
     env_arg: OwnEnvArgOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="Play only so many tasks of each.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Play at most N tasks of each environment.")
+    ] = 100,
     json: JsonOption = False,
 ) -> None:
-    """Check environments without any model; exit code 3 where a check fails.
+    """Check environments without a model; exit with 3 on failure.
 
-    The oracle must get the top reward, and must not: silence, an echo, other tasks' answers.
-    Guessers stay at chance; scores repeat; tools, prompts and judges hold what they promise.
+    The oracle must get the top reward; silence, an echo and the answers of other tasks must not.
+    Guessers must stay at chance level, scores must repeat, and tools, prompts and judges must keep
+    their promises.
     """
     from gymcli.checks.checks import CheckReport
     from gymcli.checks.checks import check as check_one
@@ -53,7 +58,7 @@ def check(
     from gymcli.environment.registry import Registry
 
     if tasks is not None and not names:
-        raise UsageError("--tasks FILE: name the environment that these tasks are for")
+        raise UsageError("--tasks FILE: name the environment of these tasks")
     if env_arg and not names:
         raise UsageError("--env-arg: name the environment that has this option")
     env_args = key_values("--env-arg", env_arg or ())
@@ -75,7 +80,7 @@ def check(
             )
     for report in reports:
         for finding in report.findings:
-            finding.text = scrubbed(finding.text)  # it may quote an error
+            finding.text = scrubbed(finding.text)  # it may quote an error that holds a secret
             finding.frames = [scrubbed(frame) for frame in finding.frames]
     if json:
         print_json(reports[0] if len(reports) == 1 else reports)

@@ -1,4 +1,4 @@
-"""What CI asks of a run: gates, files that CI systems read, the difference to a baseline."""
+"""Options for CI: gates, files that CI systems read, and the comparison with a baseline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparison"]
 
 STDOUT = Path("-")
-"""In the place of a file: it is printed."""
+"""Stands for stdout where a file is expected."""
 
 MarkdownOption = Annotated[
     Path | None,
@@ -36,43 +36,43 @@ MarkdownOption = Annotated[
 
 @dataclass(kw_only=True)
 class GateOptions:
-    """What has to hold of a run."""
+    """Conditions that a run must meet."""
 
     gate: Annotated[
         list[str] | None,
         typer.Option(
             metavar="EXPR",
-            help="What has to hold, such as 'pass@1 >= 0.8' (repeatable); else the exit code is "
-            "3, or 5 where the run cannot tell.",
+            help="Require a condition, such as 'pass@1 >= 0.8' (repeatable); exit with 3 if it "
+            "fails, or 5 if the run cannot tell.",
         ),
     ] = None
     gate_on: Annotated[
         Literal["bound", "point"],
-        typer.Option(help="Gates hold for the whole interval of a number, or the number itself."),
+        typer.Option(help="Judge a gate by the whole interval (bound) or the number (point)."),
     ] = "bound"
 
 
 @dataclass(kw_only=True)
 class CiOptions(GateOptions):
-    """Gates, and what is written and compared beside them."""
+    """Gates, files to write and a baseline to compare with."""
 
     junit: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write tasks and gates as JUnit; - prints it."),
+        typer.Option(metavar="FILE", help="Write tasks and gates as JUnit XML; - prints it."),
     ] = None
     markdown: MarkdownOption = None
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the numbers as a table; - prints it.")
+        Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV; - prints it.")
     ] = None
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A run that it is compared with.")
-    ] = None
+    baseline: Annotated[Path | None, typer.Option(metavar="RUN", help="Compare with this run.")] = (
+        None
+    )
 
 
 class CiRequest:
-    """What the options ask for, checked before any work is done.
+    """The options, checked before any work is done.
 
-    `inputs` are runs and files that must not be written over; `is_json`: stdout is to hold JSON.
+    `inputs` are runs and files that must not be overwritten; with `is_json`, stdout holds JSON.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class CiRequest:
         given = {option: path for option, path in by_option.items() if path is not None}
         printed = [option for option, path in given.items() if path == STDOUT]
         self.prints_file = bool(printed)
-        """Whether a file goes to stdout, which then holds nothing else."""
+        """Whether a file is printed to stdout, which then holds nothing else."""
         if is_json and printed:
-            raise UsageError(f"{printed[0]} -: --json goes to stdout; give a file")
+            raise UsageError(f"{printed[0]} -: --json already uses stdout; name a file")
         if len(given) > len({os.path.realpath(path) for path in given.values()}):
-            raise UsageError(f"{', '.join(given)}: give each a file of its own")
+            raise UsageError(f"{', '.join(given)}: name a different file for each")
         if files.baseline is not None and not files.baseline.exists():
             raise UsageError(f"--baseline {files.baseline}: there is no such run")
         if given:
@@ -105,12 +105,12 @@ class CiRequest:
 
             self.gates = [parse_gate(text) for text in options.gate]
             if files.baseline is None and any(gate.name == DIFFERENCE for gate in self.gates):
-                raise UsageError(f"--gate {DIFFERENCE}: takes --baseline RUN")
+                raise UsageError(f"--gate {DIFFERENCE}: needs --baseline RUN")
         self.is_empty = not (self.gates or given or files.baseline)
-        """Whether nothing is asked for."""
+        """Whether no gate, file or baseline was requested."""
 
     def fields(self, by: Iterable[str] = ()) -> list[str]:
-        """Return the fields to slice by: those of `--by`, then those that gates are about."""
+        """Return the fields to slice by: those of `--by`, then those that gates name."""
         fields = list(by)
         for gate in self.gates:
             known = {field.removeprefix("task.") for field in fields}
@@ -128,7 +128,7 @@ class CiRequest:
         by: Sequence[str] = (),
         incomplete: str = "",
     ) -> RunReport:
-        """Judge a run; what cannot be judged, or compared with the baseline, is a problem of it."""
+        """Judge a run; a gate or baseline that cannot be judged becomes a problem of the report."""
         from gymcli.metrics.gates import GateProblem
         from gymcli.reporting.run_report import RunReport
         from gymcli.runner.paired_runs import compare_runs
@@ -160,7 +160,7 @@ class CiRequest:
     def judge(
         self, metrics: RunMetrics, comparison: Comparison | None = None
     ) -> tuple[list[GateVerdict], list[GateProblem]]:
-        """Return the verdicts, and what is wrong with gates that cannot be judged."""
+        """Return the verdicts, and the problems of gates that cannot be judged."""
         from gymcli.metrics.gates import DIFFERENCE, GateProblem, judge, with_differences
 
         verdicts, problems = [], []
@@ -169,8 +169,8 @@ class CiRequest:
             try:
                 if gate.name == DIFFERENCE and comparison is not None and comparison.drift:
                     raise UsageError(
-                        f"the baseline was not made alike: {comparison.drift[0]}; "
-                        "gym compare --allow-drift compares them all the same"
+                        f"the baseline differs: {comparison.drift[0]}; "
+                        "gym compare --allow-drift compares them anyway"
                     )
                 verdicts.append(judge(gate, known, on=self._gate_on))
             except UsageError as error:
@@ -178,11 +178,11 @@ class CiRequest:
         return verdicts, problems
 
     def as_json(self, reports: Sequence[RunReport]) -> dict[str, object]:
-        """Return what --json has of the gates of the last run."""
+        """Return the gates of the last run for --json."""
         return {"gates": reports[-1].gates} if self.gates and reports else {}
 
     def show(self, reports: Sequence[RunReport], *, is_json: bool = False) -> None:
-        """Print the verdicts, to stderr where stdout has something else."""
+        """Print the verdicts, to stderr if stdout holds something else."""
         show = message if is_json or self.prints_file else result
         for report in reports:
             if len(reports) > 1 and (report.gates or report.problems or report.comparison):
@@ -216,8 +216,7 @@ class CiRequest:
         num_problems = sum(len(report.problems) for report in reports)
         if num_problems:
             raise UsageError(
-                f"{num_problems} of the gates and comparisons could not be judged; the warnings "
-                "say why"
+                f"{num_problems} of the gates and comparisons could not be judged; see the warnings"
             )
         verdicts = {gate.verdict for report in reports for gate in report.gates}
         if "FAIL" in verdicts:
@@ -265,7 +264,7 @@ def _write(path: Path, text: str, runs: Sequence[str]) -> None:
 
 
 def _files_of(run: Path) -> list[Path]:
-    """Return what must not be written over."""
+    """Return the files of a run that must not be overwritten."""
     from gymcli.store.manifest import MANIFEST
     from gymcli.store.rollout_files import FAILURES, GENERATIONS, METRICS, ROLLOUTS, VERDICTS
 
@@ -281,9 +280,9 @@ def _check_target(option: str, path: Path, needed: Iterable[Path]) -> None:
     if not path.exists():
         return
     if not path.is_file():
-        raise UsageError(f"{option} {path}: is no regular file; give another")
+        raise UsageError(f"{option} {path}: is not a regular file; choose another")
     if any(path.samefile(file) for file in needed):
-        raise UsageError(f"{option} {path}: is needed here, and would be written over")
+        raise UsageError(f"{option} {path}: is an input of this command; choose another file")
 
 
 def _clean(text: str) -> str:
@@ -306,4 +305,4 @@ def _difference_text(comparison: Comparison) -> str:
         if found.interval is not None:
             text += f" ({between(found.interval, '+.3f')})"
         text += f" over {comparison.num_tasks:,} tasks"
-    return f"{text}; not made alike: {comparison.drift[0]}" if comparison.drift else text
+    return f"{text}; the runs differ: {comparison.drift[0]}" if comparison.drift else text

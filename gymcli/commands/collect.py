@@ -65,15 +65,15 @@ if TYPE_CHECKING:
 __all__ = ["GARBAGE_THRESHOLD", "TYPED", "collect", "missing_coverage"]
 
 TYPED = "gymcli.typed"
-"""The key of a command's context under which the arguments stand as they were typed."""
+"""The key in a command's context of the arguments as they were typed."""
 GARBAGE_THRESHOLD = 50_000
-"""New objects between two runs of the garbage collector, 700 by default. An attempt under way has
-some hundred objects that live until it ends: with 4,000 in flight, looking at them again and again
-takes a third of the CPU."""
+"""New objects between two runs of the garbage collector (Python's default is 700). An attempt in
+flight holds a few hundred objects until it ends: with 4,000 in flight, scanning them again and
+again takes a third of the CPU."""
 _SPARE_FILES = 128
-"""Open files beyond the connections: the run's, those of Python, of its workers and their pipes."""
+"""Open files beyond connections: those of the run, of Python, of its workers and their pipes."""
 _MAX_FAILURES = 3
-"""Failures of an author's code that are shown with their place."""
+"""Failures of an author's code that are printed with their place."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -82,17 +82,20 @@ class PolicyOptions:
 
     model: Annotated[
         str | None,
-        typer.Option(help="A model's name, a name in gym.toml, local, local:PATH.gguf, or oracle."),
+        typer.Option(
+            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle."
+        ),
     ] = None
     base_url: Annotated[
         list[str] | None,
-        typer.Option(help="The endpoint, such as http://127.0.0.1:8000/v1; repeated: replicas."),
+        typer.Option(help="Endpoint, such as http://127.0.0.1:8000/v1; repeat it for replicas."),
     ] = None
     api_key_env: Annotated[
-        str | None, typer.Option(help="The environment variable that holds the key.")
+        str | None, typer.Option(help="Environment variable that holds the API key.")
     ] = None
     dialect: Annotated[
-        Literal["chat", "responses"] | None, typer.Option(help="The wire format; else chat.")
+        Literal["chat", "responses"] | None,
+        typer.Option(help="Wire format (default: gym.toml's, else chat)."),
     ] = None
 
 
@@ -101,8 +104,10 @@ class SamplingOptions:
     """Request parameters that have an option of their own."""
 
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling probability.")] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum tokens of one answer.")] = (
+        None
+    )
 
 
 @with_expanded_options
@@ -111,15 +116,16 @@ def collect(
     tasks: Annotated[
         list[str],
         typer.Argument(
-            metavar="TASKS", help="JSONL files (.gz, .zst), or an environment for its own tasks."
+            metavar="TASKS",
+            help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
         ),
     ],
     *,
     env: Annotated[
         str | None,
         typer.Option(
-            help="Environment of rows that name none: NAME, FILE.py:CLASS, MODULE:CLASS; or "
-            "AGENT=ENV, which says what an agent_ref means."
+            help="Environment of rows that name none: NAME, FILE.py:CLASS or MODULE:CLASS; "
+            "AGENT=ENV maps an agent_ref to an environment."
         ),
     ] = None,
     env_arg: EnvArgOption = None,
@@ -128,34 +134,35 @@ def collect(
         list[str] | None,
         typer.Option(
             metavar="ROLE=MODEL",
-            help="A model beside the policy: a name in gym.toml, URL#MODEL, local, or oracle.",
+            help="Model of a role, such as a judge: name in gym.toml, URL#MODEL, local, or oracle.",
         ),
     ] = None,
     role_param: RoleParamOption = None,
     run_options: RunOptions,
     sampling: SamplingOptions,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of environments and requests, by task and attempt.")
+        int | None, typer.Option(help="Seed environments and requests, per task and attempt.")
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Any other request parameter; JSON or text."),
+        typer.Option(metavar="KEY=VALUE", help="Set any other request parameter, as JSON or text."),
     ] = None,
     row_options: RowOptions,
     min_coverage: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Scored share below which the exit code is 4.")
+        float, typer.Option(min=0.0, max=1.0, help="Exit with 4 if a smaller share is scored.")
     ] = 0.95,
     ci_options: CiOptions,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and the first request, send nothing.")
+        bool, typer.Option("--dry-run", help="Print the plan and the first request; send nothing.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no warnings.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print no progress and no warnings.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
 ) -> None:
     """Run tasks against a model and write scored rollouts.
 
-    The same command again goes on where it stopped: scored attempts are kept, failed ones are
-    tried again.
+    Run the same command again to resume: scored attempts are kept, failed ones are retried.
     """
     from pydantic import SecretStr  # late: heavy
 
@@ -207,7 +214,7 @@ def collect(
 
 @contextmanager
 def _same_directory() -> Iterator[Callable[[], None]]:
-    """Yield a function that returns to this working directory, which environments may leave."""
+    """Yield a function that returns to the working directory, which environments may change."""
     try:
         descriptor = os.open(".", os.O_RDONLY)
     except OSError:  # it was deleted, or may not be read
@@ -233,7 +240,7 @@ def _endpoint(policy: PolicyOptions) -> tuple[str, Endpoint | None]:
     if endpoint.dialect in SCALAR_DIALECTS:
         raise UsageError(
             f"--model {endpoint.model}: is a reward model ({endpoint.dialect}), which cannot be "
-            "the policy; give it as --role reward=..."
+            "the policy; use it as --role reward=..."
         )
     return endpoint.model, endpoint
 
@@ -242,7 +249,7 @@ class _RunResult(NamedTuple):
     aggregator: Aggregator
     metrics: RunMetrics
     cause: GymError | None
-    """What stopped the run before all was done."""
+    """The error that stopped the run early."""
 
 
 async def _run(
@@ -272,7 +279,7 @@ async def _run(
                     with stop_at_signals(collection.stopping):
                         async for record in records:
                             progress.add(record)
-        # What stops a run before all is done; the numbers of its records are printed all the same.
+        # These stop a run early; the numbers of its records are still printed.
         except (InterruptedRunError, BudgetReachedError, FatalEndpointError, EngineError) as error:
             cause = error
         go_back()  # no environment runs any more
@@ -286,7 +293,7 @@ async def _run(
 
 def _allow_open_files(collection: Collection) -> str | None:
     """Raise the limit of open files as far as a run needs; return a warning if that fails."""
-    # An attempt may have a connection to each model, and to the server that its environment is.
+    # An attempt may hold a connection to each model and to a remote environment.
     options = collection.options
     models = (options.endpoint, *options.roles.values())
     num_places = sum(not isinstance(model, str | None) for model in models)
@@ -296,13 +303,13 @@ def _allow_open_files(collection: Collection) -> str | None:
     if allowed >= needed:
         return None
     return (
-        f"--concurrency {options.concurrency} may need {needed} open files, and {allowed} are "
-        f"allowed here: raise that (ulimit -n {needed}) or lower --concurrency"
+        f"--concurrency {options.concurrency} may need {needed} open files, but only {allowed} are "
+        f"allowed: raise the limit (ulimit -n {needed}) or lower --concurrency"
     )
 
 
 def _show_plan(collection: Collection, *, is_json: bool) -> None:
-    """Print what would be done, and the body of the first request."""
+    """Print the plan and the body of the first request."""
     import msgspec
 
     collection.check_existing_run()
@@ -335,12 +342,12 @@ def _show_plan(collection: Collection, *, is_json: bool) -> None:
     if collection.num_scored:
         result(f"scored        {collection.num_scored}, left {collection.num_left}")
     result(f"environments  {', '.join(manifest.environments)}")
-    place = options.endpoint.base_url if options.endpoint else "in this machine"
+    place = options.endpoint.base_url if options.endpoint else "on this machine"
     result(f"model         {manifest.model} ({place})")
     result(f"run           {collection.path}")
     if collection.num_expected:
         result()
-        result("the first request, which is not sent:")
+        result("first request (not sent):")
         print_json(_first_body(collection))
 
 
@@ -362,16 +369,16 @@ def _start_text(collection: Collection) -> str:
     path, num_expected = collection.path, collection.num_expected
     failed = ""
     if num_failed := collection.num_left_failed - collection.num_crashed:
-        failed += f", {num_failed} failed before and stay so (--no-retry)"
+        failed += f", {num_failed} failed earlier and are not retried (--no-retry)"
     if collection.num_crashed:
-        failed += f", {collection.num_crashed} crashed before and stay so (--retry-crashed)"
+        failed += f", {collection.num_crashed} crashed earlier (--retry-crashed retries them)"
     if not num_expected:
         return f"{path}: no task is in shard {collection.manifest.shard}; nothing to do"
     if not collection.num_left:
         if failed:
-            return f"{path}: {collection.num_scored} attempts are scored already{failed}"
-        return f"{path}: all {num_expected} attempts are scored already"
-    done = f" ({collection.num_scored} are scored already)" if collection.num_scored else ""
+            return f"{path}: {collection.num_scored} attempts are already scored{failed}"
+        return f"{path}: all {num_expected} attempts are already scored"
+    done = f" ({collection.num_scored} already scored)" if collection.num_scored else ""
     attempts = "1 attempt" if collection.num_left == 1 else f"{collection.num_left} attempts"
     return f"{path}: {attempts} to go{done}{failed}"
 
@@ -387,8 +394,8 @@ def _end_run(
 ) -> None:
     """Print the numbers and the verdicts, write the files, and end with the exit code.
 
-    Of several errors one is raised: what stopped the run, else that too little is scored, else that
-    a file cannot be written or a gate not be judged.
+    Only the first of several errors is raised: the one that stopped the run, too little coverage,
+    then a file that cannot be written or a gate that cannot be judged.
     """
     cause, metrics = found.cause, found.metrics
     error: GymError | None
@@ -396,8 +403,8 @@ def _end_run(
         num = collection.num_crashed
         attempts = "1 attempt is" if num == 1 else f"{num} attempts are"
         warn(
-            f"{attempts} not tried again, since the process of the run died with it; "
-            f"{collection.path}/failures.jsonl says how; try again with: "
+            f"{attempts} not retried, because the run's process crashed in it; "
+            f"{collection.path}/failures.jsonl has the cause; retry with: "
             f"{_resume_command(context, collection)} --retry-crashed"
         )
     if not context.params.get("quiet"):
@@ -428,7 +435,7 @@ def _end_run(
 def _report(
     collection: Collection, found: _RunResult, ci: CiRequest, error: GymError | None
 ) -> RunReport:
-    """Judge the run by its gates; where they name fields, count it again, sliced by these."""
+    """Judge the run by its gates; if they name fields, measure it again, sliced by these."""
     from gymcli.runner.measure import measure
 
     assert collection.path is not None
@@ -438,7 +445,7 @@ def _report(
         try:
             aggregator = measure(collection.path, env=env, by=fields)
             metrics = aggregator.metrics()
-        except UsageError as too_many:  # values of a field; there are no slices to judge then
+        except UsageError as too_many:  # a field has too many values: there are no slices to judge
             warn(str(too_many))
     incomplete = "" if error is None else str(error).partition(";")[0]
     return ci.report(
@@ -478,13 +485,13 @@ def _show_failures(aggregator: Aggregator) -> None:
 
 def _explained(collection: Collection, cause: GymError, command: str) -> GymError:
     if isinstance(cause, InterruptedRunError):
-        go_on = f"; go on with: {command}" if collection.num_left else ""
+        go_on = f"; resume with: {command}" if collection.num_left else ""
         text = f"{cause}: {collection.scored_text}{go_on}"
     elif isinstance(cause, BudgetReachedError):
-        go_on = f"; go on, with more where it was too little: {command}"
+        go_on = f"; resume, with a larger budget if it was too small: {command}"
         text = f"{cause}{go_on if collection.num_left else ''}"
     elif collection.num_scored:
-        text = f"{cause}; go on with: {command}"
+        text = f"{cause}; resume with: {command}"
     else:
         text = str(cause)
     return type(cause)(text)
@@ -493,8 +500,8 @@ def _explained(collection: Collection, cause: GymError, command: str) -> GymErro
 def _resume_command(
     context: typer.Context, collection: Collection, *, without: Iterable[str] = ()
 ) -> str:
-    """Return the command that resumes a run: what was typed, without `--fresh`."""
-    is_fresh = bool(context.params.get("fresh"))  # a restart leaves it out of the options
+    """Return the command that resumes a run: the typed one, without `--fresh`."""
+    is_fresh = bool(context.params.get("fresh"))  # after a restart the run options lack it
     dropped = {*without, *(("--fresh", "--out") if is_fresh else ())}
     options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
     with_value = {name for option in options for name in option.opts if name.startswith("-")}
@@ -511,7 +518,7 @@ def _resume_command(
 
 
 def _quoted(argument: str) -> str:
-    """Quote for a shell, in one line and with nothing that a terminal would obey."""
+    """Quote for a shell, on one line and without control characters."""
     if argument.isprintable():
         return shlex.quote(argument)
     escaped = (
@@ -526,8 +533,8 @@ def _quoted(argument: str) -> str:
 def missing_coverage(
     collection: Collection, metrics: RunMetrics, min_coverage: float, command: str
 ) -> RunError | None:
-    """Return the error with exit code 4 where too little of the plan is scored."""
-    # The run may hold other attempts as well; what the files lack no longer counts.
+    """Return an error with exit code 4 if too little of the plan is scored."""
+    # The run may hold attempts outside the plan; attempts missing from the files do not count.
     num_scored = min(collection.num_scored, metrics.num_scored)
     num_expected = collection.num_expected
     if not num_expected or (num_scored and num_scored / num_expected >= min_coverage):
@@ -535,6 +542,6 @@ def missing_coverage(
     failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
     return RunError(
         f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
-        f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl says why; try "
-        f"them again with: {command}"
+        f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl has the causes; "
+        f"retry with: {command}"
     )

@@ -1,4 +1,4 @@
-"""`gym compare`: one run against another, task by task, and a verdict."""
+"""`gym compare`: compare two runs task by task and reach a verdict."""
 
 from __future__ import annotations
 
@@ -38,46 +38,48 @@ _TESTS = {
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="The run to compare with: a baseline.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The run to judge.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="Baseline run.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Run to judge.")],
     metric: Annotated[
         str,
         typer.Option(
-            help=f"What to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME."
+            help=f"Number to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME."
         ),
     ] = "mean_reward",
     margin: Annotated[
         float | None,
-        typer.Option(help="How much worse B may be; by default 2 % of the range of rewards."),
+        typer.Option(help="How much worse B may be (default: 2 % of the range of rewards)."),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail only what is worse by more than the margin.")
+        bool, typer.Option("--strict", help="Fail only if B is worse by more than the margin.")
     ] = False,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Compare the tasks with each value of this field as well (repeatable)."),
+        typer.Option(help="Also compare the tasks of each value of this field (repeatable)."),
     ] = None,
     allow_drift: Annotated[
-        bool, typer.Option("--allow-drift", help="Compare runs that were not made alike.")
+        bool, typer.Option("--allow-drift", help="Compare runs even if their settings differ.")
     ] = False,
     env: LineEnvOption = None,
-    by_task: Annotated[bool, typer.Option("--by-task", help="A line for every task.")] = False,
+    by_task: Annotated[
+        bool, typer.Option("--by-task", help="Print a line for every task.")
+    ] = False,
     markdown: MarkdownOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare run B with run A on the tasks that both have, and say whether B is worse.
+    """Compare two runs on shared tasks: is B worse than A?
 
-    PASS, exit code 0: B is not worse by the margin or more. FAIL, 3: B is worse. INCONCLUSIVE, 5:
-    these tasks cannot tell, and how many would is printed. Runs with other prompts, verifiers,
-    options or tasks are refused.
+    PASS (exit code 0): B is not worse by the margin or more. FAIL (3): B is worse. INCONCLUSIVE
+    (5): these tasks cannot tell; the number of tasks that could is printed. Runs with different
+    prompts, verifiers, options or tasks are refused.
     """
     from gymcli.metrics.run_comparison import Rule
     from gymcli.runner.paired_runs import compare_runs
     from gymcli.store.rollout_files import torn_line_warning
 
     if markdown == STDOUT and json:
-        raise UsageError("--markdown -: --json goes to stdout; give a file")
+        raise UsageError("--markdown -: --json already uses stdout; name a file")
     comparison = compare_runs(
         a,
         b,
@@ -92,11 +94,11 @@ def compare(
         if unfinished := torn_line_warning(run):
             warn(unfinished)
     for drift in comparison.drift:
-        warn(f"not made alike: {drift}")
+        warn(f"A and B differ: {drift}")
     for text in (*comparison.unknown, *comparison.warnings):
         warn(text)
     for side in (comparison.a, comparison.b):
-        side.run = harmless(side.run)  # a name that is no Unicode cannot stand in JSON
+        side.run = harmless(side.run)  # JSON cannot hold a name that is not Unicode
     if json:
         print_json(comparison)
     elif markdown != STDOUT:
@@ -203,7 +205,7 @@ def _print_counts(comparison: Comparison) -> None:
 
 
 def _counted(count: int, names: Sequence[str]) -> str:
-    """Return a number of tasks with the first of their names, as far as the line goes."""
+    """Return a number of tasks with as many of their names as fit on the line."""
     text = f"{count:,} {'task' if count == 1 else 'tasks'}"
     shown = [_short(name, _MAX_TASK) for name in names[:_NUM_NAMED]]
     while len(", ".join(shown)) > _WIDTH - _INDENT - len(text) - len(": , ..."):

@@ -1,4 +1,4 @@
-"""What commands print: results to stdout, all else to stderr, nothing that a terminal obeys."""
+"""Print results to stdout and everything else to stderr, without control characters."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ __all__ = [
 
 
 LOGGER = logging.getLogger(__name__)
-"""Logs what is printed to stderr as well; --verbose leaves it out."""
+"""Logs the messages that are also printed to stderr; --verbose leaves them out."""
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Control characters but newline and tab, those that reorder text, and single surrogates."""
+"""Control characters except newline and tab, those that reorder text, and lone surrogates."""
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
 def harmless(text: str) -> str:
-    """Return text in which a terminal finds nothing to obey: escape sequences are spelled out."""
+    """Return the text with control characters escaped, so that a terminal obeys none of them."""
     return UNSAFE.sub(_escaped, text)
 
 
@@ -61,11 +61,11 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class SafeStream:
-    """A text stream that writes whole lines, scrubbed and harmless, to another one.
+    """A text stream that writes whole lines, scrubbed and harmless, to another stream.
 
-    A line waits for its newline, or for a flush, so that a secret that is written piece by piece is
-    found too. `is_display` lets escape sequences through, for a live display, which writes no model
-    text. A stream that fails once is not written any more; `is_needed` raises that failure.
+    A line waits for its newline or a flush, so that a secret written in pieces is found too.
+    `is_display` lets escape sequences through for a live display, which writes no model text. After
+    a failure nothing more is written; `is_needed` raises that failure.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class SafeStream:
         self._is_needed = is_needed
         self._has_failed = False
         self._held = ""
-        # A thread may relay what a worker process prints, a signal handler may print at any time.
+        # A thread may relay a worker's output, and a signal handler may print at any time.
         self._lock = threading.RLock()
 
     def write(self, text: str) -> int:
-        """Write the whole lines of a text, and hold the rest back."""
+        """Write the whole lines of a text and hold back the rest."""
         if not isinstance(text, str):
             raise TypeError(f"expected text, not {type(text).__name__}")
         lines, newline, rest = text.rpartition("\n")
@@ -104,7 +104,7 @@ class SafeStream:
             self.write(line)
 
     def flush(self) -> None:
-        """Write what was held back, and flush the stream beneath."""
+        """Write the text that was held back and flush the stream beneath."""
         with self._lock:
             held, self._held = self._held, ""
             self._write(held, flushes=True)
@@ -131,27 +131,27 @@ class SafeStream:
                 raise OutputError(reason) from error
 
     def __getattr__(self, name: str) -> object:
-        """Return an attribute of the stream beneath, but no way around this one."""
+        """Return an attribute of the stream beneath, except those that would bypass this one."""
         if name in ("buffer", "detach", "reconfigure"):
             raise AttributeError(name)
         return getattr(self.beneath, name)
 
 
 _RESULTS: ContextVar[TextIO] = ContextVar("gymcli results")
-"""The stream for results of the running command; code of environments does not see it."""
+"""The stream for results of the running command, which an environment's code does not see."""
 
 
 def results() -> TextIO:
-    """Return the stream of results: the one that was stdout when the command started."""
+    """Return the stream for results: stdout as it was when the command started."""
     return _RESULTS.get(sys.stdout)
 
 
 @contextmanager
 def results_apart() -> Iterator[None]:
-    """Let `sys.stdout` lead to stderr within the block: only `result` prints results."""
+    """Redirect `sys.stdout` to stderr within the block: only `result` prints results."""
     kept = sys.stdout
     token = _RESULTS.set(kept)
-    # A stream of its own: code that closes or replaces it does not touch our messages.
+    # A separate stream: code that closes or replaces it does not affect our messages.
     own = SafeStream(sys.stderr, NOTHING_SECRET)
     sys.stdout = cast("TextIO", own)
     try:
@@ -163,14 +163,14 @@ def results_apart() -> Iterator[None]:
 
 
 def guard_descriptors() -> None:
-    """Keep descriptor 1 for results, and fill standard descriptors that are closed.
+    """Keep descriptor 1 for results, and open standard descriptors that are closed.
 
-    Results go to a copy of descriptor 1, which no child inherits, and 1 leads to stderr for the
-    rest of the process: libraries and children print there what a reader of results must not get.
-    A closed descriptor would be given to the next file that is opened, which then gets what is
-    meant for the terminal. Streams that somebody has put in the place of stdout and stderr stay.
+    Results go to a copy of descriptor 1 that no child inherits, and descriptor 1 leads to stderr
+    for the rest of the process, so that output of libraries and children does not mix with results.
+    The system would assign a closed descriptor to the next file that is opened, which would then
+    receive output meant for the terminal. Replaced `sys.stdout` and `sys.stderr` are not touched.
     """
-    # /dev/null that cannot be written makes results fail as on a closed descriptor, with EBADF.
+    # A read-only /dev/null makes results fail with EBADF, as a closed descriptor does.
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_RDWR)):
         try:
             os.fstat(number)
@@ -180,7 +180,7 @@ def guard_descriptors() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             os.set_inheritable(number, True)
-    for number in (1, 2):  # else a slow reader would lose what does not fit its pipe
+    for number in (1, 2):  # a full non-blocking pipe would lose output
         os.set_blocking(number, True)
     if sys.stdout is sys.__stdout__:
         kept = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -196,7 +196,7 @@ def guard_descriptors() -> None:
 
 
 def make_safe(environ: Mapping[str, str]) -> None:
-    """Put a SafeStream before stdout and stderr, for the rest of the process."""
+    """Wrap stdout and stderr in a SafeStream for the rest of the process."""
     scrubber = scrubber_of((), environ)
     sys.stdout = cast("TextIO", SafeStream(sys.stdout, scrubber, is_needed=True))
     errors = scrubber.also(environment_secrets(environ))
@@ -204,7 +204,7 @@ def make_safe(environ: Mapping[str, str]) -> None:
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """Take these secrets, too, out of whatever is written from now on."""
+    """Also remove these secrets from everything written from now on."""
     more = tuple(secrets)
     for stream in {results(), sys.stdout, sys.stderr}:
         if isinstance(stream, SafeStream):
@@ -212,9 +212,9 @@ def hide(secrets: Iterable[str]) -> None:
 
 
 def scrubbed(text: str, stream: TextIO | None = None) -> str:
-    """Return a text without the secrets that a stream, or else stderr, hides.
+    """Return a text without the secrets that a stream (default: stderr) hides.
 
-    A text is scrubbed before it is cut, since a part of a secret is not found.
+    Scrub a text before cutting it, because a part of a secret is not found.
     """
     scrubber = getattr(sys.stderr if stream is None else stream, "scrubber", NOTHING_SECRET)
     assert isinstance(scrubber, Scrubber)
@@ -222,17 +222,17 @@ def scrubbed(text: str, stream: TextIO | None = None) -> str:
 
 
 def display_of(stream: TextIO) -> TextIO:
-    """Return the stream for a live display, which needs escape sequences; secrets stay out."""
+    """Return the stream for a live display: it passes escape sequences but no secrets."""
     if not isinstance(stream, SafeStream):
         return stream
     return cast("TextIO", SafeStream(stream.beneath, stream.scrubber, is_display=True))
 
 
 def scrub_display() -> None:
-    """Put a SafeStream before what a live display has put in place of stdout and stderr.
+    """Wrap the streams that a live display put in place of stdout and stderr in a SafeStream.
 
-    The display wraps long lines, in which a secret is no longer found. When it ends, it puts back
-    the streams that it found.
+    The display wraps long lines, and a secret that is split over two lines is not found. When it
+    ends, it restores the streams that it found.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -242,7 +242,7 @@ def scrub_display() -> None:
 
 
 def one_line(text: str, max_characters: int = 200) -> str:
-    """Return a text as one line that is not too long, such as for a cell of a table."""
+    """Return a text as one scrubbed line of limited length, such as for a table cell."""
     line = " ".join(scrubbed(text, results()).split())
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
@@ -253,19 +253,19 @@ def result(text: str = "") -> None:
 
 
 def announce(address: str) -> None:
-    """Print the address of a server to stdout at once."""
+    """Print the address of a server to stdout and flush it."""
     result(address)
     results().flush()
 
 
 def message(text: str) -> None:
-    """Print a line about the work to stderr."""
+    """Print a message to stderr."""
     _print(text, sys.stderr)
     sys.stderr.flush()
 
 
 def paced_message(seconds: float = 5.0) -> Callable[[str], None]:
-    """Return a function that prints a line to stderr, unless it did so within these seconds."""
+    """Return a function that prints a message to stderr at most once in `seconds`."""
     printed_at = time.monotonic()
 
     def print_sometimes(text: str) -> None:
@@ -279,7 +279,7 @@ def paced_message(seconds: float = 5.0) -> Callable[[str], None]:
 
 
 def warn(text: str) -> None:
-    """Print a warning to stderr in one line, and log it."""
+    """Print a warning on one line of stderr, and log it."""
     line = " ".join(text.splitlines())
     LOGGER.warning(line)
     message(f"warning: {line}")
@@ -292,9 +292,9 @@ def _print(text: str, stream: TextIO) -> None:
 
 
 def print_json(value: object, *, indent: int = 2) -> None:
-    """Print a value, or bytes that are JSON already; `indent` 0 prints one line.
+    """Print a value, or bytes that already hold JSON; `indent` 0 prints one line.
 
-    What a terminal would obey is escaped as JSON escapes it.
+    Control characters are escaped as in JSON.
     """
     import msgspec  # late: heavy
 
@@ -311,7 +311,7 @@ def _json_escaped(found: re.Match[str]) -> str:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print an aligned table: the first column to the left, the others to the right."""
+    """Print an aligned table: the first column is left-aligned, the others right-aligned."""
     cells = [[harmless(" ".join(cell.split())) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     for row in cells:

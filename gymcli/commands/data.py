@@ -26,17 +26,18 @@ _MAX_TOOLS = 10
 _FilesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
+        metavar="FILE",
+        help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
     ),
 ]
 _OutOption = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="The file to write (.gz, .zst); else rows are printed."),
+    typer.Option("--out", "-o", help="File to write (.gz, .zst); default: print the rows."),
 ]
 
 
 def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
-    """Print rows, each a line of JSON, or write them, without keys, to a file not of `inputs`."""
+    """Print rows as lines of JSON, or write them without keys to a file that is not an input."""
     from gymcli.data.output import whole_file
 
     if out is None:
@@ -57,7 +58,7 @@ def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Pa
 
 
 def warn_of_redacted(out: Path, num_rows: int) -> None:
-    """Warn of rows from which a key in use was taken out."""
+    """Warn of rows from which a key in use was removed."""
     if num_rows:
         warn(f"{out}: {num_rows} rows held a key in use, which is written as {REDACTED}")
 
@@ -65,28 +66,36 @@ def warn_of_redacted(out: Path, num_rows: int) -> None:
 def generate(
     envs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ENV", help="One environment; with --check any, none: all."),
+        typer.Argument(
+            metavar="ENV", help="One environment; with --check any number (default: all)."
+        ),
     ] = None,
     num: Annotated[
         int | None,
-        typer.Option("--num", "-n", min=1, help="Rows; else as many as ship with it, or 60."),
+        typer.Option(
+            "--num", "-n", min=1, help="Number of rows (default: as many as ship, or 60)."
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed; 0, the default, gives what ships.")
+        int | None, typer.Option(min=0, help="Seed; 0, the default, reproduces the shipped rows.")
     ] = None,
     out: _OutOption = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare with what ships; exit code 3 if it differs.")
+        bool,
+        typer.Option("--check", help="Compare with the shipped rows; exit with 3 if they differ."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Write the data set of an environment, the same rows for the same seed."""
+    """Generate the data set of an environment from a seed.
+
+    The same seed produces the same rows.
+    """
     from gymcli.data.task_files import compare_generated, generated_rows
     from gymcli.environment.registry import Registry, shipped_tasks
 
     if check:
         if num is not None or seed is not None or out is not None:
-            raise UsageError("--check compares with what ships: it takes no -n, --seed or -o")
+            raise UsageError("--check compares the shipped rows and takes no -n, --seed or -o")
         names = envs or [name for name in Registry.names() if shipped_tasks(name)]
         comparisons = [compare_generated(name) for name in names]
         if json:
@@ -99,7 +108,7 @@ def generate(
             raise typer.Exit(3)
         return
     if json:
-        raise UsageError("--json is for --check; rows are JSON already")
+        raise UsageError("--json goes with --check; rows are already JSON")
     if envs is None or len(envs) != 1:
         raise UsageError("name one environment (gym envs lists them), or compare with --check")
     _write_rows(generated_rows(envs[0], num, seed=seed or 0), out)
@@ -112,23 +121,24 @@ def pull(
             metavar="SOURCE", help="hf:ORG/NAME, or a .parquet, .jsonl, .json or .csv file."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.gz, .zst).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.gz, .zst).")],
     config: Annotated[str | None, typer.Option(help="Configuration of the data set.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split, where there are several.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split, if there are several.")] = None,
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of the data set.")
     ] = None,
     map_file: Annotated[
-        Path | None, typer.Option("--map", help="YAML file that says how columns become fields.")
+        Path | None, typer.Option("--map", help="YAML file that maps columns to fields.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Read only the first N rows.")] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out rows that cannot become tasks.")
+        bool, typer.Option("--skip-bad", help="Skip rows that cannot become tasks.")
     ] = False,
 ) -> None:
-    """Write the rows of a table as tasks, and OUT.source.json, which says where they are from.
+    """Convert the rows of a table to tasks.
 
-    Data sets of the Hugging Face hub are read as a stream: --limit fetches no more than it needs.
+    Also writes OUT.source.json, which records where the rows come from. Data sets of the Hugging
+    Face hub are streamed: --limit fetches no more than it needs.
     """
     from gymcli.data.pulling import pull as pull_rows
 
@@ -155,18 +165,19 @@ def render(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="A JSONL file (.gz, .zst), or an environment for its own tasks."
+            metavar="FILE",
+            help="JSONL file (.gz, .zst), or the name of an environment to use its own tasks.",
         ),
     ],
     prompt: PromptOption = None,
     id_field: IdFieldOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N rows.")] = None,
     out: _OutOption = None,
 ) -> None:
-    """Write rows as `messages`, `tools`, `params` and fields, to be collected without --prompt.
+    """Write rows with their prompts and tools filled in.
 
-    NeMo Gym's rows and rows with a plain prompt are read too. A file is written whole or not at
-    all.
+    They hold `messages`, `tools`, `params` and fields, so gym collect needs no --prompt. NeMo Gym's
+    rows and rows with a plain prompt are accepted too. A file is written whole or not at all.
     """
     import msgspec
 
@@ -178,14 +189,14 @@ def render(
 
 
 def stats(files: _FilesArgument, prompt: PromptOption = None, json: JsonOption = False) -> None:
-    """Describe task files: how many, how long, how many turns, tools, images, which values."""
+    """Describe task files: rows, lengths, tools, images, values."""
     from gymcli.data.statistics import describe_tasks
 
     found = describe_tasks(files, prompt=prompt)
     if not found.num_rows:
-        raise TasksError(f"{', '.join(found.files)}: no row is a task; gym data validate says why")
+        raise TasksError(f"{', '.join(found.files)}: no row is a task; run gym data validate")
     if found.num_wrong:
-        warn(f"{found.num_wrong} rows are wrong and not counted; gym data validate says why")
+        warn(f"{found.num_wrong} rows are wrong and not counted; run gym data validate")
     if json:
         print_json(found)
         return
@@ -228,15 +239,16 @@ def validate(
     *,
     env: Annotated[
         str | None,
-        typer.Option(help="Check fields and tools; the environment of rows that name none."),
+        typer.Option(help="Also check fields and tools, with this environment for rows without."),
     ] = None,
     env_arg: EnvArgOption = None,
     row_options: RowOptions,
     json: JsonOption = False,
 ) -> None:
-    """List every row that is wrong, with its line; exit code 2 where there is one.
+    """List every wrong row with its line; exit with 2 if any.
 
-    With --env, all that `gym collect` would refuse; without it the shape of the rows alone.
+    With --env, report everything that `gym collect` would refuse; without it, check only the shape
+    of the rows.
     """
     import msgspec
 
@@ -256,7 +268,7 @@ def validate(
     else:
         for problem in found.problems:
             result(str(problem))
-        looked = "fields and tools too" if found.is_checked else "shape alone; --env checks fields"
+        looked = "fields and tools too" if found.is_checked else "shape only; --env checks fields"
         result(
             f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
         )

@@ -13,27 +13,32 @@ from gymcli.errors import EnvironmentImportError, UsageError
 __all__ = ["envs"]
 
 _FILTERS = ("structure", "capability", "domain", "task_type", "verification")
-"""The properties by which environments are chosen, each by the option of its name."""
+"""The properties that environments are filtered by, each with an option of its name."""
 
 
 def envs(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One environment, in full.")
+        str | None, typer.Argument(metavar="[NAME]", help="Environment to describe in full.")
     ] = None,
     structure: Annotated[
-        str | None, typer.Option(help="Those of a structure, such as multi-turn.")
+        str | None, typer.Option(help="Only environments of this structure, such as multi-turn.")
     ] = None,
     capability: Annotated[
-        str | None, typer.Option(help="Those that test a capability, by a part of its name.")
+        str | None, typer.Option(help="Only environments that test this capability.")
     ] = None,
-    domain: Annotated[str | None, typer.Option(help="Those of a domain.")] = None,
-    task_type: Annotated[str | None, typer.Option(help="Those with tasks of a type.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Only environments of this domain.")] = None,
+    task_type: Annotated[
+        str | None, typer.Option(help="Only environments with this type of tasks.")
+    ] = None,
     verification: Annotated[
-        str | None, typer.Option(help="Those that are verified in a way.")
+        str | None, typer.Option(help="Only environments verified this way.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List the environments, or describe one."""
+    """List the environments, or describe one.
+
+    The options match any part of a value, in upper or lower case.
+    """
     from gymcli.environment.registry import Registry, describe
 
     given = (structure, capability, domain, task_type, verification)
@@ -41,7 +46,7 @@ def envs(
     registry = Registry((name,) if name else ())
     if name is not None:
         if wanted:
-            raise UsageError(f"options choose from the list of all; leave {name} out")
+            raise UsageError(f"the options filter the list of environments; leave out {name}")
         found = describe(registry.find(name))
         if json:
             print_json(found)
@@ -62,7 +67,7 @@ def envs(
         ]
         if not described:
             what = f"{column.replace('_', ' ')} {text!r}"
-            raise UsageError(f"no environment has the {what}: {', '.join(values)}")
+            raise UsageError(f"no environment has the {what}; choose from: {', '.join(values)}")
     if json:
         print_json(described)
         return

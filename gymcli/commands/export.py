@@ -21,34 +21,36 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-_NOTHING = "nothing is selected; nothing was written"
+_NOTHING = "no attempt is selected; nothing was written"
 
 
 def export(
     runs: RunsArgument,
     to: Annotated[
         Literal["sft", "dpo", "jsonl", "parquet", "csv", "nemo-gym"],
-        typer.Option(help="The format."),
+        typer.Option(help="Output format."),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The file: .jsonl, .csv (.gz, .zst) or .parquet.")
+        Path,
+        typer.Option("--out", "-o", help="File to write: .jsonl, .csv (.gz, .zst) or .parquet."),
     ],
     where: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help='Which attempts, such as "passed and num_turns < 8".'),
+        typer.Option(metavar="EXPR", help='Export only these, such as "passed and num_turns < 8".'),
     ] = None,
     completion: Annotated[
-        bool, typer.Option("--completion", help="sft: prompt and completion apart.")
+        bool,
+        typer.Option("--completion", help="Write prompt and completion separately (sft only)."),
     ] = False,
     env: LineEnvOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write rollouts to train on (sft, dpo), to look through (csv, parquet) or to go on with.
+    """Export rollouts for training or analysis.
 
-    sft: a conversation for each rollout. dpo: of each task the best attempt against the worst.
-    jsonl: the lines as they are. nemo-gym: NeMo Gym's rollouts, with its aggregate file beside. A
-    file is written whole or not at all. docs/export.md shows a row of each format, docs/filters.md
-    what --where takes.
+    sft: one conversation per rollout. dpo: the best attempt of each task against the worst. csv,
+    parquet: tables. jsonl: the lines unchanged. nemo-gym: NeMo Gym's rollouts and its aggregate
+    file. A file is written whole or not at all. docs/export.md shows a row of each format;
+    docs/filters.md explains --where.
     """
     from gymcli.data.exporters import COMPLETIONS, EXPORTERS, ExportSource
     from gymcli.data.output import whole_file
@@ -98,7 +100,7 @@ def _selected(
     for run in runs:
         file = (run / ROLLOUTS if run.is_dir() else run).resolve()
         if file in seen:
-            raise UsageError(f"{run}: is given twice; give each run once")
+            raise UsageError(f"{run}: is named twice; name each run once")
         seen.add(file)
         index = stack.enter_context(index_run(run, env=env))
         if unfinished := torn_line_warning(run):

@@ -16,15 +16,17 @@ Pattern = Literal["single-step", "multi-step", "multi-turn", "judge", "game"]
 
 
 def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A Python name, as demo_env.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Python identifier, such as demo_env.")
+    ],
     pattern: Annotated[
-        Pattern, typer.Option(help="What kind of environment to begin with.")
+        Pattern, typer.Option(help="Kind of environment to start from.")
     ] = "single-step",
 ) -> None:
-    """Write NAME.py, test_NAME.py and NAME.jsonl into this folder.
+    """Create an example environment, its test and its tasks.
 
-    They work at once: an environment with its generator and oracle, a test that runs every check
-    on it, and the tasks that it generates.
+    Writes NAME.py, an environment with a generator and an oracle; test_NAME.py, which runs every
+    check on it; and NAME.jsonl, the tasks that it generates. They work as they are.
     """
     from gymcli.checks.new_environment import create
     from gymcli.environment.registry import NUM_GENERATED

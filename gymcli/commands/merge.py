@@ -1,4 +1,4 @@
-"""`gym merge`: make one run of several, such as of all shards."""
+"""`gym merge`: make one run of several, such as all shards."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ __all__ = ["merge"]
 
 def merge(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run directories, such as all shards.")
+        list[Path],
+        typer.Argument(metavar="RUN", help="Run directories, such as all shards of a run."),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="The new run, or a new .jsonl (.gz, .zst) for its rollouts alone."
+            "--out", "-o", help="New run, or new .jsonl (.gz, .zst) for the rollouts only."
         ),
     ],
     env: Annotated[
         str | None,
-        typer.Option(help="The code of an environment that has numbers of its own, FILE.py:CLASS."),
+        typer.Option(help="Code of an environment that defines its own metrics, FILE.py:CLASS."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Put runs with the same settings together: shards, or runs of different tasks.
+    """Merge runs with the same settings, such as shards.
 
-    What differs between them is refused, and so is an attempt that two of them have on record.
-    Attempts that are missing are reported; gym collect without --shard goes on with the new run.
+    Runs with different settings are refused, and so is an attempt that two runs have on record.
+    Missing attempts are reported; gym collect without --shard resumes the new run.
     """
     import msgspec
 
@@ -47,7 +48,7 @@ def merge(
         from gymcli.data.output import whole_file  # late: a run needs none of it
 
         if out.exists():
-            raise UsageError(f"{out}: exists already; give another -o")
+            raise UsageError(f"{out}: already exists; choose another -o")
         with whole_file(out) as file:
             num_rollouts = merging.write_rollouts(file)
         if json:

@@ -1,4 +1,4 @@
-"""`gym metrics`: the numbers of one run or several."""
+"""`gym metrics`: report the numbers of one or several runs."""
 
 from __future__ import annotations
 
@@ -37,44 +37,47 @@ def metrics(
     env: Annotated[
         str | None,
         typer.Option(
-            help="Environment of lines that name none (NeMo Gym's), or the code of one that has "
-            "numbers of its own, FILE.py:CLASS."
+            help="Environment of lines that name none, such as NeMo Gym's, or the code of one that "
+            "defines its own metrics, FILE.py:CLASS."
         ),
     ] = None,
-    by_task: Annotated[bool, typer.Option("--by-task", help="A line for every task.")] = False,
+    by_task: Annotated[
+        bool, typer.Option("--by-task", help="Print a line for every task.")
+    ] = False,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIELD",
-            help="The numbers for each value of a field of the tasks, such as task.category; "
-            "repeatable.",
+            help="Report each value of a task field separately, such as task.category "
+            "(repeatable).",
         ),
     ] = None,
     power: Annotated[
         bool,
         typer.Option(
             "--power",
-            help="What differences runs of other sizes would detect, planned from RUN, or from "
-            "two runs of the same tasks.",
+            help="Print the smallest differences that runs of other sizes would detect, planned "
+            "from RUN or from two runs of the same tasks.",
         ),
     ] = False,
     margin: Annotated[
-        float | None, typer.Option(help="With --power: a difference, for the tasks that it takes.")
+        float | None,
+        typer.Option(help="With --power: print how many tasks detect this difference."),
     ] = None,
     ci_options: CiOptions,
     json: JsonOption = False,
 ) -> None:
-    """Report coverage, mean rewards with intervals, pass@k, tokens, latency and failures.
+    """Report rewards with intervals, pass@k, tokens and failures.
 
-    Errors and intervals are over tasks, never over attempts, which are not independent; --json has
-    the estimator, size, error, interval and method of every number. The variance of pass@k is
-    largest where all n attempts of a task are taken, k = n: n >= 2k is better. Of a run directory
-    the numbers are also written to its metrics.json.
+    Also reports coverage and latency. Errors and intervals are computed over tasks, never over
+    attempts, which are not independent; --json has the estimator, size, error, interval and method
+    of every number. The variance of pass@k is largest at k = n, where all n attempts of a task are
+    used; n >= 2k is better. The numbers of a run directory are also written to its metrics.json.
     """
     import msgspec
 
     if margin is not None and not power:
-        raise UsageError("--margin goes with --power")
+        raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     fields = ci.fields(by or ())
     reports: list[dict[str, object]] = []
@@ -129,7 +132,7 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
         directory = RunDirectory(run, scrubber_of((), os.environ))
         try:
             directory.write_metrics(msgspec.json.encode(numbers))
-        except RunDirectoryError as error:  # somebody else's run can still be read
+        except RunDirectoryError as error:  # a run that is read-only can still be measured
             warn(str(error))
     for text in filter(None, [torn_line_warning(run), *aggregator.warnings]):
         warn(text)

@@ -23,60 +23,67 @@ __all__ = ["mock"]
 
 
 def mock(
-    behaviour: Annotated[str, typer.Option(help="echo, fixed:TEXT or script:FILE.jsonl.")] = "echo",
+    behaviour: Annotated[
+        str, typer.Option(help="Answers: echo, fixed:TEXT or script:FILE.jsonl.")
+    ] = "echo",
     host: HostOption = "127.0.0.1",
     port: PortOption = 0,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="A model to serve; without this option, every name.", metavar="NAME"),
+        typer.Option(help="Model to serve (repeatable; default: every name).", metavar="NAME"),
     ] = None,
     api_key_env: Annotated[
         str | None,
         typer.Option(
             metavar="VARIABLE",
-            help="Holds the key that requests need; with --record, the endpoint's key.",
+            help="Variable with the key that requests need; with --record, the endpoint's key.",
         ),
     ] = None,
     latency: Annotated[
         str,
         typer.Option(
             metavar="SPEC",
-            help="SECONDS, uniform:LOW:HIGH, lognormal:MEDIAN:SIGMA or exponential:MEAN.",
+            help="Delay of answers in seconds: a number, uniform:LOW:HIGH, lognormal:MEDIAN:SIGMA "
+            "or exponential:MEAN.",
         ),
     ] = "0",
     fault: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND[=RATE][@TEXT]", help="See docs/mock.md for the kinds."),
+        typer.Option(
+            metavar="KIND[=RATE][@TEXT]", help="Inject a fault; docs/mock.md lists the kinds."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of faults and latency.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of faults and latency.")] = 0,
     max_in_flight: Annotated[
-        int | None, typer.Option(min=1, help="Refuse more requests at once with 429.")
+        int | None, typer.Option(min=1, help="Answer 429 to requests beyond N in flight.")
     ] = None,
     requests_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Refuse more with 429.")
+        int | None, typer.Option(min=1, help="Answer 429 to requests beyond N a minute.")
     ] = None,
     down_after: Annotated[
-        str | None, typer.Option(metavar="5s|100r", help="Die after seconds or requests.")
+        str | None,
+        typer.Option(metavar="5s|100r", help="Go down after seconds (s) or requests (r)."),
     ] = None,
     down_for: Annotated[
-        str | None, typer.Option(metavar="20s|for-ever", help="Return after this time.")
+        str | None, typer.Option(metavar="20s|for-ever", help="Come back after this time.")
     ] = None,
     record: Annotated[
-        Path | None, typer.Option(help="Ask --base-url and write its answers to this script file.")
+        Path | None,
+        typer.Option(help="Forward requests to --base-url and write its answers to this script."),
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="The endpoint to record.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Endpoint to record.")] = None,
     log: Annotated[
-        Path | None, typer.Option(help="Append a JSON line for each request to this file.")
+        Path | None, typer.Option(help="Append one JSON line per request to this file.")
     ] = None,
     with_parent: Annotated[
-        bool, typer.Option("--with-parent", help="Stop when stdin closes, too.")
+        bool, typer.Option("--with-parent", help="Also stop when stdin closes.")
     ] = False,
 ) -> None:
-    """Serve an endpoint that answers without a model, and fails on demand.
+    """Serve an endpoint without a model that fails on demand.
 
-    It prints its base URL on stdout. SIGTERM or Ctrl-C stops it, with exit code 0; SIGUSR1 brings
-    it back when it is down. Which requests fail depends on the seed and the requests alone, not on
-    their order. GET /stats returns counts; POST /down?seconds=N lets it die.
+    Prints its base URL on stdout. SIGTERM or Ctrl-C stops it with exit code 0; SIGUSR1 brings it
+    back when it is down. Which requests fail depends only on the seed and the requests, not on
+    their order. GET /stats returns counts; POST /down?seconds=N takes it down.
     """
     from gymcli.environment.addresses import is_loopback
     from gymcli.mock import Faults, Latency, MockServer, Outage, parse_behaviour, serve
@@ -113,7 +120,7 @@ def _key(variable: str | None) -> str | None:
     if not key:
         raise UsageError(f"--api-key-env {variable}: the variable is not set")
     if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"--api-key-env {variable}: no HTTP header can carry its value")
+        raise UsageError(f"--api-key-env {variable}: its value cannot be sent in an HTTP header")
     return key
 
 
@@ -126,12 +133,12 @@ def _recorder(
 
     if record is None or base_url is None:
         if record is not None:
-            raise UsageError(f"--record {record}: needs the --base-url of the endpoint")
+            raise UsageError(f"--record {record}: needs --base-url, the endpoint to record")
         if base_url is not None:
             raise UsageError("--base-url: needs --record, the file to write")
         return None
     if behaviour != "echo":
-        raise UsageError(f"--record {record}: the endpoint answers, not --behaviour {behaviour}")
+        raise UsageError(f"--record {record}: cannot be combined with --behaviour {behaviour}")
     try:
         address = checked_address(base_url, what="the base URL", example="https://host/v1")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""How commands declare and read options that several of them have."""
+"""Declare and read the options that several commands share."""
 
 from __future__ import annotations
 
@@ -48,28 +48,32 @@ __all__ = [
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 EnvArgOption = Annotated[
-    list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
+    list[str] | None,
+    typer.Option(metavar="[ENV.]KEY=VALUE", help="Set an option of an environment."),
 ]
 OwnEnvArgOption = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the environment.")
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set an option of the environment.")
 ]
 LineEnvOption = Annotated[
-    str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
+    str | None, typer.Option(help="Environment of lines that name none, such as NeMo Gym's.")
 ]
 RoleParamOption = Annotated[
-    list[str] | None, typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role.")
+    list[str] | None,
+    typer.Option(metavar="ROLE.KEY=VALUE", help="Set a request parameter of a role's model."),
 ]
 RunsArgument = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
 ]
-HostOption = Annotated[str, typer.Option(help="Where to listen.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")]
+HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+]
 
 
 def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with an option for each field of its parameters that are dataclasses.
+    """Return a command that has an option for each field of its dataclass parameters.
 
-    All fields have defaults, and annotations that Typer reads.
+    Every field needs a default and an annotation for Typer.
     """
     kinds: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
@@ -106,13 +110,13 @@ _NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store",
 
 
 def check_cluster_options(engine: str, address: str | None, num_workers: int | None) -> None:
-    """Refuse options of a cluster where none is used."""
+    """Refuse options of a cluster if none is used."""
     if engine == "local" and (address is not None or num_workers is not None):
-        raise UsageError("--address and --workers are options of --engine ray; give that as well")
+        raise UsageError("--address and --workers need --engine ray")
 
 
 def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
-    """Split `key=value` texts."""
+    """Split `key=value` texts; raise UsageError for any other."""
     pairs: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -132,17 +136,17 @@ def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, ob
     for name, text in key_values(option, given).items():
         place = f"{option} {name}"
         if name in _NO_PARAMETERS:
-            raise UsageError(f"{place}: is no sampling parameter; gymcli sets it itself")
+            raise UsageError(f"{place}: is not a sampling parameter; gymcli sets it itself")
         try:
             values[name] = msgspec.json.decode(text)
         except (msgspec.MsgspecError, RecursionError) as error:
             if text.lstrip().startswith(("{", "[")):
                 raise UsageError(
-                    f"{place}: is not JSON: {error}; text that looks like it goes in quotes"
+                    f"{place}: is not JSON: {error}; put text that looks like JSON in quotes"
                 ) from error
             if _is_not_finite(text):
                 raise UsageError(
-                    f"{place}: must be a finite number; as text, give it in quotes"
+                    f"{place}: must be a finite number; put it in quotes to send it as text"
                 ) from error
             values[name] = text
     return values
@@ -173,7 +177,7 @@ def resolved_roles(
 ) -> tuple[dict[str, RoleSource], dict[str, str]]:
     """Find the models of gym.toml's `[roles]`, or those recorded in a run.
 
-    The second dict says, by role, why one has no model.
+    The second dict holds, by role, the reason why it has no model.
     """
     from gymcli.models.roles import role_sources
     from gymcli.models.settings import load_settings
@@ -190,7 +194,7 @@ def resolved_roles(
 
 
 def settings_secrets() -> tuple[str, ...]:
-    """Return every secret that gym.toml holds or names; none of them is printed from here on."""
+    """Return every secret that gym.toml holds or names; none is printed from now on."""
     from gymcli.models.settings import load_settings
 
     secrets = load_settings().secrets(os.environ)
@@ -222,9 +226,9 @@ def judges_of(
     *,
     manifest: Manifest | None = None,
 ) -> Judges:
-    """Return who plays the roles: the models of the options, else of the run, else of gym.toml.
+    """Return the models of the roles: those of the options, else of the run, else of gym.toml.
 
-    `manifest` is of the run whose roles are played again; its record takes gym.toml's place.
+    With the `manifest` of a run, the models that it records replace those of gym.toml.
     """
     from gymcli.runner.judges import Judges  # late: heavy
 
@@ -245,7 +249,7 @@ def judges_of(
 def check_parameters(
     params: Mapping[str, object], endpoint: Endpoint | None, *, option: str = "--param"
 ) -> None:
-    """Refuse numbers that are not finite, and secrets, which must not be written to run.json."""
+    """Refuse numbers that are not finite, and secrets, which run.json must not hold."""
     import msgspec  # late: heavy
 
     secrets = endpoint.secrets if endpoint is not None else ()
@@ -258,14 +262,14 @@ def check_parameters(
         if any(secret in encoded for secret in hidden):
             raise UsageError(
                 f"{option} {name}: holds a secret of the endpoint, which would be written to "
-                "run.json; secrets are sent with --api-key-env, or headers in gym.toml"
+                "run.json; send secrets with --api-key-env or headers in gym.toml"
             )
 
 
 def check_role_parameters(
     params: Mapping[str, Mapping[str, object]], sources: Mapping[str, RoleSource]
 ) -> None:
-    """Refuse request parameters of roles as `check_parameters` does those of the policy."""
+    """Check the request parameters of roles as `check_parameters` checks the policy's."""
     for role, own in params.items():
         source = sources.get(role)
         endpoint = None if isinstance(source, str) else source

@@ -1,4 +1,4 @@
-"""How far a collection is: a live display on a terminal, else a plain line every few seconds."""
+"""Progress of a collection: a live display on a terminal, else a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Progress:
     """Counts the outcomes of a collection and shows them on stderr while the block lasts.
 
     Args:
-        num_left: How many outcomes will come.
+        num_left: Number of outcomes to expect.
         is_quiet: Show nothing.
-        has_one_scale: Whether all rewards share a scale; else their mean is not shown.
-        stream: Where a live display goes, if it is a terminal; None: stderr.
+        has_one_scale: Whether all rewards share a scale; otherwise their mean is not shown.
+        stream: Stream of the live display, if it is a terminal; None: stderr.
         plain_seconds: Seconds between two plain lines.
     """
 
@@ -75,7 +75,7 @@ class Progress:
 
     @asynccontextmanager
     async def ticking(self) -> AsyncIterator[None]:
-        """Print a plain line every few seconds while the block lasts, even when nothing ends."""
+        """Print a plain line every few seconds within the block, even when no attempt ends."""
 
         async def tick() -> None:
             while self._live is None:
@@ -90,7 +90,7 @@ class Progress:
 
     @property
     def num_ended(self) -> int:
-        """Attempts that ended, scored or failed."""
+        """Number of attempts that ended, scored or failed."""
         return self.num_scored + self.failures.total()
 
     def add(self, record: Rollout | Failure) -> None:

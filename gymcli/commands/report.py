@@ -21,21 +21,21 @@ __all__ = ["report"]
 def report(
     runs: RunsArgument,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write, such as run.html.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write, such as run.html.")],
     env: LineEnvOption = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIELD",
-            help="Slices by a field of the tasks, such as task.category; repeatable.",
+            help="Slice by a field of the tasks, such as task.category (repeatable).",
         ),
     ] = None,
     gate_options: GateOptions,
 ) -> None:
-    """Write one HTML file about runs that opens without a network.
+    """Write a self-contained HTML report about runs.
 
-    Of two runs, the second is also compared with the first. It needs the extra `report`. A report
-    that is there already is written anew; any other file is not.
+    It opens without a network. With two runs, the second is also compared with the first. Needs the
+    extra `report`. Overwrites an existing report, but no other file.
     """
     from gymcli.data.output import whole_file
     from gymcli.reporting.html_comparison import read_comparison
@@ -48,7 +48,7 @@ def report(
         with out.open("rb") as file:
             start = file.read(500)
         if start and MARK.encode() not in start:
-            raise UsageError(f"{out}: is there already and is no report; give another -o")
+            raise UsageError(f"{out}: exists and is not a report; choose another -o")
     ci = CiRequest(gate_options)
     fields = ci.fields(by or ())
     scrubber = scrubber_of((), os.environ)

@@ -24,7 +24,7 @@ __all__ = ["serve"]
 def serve(
     env: Annotated[
         str,
-        typer.Argument(metavar="ENV", help="An environment: NAME, FILE.py:CLASS, MODULE:CLASS."),
+        typer.Argument(metavar="ENV", help="Environment: NAME, FILE.py:CLASS or MODULE:CLASS."),
     ],
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
@@ -33,26 +33,26 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="ROLE=MODEL",
-            help="A model of the environment: a name in gym.toml, URL#MODEL, local, or oracle.",
+            help="Model of a role, such as a judge: name in gym.toml, URL#MODEL, local, or oracle.",
         ),
     ] = None,
     role_param: RoleParamOption = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Requests in flight at once to each model of a role.")
+        int, typer.Option(min=1, help="Maximum requests in flight to each role's model.")
     ] = 64,
     session_lifetime: Annotated[
         float,
-        typer.Option(callback=positive, help="End a session that is unused for this many seconds."),
+        typer.Option(callback=positive, help="End a session after this many seconds without use."),
     ] = 3600.0,
     max_sessions: Annotated[
-        int, typer.Option(min=1, help="Refuse more sessions at once with 503.")
+        int, typer.Option(min=1, help="Answer 503 to more open sessions than this.")
     ] = 10_000,
 ) -> None:
-    """Serve an environment in NeMo Gym's resources-server protocol.
+    """Serve an environment over NeMo Gym's protocol.
 
-    It prints its base URL on stdout. `gym collect TASKS --env NAME=URL` plays it, and so do NeMo
-    Gym's agents. SIGTERM or Ctrl-C stops it, with exit code 0. There is no authentication: whoever
-    reaches the port may use it.
+    It speaks the protocol of resources servers and prints its base URL on stdout. NeMo Gym's agents
+    can play it, and so can `gym collect TASKS --env NAME=URL`. SIGTERM or Ctrl-C stops it with exit
+    code 0. There is no authentication: anyone who reaches the port can use it.
     """
     from gymcli.environment.addresses import is_loopback
     from gymcli.serving import Limits, Service
@@ -67,6 +67,6 @@ def serve(
     for text in service.warnings:
         warn(text)
     if not is_loopback(host):
-        warn(f"--host {host}: other machines may reach the server, which asks for no key")
+        warn(f"--host {host}: other machines may reach the server, which needs no key")
     message(f"serving {service.found.name}")
     run_async(serve_until_stopped(service, host=host, port=port, announce=announce))

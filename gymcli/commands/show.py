@@ -17,14 +17,14 @@ __all__ = ["show"]
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="A run directory or a rollout file.")],
-    task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Which rollout.")],
+    run: Annotated[Path, typer.Argument(help="Run directory or rollout file.")],
+    task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Attempt to show.")],
     env: Annotated[
-        str | None, typer.Option(help="Its environment, where several have this task.")
+        str | None, typer.Option(help="Its environment, if several have this task.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
-    """Show one rollout as a conversation, with its score; or a failed attempt, with its error."""
+    """Print one attempt: the conversation and its score or error."""
     import msgspec
 
     from gymcli.store.rollout_files import find_record
@@ -33,7 +33,7 @@ def show(
     found = find_record(run, task, env=env)
     if found is None:
         raise UnknownNameError(
-            f"{run}: no attempt of task {task} is on record (gym metrics --by-task lists them)"
+            f"{run}: no attempt of task {task} is recorded (gym metrics --by-task lists the tasks)"
         )
     if json:
         print_json(found)
@@ -94,7 +94,7 @@ def _print_message(message: Message, *, is_prompt: bool) -> None:
 
 
 def _print_text(text: str, *, mark: str = "") -> None:
-    """Print text of a model indented, so that it cannot pass for one of our own lines."""
+    """Print a model's text indented, so that it cannot pass for a line of gymcli."""
     for line in text.split("\n"):
         result(f"   {mark}{line}".rstrip())
 

@@ -1,4 +1,4 @@
-"""What SIGINT, SIGTERM and SIGHUP do: end a command at once, or a run in three steps.
+"""Handle SIGINT, SIGTERM and SIGHUP: end a command immediately, or a run in three steps.
 
 Each command runs its coroutine with `run_async`, which ends at these signals.
 """
@@ -35,31 +35,31 @@ T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _REPEAT_SECONDS = 0.2
-"""Two of one kind within this time count once: a terminal sends Ctrl-C to the run and to its
-supervisor, which passes it on."""
+"""Two signals of one kind within this time count once: a terminal sends Ctrl-C both to the run and
+to its supervisor, which passes it on."""
 
 
 class _TerminatedError(KeyboardInterrupt):
     """Raised in the main thread when SIGTERM or SIGHUP arrives, so that `finally` blocks run.
 
-    It is a KeyboardInterrupt because event loops, and code of others, let these pass.
+    It is a KeyboardInterrupt because event loops and other libraries let these pass.
     """
 
 
 def interrupt_of(error: KeyboardInterrupt) -> tuple[str, int]:
-    """Return how an interrupted command ended: what is printed of it, and its exit code."""
+    """Return the message and the exit code of an interrupted command."""
     return ("terminated", 143) if isinstance(error, _TerminatedError) else ("interrupted", 130)
 
 
 def run_async(main: Coroutine[object, object, T]) -> T:
-    """Run a command's coroutine, on uvloop where it is installed."""
+    """Run a command's coroutine, on uvloop if it is installed."""
     from gymcli.rollout.event_loop import run  # late: heavy
 
     return run(main, interrupted_code=lambda error: interrupt_of(error)[1])
 
 
 class _Interrupter:
-    """Raises in the main thread at a signal, once for signals that repeat within a moment."""
+    """Raises in the main thread at a signal, once for signals repeated within a moment."""
 
     def __init__(self) -> None:
         self.handled_at: dict[int, float] = {}
@@ -78,10 +78,10 @@ class _Interrupter:
 
 
 def raise_at_signals() -> None:
-    """Let the signals raise in the main thread at once, in an event loop too.
+    """Make the signals raise immediately in the main thread, in an event loop too.
 
-    Python's own handler of Ctrl-C only asks a running loop to end, which has no effect while code
-    computes in it. A signal that is ignored stays so.
+    asyncio's handler of Ctrl-C only asks a running loop to end, which has no effect while code
+    computes in it. A signal that is ignored stays ignored.
     """
     interrupter = _Interrupter()
     for number in _SIGNALS:
@@ -95,10 +95,9 @@ def _interrupter_of(handler: object) -> _Interrupter | None:
 
 
 def exit_at_signals(code: int) -> None:
-    """Let the signals end the process with an exit code: its command is over.
+    """Make the signals end the process with an exit code, because its command is over.
 
-    An exception would only be printed by the threads and `atexit` functions that still run, and
-    would not end them.
+    Threads and `atexit` functions that still run would only print an exception and continue.
     """
     for number in _SIGNALS:
         if _interrupter_of(signal.getsignal(number)) is not None:
@@ -119,17 +118,17 @@ def exit_despite_threads(code: int) -> None:
 
 def _exit_at_once(code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # the process ends, whatever is wrong with it
+        with suppress(Exception):  # the process must end, whatever fails
             stream.flush()
     os._exit(code)
 
 
 @contextmanager
 def stop_at_signals(stopping: Stopping) -> Iterator[None]:
-    """Let a first signal stop a run after its grace, a second one now, a third one end the process.
+    """Stop a run after its grace at a first signal, now at a second; end the process at a third.
 
-    It is used within the run's event loop. No exception is raised into code that computes. A
-    signal that is ignored, as in a background job of a shell, stays so.
+    Must be used within the run's event loop. No exception is raised into code that computes. A
+    signal that is ignored, as in a background job of a shell, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python handles signals in the main thread only
@@ -173,7 +172,7 @@ def stop_at_signals(stopping: Stopping) -> Iterator[None]:
         loop.call_soon_threadsafe(
             functools.partial(stopping.stop, cause, grace=grace, is_hurried=is_hurried)
         )
-        with suppress(RuntimeError):  # the signal came while stderr was written
+        with suppress(RuntimeError):  # the signal interrupted a write to stderr
             message(f"{cause}: {text}")
 
     for number in before:

@@ -1,4 +1,4 @@
-"""The numbers of runs, as tables for a person to read."""
+"""Print the numbers of runs as tables."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MAX_VALUE = 24
 _FEW_TASKS = 10
 _MAX_WIDTH = 100
 _MAX_COLUMNS = 6
-"""Values of k in a table; more of them, each with its interval, are wider than `_MAX_WIDTH`."""
+"""Values of k in a table; more, each with its interval, would be wider than `_MAX_WIDTH`."""
 
 
 def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
     """Print coverage and mean reward of each environment, then failures, tokens and times.
 
-    `with_doubts` prints caveats as well, which `print_advice` has at more length.
+    `with_doubts` also prints caveats, which `print_advice` prints at more length.
     """
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(rows) > 1:
@@ -64,7 +64,7 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
     tokens = {name.removesuffix("_tokens"): count for name, count in metrics.usage.items() if count}
     _print_counts("tokens", tokens)
     if tokens:
-        last = "" if metrics.cost is None else " (tokens and cost are of each attempt's last try)"
+        last = "" if metrics.cost is None else " (tokens and cost of the last try of each attempt)"
         result(f"{'cost':14}{cost(metrics.cost)}{last}")
     for role, use in metrics.role_usage.items():
         _print_role(role, use)
@@ -101,7 +101,7 @@ def _print_doubts(environments: Mapping[str, Metrics]) -> None:
         if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
             result(
                 f"{prefix}{'bounds':14}{between(found.bounds)}, "
-                "whatever the unscored attempts would have got"
+                "for any rewards of the unscored attempts"
             )
         if found.num_flaky_tasks:
             result(f"{prefix}{'flaky tasks':14}{found.num_flaky_tasks}")
@@ -125,7 +125,7 @@ def print_advice(metrics: RunMetrics) -> None:
 
 
 def print_curves(metrics: RunMetrics) -> None:
-    """Print pass@k and its relatives, components and own numbers of each environment."""
+    """Print pass@k and related metrics, components and the environment's own metrics."""
     for name, found in metrics.environments.items():
         _print_k(name, found)
         means = [
@@ -214,7 +214,7 @@ def _print_counts(title: str, counts: dict[str, int]) -> None:
 
 
 def print_slices(metrics: RunMetrics) -> None:
-    """Print a table for each field and environment, a line for each value."""
+    """Print a table for each field and environment, with a line for each value."""
     for env, found in metrics.environments.items():
         for field, slices in found.slices.items():
             result()
@@ -238,7 +238,7 @@ def print_slices(metrics: RunMetrics) -> None:
 
 
 def print_plans(plans: Mapping[str, Plan]) -> None:
-    """Print the smallest difference that runs of several sizes detect, by environment."""
+    """Print the smallest differences that runs of several sizes detect, by environment."""
     for place, (name, found) in enumerate(plans.items()):
         if place:
             result()
@@ -247,14 +247,16 @@ def print_plans(plans: Mapping[str, Plan]) -> None:
 
 def _print_plan(name: str, found: Plan) -> None:
     pilot = found.pilot
-    within = number(pilot.within, ".4f", unknown="not known (one attempt of each)")
-    measured = "assumed; a second run of these tasks would tell" if pilot.is_assumed else "measured"
+    within = number(pilot.within, ".4f", unknown="unknown (one attempt per task)")
+    measured = (
+        "assumed; a second run of these tasks would measure it" if pilot.is_assumed else "measured"
+    )
     result(f"{name}: planned from {pilot.num_tasks:,} tasks")
     result(f"variance      {pilot.between:.4f} between tasks, {within} within")
     result(f"correlation   {pilot.correlation:.2f} of two models' task means ({measured})")
     result(f"test          two-sided at {found.significance:.0%}, power {found.power:.0%}")
-    for design, says in (
-        ("unpaired", "each model on tasks of its own"),
+    for design, meaning in (
+        ("unpaired", "each model on different tasks"),
         ("paired", "both models on the same tasks"),
     ):
         own = [row for row in found.designs if row.design == design]
@@ -269,5 +271,5 @@ def _print_plan(name: str, found: Plan) -> None:
             needed = (f"{row.tasks_needed:,}" for row in own if row.tasks_needed is not None)
             rows.append((f"to detect {found.margin:g}", *needed))
         result()
-        result(f"smallest difference detected, {design} ({says}):")
+        result(f"smallest difference detected, {design} ({meaning}):")
         print_table(("tasks", *attempts), rows)

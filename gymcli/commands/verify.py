@@ -1,4 +1,4 @@
-"""`gym verify`: score stored rollouts again, without a model."""
+"""`gym verify`: score stored rollouts again, without the policy."""
 
 from __future__ import annotations
 
@@ -45,17 +45,20 @@ if TYPE_CHECKING:
 __all__ = ["print_repeats", "print_rescoring", "verify"]
 
 _FAILED = 3
-_NONE_SCORED = "the verifier could score none of the rollouts"
+_NONE_SCORED = "the verifier scored none of the rollouts"
 _MAX_SHOWN = 20
 _MAX_NAME = 31
 _MAX_ROW_NAME = 24
 _MAX_REWARDS = 60
-"""Characters that the rewards of one rollout may take."""
+"""Maximum characters for the rewards of one rollout."""
 
 
 def verify(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN_OR_FILE", help="A run, or rollouts, ours or NeMo Gym's.")
+        Path,
+        typer.Argument(
+            metavar="RUN_OR_FILE", help="Run directory or rollout file, gymcli's or NeMo Gym's."
+        ),
     ],
     env: Annotated[
         str | None, typer.Option(help="Environment of lines that name none, or FILE.py:CLASS.")
@@ -63,40 +66,42 @@ def verify(
     env_arg: EnvArgOption = None,
     role: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=MODEL", help="A model beside the policy; else the run's own."),
+        typer.Option(metavar="ROLE=MODEL", help="Model of a role (default: the run's)."),
     ] = None,
     role_param: RoleParamOption = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Rollouts that wait for models at once.")
+        int, typer.Option(min=1, help="Maximum rollouts that wait for models.")
     ] = 64,
     engine: EngineOption = "local",
     address: AddressOption = None,
     workers: WorkersOption = None,
     tasks: Annotated[
         list[Path] | None,
-        typer.Option(help="The task rows, where a rollout file of others lacks their fields."),
+        typer.Option(help="Task rows, if a rollout file from elsewhere lacks their fields."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the rescored rollouts as a run of their own.")
+        Path | None, typer.Option(help="Write the rescored rollouts as a new run.")
     ] = None,
     pending: Annotated[
-        bool, typer.Option("--pending", help="Only score the conversations that wait for it.")
+        bool, typer.Option("--pending", help="Score only the conversations that wait for a score.")
     ] = False,
     repeat: Annotated[
         int | None,
-        typer.Option(min=2, help="Score so often, and say whether verifiers say the same."),
+        typer.Option(min=2, help="Score every rollout N times and report disagreement."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the totals.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print only the totals, no progress.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Score stored rollouts again and say what changed, and what that does to the numbers.
+    """Score stored rollouts again and report what changed.
 
-    Conversations that wait for their score get it, as the run was made to score them, and what
-    judges newly answer is added to the run's verdicts; no score is altered. Rescored lines go to
-    --out.
+    Conversations that wait for a score get one, with the settings of the run, and new answers of
+    judges are added to its verdicts. Existing scores stay as they are: rescored lines go to --out.
 
-    With --repeat nothing is written: every rollout is scored so often, past the verdicts on record,
-    to find verifiers that disagree with themselves. Exit code 3: one does that asks no model.
+    With --repeat nothing is written: every rollout is scored N times, ignoring the verdicts on
+    record, to find verifiers that disagree with themselves. Exit code 3 if one does that asks no
+    model.
     """
     from gymcli.runner.rescoring import Rescoring
     from gymcli.store.manifest import read_manifest
@@ -105,7 +110,7 @@ def verify(
     check_cluster_options(engine, address, workers)
     for option, is_given in (("--out", out is not None), ("--pending", pending)):
         if repeat is not None and is_given:
-            raise UsageError(f"--repeat writes nothing: leave out {option}, or --repeat")
+            raise UsageError(f"--repeat writes nothing: leave out {option} or --repeat")
     manifest = read_manifest(run) if run.is_dir() else None
     judges = judges_of(role or (), role_param or (), concurrency, manifest=manifest)
     with ExitStack() as stack:
@@ -139,8 +144,8 @@ def verify(
                 if models := rescoring.models_asked():
                     message(
                         f"every rollout is scored {repeat} times: {', '.join(models)} is asked "
-                        "each time, past what is on record; no answer is kept, and what is "
-                        "stopped starts anew"
+                        "each time, ignoring recorded answers; no answer is saved, so an "
+                        "interrupted command starts over"
                     )
                 repeats = rescoring.repeat(
                     repeat, watch=lambda found: tell(f"{found.num_scores:,} scores")
@@ -168,8 +173,8 @@ def _score_waiting(
         message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
     if waited.num_crashed:
         message(
-            f"{waited.num_crashed} waiting conversations of crashed attempts are left as they are; "
-            "gym collect --retry-crashed tries them again"
+            f"{waited.num_crashed} waiting conversations of crashed attempts are not scored; "
+            "gym collect --retry-crashed retries them"
         )
 
 
@@ -198,14 +203,14 @@ def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bo
     if report.num_faulty:
         message(
             f"{report.num_faulty:,} rollouts have a verifier that asks no model and disagrees with "
-            "itself: a clock, an unseeded random number, the order of a set or what it remembers "
-            "decides; docs/environments.md says what it may use"
+            "itself: it depends on a clock, an unseeded random number, the order of a set or "
+            "earlier calls; see docs/environments.md for what it may use"
         )
         raise typer.Exit(_FAILED)
 
 
 def print_rescoring(report: RescoringReport, *, is_quiet: bool) -> None:
-    """Print what changed, the totals, and what the changes do to the numbers."""
+    """Print the changes, the totals and the effect on the numbers."""
     if not is_quiet:
         _print_changes(report)
     text = (
@@ -228,7 +233,7 @@ def print_rescoring(report: RescoringReport, *, is_quiet: bool) -> None:
 
 
 def print_repeats(report: RepeatReport, *, is_quiet: bool) -> None:
-    """Print who disagrees, how far, and what that does to the error of the mean reward."""
+    """Print the disagreements and their effect on the error of the mean reward."""
     if not is_quiet:
         for found in report.disagreements[:_MAX_SHOWN]:
             where = one_line(f"{found.env} {found.task_id}/{found.attempt}", 100 - _MAX_REWARDS)
@@ -313,7 +318,7 @@ def _print_environment(env: str, flips: EnvironmentFlips, *, has_several: bool) 
         result()
         result(f"{one_line(env)}: {flips.num_changed} changed rewards ({_ways([flips]) or '-'})")
     if flips.num_others:
-        result(f"{flips.num_others} have the same reward, and another component or number")
+        result(f"{flips.num_others} have the same reward but another component or number")
     if flips.effects:
         if not has_several:
             result()

@@ -27,21 +27,22 @@ def view(
         typer.Argument(metavar="RUN", help="One or two run directories or rollout files."),
     ],
     port: PortOption = 0,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     env: LineEnvOption = None,
 ) -> None:
-    """Look at rollouts in the browser: filter, read, lay side by side; two runs task by task.
+    """Browse one run, or compare two, in the browser.
 
-    The one line of stdout is the address, with a token: who has it can read the runs, from this
-    machine alone. A run that is still written is followed. It stops at SIGTERM or Ctrl-C, with
-    exit code 0.
+    Filter and read rollouts, or lay them side by side; two runs are compared task by task. The only
+    line on stdout is the address with a token: whoever has it can read the runs, but only from this
+    machine. A run that is still being written is followed. SIGTERM or Ctrl-C stops it with exit
+    code 0.
     """
     import webbrowser
 
     from gymcli.reporting.viewer import ViewedRun, serve
 
     if len(runs) > _MAX_RUNS:
-        raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")
+        raise UsageError(f"gym view: shows at most {_MAX_RUNS} runs, not {len(runs)}")
     found = []
     for path in runs:
         message(f"reading {path}")
@@ -52,13 +53,13 @@ def view(
     def announce_and_open(address: str) -> None:
         announce(address)
         if is_opened:
-            # In a thread, since the server must answer the browser meanwhile.
+            # In a thread, because the server must answer the browser meanwhile.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     run_async(serve(found, port=port, scrubber=scrubber, announce=announce_and_open))
 
 
 def _has_display() -> bool:
-    """Return whether a graphical browser can be opened; a text browser would take the terminal."""
+    """Return whether a graphical browser can open; a text browser would take over the terminal."""
     is_named = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
     return is_named or sys.platform == "darwin"

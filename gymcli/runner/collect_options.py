@@ -1,4 +1,4 @@
-"""The validated options of a collection."""
+"""The options of a collection, validated."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class CollectOptions(BaseModel, RunOptions, RowOptions):
-    """The options of `gymcli.collect`, which `gym collect` fills from its own."""
+    """The options of `gymcli.collect`; `gym collect` fills them from its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field(min_length=1)
-    """A model's name at the endpoint; `local`, `local:PATH.gguf`; `oracle` plays gold answers.
+    """A model's name at the endpoint, `local`, `local:PATH.gguf`, or `oracle` for gold answers.
 
-    Without it, the endpoint's.
+    Defaults to the endpoint's model.
     """
     endpoint: Endpoint | None = None
     """The endpoint of the model; None for `local` and `oracle`."""
@@ -43,22 +43,22 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     params: dict[str, object] = {}
     """Request parameters; they override those of a row."""
     seed: int | None = None
-    """Seeds environments and requests; None: environments use 0, requests have no seed."""
+    """Seeds environments and requests; None seeds environments with 0 and requests not at all."""
     roles: dict[str, Endpoint | str] = {}
-    """Models of roles: an endpoint, or `local`, `local:PATH.gguf`; `oracle` for the
-    environment's own stand-in."""
+    """Models of roles: an endpoint, `local`, `local:PATH.gguf`, or `oracle` for the environment's
+    own stand-in."""
     default_roles: dict[str, Endpoint | str] = {}
-    """Models of roles that `roles` does not name, for environments that have these roles."""
+    """Models for roles that `roles` omits, in environments that have these roles."""
     missing_roles: dict[str, str] = Field(default={}, exclude=True)
     """By role, why `default_roles` names no model for it; printed when the role needs one."""
     role_params: dict[str, dict[str, object]] = {}
     """Request parameters of roles; they override those that an environment sets."""
     secrets: tuple[SecretStr, ...] = Field(default=(), exclude=True)
-    """More secret texts, which are never written, like keys of endpoints and the values of
-    environment variables with a name such as API_TOKEN."""
+    """Additional texts that must never be written. Keys of endpoints and the values of environment
+    variables with a name such as API_TOKEN are never written either."""
 
     def with_outage_deadline(self) -> Self:
-        """Return these options with the outage deadline, if any, set on every endpoint."""
+        """Return these options with `outage_deadline`, if set, copied to every endpoint."""
         if self.outage_deadline is None:
             return self
         deadline = {"outage_deadline": self.outage_deadline}

@@ -1,7 +1,8 @@
 """The options of a run that the command line and Python share, each declared once.
 
-`gym collect` makes a command-line option of every field, and `CollectOptions` a field that pydantic
-checks. Both refuse the same values. This module imports nothing heavy: `gym --help` needs it.
+`gym collect` turns every field into a command-line option, `CollectOptions` into a field that
+pydantic checks. Both refuse the same values. This module imports nothing heavy: `gym --help` needs
+it.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ __all__ = [
 
 
 def positive(value: float | None) -> float | None:
-    """Return a number that is finite and above 0; another one is a bad parameter."""
+    """Return `value` if it is finite and above 0; raise BadParameter otherwise."""
     if value is not None and not (math.isfinite(value) and value > 0.0):
         raise typer.BadParameter(f"{value:g} is not a number above 0")
     return value
 
 
 def not_negative(value: float | None) -> float | None:
-    """Return a number that is finite and not below 0; another one is a bad parameter."""
+    """Return `value` if it is finite and at least 0; raise BadParameter otherwise."""
     if value is not None and not (math.isfinite(value) and value >= 0.0):
         raise typer.BadParameter(f"{value:g} is not a number from 0 on")
     return value
 
 
 def shard_of(value: str | None) -> str | None:
-    """Return a shard `I/N` in its usual spelling; another text is a bad parameter."""
+    """Return a shard `I/N` in its canonical spelling; raise BadParameter if it is not one."""
     try:
         return None if value is None else str(Shard.parse(value))
     except ValueError as error:
@@ -53,104 +54,129 @@ def shard_of(value: str | None) -> str | None:
 
 EngineOption = Annotated[
     Literal["local", "ray"],
-    typer.Option(help="Where the work is done: here, or in the workers of a Ray cluster."),
+    typer.Option(help="Work on this machine, or in the workers of a Ray cluster."),
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option(help="The Ray cluster to join, HOST:PORT or auto; else one of this machine."),
+    typer.Option(help="Ray cluster to join, HOST:PORT or auto (default: start one here)."),
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Processes of the Ray cluster; else one for each core."),
+    typer.Option(
+        "--workers", min=1, help="Worker processes of the Ray cluster (default: one per core)."
+    ),
 ]
 
 
 @dataclass(kw_only=True)
 class RunOptions:
-    """Which attempts a run consists of, where they run and what ends them."""
+    """Which attempts a run consists of, where they run and what stops them."""
 
     out: Annotated[
-        Path | None, typer.Option(help="The run directory; default runs/TASKS-MODEL-HASH.")
+        Path | None, typer.Option(help="Run directory (default: runs/TASKS-MODEL-HASH).")
     ] = None
-    """From Python, None keeps nothing on disk."""
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start another run.")] = False
-    repeats: Annotated[int, typer.Option(min=1, help="Attempts of each task.")] = 1
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many rows of each file.")] = None
-    """The first ones, after `shuffle`."""
+    """From Python, None writes nothing to disk."""
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start a new run, in an unused directory such as run-2.")
+    ] = False
+    repeats: Annotated[int, typer.Option(min=1, help="Attempts per task.")] = 1
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use only the first N rows of each file.")
+    ] = None
+    """Counted after `shuffle`."""
     task_ids: Annotated[
-        list[str] | None, typer.Option("--task", help="Only the task of this id.")
+        list[str] | None,
+        typer.Option("--task", help="Run only the task with this id (repeatable)."),
     ] = None
     shard: Annotated[
         str | None,
         typer.Option(
-            metavar="I/N", callback=shard_of, help="Only this part of the tasks, 1/N to N/N."
+            metavar="I/N", callback=shard_of, help="Run only this part of the tasks, 1/N to N/N."
         ),
     ] = None
-    """Of the tasks that the other options select."""
+    """A part of the tasks that the other options select."""
     shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Take the tasks in a random order (in memory).")
+        bool, typer.Option("--shuffle", help="Run the tasks in a random order (loads them all).")
     ] = False
-    """The order is the same for one seed."""
-    concurrency: Annotated[int, typer.Option(min=1, help="Attempts under way at once.")] = 64
+    """The order depends on the seed only."""
+    concurrency: Annotated[int, typer.Option(min=1, help="Maximum attempts in flight.")] = 64
     engine: EngineOption = "local"
     address: AddressOption = None
     num_workers: WorkersOption = None
-    """They share `concurrency`."""
+    """The workers share `concurrency`."""
     max_turns: Annotated[
-        int | None, typer.Option(min=1, help="Model messages of an episode; else 32.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Stop an episode after N model messages (default: the row's or the "
+            "environment's limit, else 32).",
+        ),
     ] = None
-    """It wins over the limit of the row and of the environment."""
+    """Overrides the limits of the row and of the environment."""
     max_episode_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of the model in one episode.")
+        int | None,
+        typer.Option(min=1, help="Stop an episode after N tokens, prompts included."),
     ] = None
-    """Prompts included; the episode ends there and is scored."""
+    """The episode is scored as it is then."""
     max_episode_cost: Annotated[
-        float | None, typer.Option(callback=positive, help="The same, by gym.toml's prices.")
+        float | None,
+        typer.Option(
+            callback=positive, help="Stop an episode at this cost (needs prices in gym.toml)."
+        ),
     ] = None
     max_episode_time: Annotated[
-        float, typer.Option(callback=positive, help="Seconds of one episode.")
+        float, typer.Option(callback=positive, help="Stop an episode after this many seconds.")
     ] = 3600.0
-    """The episode ends there and is scored."""
+    """The episode is scored as it is then."""
     max_tokens_total: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of the run, roles included; it stops there.")
+        int | None, typer.Option(min=1, help="Stop the run after N tokens, roles included.")
     ] = None
-    """Earlier commands of this run included."""
+    """Earlier commands of this run count too."""
     max_cost: Annotated[
         float | None,
-        typer.Option(callback=positive, help="Cost of the run by gym.toml's prices; it stops."),
+        typer.Option(
+            callback=positive, help="Stop the run at this cost (needs prices in gym.toml)."
+        ),
     ] = None
-    """Everything that is asked needs prices."""
+    """Every model needs prices, those of roles too."""
     max_run_time: Annotated[
-        float | None, typer.Option(callback=positive, help="Seconds of this command; it stops.")
+        float | None,
+        typer.Option(callback=positive, help="Stop the run after this many seconds."),
     ] = None
-    """No attempt is started after it."""
+    """Counted for this command; no attempt starts later."""
     grace: Annotated[
         float,
         typer.Option(
-            callback=not_negative, help="Seconds for attempts in flight when the run stops early."
+            callback=not_negative,
+            help="Seconds that attempts in flight get to finish when the run stops early.",
         ),
     ] = 30.0
     outage_deadline: Annotated[
         float | None,
         typer.Option(
-            callback=not_negative, help="Seconds that a dead endpoint is waited for; else 300."
+            callback=not_negative,
+            help="Seconds to wait for an endpoint that is down (default: gym.toml's, else 300).",
         ),
     ] = None
-    """It wins over what an endpoint says itself."""
+    """Overrides what an endpoint sets itself."""
     no_retry: Annotated[
-        bool, typer.Option("--no-retry", help="Leave attempts that failed before as they are.")
+        bool, typer.Option("--no-retry", help="Do not retry attempts that failed earlier.")
     ] = False
     retry_crashed: Annotated[
         bool,
-        typer.Option("--retry-crashed", help="Try attempts again with which the process died."),
+        typer.Option("--retry-crashed", help="Retry attempts that crashed the run's process."),
     ] = False
 
 
 PromptOption = Annotated[
-    Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
+    Path | None, typer.Option(help="YAML file with user and system templates for raw rows.")
 ]
-IdFieldOption = Annotated[str | None, typer.Option(help="The field that holds a task's id.")]
-IdByFileOption = Annotated[bool, typer.Option("--id-by-file", help="Ids count within their file.")]
+IdFieldOption = Annotated[
+    str | None, typer.Option(help="Field with the task id (default: task_id, id or uuid).")
+]
+IdByFileOption = Annotated[
+    bool, typer.Option("--id-by-file", help="Allow the same task id in several files.")
+]
 
 
 @dataclass(kw_only=True)
@@ -159,5 +185,5 @@ class RowOptions:
 
     prompt: PromptOption = None
     id_field: IdFieldOption = None
-    """It takes the place of `task_id`, `id` and `uuid`."""
+    """Replaces `task_id`, `id` and `uuid`."""
     id_by_file: IdByFileOption = False

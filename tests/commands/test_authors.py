@@ -224,7 +224,7 @@ def test_a_path_that_no_record_can_hold_is_refused_in_one_line(folder, arguments
     [line] = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert r"\xff" in line
-    assert "is no UTF-8" in line
+    assert "is not UTF-8" in line
 
 
 def test_a_working_directory_that_is_no_utf_8_works_but_for_code_in_it(folder, monkeypatch):

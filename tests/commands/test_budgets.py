@@ -57,7 +57,7 @@ def test_a_budget_of_tokens_stops_the_run(ask, mock_server):
     last = done.stderr.splitlines()[-1]
     assert last.startswith(
         "the budget --max-tokens-total 90 is reached, 100 tokens are spent; "
-        "5 of 10 attempts are scored; go on, with more where it was too little: gym collect "
+        "5 of 10 attempts are scored; resume, with a larger budget if it was too small: gym "
     )
     again = gym(*ask, "--max-tokens-total", "90")
     assert (again.exit_code, mock_server.num_requests) == (6, 5)
@@ -207,7 +207,7 @@ def test_the_time_of_an_episode_cuts_a_request_off(ask_in_turns, mock_server):
 
 def test_what_a_run_costs_is_on_record(ask_priced):
     done = gym(*ask_priced)
-    told = "cost          0.0003 (tokens and cost are of each attempt's last try)\n"
+    told = "cost          0.0003 (tokens and cost of the last try of each attempt)\n"
     assert told in done.stdout
     assert {line["cost"] for line in lines_of(Path("run/rollouts.jsonl"))} == {25e-6}
     metrics = msgspec.json.decode(gym("metrics", "run", "--json").stdout)
@@ -259,7 +259,7 @@ def test_a_budget_ends_where_an_answer_does_not_say_what_it_took(ask, ask_priced
     assert (done.exit_code, scored(), mock_server.num_requests) == (6, 3, 3)
     assert (
         "an answer did not report its token usage, so --max-tokens-total cannot be enforced; "
-        "leave the option out to continue without the limit; 3 of 10 attempts are scored; go on"
+        "leave the option out to continue without the limit; 3 of 10 attempts are scored; resume"
     ) in done.stderr
     again = gym(*ask_priced[:-1], "other", "--max-cost", "1")
     assert (again.exit_code, mock_server.num_requests) == (6, 6)
@@ -273,7 +273,7 @@ def test_a_budget_that_was_not_kept_is_told_where_nothing_is_left(ask, mock_serv
     done = gym(*ask, "--concurrency", "10", "--max-tokens-total", "3", "--min-coverage", "0")
     assert (done.exit_code, scored()) == (6, mock_server.num_requests)
     assert "--max-tokens-total cannot be enforced" in done.stderr
-    assert ("; go on" in done.stderr) == (scored() < 10)
+    assert ("; resume" in done.stderr) == (scored() < 10)
 
 
 @pytest.mark.parametrize("limit", ["--max-episode-tokens", "--max-episode-cost"])
@@ -341,8 +341,11 @@ def test_no_retry_leaves_what_failed(ask, mock_server):
     mock_server.behaviour = priced
     done = gym(*ask, "--no-retry")
     assert (done.exit_code, mock_server.num_requests) == (4, 10)
-    assert "9 attempts are scored already, 1 failed before and stay so (--no-retry)" in done.stderr
-    again = done.stderr.partition("try them again with: gym collect ")[2]
+    assert (
+        "9 attempts are already scored, 1 failed earlier and are not retried (--no-retry)"
+        in done.stderr
+    )
+    again = done.stderr.partition("retry with: gym collect ")[2]
     assert again
     assert "--no-retry" not in again
     assert gym(*ask, "--no-retry", "--min-coverage", "0.9").exit_code == 0

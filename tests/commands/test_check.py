@@ -105,7 +105,7 @@ def test_check_with_tasks(tmp_path):
     ("arguments", "reason"),
     [
         (("arithmetik",), 'no environment "arithmetik"; did you mean "arithmetic"?'),
-        (("--tasks", "t.jsonl"), "--tasks FILE: name the environment that these tasks are for"),
+        (("--tasks", "t.jsonl"), "--tasks FILE: name the environment of these tasks"),
         (("arithmetic", "--tasks", "t.jsonl"), "t.jsonl: no such file"),
         (("arithmetic", "--limit", "0"), "greater than or equal to 1"),
         (("nowhere.py:None",), "nowhere.py: no such file"),

@@ -105,9 +105,7 @@ def test_metrics_explains_what_it_cannot_judge(run):
     assert warning == (
         "warning: pass@4 >= 0.7: the most scored attempts of a task are 1; there are pass@1"
     )
-    assert error == (
-        "error: 1 of the gates and comparisons could not be judged; the warnings say why"
-    )
+    assert error == ("error: 1 of the gates and comparisons could not be judged; see the warnings")
 
 
 def test_metrics_has_the_gates_in_json(run):
@@ -188,15 +186,15 @@ def test_metrics_writes_a_table_of_tasks(run):
     ("options", "message"),
     [
         (["--gate", "pas@1 > 0.5"], '--gate pas@1 > 0.5: there is no number "pas@1"; did you mean'),
-        (["--csv", "a", "--junit", "a"], "--junit, --csv: give each a file of its own"),
-        (["--csv", "-", "--json"], "--csv -: --json goes to stdout; give a file"),
+        (["--csv", "a", "--junit", "a"], "--junit, --csv: name a different file for each"),
+        (["--csv", "-", "--json"], "--csv -: --json already uses stdout; name a file"),
         (["--csv", "no/a.csv"], "--csv no/a.csv: there is no folder no"),
-        (["--csv", "run"], "--csv run: is no regular file; give another"),
+        (["--csv", "run"], "--csv run: is not a regular file; choose another"),
         (["--baseline", "main"], "--baseline main: there is no such run"),
-        (["--csv", "/dev/null"], "--csv /dev/null: is no regular file; give another"),
-        (["--csv", "run/rollouts.jsonl"], "is needed here, and would be written over"),
-        (["--csv", "a.csv", "--junit", "run/../a.csv"], "give each a file of its own"),
-        (["--gate", "difference > 0"], "--gate difference: takes --baseline RUN"),
+        (["--csv", "/dev/null"], "--csv /dev/null: is not a regular file; choose another"),
+        (["--csv", "run/rollouts.jsonl"], "is an input of this command"),
+        (["--csv", "a.csv", "--junit", "run/../a.csv"], "name a different file for each"),
+        (["--gate", "difference > 0"], "--gate difference: needs --baseline RUN"),
     ],
 )
 def test_wrong_options_are_refused(run, options, message):
@@ -213,7 +211,7 @@ def test_files_that_are_read_are_not_written_over(run, collect, mock_server):
     tasks = Path("tasks.jsonl").read_bytes()
     done = collect("--out", "other", "--csv", "tasks.jsonl")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "--csv tasks.jsonl: is needed here, and would be written over" in done.stderr
+    assert "--csv tasks.jsonl: is an input of this command" in done.stderr
     assert Path("tasks.jsonl").read_bytes() == tasks
     assert mock_server.stats.num_requests == num_requests
 
@@ -393,8 +391,8 @@ def test_baseline_that_was_made_otherwise_decides_nothing(run):
 
     done = gym("metrics", run, "--baseline", "old", "--gate", "difference < 0.5")
     assert done.exit_code == 2
-    assert "; not made alike: " in done.stdout
-    assert "difference < 0.5: the baseline was not made alike: " in done.stderr
+    assert "; the runs differ: " in done.stdout
+    assert "difference < 0.5: the baseline differs: " in done.stderr
 
 
 def test_files_hold_no_secret(run):

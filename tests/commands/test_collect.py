@@ -59,7 +59,7 @@ def test_collect_again_prints_the_same_and_sends_nothing(ask, mock_server):
     again = gym(*ask)
     assert again.exit_code == 0
     assert again.stdout == first.stdout
-    assert "all 10 attempts are scored already" in again.stderr
+    assert "all 10 attempts are already scored" in again.stderr
     assert mock_server.num_requests == 10
 
 
@@ -89,7 +89,7 @@ def test_collect_fresh_with_too_little_names_what_completes_it(ask, mock_server)
     done = gym(*log, "collect", "--fresh", "--no-retry", "--task", "sum-1", *ask[2:], "--", ask[1])
     assert done.exit_code == 4
     last = done.stderr.splitlines()[-1]
-    name, *command = shlex.split(last.partition("try them again with: ")[2])
+    name, *command = shlex.split(last.partition("retry with: ")[2])
     (run,) = Path("runs").iterdir()
     rest = [*ask[2:], "--out", str(run), "--", str(ask[1])]
     assert [name, *command] == ["gym", *log, "collect", "--task", "sum-1", *rest]
@@ -105,7 +105,7 @@ def test_collect_fresh_names_values_that_look_like_options(ask, mock_server):
     odd = "a\n\x1b[1m\u202e\\ '"
     typed = ("--param", f"user={odd}", "--param", "--out=1", *ask[2:], "--out", "run")
     done = gym("collect", *typed, "--fresh", "--", "--fresh")
-    command = done.stderr.splitlines()[-1].partition("try them again with: gym ")[2]
+    command = done.stderr.splitlines()[-1].partition("retry with: gym ")[2]
     told = subprocess.run(
         ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True
     )
@@ -283,7 +283,7 @@ def test_collect_mends_a_torn_line_with_a_warning(ask, mock_server):
     done = gym(*ask, "--out", "run")
     assert done.exit_code == 0
     assert "warning: run/rollouts.jsonl: the last line was not finished" in done.stderr
-    assert "1 attempt to go (9 are scored already)" in done.stderr
+    assert "1 attempt to go (9 already scored)" in done.stderr
     assert mock_server.num_requests == 11
 
 
@@ -404,7 +404,7 @@ def test_collect_gives_up_an_endpoint_that_is_gone(ask, mock_server):
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")
     assert "answered 502: mock_error: nobody here" in last
-    assert "; 20 of 60 attempts are scored; go on with: gym collect " in last
+    assert "; 20 of 60 attempts are scored; resume with: gym collect " in last
     assert "outages       1 of an endpoint" in done.stdout
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 20
     failures = lines_of(Path("run/failures.jsonl"))

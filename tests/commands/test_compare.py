@@ -101,7 +101,7 @@ def test_drift_is_refused_with_exit_code_2_and_allowed(runs, tmp_path):
     ]
     done = gym("compare", "base", "new", "--allow-drift")
     assert done.exit_code == 0
-    assert "warning: not made alike: arithmetic: verifier version 1 in A, 2 in B" in done.stderr
+    assert "warning: A and B differ: arithmetic: verifier version 1 in A, 2 in B" in done.stderr
 
 
 def test_json_is_one_object(runs):

@@ -45,7 +45,7 @@ def test_validate_prints_problems_and_ends_with_2():
     lines = done.stdout.splitlines()
     assert lines[0] == 't.jsonl:2: "prompt" must be text, or a list of chat messages'
     assert lines[1].startswith('t.jsonl:3: another row, t.jsonl:1, has the same id "a"')
-    assert lines[2:] == ["3 rows, 1 tasks, 2 wrong (shape alone; --env checks fields)"]
+    assert lines[2:] == ["3 rows, 1 tasks, 2 wrong (shape only; --env checks fields)"]
     assert done.stderr == ""
 
 
@@ -227,8 +227,8 @@ def test_generate_ends_with_3_where_a_file_differs():
     [
         ([], "name one environment"),
         (["mcqa", "arithmetic"], "name one environment"),
-        (["mcqa", "--check", "-n", "3"], "--check compares with what ships: it takes no -n"),
-        (["mcqa", "--json"], "--json is for --check"),
+        (["mcqa", "--check", "-n", "3"], "--check compares the shipped rows and takes no -n"),
+        (["mcqa", "--json"], "--json goes with --check"),
         (["mcqa", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),
         (["mqca"], 'no environment "mqca"; did you mean "mcqa"?'),
     ],
@@ -284,9 +284,7 @@ def test_stats_prints_numbers():
     done = gym("data", "stats", path)
 
     assert done.exit_code == 0
-    assert done.stderr == (
-        "warning: 1 rows are wrong and not counted; gym data validate says why\n"
-    )
+    assert done.stderr == ("warning: 1 rows are wrong and not counted; run gym data validate\n")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert lines[:3] == [
         "rows 2, of 2 tasks",
@@ -324,7 +322,7 @@ def test_stats_of_nothing_is_a_mistake():
     done = gym("data", "stats", write("t.jsonl", {"answer": 1}))
 
     assert done.exit_code == 2
-    assert done.stderr == "error: t.jsonl: no row is a task; gym data validate says why\n"
+    assert done.stderr == "error: t.jsonl: no row is a task; run gym data validate\n"
 
 
 def test_pull_writes_and_says_what_it_left_out():

@@ -76,7 +76,7 @@ def test_envs_takes_no_choice_beside_a_name():
     done = gym("envs", "mcqa", "--domain", "general")
 
     assert done.exit_code == 2
-    assert "leave mcqa out" in done.stderr
+    assert "leave out mcqa" in done.stderr
 
 
 def test_envs_json():

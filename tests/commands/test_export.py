@@ -99,7 +99,10 @@ def test_export_gives_completions(run):
         (["--to", "csv"], "-o x.jsonl: --to csv writes .csv, .csv.gz, .csv.zst"),
         (["--to", "sft", "--where", "reward <"], "character 9: something is missing here"),
         (["--to", "sft", "--where", "rewrd < 1"], "error: run: filter 'rewrd < 1', character 1: "),
-        (["--to", "sft", "--where", "reward > 5"], "run: nothing is selected; nothing was written"),
+        (
+            ["--to", "sft", "--where", "reward > 5"],
+            "run: no attempt is selected; nothing was written",
+        ),
         (["--to", "sft", "--where", "status == 'failed'"], "left out: not scored: 1"),
         (["--to", "tfrecord"], "tfrecord"),
     ],
@@ -117,7 +120,7 @@ def test_export_refuses_runs_that_are_not_there_or_twice(run):
     assert "no such run" in gym("export", "no", "--to", "sft", "-o", "x.jsonl").stderr
     for again in ("./run", "run/rollouts.jsonl"):
         done = gym("export", run, again, "--to", "sft", "-o", "x.jsonl")
-        assert (done.exit_code, f"{Path(again)}: is given twice" in done.stderr) == (2, True)
+        assert (done.exit_code, f"{Path(again)}: is named twice" in done.stderr) == (2, True)
 
 
 def test_export_writes_over_none_of_its_runs(run):

@@ -323,7 +323,7 @@ def test_metrics_power_plans_each_environment(tmp_path, monkeypatch):
     shown = gym("metrics", "run", "--power").stdout
     assert "arithmetic: planned from 3 tasks\n" in shown
     assert "\n\nmcqa: planned from" in shown
-    assert "0.3333 between tasks, not known (one attempt of each) within" in shown
+    assert "0.3333 between tasks, unknown (one attempt per task) within" in shown
 
 
 def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, monkeypatch):
@@ -360,7 +360,7 @@ def test_metrics_power_of_two_runs_measures_their_correlation(run):
 def test_metrics_refuses_a_margin_without_a_plan(run):
     done = gym("metrics", run, "--margin", "0.1")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "--margin goes with --power" in done.stderr
+    assert "--margin needs --power" in done.stderr
 
 
 def test_metrics_help_says_how_many_attempts_to_make():

@@ -164,7 +164,7 @@ def test_mock_names_a_key_that_cannot_be_sent(monkeypatch):
     monkeypatch.setenv("KEY", "sk-planted\nX: y")
     done = gym("mock", "--api-key-env", "KEY")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "error: --api-key-env KEY: no HTTP header can carry its value\n"
+    assert done.stderr == "error: --api-key-env KEY: its value cannot be sent in an HTTP header\n"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_mock_names_a_key_that_cannot_be_sent(monkeypatch):
         ("--down-for 5s", "--down-for 5s: needs --down-after"),
         ("--down-after 5s --down-for ever", "--down-for ever: expected 20s or for-ever"),
         ("--api-key-env NOT_THERE", "--api-key-env NOT_THERE: the variable is not set"),
-        ("--record s.jsonl", "--record s.jsonl: needs the --base-url of the endpoint"),
+        ("--record s.jsonl", "--record s.jsonl: needs --base-url, the endpoint to record"),
         ("--base-url http://h/v1", "--base-url: needs --record, the file to write"),
         (
             "--record s.jsonl --base-url h",
@@ -188,7 +188,7 @@ def test_mock_names_a_key_that_cannot_be_sent(monkeypatch):
         ),
         (
             "--record s.jsonl --base-url http://h/v1 --behaviour fixed:x",
-            "--record s.jsonl: the endpoint answers, not --behaviour fixed:x",
+            "--record s.jsonl: cannot be combined with --behaviour fixed:x",
         ),
         ("--log none/log.jsonl", "--log none/log.jsonl: No such file or directory"),
     ],

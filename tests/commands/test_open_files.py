@@ -50,8 +50,8 @@ def test_collect_raises_its_limit_of_open_files(tmp_path, mock_server):
 def test_collect_says_what_limit_of_open_files_it_needs(tmp_path, mock_server):
     said = collect_limited(tmp_path, mock_server, 250, 250)
     assert (
-        "warning: --concurrency 200 may need 328 open files, and 250 are allowed here: raise that "
-        "(ulimit -n 328) or lower --concurrency\n"
+        "warning: --concurrency 200 may need 328 open files, but only 250 are allowed: raise the "
+        "limit (ulimit -n 328) or lower --concurrency\n"
     ) in said
 
 

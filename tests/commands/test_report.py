@@ -90,14 +90,14 @@ def test_report_writes_over_no_other_file(run, content):
     Path("page.html").write_text(content)
     done = gym("report", run, "-o", "page.html")
     assert done.exit_code == 2
-    assert done.stderr == ("error: page.html: is there already and is no report; give another -o\n")
+    assert done.stderr == ("error: page.html: exists and is not a report; choose another -o\n")
     assert Path("page.html").read_text() == content
 
 
 def test_report_never_writes_over_its_run(run):
     done = gym("report", run / "rollouts.jsonl", "-o", run / "rollouts.jsonl")
     assert done.exit_code == 2
-    assert "give another -o" in done.stderr
+    assert "choose another -o" in done.stderr
 
 
 def test_report_of_no_run_leaves_nothing(run):

@@ -117,7 +117,7 @@ def test_collect_takes_parameters_of_roles(ask, mock_server):
         ("--role", "judge", "--role judge: expected key=value"),
         ("--role-param", "temperature=1", "expected role.key=value"),
         ("--role-param", "judge.temperature", "expected key=value"),
-        ("--role-param", "judge.model=x", "--role-param model: is no sampling parameter"),
+        ("--role-param", "judge.model=x", "--role-param model: is not a sampling parameter"),
     ],
 )
 def test_collect_refuses_options_that_mean_nothing(ask, option, value, message):
@@ -306,4 +306,4 @@ def test_collect_shares_the_load_of_several_addresses(ask, mock_server):
     assert hosts == {"127.0.0.1", "localhost"}
     again = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
     assert again.exit_code == 0, again.stderr
-    assert "all 4 attempts are scored already" in again.stderr
+    assert "all 4 attempts are already scored" in again.stderr

@@ -206,7 +206,7 @@ def test_serve_says_what_is_wrong():
     taken = gym("serve", "mcqa", "--host", "203.0.113.1", "--port", "9")
     assert taken.exit_code == 2
     assert "cannot listen on 203.0.113.1:9" in taken.stderr
-    assert "asks for no key" in taken.stderr
+    assert "needs no key" in taken.stderr
     unknown = gym("serve", "mqca")
     assert (unknown.exit_code, 'did you mean "mcqa"' in unknown.stderr) == (2, True)
     for options in (("--max-sessions", "0"), ("--session-lifetime", "0"), ("--port", "70000")):

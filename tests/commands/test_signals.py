@@ -105,7 +105,7 @@ def test_a_first_signal_lets_what_is_in_flight_end(start, number):
     assert not Path("run/failures.jsonl").exists()
     assert len(reached()) == 2
     last = running.text.splitlines()[-1]
-    head, _, command = last.partition("go on with: ")
+    head, _, command = last.partition("resume with: ")
     assert head == f"{WORDS[number]}: 2 of 6 attempts are scored; "
     assert "mean reward" in Path("stdout").read_text()
     name, *arguments = shlex.split(command)
@@ -201,7 +201,7 @@ def test_the_command_to_go_on_names_what_fresh_made(start):
     running.process.send_signal(signal.SIGINT)
     assert running.end() == 130
     (run,) = Path("runs").iterdir()
-    command = running.text.splitlines()[-1].partition("go on with: ")[2]
+    command = running.text.splitlines()[-1].partition("resume with: ")[2]
     expected = ["gym", "collect", "t.jsonl", *HELD, "--grace", "0", "--out", str(run)]
     assert shlex.split(command) == expected
 
@@ -253,7 +253,7 @@ def test_a_thread_that_is_stuck_keeps_no_run(start):
     running.wait_until(lambda: len(reached()) == 2)
     running.process.send_signal(signal.SIGTERM)
     assert running.end() == 143
-    assert running.text.splitlines()[-1].startswith("terminated: 0 of 6 attempts are scored; go on")
+    assert running.text.splitlines()[-1].startswith("terminated: 0 of 6 attempts are scored; ")
     assert len(lines_of(Path("run/failures.jsonl"))) == 2
 
 

@@ -76,7 +76,7 @@ def test_verify_says_what_changes_do_to_every_number(run):
     write_lines(run / "rollouts.jsonl", lines)
     done = gym("verify", run)
     assert done.stdout.split("mean reward 0.8333 -> 1.0000\n")[1] == (
-        "1 have the same reward, and another component or number\n"
+        "1 have the same reward but another component or number\n"
         "\n"
         "arithmetic                       before  after  change              95 %  tasks\n"
         "mean_reward                       0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
@@ -223,7 +223,7 @@ def test_verify_leaves_what_crashed(waiting):
     done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--pending")
     assert done.stderr == (
         "0 waiting conversations scored, 0 failed\n1 waiting conversations of crashed attempts are "
-        "left as they are; gym collect --retry-crashed tries them again\n"
+        "not scored; gym collect --retry-crashed retries them\n"
     )
     assert len(lines_of(waiting / "rollouts.jsonl")) == 1
 
@@ -236,7 +236,7 @@ def test_verify_says_what_cannot_be_scored(waiting):
     assert "flaky sum-0/0: 1 -> unscored" in done.stdout
     assert "1 not scored: VerifierError: RuntimeError: the verifier is broken" in done.stdout
     assert "0 rescored, 1 changed rewards (0 up, 0 down), 1 not scored" in done.stdout
-    assert "error: run: the verifier could score none of the rollouts" in done.stderr
+    assert "error: run: the verifier scored none of the rollouts" in done.stderr
 
 
 def test_verify_says_how_many_are_kept_as_recorded(waiting):

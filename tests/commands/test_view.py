@@ -95,7 +95,7 @@ def test_view_says_what_is_wrong_in_a_line(run, tmp_path):
         ((tmp_path / "empty",), "holds no rollouts.jsonl"),
         ((bad,), "bad.jsonl:1: is not a rollout"),
         ((packed,), "is compressed"),
-        ((run, run, run), "shows 2 runs at most, and 3 are given"),
+        ((run, run, run), "shows at most 2 runs, not 3"),
     ):
         refused = gym("view", *arguments)
         assert refused.exit_code == 2, arguments

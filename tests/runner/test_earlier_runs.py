@@ -129,7 +129,7 @@ def test_a_run_goes_on_with_what_is_missing(mock_server):
     old, before = rollouts(), Path("run/rollouts.jsonl").read_bytes()
     done = collect(mock_server, "tools")
     assert done.exit_code == 0, done.stderr
-    assert "7 attempts to go (9 are scored already)" in done.stderr
+    assert "7 attempts to go (9 already scored)" in done.stderr
     lines = rollouts()
     assert Path("run/rollouts.jsonl").read_bytes().startswith(before)
     ids = [row["id"] for row in lines_of(Path("tasks.jsonl"))]
@@ -162,7 +162,7 @@ def test_waiting_groups_are_scored_and_not_played_again(mock_server):
     waiting = {key_of(line): line["messages"] for line in lines_of(Path("run/generations.jsonl"))}
     done = collect(mock_server, "groups")
     assert done.exit_code == 0, done.stderr
-    assert "6 attempts to go (6 are scored already)" in done.stderr
+    assert "6 attempts to go (6 already scored)" in done.stderr
     assert Path("run/rollouts.jsonl").read_bytes().startswith(before)
     lines = rollouts()
     assert keys_of(lines) == [
@@ -230,7 +230,7 @@ def test_rollouts_of_other_versions_are_compared_where_drift_is_allowed(mock_ser
     kinds = ("version", "verifier version")
     assert drift == [(env, kind, "1", "2") for env in MOVED for kind in kinds]
     for env in MOVED:
-        assert f"warning: not made alike: {env}: version 1 in A, 2 in B" in done.stderr
+        assert f"warning: A and B differ: {env}: version 1 in A, 2 in B" in done.stderr
     differences = [one["difference"]["value"] for one in report["environments"].values()]
     assert differences == [0.0] * 5
 
