@@ -129,9 +129,9 @@ async def _checked(subject: Subject, name: str) -> Finding:
 def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:
     for name, reason in skipped.items():
         if name not in CHECKS:
-            text = f'"{name}" is no check (there are: {", ".join(CHECKS)})'
+            text = f'there is no check "{name}" (checks: {", ".join(CHECKS)})'
         elif name in _NEVER_SKIPPED:
-            text = f'"{name}" holds for every environment and cannot be skipped'
+            text = f'"{name}" applies to every environment and cannot be skipped'
         elif not reason.strip():
             text = f'"{name}" is skipped without a reason'
         else:

@@ -41,10 +41,10 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
     )
     for path in files[:3]:
         if path.exists():
-            raise UsageError(f"{path}: is there already; nothing was written")
+            raise UsageError(f"{path}: already exists; nothing was written")
     found = importlib.util.find_spec(name)
     if found is not None and found.origin is not None:  # a file goes before a mere folder
-        raise UsageError(f"{name}: a package of this name is installed; take {name}_env")
+        raise UsageError(f"{name}: a package of this name is installed; use {name}_env")
     for path, text in ((files.environment, source), (files.test, test)):
         text = text.replace("NewEnvironment", class_name).replace("new_environment", name)
         _write(path, text.encode())
@@ -57,13 +57,13 @@ def _class_name(name: str, source: str) -> str:
     """Return the class name of an environment of this name: DemoEnv for demo_env."""
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-        raise UsageError(f"{name}: is no Python name; take one such as my_env")
+        raise UsageError(f"{name}: is not a Python name; use one such as my_env")
     if not class_name[:1].isalpha():
-        raise UsageError(f"{name}: begins with no letter; take one such as my_env")
+        raise UsageError(f"{name}: must begin with a letter; use a name such as my_env")
     words = "".join(c if c.isidentifier() or c.isdigit() else " " for c in source).split()
     taken = {*gymcli.__all__, *words}
     if class_name in taken or name in sys.stdlib_module_names or name == "gymcli":
-        raise UsageError(f"{name}: the name is taken in Python or gymcli; take {name}_env")
+        raise UsageError(f"{name}: the name is taken by Python or gymcli; use {name}_env")
     return class_name
 
 

@@ -51,8 +51,8 @@ async def leaks(subject: Subject) -> Finding:
     ]
     if leaking:
         ids = [episode.row.id for episode, _ in leaking]
-        return failed(f"the prompt has the gold answer in it: {leaking[0][1]!r}", ids)
-    return passed(f"{len(searched)} gold answers, none in its prompt")
+        return failed(f"the prompt contains the gold answer: {leaking[0][1]!r}", ids)
+    return passed(f"{len(searched)} gold answers, none of them in its prompt")
 
 
 def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
@@ -97,21 +97,21 @@ def _schema_problems(function: JSON) -> Iterator[str]:
     import jsonschema  # late: heavy
 
     if not isinstance(function, dict):
-        yield f"a tool's function is no object but {function!r}"
+        yield f"a tool's function must be an object, not {function!r}"
         return
     name = str(function.get("name") or "")
     if not _TOOL_NAME.fullmatch(name):
-        yield f"the tool name {name!r} is none that endpoints take"
+        yield f"endpoints do not accept the tool name {name!r}"
     if not str(function.get("description") or "").strip():
         yield f"the tool {name} has no description"
     parameters = function.get("parameters") or {}
     if not isinstance(parameters, dict):
-        yield f"the parameters of {name} are no object but {parameters!r}"
+        yield f"the parameters of {name} must be an object, not {parameters!r}"
         return
     try:
         jsonschema.Draft202012Validator.check_schema(parameters)
     except jsonschema.SchemaError as error:
-        yield f"the parameters of {name} are no JSON Schema: {error.json_path}: {error.message}"
+        yield f"the parameters of {name} are not JSON Schema: {error.json_path}: {error.message}"
         return
     yield from _parameter_problems(name, parameters)
 
@@ -126,7 +126,7 @@ def _parameter_problems(name: str, parameters: JSONObject) -> Iterator[str]:
     assert isinstance(required, list)
     for parameter in required:
         if parameter not in properties:
-            yield f"{name} requires the parameter {parameter} and does not describe it"
+            yield f"{name} requires the parameter {parameter} but does not describe it"
 
 
 def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
@@ -161,19 +161,19 @@ async def judges(subject: Subject) -> Finding:
     found = _judges_of(subject.environment)
     if not found:
         if "judge" in declared_roles(subject.environment):
-            return failed('has the role "judge", and neither class nor module has a Judge')
+            return failed('the role "judge" is declared, but neither class nor module has a Judge')
         return not_applicable("no judge")
     num_verdicts = 0
     for name, judge in found.items():
         with boundary(VerifierError):  # a schema may be none, or refer to nothing
             verdicts = list(_verdicts(judge))
         if not verdicts:
-            return failed(f"{name}: this check cannot make up an object that fits its schema")
+            return failed(f"{name}: this check cannot construct an object that fits its schema")
         problem = await _judge_problem(judge, verdicts)
         if problem is not None:
             return failed(f"{name}: {problem}")
         num_verdicts += len(verdicts)
-    return passed(f"{', '.join(found)}: no quote of {num_verdicts} verdicts is taken for one")
+    return passed(f"{', '.join(found)}: none of {num_verdicts} quoted verdicts is read as one")
 
 
 def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
@@ -257,7 +257,7 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
         prompt = _prompt_text(judge, fields)
         for label, text in verdicts:
             if prompt.count(text) > empty_prompt.count(text):
-                return f"{text} in what is judged enters the prompt as it is"
+                return f"{text} in the judged text enters the prompt unchanged"
             quote = judge.neutralise(candidate)
             said = text if judge.labels is None else judge.written(label, **fields)
             try:
@@ -265,16 +265,17 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
             except RoleError as error:
                 if not error.is_answered:
                     raise
-                return f"nothing is read where it quotes and then says {label}"
+                return f"no verdict is read from an answer that quotes others, then says {label}"
             if set(verdict.votes) != {label}:
-                return f"{verdict.votes[0]} is read where it quotes and then says {label}"
+                read = verdict.votes[0]
+                return f"{read} is read from an answer that quotes others, then says {label}"
     return None
 
 
 def _quoting(quote: str, verdict: str) -> StandIn:
     def answer(messages: list[Message]) -> str:
         if not any(quote in message.text for message in messages):
-            raise RoleError("the prompt does not have what is judged as `neutralise` gives it")
+            raise RoleError("the prompt lacks the judged text as `neutralise` returns it")
         return f"What I am to judge says:\n{quote}\n\nMy verdict: {verdict}"
 
     return StandIn(answer)

@@ -75,7 +75,7 @@ async def oracle(subject: Subject) -> Finding:
     missed = [episode for episode in episodes if not math.isclose(episode.reward, top)]
     if missed:
         return failed(
-            f"reward {missed[0].reward:g} in place of {top:g} in {_of(missed, episodes)}",
+            f"reward {missed[0].reward:g} instead of {top:g} in {_of(missed, episodes)}",
             [episode.row.id for episode in missed],
             mean=mean(rewards),
         )
@@ -108,7 +108,7 @@ async def swapped(subject: Subject) -> Finding:
     tries = [await _tried(subject, golds, number) for number in range(len(golds))]
     tries = [episodes for episodes in tries if episodes]
     if not tries:
-        return not_applicable("no two tasks with different answers of the oracle")
+        return not_applicable("no two tasks have different oracle answers")
     if unscored := _unscored([episode for episodes in tries for episode in episodes]):
         return unscored
     first = [episodes[0] for episodes in tries]
@@ -235,7 +235,7 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
         return unscored
     groups = [group for group in await _groups(subject) if policy in group]
     if not groups:
-        return not_applicable("no two tasks with different answers of the oracle")
+        return not_applicable("no two tasks have different oracle answers")
     if unscored := _unscored([episode for group in groups for episode in group.values()]):
         return unscored
     found = {group["oracle"].row.id: await _group_rewards(subject, group) for group in groups}
@@ -246,8 +246,8 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
         wrong = even
     average = mean([own[policy] for own in found.values()])
     if wrong:
-        who = "another one does" if policy == "oracle" else "it does"
-        text = f"in a group {who} as well as the oracle in {len(wrong)} of {len(found)} tasks"
+        who = "another policy does" if policy == "oracle" else "it does"
+        text = f"{who} as well as the oracle in the groups of {len(wrong)} of {len(found)} tasks"
         return failed(text, wrong, mean=average)
     rank = "the best of its group" if policy == "oracle" else "below the oracle in its group"
     by_chance = f"; {len(even)} were as good by chance" if policy == "swapped" and even else ""
@@ -324,7 +324,7 @@ async def guessing(subject: Subject) -> Finding:
     choices = {row.id: subject.choices(row) for row in subject.rows}
     guessers = [guesser for guesser in _guessers(golds, choices) if guesser.turns]
     if not guessers:
-        return not_applicable("no choices, and no answers of other tasks to guess by")
+        return not_applicable("no choices, and no other tasks whose answers could be guessed")
     has_top = subject.environment.max_reward is not None
     results: dict[str, _GuesserResult] = {}
     for guesser in guessers:
@@ -477,13 +477,13 @@ async def repeatable(subject: Subject) -> Finding:
             if again.error or _score(again.record) != _score(episode.record):
                 differing.append(episode.row.id)
     if changed:
-        return failed("verify changes the record that it scores", changed)
+        return failed("verify changes the record it scores", changed)
     if differing:
         return failed("the same record is scored differently", differing)
     if subject.environment.scores_groups() and (
         unequal := await _unequal_groups(subject, episodes)
     ):
-        return failed("the same group is scored differently, or by the order of it", unequal)
+        return failed("the same group is scored differently, or its order matters", unequal)
     return passed(f"{len(episodes)} records, {_NUM_ROUNDS} times each")
 
 

@@ -133,7 +133,7 @@ def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
         return
     if not generates(found):
         name = found.environment.__name__
-        raise EpisodeError(f"{name} generates no tasks and ships none; give --tasks FILE")
+        raise EpisodeError(f"{name} generates no tasks and ships none; pass --tasks FILE")
     with TemporaryDirectory() as folder:
         path = Path(folder, "generated.jsonl")
         path.write_bytes(b"".join(generated_lines(found)))
@@ -150,11 +150,11 @@ def _tasks_finding(
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         return failed(lines[0] + more)
     if not rows:
-        return failed(f"{origin}: no row is of this environment")
+        return failed(f"{origin}: no row belongs to this environment")
     copies = [row.id for row in rows if row.first_attempt]
     if copies:
         return failed(f"{len(copies)} rows are copies of others", copies)
-    return passed(f"{len(rows)} valid, each with an id of its own")
+    return passed(f"{len(rows)} valid, each with a unique id")
 
 
 def _is_valid(row: TaskRow, found: Found) -> bool:
@@ -329,13 +329,13 @@ class Subject:
         for role in environment.required_roles:
             if role not in roles:
                 raise SetupError(
-                    f'{environment.__name__} needs the role "{role}" and its stand_ins gives no '
-                    "scripted model for it"
+                    f'{environment.__name__} needs the role "{role}", and its stand_ins returns '
+                    "no scripted model for it"
                 )
         for role in roles:
             if role not in declared_roles(environment):
                 raise SetupError(
-                    f'stand_ins of {environment.__name__} gives a model for the role "{role}", '
-                    "which no run provides: name it in required_roles or optional_roles"
+                    f'{environment.__name__}.stand_ins returns a model for the role "{role}", '
+                    "which is not declared: name it in required_roles or optional_roles"
                 )
         return roles

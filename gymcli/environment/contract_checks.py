@@ -145,7 +145,7 @@ def checked_step(environment: object, step: object) -> Step:
     messages, reward, stop_reason = step
     read = checked_messages(environment, "step", messages)
     if reward is not None and not _is_finite(reward):
-        text = f"the step reward {reprlib.repr(reward)}, no finite number"
+        text = f"the step reward {reprlib.repr(reward)}, not a finite number"
         raise wrong_return(environment, "step", text)
     if stop_reason is not None and stop_reason not in _STOP_REASONS:
         text = f"the stop reason {reprlib.repr(stop_reason)}, not one of {', '.join(_STOP_REASONS)}"
@@ -158,7 +158,7 @@ def checked_turn(environment: object, message: object) -> Message | None:
     if message is None:
         return None
     if isinstance(message, Message) and message.role != "assistant":
-        text = f"a Message of the role {reprlib.repr(message.role)}, not assistant"
+        text = f"a Message with the role {reprlib.repr(message.role)}, not assistant"
         raise wrong_return(environment, "oracle", text)
     return checked_messages(environment, "oracle", [message])[0]
 
@@ -168,7 +168,7 @@ def checked_json(environment: object, method: str, value: object) -> JSON:
     try:
         read = msgspec.json.decode(msgspec.json.encode(value))
     except UNENCODABLE as error:
-        raise wrong_return(environment, method, f"what is no JSON: {error}") from error
+        raise wrong_return(environment, method, f"a value that is not JSON: {error}") from error
     return value if value == read else read
 
 

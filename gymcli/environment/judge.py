@@ -118,9 +118,11 @@ class Judge:
                 raise ValueError("a judge's labels need texts that differ from one another")
             label_pattern(self.labels.values())
             if self.decides is not None:
-                raise ValueError("`decides` names a property of a schema, and there is none")
+                raise ValueError(
+                    "`decides` names a property of a schema, and the judge has no schema"
+                )
         elif self.rule == "tagged":
-            raise ValueError("a tag is for labels; a judge with a schema answers by an object")
+            raise ValueError("`tagged` is for labels; a judge with a schema answers with an object")
         elif not self._names:
             raise ValueError("the judge's schema names no properties")
         elif self.decides is not None and self.decides not in self._names:
@@ -204,7 +206,7 @@ class Judge:
         """
         first, second = swap
         if not {first, second} <= fields.keys():
-            raise TypeError(f'the fields "{first}" and "{second}" are to be swapped; give both')
+            raise TypeError(f'the fields "{first}" and "{second}" are to be swapped; pass both')
         verdict = await self.ask(model, **fields)
         if verdict.label != label:
             return [verdict]
@@ -222,7 +224,7 @@ class Judge:
         if label is None:
             end = " ".join(answer.text[-200:].split())
             raise RoleError(
-                "the judge gave no verdict that can be read, or several that disagree; its answer "
+                "the judge's answer has no readable verdict, or several that disagree; it "
                 f"ends with: {end!r}",
                 is_answered=True,
             )

@@ -90,8 +90,8 @@ def label_pattern(labels: Iterable[str]) -> re.Pattern[str]:
     for label in longest_first:
         if len(label) < 2 or label != label.strip():
             raise ValueError(
-                f"the label {label!r} cannot be told from what stands in a prompt; give it two "
-                "characters or more and no space around them, as in [[A]]"
+                f"the label {label!r} cannot be told from other text of a prompt; write two "
+                "characters or more without spaces around them, as in [[A]]"
             )
     return re.compile("|".join(map(re.escape, longest_first)))
 

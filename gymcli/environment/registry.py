@@ -165,7 +165,7 @@ class Registry:
             return self.find(name)
         except UnknownNameError as error:
             if default is None:
-                ways_out = f"--env ENV or --env {name}=ENV says where the rows of this agent play"
+                ways_out = f"--env ENV or --env {name}=ENV names the environment of its rows"
                 raise UnknownNameError(f"{error}; {ways_out}") from error
         self._default_of[name] = default
         return self.find(default)
@@ -174,8 +174,8 @@ class Registry:
     def agent_warnings(self) -> list[str]:
         """Agents of which no environment is known, and where their rows play instead."""
         return [
-            f'no environment is known for the agent "{name}": its rows play {self.find(env).name}, '
-            "as --env says"
+            f'no environment is known for the agent "{name}": its rows play in '
+            f"{self.find(env).name}, which --env names"
             for name, env in self._default_of.items()
         ]
 
@@ -269,7 +269,7 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
     except UnicodeEncodeError as error:
         shown = os.fsencode(resolved).decode(errors="backslashreplace")
         raise EnvironmentImportError(
-            f"{spec}: its path {shown} is no UTF-8; rename the folder, or move the file"
+            f"{spec}: its path {shown} is not UTF-8; rename the folder, or move the file"
         ) from error
     with _importing(spec):
         return gymcli.envs.load_file(module_name, resolved)
@@ -435,7 +435,9 @@ def split_env_args(
         fitting = [name for name, cls in found.items() if key in cls.Options.model_fields]
         if len(fitting) > 1:
             both = " and ".join(fitting)
-            raise UsageError(f"--env-arg {key}: {both} both have it; write {fitting[0]}.{key}=...")
+            raise UsageError(
+                f"--env-arg {key}: {both} have this option; write {fitting[0]}.{key}=..."
+            )
         if not fitting:
             options = [
                 f"{name}.{key}" for name in found for key in found[name].Options.model_fields

@@ -190,8 +190,8 @@ class RemoteEnvironment(Environment[Task]):
         answer = reply.json_object(SetupError)
         if "env_id" in answer:
             raise SetupError(
-                f"{reply.place}: the answer has an env_id, as aviary's and ToolSandbox's servers "
-                "give; their dialect is not spoken here"
+                f"{reply.place}: the answer has an env_id, as those of aviary's and ToolSandbox's "
+                "servers have; their dialect is not supported"
             )
         # A server that echoes the row, in which a field may have our key, is none of ours.
         if OWN_KEY not in answer or answer[OWN_KEY] == self._row.get(OWN_KEY):
@@ -199,15 +199,15 @@ class RemoteEnvironment(Environment[Task]):
                 # A slash could lead to another address on servers that decode before they route.
                 if name in _PROTOCOL_PATHS or "/" in name or name in ("", ".", ".."):
                     raise SetupError(
-                        f"the row declares the tool {name!r}, which is an address of the protocol "
-                        "or none at all, and cannot be called; rename it on the server and in the "
-                        "row"
+                        f"the row declares the tool {name!r}, which is a path of the protocol or "
+                        "not a valid path, and cannot be called; rename it on the server and in "
+                        "the row"
                     )
             return []
         try:
             self._opened = opened = msgspec.convert(answer[OWN_KEY], type=Opened)
         except msgspec.ValidationError as error:
-            raise SetupError(f"{reply.place}: no answer of gym serve: {error}") from error
+            raise SetupError(f"{reply.place}: not an answer of gym serve: {error}") from error
         self._protocol = "gymcli"
         self.max_turns = opened.max_turns
         return opened.messages
@@ -217,8 +217,8 @@ class RemoteEnvironment(Environment[Task]):
         reply = await self._post("reset", self._row, SetupError)
         if reply.status == 404:
             raise SetupError(
-                f"{reply.place}: there is neither /seed_session nor /reset at this address; is it "
-                "a resources server?"
+                f"{reply.place}: this address has neither /seed_session nor /reset; is it a "
+                "resources server?"
             )
         answer = reply.json_object(SetupError)
         self._protocol = "gymnasium"
@@ -279,7 +279,7 @@ class RemoteEnvironment(Environment[Task]):
         answer = reply.json_object(EpisodeError)
         reward = answer.get("reward") or 0.0
         if not isinstance(reward, int | float):
-            raise EpisodeError(f"/step of {self.base_url} gave the reward {reward!r}")
+            raise EpisodeError(f"/step of {self.base_url} returned the reward {reward!r}")
         ending = {name: answer.get(name) is True for name in ("terminated", "truncated")}
         self._state.update(ending)
         is_over = any(ending.values())
@@ -361,7 +361,7 @@ class RemoteEnvironment(Environment[Task]):
         elif answer:
             score = score_of(answer)
         else:
-            raise VerifierError("the record holds no answer of /verify; it must be played again")
+            raise VerifierError("the record has no answer of /verify; play the attempt again")
         if state.get("session_cookie") == "none":  # which may explain the score
             score.details["session_cookie"] = "none"
         return score
@@ -461,7 +461,7 @@ def _own(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> 
         return msgspec.convert(answer.get(OWN_KEY), type=kind)
     except msgspec.ValidationError as error:
         raise error_class(
-            f"{reply.place}: the answer lacks what gym serve gives: {error}"
+            f"{reply.place}: the answer lacks what gym serve returns: {error}"
         ) from error
 
 
@@ -492,7 +492,7 @@ class ServerReply(NamedTuple):
         try:
             return msgspec.json.decode(self.body, type=JSONObject)
         except JSON_ERRORS as error:
-            raise error_class(f"{self.place}: no JSON object: {self.words}") from error
+            raise error_class(f"{self.place}: not a JSON object: {self.words}") from error
 
 
 class ServerSession:
@@ -588,7 +588,7 @@ class ServerSession:
                 self._session_ids[name] = found
             elif known != found:
                 raise error_class(
-                    f"{place}: answered from another session than the one that was opened; the "
+                    f"{place}: answered from a session other than the one that was opened; the "
                     f"cookie {name} was lost on the way (a proxy, or servers that share no secret)"
                 )
 

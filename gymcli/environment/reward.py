@@ -117,7 +117,7 @@ class RewardModel:
                 value = math.nan
             if not math.isfinite(value):
                 shown = answer.text[:80]
-                raise RoleError(f"the reward model gave {shown!r}, no finite number")
+                raise RoleError(f"the reward model answered {shown!r}, not a finite number")
             return value
         fields = {
             "conversation": _NUMBER.sub(r"[ [\1] ]", _transcript(conversation)),

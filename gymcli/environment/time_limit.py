@@ -71,7 +71,7 @@ async def _end(task: asyncio.Task[object], seconds: float) -> None:
     if not task.done():
         name = getattr(task.get_coro(), "__qualname__", "a task")
         _LOGGER.warning(
-            "%s was cancelled and goes on after %g seconds; it is left behind", name, seconds
+            "%s is still running %g seconds after it was cancelled; abandoning it", name, seconds
         )
 
 

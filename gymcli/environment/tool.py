@@ -130,7 +130,9 @@ class Tool:
             if name == "self":
                 continue
             if parameter.kind not in _BY_KEYWORD:
-                raise TypeError(f"the tool {self.name} has {parameter}; a model names arguments")
+                raise TypeError(
+                    f"the tool {self.name} has {parameter}; a model passes arguments by name"
+                )
             # By alias, since a field may not be called "copy" or "_hidden".
             hint, field = hints.get(name, object), Field(alias=name)
             if isinstance(parameter.default, FieldInfo):
@@ -264,7 +266,7 @@ def tool(
         if not (method.__doc__ or "").strip():
             raise TypeError(f"the tool {method.__name__} needs a docstring: the model reads it")
         if in_thread and inspect.iscoroutinefunction(method):
-            raise TypeError(f"the tool {method.__name__} is async: it awaits, and needs no thread")
+            raise TypeError(f"the tool {method.__name__} is async, and so needs no thread")
         method.__tool__ = Tool(  # type: ignore[attr-defined]
             method, reads_only=reads_only, in_thread=in_thread, timeout=timeout
         )

@@ -99,7 +99,7 @@ class SimulatedUser:
             except RoleError as error:
                 if not error.is_answered:
                     raise
-                fault = f"was of no use: {error}"
+                fault = f"was unusable: {error}"
                 continue
             turn = self._read(answer.text)
             if turn.ended and is_first:
@@ -109,7 +109,7 @@ class SimulatedUser:
             else:
                 fault = "was empty"
         raise RoleError(
-            f"the simulated user gave no usable message in {self.max_tries} tries; "
+            f"the simulated user wrote no usable message in {self.max_tries} tries; "
             f"the last one {fault}"
         )
 

@@ -118,7 +118,7 @@ class EndpointOptions(BaseModel):
     def _check_headers(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
         for name, text in value.items():
             if not name or not _is_header_text(name) or " " in name or ":" in name:
-                raise ValueError(f"{name!r} is no name of an HTTP header")
+                raise ValueError(f"{name!r} is not a valid name of an HTTP header")
             if not _is_header_text(text.get_secret_value()):
                 raise ValueError(f"the value of {name!r} cannot be sent in an HTTP header")
         return value
@@ -156,7 +156,7 @@ class Endpoint(EndpointOptions):
     @classmethod
     def _check_api_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not _is_header_text(value.get_secret_value()):
-            raise ValueError("the key holds characters that no HTTP header can carry")
+            raise ValueError("the key has characters that no HTTP header can carry")
         return value
 
     @property

@@ -362,7 +362,7 @@ class CircuitBreaker:
             return False
         self._open(since=self._clock())
         _LOGGER.info(
-            "%s: seems to be gone (%d failures in a row), requests wait until it is back: %s",
+            "%s: appears to be down (%d failures in a row); requests wait until it is back: %s",
             self._place,
             self._num_in_a_row,
             error,
@@ -381,7 +381,7 @@ class CircuitBreaker:
         """Return the error of an address that was given up, with the last one that it caused."""
         seconds = self._clock() - self._opened_at
         last = self._last_error
-        words = f"{last} (nothing better for {seconds:.0f} seconds)"
+        words = f"{last} (no success for {seconds:.0f} seconds)"
         return EndpointGoneError(words, status=last.status if last is not None else None)
 
     def _open(self, *, since: float) -> None:

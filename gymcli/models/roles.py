@@ -55,7 +55,7 @@ _LOCAL_OUTAGE_DEADLINE = 5.0
 """Seconds: an embedded model that died does not come back."""
 
 _WAYS_OUT = (
-    "give a name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
+    "pass a name from [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
     "the models of the OpenAI API"
 )
 
@@ -100,7 +100,7 @@ def _source(role: str, spec: str, settings: Settings, environ: Mapping[str, str]
             address, _, model = spec.partition("#")
             base_url, dialect = _base_and_dialect(address)
             if not model:
-                raise UsageError("name the model behind the address: URL#MODEL")
+                raise UsageError("name the model after the address: URL#MODEL")
         else:
             option = f"{option}={spec}"
             if spec == ORACLE or (spec not in settings.models and parse_local(spec) is not None):
@@ -178,8 +178,8 @@ def check_declared(
         for role in environment.required_roles:
             if role not in sources:
                 raise UsageError(
-                    f"environment {name} needs a model for the role {role}: give "
-                    f"--role {role}=NAME_OR_URL, or {role} = NAME under [roles] of gym.toml"
+                    f"environment {name} needs a model for the role {role}: pass "
+                    f"--role {role}=NAME_OR_URL, or set {role} = NAME under [roles] in gym.toml"
                 )
     declared = {
         role for environment in environments.values() for role in declared_roles(environment)
@@ -189,14 +189,14 @@ def check_declared(
             hint = did_you_mean(role, declared)
             known = ", ".join(sorted(declared)) or "none"
             raise UsageError(
-                f"the role {role}: no environment of this run has it{hint and f'; {hint}'} "
+                f"the role {role}: no environment of this run uses it{hint and f'; {hint}'} "
                 f"(roles: {known})"
             )
     for role, source in sources.items():
         if isinstance(source, str) and source != ORACLE and parse_local(source) is None:
             raise UsageError(
-                f"the role {role}: a text alone does not say where the model is asked; give a "
-                "gymcli.Endpoint, or local, local:PATH.gguf, oracle"
+                f"the role {role}: a model's name does not say where it is served; pass a "
+                "gymcli.Endpoint, local, local:PATH.gguf or oracle"
             )
 
 
@@ -345,7 +345,7 @@ class _RoleModel:
             return await self._ask(messages, params, schema, total)
         if params.get("logprobs") or params.get("top_logprobs"):
             raise UsageError(
-                f"the role {role}: an answer that is kept has no log probabilities; leave out "
+                f"the role {role}: cached answers have no log probabilities; leave out "
                 f"--role-param {role}.logprobs, or have the environment ask with cache=None"
             )
         if models.ignores_verdicts:

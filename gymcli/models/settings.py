@@ -90,7 +90,7 @@ def load_settings(path: Path | None = None) -> Settings:
     except FileNotFoundError as error:
         if path is None:
             return Settings()
-        raise ConfigError(f"{path}: there is no such file") from error
+        raise ConfigError(f"{path}: no such file") from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{given}: cannot be read: {error}") from error
     try:
@@ -183,8 +183,8 @@ def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str |
     proxies = {proxy_for(address, environ) for address in addresses}
     if len(proxies) > 1:
         raise UsageError(
-            "endpoint: base_url: the addresses of one model take different ways to it by "
-            "HTTPS_PROXY, HTTP_PROXY and NO_PROXY; name a proxy for all of them in gym.toml"
+            "endpoint: base_url: HTTPS_PROXY, HTTP_PROXY and NO_PROXY choose different proxies "
+            "for the addresses of one model; name one proxy for all of them in gym.toml"
         )
     return proxies.pop()
 
@@ -231,7 +231,7 @@ def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:
         return ""
     key = environ.get(variable, "").strip()
     if not key:
-        raise UsageError(f"the environment variable {variable}, which is to hold the key, is empty")
+        raise UsageError(f"the environment variable {variable} must hold the key, and is empty")
     return key
 
 
@@ -257,7 +257,7 @@ async def served_model(base_url: str) -> str:
         base_url = checked_base_url(base_url)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    way_out = "name the model behind the address: URL#MODEL"
+    way_out = "name the model after the address: URL#MODEL"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         status, body = await _get(session, f"{base_url}/models", way_out)
@@ -266,7 +266,7 @@ async def served_model(base_url: str) -> str:
     try:
         names = [model.id for model in msgspec.json.decode(body, type=_ModelList).data]
     except JSON_ERRORS as error:
-        text = f"GET {base_url}/models: status {status}, no list of models; {way_out}"
+        text = f"GET {base_url}/models: status {status}, not a list of models; {way_out}"
         raise UsageError(text) from error
     if len(names) != 1:
         raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {way_out}")
