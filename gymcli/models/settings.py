@@ -1,4 +1,4 @@
-"""gym.toml and environment variables, and the endpoint that an option means by them."""
+"""Reads gym.toml and environment variables, and resolves options to an endpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WAYS_OUT = (
 
 
 def _addresses(value: object) -> object:
-    """Return one address or a list of them as a tuple; pydantic would number a single one."""
+    """Return one address or several as a tuple; pydantic's message would number a single one."""
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise ValueError("must be an address, or a list of addresses")
@@ -51,24 +51,24 @@ class ModelSettings(EndpointOptions):
     """One `[models.NAME]` table."""
 
     base_url: Annotated[tuple[str, ...], BeforeValidator(_addresses)]
-    """One address, or several that have the same model behind them."""
+    """The address of the model, or several that serve the same one."""
     model: str | None = None
-    """The name that the endpoint knows; None: the table's own."""
+    """The model's name at the endpoint; None: the name of the table."""
     api_key_env: str | None = None
-    """The environment variable that holds the key; without it no key is sent."""
+    """The environment variable that holds the key; None: no key is sent."""
 
 
 class Settings(BaseModel):
-    """What gym.toml says."""
+    """The contents of gym.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     models: dict[str, ModelSettings] = {}
     roles: dict[str, str] = {}
-    """The models of roles: a role's name, and what `--role` would be given for it."""
+    """The model of each role, written as for `--role`."""
 
     def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Return every key and password that the file holds or names the variable of."""
+        """Return every key and password in the file or in a variable that it names."""
         found: list[str] = []
         for model in self.models.values():
             found += model.secrets
@@ -77,12 +77,12 @@ class Settings(BaseModel):
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """Read a settings file; without a path ./gym.toml, if there is one.
+    """Read a settings file; without a path, ./gym.toml if it exists.
 
-    A relative `ca_file` is looked for in the folder of the settings file.
+    A relative `ca_file` is relative to the folder of the settings file.
 
     Raises:
-        ConfigError: The file cannot be read, is not TOML, or says something unknown.
+        ConfigError: The file cannot be read, is not TOML, or has an unknown key or invalid value.
     """
     given = path or Path("gym.toml")
     try:
@@ -109,7 +109,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 def _problems(error: ValidationError) -> list[str]:
-    """Return what is wrong, a line for each key, without the values: they may be secret."""
+    """Describe each wrong key in one line, without its value, which may be secret."""
     lines = []
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
         path = [str(step) for step in detail["loc"]]
@@ -134,15 +134,14 @@ def resolve_endpoint(
     environ: Mapping[str, str],
     ways_out: str = _WAYS_OUT,
 ) -> Endpoint:
-    """Return the endpoint that is meant.
+    """Return the endpoint that options, gym.toml and environment variables name.
 
-    It is looked for in this order: the option `base_url`, the table of gym.toml that `model` names,
-    the variable OPENAI_BASE_URL, the OpenAI API. A key is sent only to the endpoint that it was
-    given for: `api_key_env` (which may name OPENAI_API_KEY) to any of them, a table's own variable
-    to its table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API; to `base_url` none but the
-    first.
-    Several addresses, of an option or a table, have the same model behind them and get one key.
-    `ways_out` is what to do where no endpoint is named.
+    The first of these wins: the option `base_url`, the table of gym.toml that `model` names, the
+    variable OPENAI_BASE_URL, the OpenAI API. Each key goes only to its own endpoint: that of
+    `api_key_env` (which may name OPENAI_API_KEY) to any of them, that of a table's variable to the
+    table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API. So `base_url` gets only that of
+    `api_key_env`. Several addresses serve the same model and get the same key. `ways_out` ends the
+    message if no endpoint is named.
 
     Raises:
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
@@ -247,11 +246,11 @@ class _ModelList(msgspec.Struct):
 
 
 async def served_model(base_url: str) -> str:
-    """Return the one model that an endpoint lists under `/models` or `/v1/models`; no key is sent.
+    """Return the only model that an endpoint lists at `/models` or `/v1/models`; no key is sent.
 
     Raises:
-        UsageError: It is no address, or may hold a secret, and was not asked; or it cannot be
-            asked, or serves several models, which the message names.
+        UsageError: The address is invalid or may hold a secret (then nothing is sent), cannot be
+            reached, or serves several models, which the message names.
     """
     try:
         base_url = checked_base_url(base_url)
@@ -261,7 +260,7 @@ async def served_model(base_url: str) -> str:
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         status, body = await _get(session, f"{base_url}/models", way_out)
-        if status == 404:  # reward models are served beside /v1, not below it
+        if status == 404:  # a reward model's address does not end in /v1
             status, body = await _get(session, f"{base_url}/v1/models", way_out)
     try:
         names = [model.id for model in msgspec.json.decode(body, type=_ModelList).data]
