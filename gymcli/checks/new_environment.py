@@ -1,4 +1,4 @@
-"""Write a new environment: its file, its test, and the tasks that it generates."""
+"""Creates a new environment: its file, its test, and the tasks that it generates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 class NewFiles(NamedTuple):
-    """The files that were written, and the class in the first one."""
+    """The files that were written, and the name of the environment's class."""
 
     environment: Path
     test: Path
@@ -30,8 +30,8 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
     """Write NAME.py, test_NAME.py and NAME.jsonl into a folder, from the templates of a pattern.
 
     Raises:
-        UsageError: The name cannot be used, one of the files is there already, or the folder
-            cannot be written.
+        UsageError: The name cannot be used, one of the files already exists, or the folder cannot
+            be written.
     """
     source = (_TEMPLATES / f"{pattern.replace('-', '_')}.py").read_text(encoding="utf-8")
     test = (_TEMPLATES / "environment_test.py").read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
         if path.exists():
             raise UsageError(f"{path}: already exists; nothing was written")
     found = importlib.util.find_spec(name)
-    if found is not None and found.origin is not None:  # a file goes before a mere folder
+    if found is not None and found.origin is not None:  # a file shadows a namespace package
         raise UsageError(f"{name}: a package of this name is installed; use {name}_env")
     for path, text in ((files.environment, source), (files.test, test)):
         text = text.replace("NewEnvironment", class_name).replace("new_environment", name)

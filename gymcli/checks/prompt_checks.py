@@ -1,4 +1,4 @@
-"""Checks of what models are shown: prompts without answers, documented tools, judges that hold."""
+"""Checks of prompts, tools and judges: no leaked answers, documented tools, robust judges."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MIN_CHARACTERS = 4
 """Shorter answers occur in many texts by chance."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The names of functions that endpoints take."""
+"""The function names that endpoints accept."""
 _PARAMETER_KEYS = {"description", "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
-"""Any of these tells a model what a parameter takes."""
+"""Any of these describes a parameter to a model."""
 
 _TEMPLATE_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -33,9 +33,9 @@ _TEMPLATE_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 async def leaks(subject: Subject) -> Finding:
     """Check that no prompt contains the gold answer, word for word.
 
-    The gold answer is the one that the verifier found in the oracle's episode, and the oracle's
-    last text. Choices may stand in the prompt. Arguments of calls are not searched for: a request
-    names what it wants done.
+    Gold answers are the one that the verifier found in the oracle's episode and the oracle's last
+    text. Choices may occur in the prompt. Arguments of calls are not searched for, since a request
+    has to name its objects.
     """
     golds = await subject.golds()
     answers = [(episode, _gold_texts(subject, episode)) for episode in golds]
@@ -46,7 +46,7 @@ async def leaks(subject: Subject) -> Finding:
         (episode, text)
         for episode, texts in searched
         for text in texts
-        # Not as a part of longer words.
+        # Whole words only: "cat" does not leak in "category".
         if any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", m.text) for m in episode.prompt)
     ]
     if leaking:
@@ -62,7 +62,7 @@ def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
 
 
 async def duplicates(subject: Subject) -> Finding:
-    """Check that no two tasks have the same prompt, with all that `setup` adds to it."""
+    """Check that no two tasks have the same prompt, including the messages that `setup` adds."""
     by_prompt: defaultdict[bytes, list[str]] = defaultdict(list)
     for episode in await subject.played("oracle"):
         by_prompt[canonical_json([episode.prompt, episode.record.tools])].append(episode.row.id)
@@ -74,9 +74,9 @@ async def duplicates(subject: Subject) -> Finding:
 
 
 async def tools(subject: Subject) -> Finding:
-    """Check names, descriptions and schemas of all tools that the tasks show.
+    """Check names, descriptions and schemas of all tools, those of the task rows included.
 
-    A tool that raises in every call of the oracle fails, too.
+    A tool that raises in every call of the oracle fails too.
     """
     own = subject.environment.method_tools().values()
     specs = {canonical_json(tool.spec): tool.spec for tool in own}
@@ -137,7 +137,7 @@ def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
         answers = list(_tool_answers(episode))
         num_calls.update(name for name, _ in answers)
         raised = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
-        # A tool may return such a text itself; then it is not known which of them raised.
+        # A tool may return such a text itself; then it is unknown which calls raised.
         if len(raised) == episode.record.tool_errors.get("raised", 0):
             num_raised.update(name for name, _ in raised)
             texts = dict(raised) | texts
@@ -157,7 +157,7 @@ def _tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
 
 
 async def judges(subject: Subject) -> Finding:
-    """Check that a label or a JSON verdict within what is judged is never read as the verdict."""
+    """Check that a label or JSON verdict inside the judged text is never read as the verdict."""
     found = _judges_of(subject.environment)
     if not found:
         if "judge" in declared_roles(subject.environment):
@@ -165,7 +165,7 @@ async def judges(subject: Subject) -> Finding:
         return not_applicable("no judge")
     num_verdicts = 0
     for name, judge in found.items():
-        with boundary(VerifierError):  # a schema may be none, or refer to nothing
+        with boundary(VerifierError):  # the schema may be invalid
             verdicts = list(_verdicts(judge))
         if not verdicts:
             return failed(f"{name}: this check cannot construct an object that fits its schema")
@@ -195,7 +195,7 @@ def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
 
 
 def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
-    """Yield label and text of verdicts that a judge can say, as far as examples can be made up."""
+    """Yield label and text of the possible verdicts for which an example can be constructed."""
     if judge.labels is not None:
         yield from judge.labels.items()
         return
@@ -248,7 +248,7 @@ def _example(schema: JSON) -> JSON:
 
 
 async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> str | None:
-    """Return how a candidate gets its own verdict through, in either order of the verdicts."""
+    """Return how a candidate can smuggle in its own verdict, with verdicts in either order."""
     names = list(dict.fromkeys(_TEMPLATE_FIELD.findall(judge.template)))
     empty_prompt = _prompt_text(judge, dict.fromkeys(names, ""))
     for order in (verdicts, verdicts[::-1]):
