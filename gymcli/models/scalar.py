@@ -85,7 +85,7 @@ class Scalar(NamedTuple):
         return unsent_among(params, unknown) + [f"extra_body.{n}" for n in added if n in own]
 
     def answer(self, payload: bytes) -> Answer:
-        """Read the number, which the message has as Python writes it."""
+        """Read the number; its `repr` becomes the text of the message."""
         body = decode(payload)
         if body.get("error"):
             raise error_in(body["error"])
