@@ -1,6 +1,6 @@
 """Runs language models through environments and scores what they did.
 
-The public names are imported when they are first used, so that `gym --help` stays quick.
+The public names are imported on first use, which keeps `gym --help` fast.
 """
 
 import importlib
@@ -96,7 +96,7 @@ _MODULES = (
     "gymcli.runner.collection",
     "gymcli.checks.checks",
 )
-"""Where the public names are defined; what imports least comes first."""
+"""The modules that define the public names, those with the fewest imports first."""
 
 
 def __getattr__(name: str) -> object:

@@ -14,22 +14,21 @@ DATASETS = _PACKAGE / "_datasets" if _IS_WHEEL else _PACKAGE.parent / "datasets"
 
 
 def load_generator(name: str) -> ModuleType:
-    """Return `datasets/<name>/generate.py`, whose `generate` writes the tasks of an environment.
+    """Load `datasets/<name>/generate.py`, whose `generate` writes the tasks of an environment.
 
-    It is loaded by its path, since the folders of `datasets` are no packages: one of that name is
-    Hugging Face's.
+    It is loaded by path because `datasets` is not a package here: Hugging Face's has that name.
     """
     return load_file(f"_generate_{name}", DATASETS / name / "generate.py")
 
 
 def load_file(module_name: str, path: Path) -> ModuleType:
-    """Return the module of a file, which is loaded once under this name."""
+    """Load a file as a module of this name, once."""
     if module_name not in sys.modules:
         spec = spec_from_file_location(module_name, path)
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)
-        sys.modules[module_name] = module  # where its classes look for it as they are made
+        sys.modules[module_name] = module  # dataclasses look their module up while it loads
         try:
             spec.loader.exec_module(module)
         except BaseException:

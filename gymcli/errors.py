@@ -1,51 +1,51 @@
 """Every error a user can meet, each with its exit code.
 
-GymError                      1   a bug of ours unless a child says otherwise
+GymError                      1   a bug in gymcli, except for the classes below
 ├── UsageError                2   the user's mistake
-│   ├── ConfigError               gym.toml says something that it cannot mean
-│   ├── TasksError                rows of a tasks file are wrong, all listed
+│   ├── ConfigError               gym.toml cannot be read, or has an invalid key or value
+│   ├── TasksError                rows of a tasks file are wrong; the message lists them
 │   ├── RunMismatchError          the run directory belongs to other settings
-│   ├── RunFileError              a line of a run's own files is damaged
-│   ├── FilterError               an expression cannot be read, or does not fit what it is about
-│   ├── UnknownNameError          no environment, task or run of this name
-│   ├── EnvironmentImportError    the environment exists and cannot be imported
+│   ├── RunFileError              a line of a run's files is damaged
+│   ├── FilterError               an expression cannot be read, or does not fit its values
+│   ├── UnknownNameError          no environment, task or run has this name
+│   ├── EnvironmentImportError    the environment exists but cannot be imported
 │   └── MissingPackageError       an optional package is not installed
 ├── BudgetReachedError        6   the run stopped at a budget
 ├── InterruptedRunError     130   Ctrl-C ended the run
 │   └── TerminatedRunError  143   SIGTERM ended the run
 ├── RunError                  4   the run is not usable
-│   ├── FatalEndpointError        the endpoint refused in a way that waiting cannot mend
-│   ├── EngineError               the workers of a cluster cannot be started, or die one by one
+│   ├── FatalEndpointError        the endpoint would refuse every request of the run
+│   ├── EngineError               the workers of a cluster cannot be started, or keep dying
 │   ├── RunDirectoryError         the run directory cannot be written
 │   └── OutputError               standard output cannot be written
 └── AttemptError              1   one attempt cannot be scored; recorded, never fatal to the run
     ├── ModelError                phase "model"
-    │   ├── EndpointConnectionError   no connection, or it broke
-    │   ├── EndpointTimeoutError      no answer in time
-    │   ├── EndpointGoneError         no sign of life for so long that it was given up
-    │   ├── RateLimitError            answers 429 even to the last retry
-    │   ├── ServerError               answers 5xx, 408 or 409 to the last retry
+    │   ├── EndpointConnectionError   there was no connection, or it broke
+    │   ├── EndpointTimeoutError      there was no answer in time
+    │   ├── EndpointGoneError         every address was down or overloaded for too long
+    │   ├── RateLimitError            429, even to the last retry
+    │   ├── ServerError               5xx, 408 or 409, even to the last retry
     │   ├── RequestRefusedError       a 4xx that is never retried
     │   ├── AuthenticationError       401 or 403
-    │   ├── InvalidAnswerError        the body is no answer of the dialect
-    │   ├── UnknownUsageError         an answer does not say what it took, and a limit counts that
+    │   ├── InvalidAnswerError        the body is not an answer of the dialect
+    │   ├── UnknownUsageError         the answer lacks the token counts that a limit needs
     │   └── ContextOverflowError      the conversation no longer fits; becomes a stop reason
     ├── SetupError                phase "setup"
     │   └── SetupTimeoutError         building the state took too long
     ├── EpisodeError              phase "environment"
-    │   ├── EnvironmentTimeoutError   the environment took too long over a step
-    │   └── CrashedAttemptError       the process of the run died twice while it was played
+    │   ├── EnvironmentTimeoutError   a step, or closing, took too long
+    │   └── CrashedAttemptError       the process of the run died twice during the attempt
     ├── RoleError                 phase "role"
     ├── VerifierError             phase "verify"
     │   ├── VerifierTimeoutError      the verifier took too long
     │   ├── VerifierCrashedError      the process of the verifier died, or needed too much memory
     │   ├── IncompleteGroupError      another attempt of the task has no score yet
-    │   └── ReplayDivergedError       replaying the record gave other results
-    └── UnfinishedAttemptError    the run ended first; the phase is the one it was in
-        ├── CancelledAttemptError     a signal, or an endpoint that is gone, ended the run
+    │   └── ReplayDivergedError       replaying the record led to other results
+    └── UnfinishedAttemptError    the run ended during the attempt, in this phase
+        ├── CancelledAttemptError     a signal, or an endpoint that is down, ended the run
         └── BudgetAttemptError        the run stopped at a budget
 
-Whatever third-party code raises becomes an AttemptError of its phase in a `boundary`.
+`boundary` turns whatever third-party code raises into the AttemptError of its phase.
 """
 
 from __future__ import annotations
@@ -128,19 +128,19 @@ class UsageError(GymError):
 
 
 class ConfigError(UsageError):
-    """Raised when gym.toml cannot be read or says something unknown."""
+    """Raised when gym.toml cannot be read, or has an unknown key or an invalid value."""
 
 
 class TasksError(UsageError):
-    """Raised when rows of a tasks file are wrong; the message lists them, a line each."""
+    """Raised when rows of a tasks file are wrong; the message lists them, one per line."""
 
 
 class RunMismatchError(UsageError):
-    """Raised when a run directory holds a run with another identity or other tasks."""
+    """Raised when a run directory holds a run with a different identity or different tasks."""
 
 
 class RunFileError(UsageError):
-    """Raised when a file of a run, or a rollout file of another program, has a damaged line."""
+    """Raised when a run's file, or another program's rollout file, has a damaged line."""
 
 
 class FilterError(UsageError):
@@ -148,7 +148,7 @@ class FilterError(UsageError):
 
 
 class UnknownNameError(UsageError):
-    """Raised when no environment, task or run has the name that was asked for."""
+    """Raised when no environment, task or run has the given name."""
 
 
 class EnvironmentImportError(UsageError):
@@ -156,7 +156,7 @@ class EnvironmentImportError(UsageError):
 
 
 class MissingPackageError(UsageError):
-    """Raised when an optional package is needed and not installed."""
+    """Raised when a needed optional package is not installed."""
 
 
 class BudgetReachedError(GymError):
@@ -166,13 +166,13 @@ class BudgetReachedError(GymError):
 
 
 class InterruptedRunError(GymError):
-    """Raised when Ctrl-C ended a run; what was done is saved."""
+    """Raised when Ctrl-C ended a run; finished attempts are saved."""
 
     exit_code = 130
 
 
 class TerminatedRunError(InterruptedRunError):
-    """Raised when SIGTERM ended a run; what was done is saved."""
+    """Raised when SIGTERM ended a run; finished attempts are saved."""
 
     exit_code = 143
 
@@ -196,19 +196,19 @@ class RunDirectoryError(RunError):
 
 
 class OutputError(RunError):
-    """Raised when results cannot be written to standard output, whose reader has not left."""
+    """Raised when standard output cannot be written (a closed pipe is not an error)."""
 
 
 class AttemptError(GymError):
-    """Raised when one attempt cannot be scored; the runner records it and goes on."""
+    """Raised when one attempt cannot be scored; the runner records it and continues."""
 
     phase: Phase = "environment"
     frames: Sequence[str] = ()
-    """Where an author's code failed, as of `frames_of`, where no traceback says it."""
+    """Where the author's code failed, in the form of `frames_of`, if no traceback shows it."""
 
 
 class ModelError(AttemptError):
-    """Raised when the endpoint gave no usable answer; `status` is its HTTP status, if any."""
+    """Raised when the endpoint sent no usable answer; `status` is its HTTP status, if any."""
 
     phase = "model"
 
@@ -223,11 +223,11 @@ class ModelError(AttemptError):
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
-        """Seconds that the endpoint asked to wait before the next try."""
+        """Seconds that the endpoint asked us to wait before the next try."""
         self.is_hopeless = is_hopeless
-        """The endpoint says that it would refuse every other request as well."""
+        """Whether the endpoint would refuse every other request as well, by its own words."""
         self.follows_answers = False
-        """The endpoint had answered another request before."""
+        """Whether the endpoint had answered another request before."""
 
 
 class EndpointConnectionError(ModelError):
@@ -239,7 +239,7 @@ class EndpointTimeoutError(ModelError):
 
 
 class EndpointGoneError(ModelError):
-    """Raised when no address of the endpoint was of use for so long that it was given up."""
+    """Raised when every address of the endpoint was down or overloaded past its deadline."""
 
 
 class RateLimitError(ModelError):
@@ -251,7 +251,7 @@ class ServerError(ModelError):
 
 
 class RequestRefusedError(ModelError):
-    """Raised when the endpoint refuses the request itself: 400, 404, 422 and their like."""
+    """Raised when the endpoint refuses the request itself: 400, 404, 422 and so on."""
 
 
 class AuthenticationError(ModelError):
@@ -267,7 +267,7 @@ class ContextOverflowError(ModelError):
 
 
 class UnknownUsageError(ModelError):
-    """Raised when an answer does not say how many tokens it took, and a limit counts them."""
+    """Raised when an answer lacks the token counts that a limit needs."""
 
 
 class SetupError(AttemptError):
@@ -289,7 +289,7 @@ class EnvironmentTimeoutError(EpisodeError):
 
 
 class CrashedAttemptError(EpisodeError):
-    """Raised when the process of a run died twice with this attempt, in the end with it alone."""
+    """Raised when a run's process died twice during an attempt, which last time ran alone."""
 
 
 class RoleError(AttemptError):
@@ -300,25 +300,25 @@ class RoleError(AttemptError):
     def __init__(self, message: str, *, is_answered: bool = False) -> None:
         super().__init__(message)
         self.is_answered = is_answered
-        """The model did answer, and what it said is cut, filtered, refused or empty."""
+        """Whether the model answered, but its answer is cut, filtered, refused or empty."""
 
 
 class VerifierError(AttemptError):
-    """Raised when a verifier fails, or returns what is no score."""
+    """Raised when a verifier fails, or returns something other than a score."""
 
     phase = "verify"
 
 
 class VerifierTimeoutError(VerifierError):
-    """Raised when a verifier takes longer than it is allowed to."""
+    """Raised when a verifier takes longer than its time limit."""
 
 
 class VerifierCrashedError(VerifierError):
-    """Raised when the process of a verifier dies, or needs more memory than it may."""
+    """Raised when the process of a verifier dies or exceeds its memory limit."""
 
 
 class IncompleteGroupError(VerifierError):
-    """Raised when attempts are scored together and one of them is not there yet."""
+    """Raised when attempts are scored together and one of them is missing."""
 
 
 class ReplayDivergedError(VerifierError):
@@ -326,7 +326,7 @@ class ReplayDivergedError(VerifierError):
 
 
 class UnfinishedAttemptError(AttemptError):
-    """Raised when the run of an attempt ended before it did; `phase` says how far it was."""
+    """Raised when a run ends before its attempt does; `phase` is where the attempt was."""
 
     def __init__(self, message: str, *, phase: Phase = "environment") -> None:
         super().__init__(message)
@@ -334,11 +334,11 @@ class UnfinishedAttemptError(AttemptError):
 
 
 class CancelledAttemptError(UnfinishedAttemptError):
-    """Raised when a signal, or the end of a run that was given up, cut an attempt off."""
+    """Raised when a signal, or a fatal error of the run, cuts an attempt off."""
 
 
 class BudgetAttemptError(UnfinishedAttemptError):
-    """Raised when the end of a run at its budget cut an attempt off."""
+    """Raised when a run stops at its budget and cuts an attempt off."""
 
 
 _MAX_FRAMES = 5
@@ -353,14 +353,14 @@ _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 def boundary(error_class: type[AttemptError]) -> Iterator[None]:
     """Attribute whatever third-party code raises in the block to one phase of an attempt.
 
-    `sys.exit` counts, and so does a panic of a Rust extension or the outcome of a test framework,
-    which are no `Exception`: each ends the attempt, never the run. What ends a run does so from in
-    here as well: a disk that is full where a judge's answer is written down, a missing package.
-    A cancellation passes where the task was asked to end; whoever awaits the task knows by whom.
+    This includes `sys.exit`, a panic of a Rust extension and the outcomes of test frameworks, which
+    are not an `Exception`: each ends the attempt, never the run. Errors that end a run pass: a full
+    disk while a judge's answer is written, a missing package. A cancellation passes only if the
+    task was asked to end.
 
     Raises:
-        AttemptError: Ours as they are; all others as `error_class`, in one line.
-        RunError, UsageError, KeyboardInterrupt: As they are.
+        AttemptError: Our own unchanged; every other exception as `error_class`, in one line.
+        RunError, UsageError, KeyboardInterrupt: Unchanged.
     """
     try:
         yield
@@ -373,11 +373,11 @@ def boundary(error_class: type[AttemptError]) -> Iterator[None]:
 
 
 def described(error: BaseException) -> str:
-    """Return an exception of third-party code in one line: its class, and its text if any."""
+    """Describe an exception of third-party code in one line: its class, and its text if any."""
     name = type(error).__name__
     try:
         text = " ".join(str(error).split())
-    except BaseException as failed:  # noqa: BLE001  # its class says how it is put into words
+    except BaseException as failed:  # noqa: BLE001  # `__str__` is the author's and may raise
         return f"{name} (its text cannot be read: {type(failed).__name__})"
     return f"{name}: {text}" if text else name
 
@@ -385,9 +385,9 @@ def described(error: BaseException) -> str:
 def frames_of(error: BaseException) -> list[str]:
     """Return where an author's code failed: the last calls in their own files, innermost last.
 
-    Each is `FILE:LINE in FUNCTION`. Files of gymcli, of Python and of installed packages are left
-    out; those of packages are not where nothing else remains, as of an environment that is one. An
-    endpoint that failed, and the end of a run, have no such place.
+    Each is `FILE:LINE in FUNCTION`. Files of gymcli, Python and installed packages are left out; if
+    nothing remains, those of packages are shown, since an environment may be one. The failure of an
+    endpoint, or the end of a run, has no such place.
     """
     link: BaseException | None = error
     while link is not None and not isinstance(link, ModelError | UnfinishedAttemptError):
@@ -406,14 +406,14 @@ def frames_of(error: BaseException) -> list[str]:
 
 
 def shown_place(file: str, line: int) -> str:
-    """Return a line of a file as it is shown: within the working directory relative to that."""
-    with suppress(OSError):  # the directory is gone
+    """Return `FILE:LINE`; a path within the working directory is relative to it."""
+    with suppress(OSError):  # the working directory was deleted
         file = file.removeprefix(f"{Path.cwd()}{os.sep}")
     return f"{file.encode(errors='backslashreplace').decode()}:{line}"
 
 
 def _is_foreign(file: str) -> bool:
-    """Return whether a file is neither of gymcli, but for its environments, nor of Python."""
+    """Return whether a file belongs neither to Python nor to gymcli (except its environments)."""
     if file.startswith("<"):
         return False
     if file.startswith(_OURS):
@@ -428,7 +428,7 @@ def _is_installed(file: str) -> bool:
 
 
 def did_you_mean(name: str, known: Iterable[str], place: str = "") -> str:
-    """Return a question with the known name that is closest to a wrong one; empty if none is."""
+    """Ask whether the known name closest to `name` was meant; empty if none is close."""
     import difflib  # late: only errors need it
 
     close = difflib.get_close_matches(name, list(known), n=1)
@@ -436,9 +436,9 @@ def did_you_mean(name: str, known: Iterable[str], place: str = "") -> str:
 
 
 def leave_copy(process: int) -> None:
-    """End this process if it is a forked copy that came back from third-party code.
+    """End this process if it is a fork that returned from third-party code.
 
-    A copy that went on would be a second writer of the run. `process` is the id of the process
+    A fork that continued would be a second writer of the run. `process` is the id of the process
     that made the call.
     """
     if os.getpid() != process:
@@ -446,11 +446,11 @@ def leave_copy(process: int) -> None:
 
 
 def _ends_coroutine(error: BaseException) -> bool:
-    """Return whether an error ends the coroutine that runs: its task is cancelled, or it is closed.
+    """Return whether an error ends the running coroutine: its task is cancelled, or it is closed.
 
-    A cancellation that nobody asked the task for does not.
+    A CancelledError that third-party code raises by itself does not.
     """
-    import asyncio  # late: `gym --help` does without
+    import asyncio  # late: `gym --help` does not need it
 
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -458,6 +458,6 @@ def _ends_coroutine(error: BaseException) -> bool:
     if isinstance(error, GeneratorExit):
         try:
             return asyncio.current_task() is None
-        except RuntimeError:  # there is no event loop any more
+        except RuntimeError:  # the event loop has ended
             return True
     return False

@@ -1,1 +1,1 @@
-"""Can the scores of an environment be trusted? `gym check` and `gym init`."""
+"""`gym check`, which tests whether an environment's scores can be trusted, and `gym init`."""

@@ -1,4 +1,4 @@
-"""Run every check on an environment, in an order in which the first failure explains the rest."""
+"""Runs every check on an environment, ordered so that the first failure explains the rest."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class CheckReport(msgspec.Struct, kw_only=True):
     env: str
     version: str
     tasks: str
-    """Where the tasks come from."""
+    """The source of the tasks."""
     num_tasks: int
-    """Tasks that were played."""
+    """The number of tasks that were played."""
     findings: list[Finding]
 
     @property
@@ -53,7 +53,7 @@ CHECKS: Mapping[str, Callable[[Subject], Awaitable[Finding]]] = {
     "duplicates": duplicates,
     "judges": judges,
 }
-"""Every check by its name, which `Environment.skipped_checks` takes."""
+"""Every check by the name that `Environment.skipped_checks` uses."""
 
 _NEVER_SKIPPED = ("tasks", "repeatable")
 
@@ -70,15 +70,15 @@ def check(
 
     Args:
         environment: Its name, `path/to/file.py:Class` or `module:Class`.
-        tasks: A task file; without it the tasks that ship with the environment, else 60 that it
+        tasks: A tasks file; by default the tasks that ship with the environment, or 60 that it
             generates.
         env_args: Options of the environment, as texts.
-        limit: The most tasks that are played; all of them are validated.
-        watch: Called with the state of the checks in words, often.
+        limit: The most tasks to play; all of them are validated.
+        watch: Called often, with the progress in words.
 
     Raises:
         UsageError: There is no such environment, option or file, or the environment cannot be
-            played here; where a package is missing, a MissingPackageError.
+            played here (a MissingPackageError if a package is missing).
     """
     return run(_check(environment, tasks, env_args, limit, watch))
 
@@ -129,9 +129,9 @@ async def _checked(subject: Subject, name: str) -> Finding:
 def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:
     for name, reason in skipped.items():
         if name not in CHECKS:
-            text = f'"{name}" is no check (there are: {", ".join(CHECKS)})'
+            text = f'there is no check "{name}" (checks: {", ".join(CHECKS)})'
         elif name in _NEVER_SKIPPED:
-            text = f'"{name}" holds for every environment and cannot be skipped'
+            text = f'"{name}" applies to every environment and cannot be skipped'
         elif not reason.strip():
             text = f'"{name}" is skipped without a reason'
         else:

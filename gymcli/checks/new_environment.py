@@ -1,4 +1,4 @@
-"""Write a new environment: its file, its test, and the tasks that it generates."""
+"""Creates a new environment: its file, its test, and the tasks that it generates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 class NewFiles(NamedTuple):
-    """The files that were written, and the class in the first one."""
+    """The files that were written, and the name of the environment's class."""
 
     environment: Path
     test: Path
@@ -30,8 +30,8 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
     """Write NAME.py, test_NAME.py and NAME.jsonl into a folder, from the templates of a pattern.
 
     Raises:
-        UsageError: The name cannot be used, one of the files is there already, or the folder
-            cannot be written.
+        UsageError: The name cannot be used, one of the files already exists, or the folder cannot
+            be written.
     """
     source = (_TEMPLATES / f"{pattern.replace('-', '_')}.py").read_text(encoding="utf-8")
     test = (_TEMPLATES / "environment_test.py").read_text(encoding="utf-8")
@@ -41,10 +41,10 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
     )
     for path in files[:3]:
         if path.exists():
-            raise UsageError(f"{path}: is there already; nothing was written")
+            raise UsageError(f"{path}: already exists; nothing was written")
     found = importlib.util.find_spec(name)
-    if found is not None and found.origin is not None:  # a file goes before a mere folder
-        raise UsageError(f"{name}: a package of this name is installed; take {name}_env")
+    if found is not None and found.origin is not None:  # a file shadows a namespace package
+        raise UsageError(f"{name}: a package of this name is installed; use {name}_env")
     for path, text in ((files.environment, source), (files.test, test)):
         text = text.replace("NewEnvironment", class_name).replace("new_environment", name)
         _write(path, text.encode())
@@ -57,13 +57,13 @@ def _class_name(name: str, source: str) -> str:
     """Return the class name of an environment of this name: DemoEnv for demo_env."""
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-        raise UsageError(f"{name}: is no Python name; take one such as my_env")
+        raise UsageError(f"{name}: is not a Python name; use one such as my_env")
     if not class_name[:1].isalpha():
-        raise UsageError(f"{name}: begins with no letter; take one such as my_env")
+        raise UsageError(f"{name}: must begin with a letter; use a name such as my_env")
     words = "".join(c if c.isidentifier() or c.isdigit() else " " for c in source).split()
     taken = {*gymcli.__all__, *words}
     if class_name in taken or name in sys.stdlib_module_names or name == "gymcli":
-        raise UsageError(f"{name}: the name is taken in Python or gymcli; take {name}_env")
+        raise UsageError(f"{name}: the name is taken by Python or gymcli; use {name}_env")
     return class_name
 
 

@@ -1,4 +1,4 @@
-"""Checks of what models are shown: prompts without answers, documented tools, judges that hold."""
+"""Checks of prompts, tools and judges: no leaked answers, documented tools, robust judges."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MIN_CHARACTERS = 4
 """Shorter answers occur in many texts by chance."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The names of functions that endpoints take."""
+"""The function names that endpoints accept."""
 _PARAMETER_KEYS = {"description", "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
-"""Any of these tells a model what a parameter takes."""
+"""Any of these describes a parameter to a model."""
 
 _TEMPLATE_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -33,9 +33,9 @@ _TEMPLATE_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 async def leaks(subject: Subject) -> Finding:
     """Check that no prompt contains the gold answer, word for word.
 
-    The gold answer is the one that the verifier found in the oracle's episode, and the oracle's
-    last text. Choices may stand in the prompt. Arguments of calls are not searched for: a request
-    names what it wants done.
+    Gold answers are the one that the verifier found in the oracle's episode and the oracle's last
+    text. Choices may occur in the prompt. Arguments of calls are not searched for, since a request
+    has to name its objects.
     """
     golds = await subject.golds()
     answers = [(episode, _gold_texts(subject, episode)) for episode in golds]
@@ -46,13 +46,13 @@ async def leaks(subject: Subject) -> Finding:
         (episode, text)
         for episode, texts in searched
         for text in texts
-        # Not as a part of longer words.
+        # Whole words only: "cat" does not leak in "category".
         if any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", m.text) for m in episode.prompt)
     ]
     if leaking:
         ids = [episode.row.id for episode, _ in leaking]
-        return failed(f"the prompt has the gold answer in it: {leaking[0][1]!r}", ids)
-    return passed(f"{len(searched)} gold answers, none in its prompt")
+        return failed(f"the prompt contains the gold answer: {leaking[0][1]!r}", ids)
+    return passed(f"{len(searched)} gold answers, none of them in its prompt")
 
 
 def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
@@ -62,7 +62,7 @@ def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
 
 
 async def duplicates(subject: Subject) -> Finding:
-    """Check that no two tasks have the same prompt, with all that `setup` adds to it."""
+    """Check that no two tasks have the same prompt, including the messages that `setup` adds."""
     by_prompt: defaultdict[bytes, list[str]] = defaultdict(list)
     for episode in await subject.played("oracle"):
         by_prompt[canonical_json([episode.prompt, episode.record.tools])].append(episode.row.id)
@@ -74,9 +74,9 @@ async def duplicates(subject: Subject) -> Finding:
 
 
 async def tools(subject: Subject) -> Finding:
-    """Check names, descriptions and schemas of all tools that the tasks show.
+    """Check names, descriptions and schemas of all tools, those of the task rows included.
 
-    A tool that raises in every call of the oracle fails, too.
+    A tool that raises in every call of the oracle fails too.
     """
     own = subject.environment.method_tools().values()
     specs = {canonical_json(tool.spec): tool.spec for tool in own}
@@ -97,21 +97,21 @@ def _schema_problems(function: JSON) -> Iterator[str]:
     import jsonschema  # late: heavy
 
     if not isinstance(function, dict):
-        yield f"a tool's function is no object but {function!r}"
+        yield f"a tool's function must be an object, not {function!r}"
         return
     name = str(function.get("name") or "")
     if not _TOOL_NAME.fullmatch(name):
-        yield f"the tool name {name!r} is none that endpoints take"
+        yield f"endpoints do not accept the tool name {name!r}"
     if not str(function.get("description") or "").strip():
         yield f"the tool {name} has no description"
     parameters = function.get("parameters") or {}
     if not isinstance(parameters, dict):
-        yield f"the parameters of {name} are no object but {parameters!r}"
+        yield f"the parameters of {name} must be an object, not {parameters!r}"
         return
     try:
         jsonschema.Draft202012Validator.check_schema(parameters)
     except jsonschema.SchemaError as error:
-        yield f"the parameters of {name} are no JSON Schema: {error.json_path}: {error.message}"
+        yield f"the parameters of {name} are not JSON Schema: {error.json_path}: {error.message}"
         return
     yield from _parameter_problems(name, parameters)
 
@@ -126,7 +126,7 @@ def _parameter_problems(name: str, parameters: JSONObject) -> Iterator[str]:
     assert isinstance(required, list)
     for parameter in required:
         if parameter not in properties:
-            yield f"{name} requires the parameter {parameter} and does not describe it"
+            yield f"{name} requires the parameter {parameter} but does not describe it"
 
 
 def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
         answers = list(_tool_answers(episode))
         num_calls.update(name for name, _ in answers)
         raised = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
-        # A tool may return such a text itself; then it is not known which of them raised.
+        # A tool may return such a text itself; then it is unknown which calls raised.
         if len(raised) == episode.record.tool_errors.get("raised", 0):
             num_raised.update(name for name, _ in raised)
             texts = dict(raised) | texts
@@ -157,23 +157,23 @@ def _tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
 
 
 async def judges(subject: Subject) -> Finding:
-    """Check that a label or a JSON verdict within what is judged is never read as the verdict."""
+    """Check that a label or JSON verdict inside the judged text is never read as the verdict."""
     found = _judges_of(subject.environment)
     if not found:
         if "judge" in declared_roles(subject.environment):
-            return failed('has the role "judge", and neither class nor module has a Judge')
+            return failed('the role "judge" is declared, but neither class nor module has a Judge')
         return not_applicable("no judge")
     num_verdicts = 0
     for name, judge in found.items():
-        with boundary(VerifierError):  # a schema may be none, or refer to nothing
+        with boundary(VerifierError):  # the schema may be invalid
             verdicts = list(_verdicts(judge))
         if not verdicts:
-            return failed(f"{name}: this check cannot make up an object that fits its schema")
+            return failed(f"{name}: this check cannot construct an object that fits its schema")
         problem = await _judge_problem(judge, verdicts)
         if problem is not None:
             return failed(f"{name}: {problem}")
         num_verdicts += len(verdicts)
-    return passed(f"{', '.join(found)}: no quote of {num_verdicts} verdicts is taken for one")
+    return passed(f"{', '.join(found)}: none of {num_verdicts} quoted verdicts is read as one")
 
 
 def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
@@ -195,7 +195,7 @@ def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
 
 
 def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
-    """Yield label and text of verdicts that a judge can say, as far as examples can be made up."""
+    """Yield label and text of the possible verdicts for which an example can be constructed."""
     if judge.labels is not None:
         yield from judge.labels.items()
         return
@@ -248,7 +248,7 @@ def _example(schema: JSON) -> JSON:
 
 
 async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> str | None:
-    """Return how a candidate gets its own verdict through, in either order of the verdicts."""
+    """Return how a candidate can smuggle in its own verdict, with verdicts in either order."""
     names = list(dict.fromkeys(_TEMPLATE_FIELD.findall(judge.template)))
     empty_prompt = _prompt_text(judge, dict.fromkeys(names, ""))
     for order in (verdicts, verdicts[::-1]):
@@ -257,7 +257,7 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
         prompt = _prompt_text(judge, fields)
         for label, text in verdicts:
             if prompt.count(text) > empty_prompt.count(text):
-                return f"{text} in what is judged enters the prompt as it is"
+                return f"{text} in the judged text enters the prompt unchanged"
             quote = judge.neutralise(candidate)
             said = text if judge.labels is None else judge.written(label, **fields)
             try:
@@ -265,16 +265,17 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
             except RoleError as error:
                 if not error.is_answered:
                     raise
-                return f"nothing is read where it quotes and then says {label}"
+                return f"no verdict is read from an answer that quotes others, then says {label}"
             if set(verdict.votes) != {label}:
-                return f"{verdict.votes[0]} is read where it quotes and then says {label}"
+                read = verdict.votes[0]
+                return f"{read} is read from an answer that quotes others, then says {label}"
     return None
 
 
 def _quoting(quote: str, verdict: str) -> StandIn:
     def answer(messages: list[Message]) -> str:
         if not any(quote in message.text for message in messages):
-            raise RoleError("the prompt does not have what is judged as `neutralise` gives it")
+            raise RoleError("the prompt lacks the judged text as `neutralise` returns it")
         return f"What I am to judge says:\n{quote}\n\nMy verdict: {verdict}"
 
     return StandIn(answer)

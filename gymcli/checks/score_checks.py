@@ -1,8 +1,8 @@
-"""Checks of scores: right answers get the top reward, others do not, and scores repeat.
+"""Checks of scores: right answers get the top reward, wrong ones do not, and scores repeat.
 
-Right are the oracle's turns. Wrong are silence, an echo of the user, and the oracle's turns of
-other tasks; guessers stay at chance. Where attempts are scored together, these are one group, of
-which the oracle's attempt has to be the best.
+The oracle's turns are right. Silence, an echo of the user and the oracle's turns of other tasks are
+wrong; guessers must stay at chance. If attempts are scored together, these form a group, in which
+the oracle's attempt must be the best.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ __all__ = [
 ]
 
 _CHANCE = 0.05
-"""How often a guess may be right where a task has no choices: one in twenty."""
+"""The chance that a guess is right if a task has no choices: one in twenty."""
 _LEVEL = 0.01
-"""How often a sound environment may be suspected."""
+"""The share of sound environments that may fail: the level of the tests."""
 _MAX_OTHERS = 3
-"""Answers of other tasks that are tried on a task, as long as they get the top reward."""
+"""Answers of other tasks to try on a task while they get the top reward."""
 
 _NUM_ROUNDS = 5
-"""How often `repeatable` scores each record."""
+"""The number of times that `repeatable` scores each record."""
 _MAX_TASKS = 30
-"""Tasks of each policy whose records `repeatable` scores."""
+"""The most records of each policy that `repeatable` scores."""
 _SLOW_SECONDS = 1.0
 
 _Policy = Literal["oracle", "empty", "echo", "swapped"]
-"""Whose attempt it is in a group; also the name of the check that looks at it."""
+"""The policy of an attempt in a group; also the name of its check."""
 
 
 async def oracle(subject: Subject) -> Finding:
@@ -75,7 +75,7 @@ async def oracle(subject: Subject) -> Finding:
     missed = [episode for episode in episodes if not math.isclose(episode.reward, top)]
     if missed:
         return failed(
-            f"reward {missed[0].reward:g} in place of {top:g} in {_of(missed, episodes)}",
+            f"reward {missed[0].reward:g} instead of {top:g} in {_of(missed, episodes)}",
             [episode.row.id for episode in missed],
             mean=mean(rewards),
         )
@@ -83,24 +83,25 @@ async def oracle(subject: Subject) -> Finding:
 
 
 async def empty(subject: Subject) -> Finding:
-    """Check that a policy that says nothing stays below the top reward."""
+    """Check that an empty answer stays below the top reward."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "empty")
     return await _below_top(subject, await subject.played("empty"))
 
 
 async def echo(subject: Subject) -> Finding:
-    """Check that a policy that repeats the user's words stays below the top reward."""
+    """Check that an echo of the user's words stays below the top reward."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "echo")
     return await _below_top(subject, await subject.played("echo"))
 
 
 async def swapped(subject: Subject) -> Finding:
-    """Check that the oracle's turns of another task, whose gold differs, stay below the top.
+    """Check that the oracle's turns of another task, with a different gold, stay below the top.
 
-    One answer may be right in two tasks by chance, so a task fails where the answers of all of
-    three others are right, and the environment where more than one in twenty of the first are.
+    One answer may be right in two tasks by chance. So a task fails only if the answers of three
+    other tasks are all right in it, and the environment if more than one in twenty first answers
+    are, beyond luck.
     """
     if subject.environment.scores_groups():
         return await _in_groups(subject, "swapped")
@@ -108,7 +109,7 @@ async def swapped(subject: Subject) -> Finding:
     tries = [await _tried(subject, golds, number) for number in range(len(golds))]
     tries = [episodes for episodes in tries if episodes]
     if not tries:
-        return not_applicable("no two tasks with different answers of the oracle")
+        return not_applicable("no two tasks have different oracle answers")
     if unscored := _unscored([episode for episodes in tries for episode in episodes]):
         return unscored
     first = [episodes[0] for episodes in tries]
@@ -139,7 +140,7 @@ async def _tried(
 
 
 def _others(golds: Sequence[CheckedEpisode], number: int) -> Iterator[CheckedEpisode]:
-    """Yield the golds of other tasks with other answers, the following tasks first."""
+    """Yield the golds of tasks with a different answer, the following tasks first."""
     own = golds[number]
     for other in (*golds[number + 1 :], *golds[:number]):
         answers = (own.record.answer, other.record.answer)
@@ -185,7 +186,7 @@ def _of(some: Sequence[CheckedEpisode], episodes: Sequence[CheckedEpisode]) -> s
 
 
 def turns_key(turns: Sequence[Message]) -> bytes:
-    """Return texts and calls of some turns as bytes, equal where the turns say the same."""
+    """Encode the texts and calls of turns; equal turns have equal bytes."""
     return canonical_json(
         [
             [message.text, [[call.name, _decoded(call.arguments)] for call in message.tool_calls]]
@@ -206,11 +207,11 @@ def exceeds_chance(
 ) -> bool:
     """Return whether guesses are right more often than luck explains, at a level of 1 %.
 
-    The test is the exact binomial tail; the Wilson bound would reject luck in 3 of 100 cases at
-    one in twenty. It holds also where the chances of the tasks differ (Hoeffding 1956, "On the
-    distribution of the number of successes in independent trials"). For the best of several
-    candidates the level is divided by their number (Bonferroni). Of `total`, the sum of the
-    rewards as shares of the top one, the fraction counts for nothing.
+    The test is the exact binomial tail; the Wilson bound would reject luck in 3 of 100 cases at a
+    chance of one in twenty. The test also holds if the tasks' chances differ (Hoeffding 1956, "On
+    the distribution of the number of successes in independent trials"). For the best of several
+    candidates, the level is divided by their number (Bonferroni). `total` is the sum of the rewards
+    as shares of the top one; it is rounded down.
     """
     if chance >= 1.0:
         return False
@@ -228,14 +229,14 @@ def _binomial(num_right: int, num_trials: int, chance: float) -> float:
 async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
     """Check that the oracle's attempt is the best of each group, or another policy's below it.
 
-    A group is the oracle, a policy that says nothing, an echo, and the oracle of another task. The
-    last one may be as good by chance, in one task of twenty, and never better.
+    A group has the oracle, an empty answer, an echo and the oracle's answer to another task. The
+    last may be as good by chance, in one task of twenty, but never better.
     """
     if policy == "oracle" and (unscored := _unscored(await subject.played("oracle"))):
         return unscored
     groups = [group for group in await _groups(subject) if policy in group]
     if not groups:
-        return not_applicable("no two tasks with different answers of the oracle")
+        return not_applicable("no two tasks have different oracle answers")
     if unscored := _unscored([episode for group in groups for episode in group.values()]):
         return unscored
     found = {group["oracle"].row.id: await _group_rewards(subject, group) for group in groups}
@@ -246,8 +247,8 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
         wrong = even
     average = mean([own[policy] for own in found.values()])
     if wrong:
-        who = "another one does" if policy == "oracle" else "it does"
-        text = f"in a group {who} as well as the oracle in {len(wrong)} of {len(found)} tasks"
+        who = "another policy does" if policy == "oracle" else "it does"
+        text = f"{who} as well as the oracle in the groups of {len(wrong)} of {len(found)} tasks"
         return failed(text, wrong, mean=average)
     rank = "the best of its group" if policy == "oracle" else "below the oracle in its group"
     by_chance = f"; {len(even)} were as good by chance" if policy == "swapped" and even else ""
@@ -300,9 +301,9 @@ class _Guesser(NamedTuple):
 
     name: str
     turns: dict[str, list[Message]]
-    """What it says, by task; tasks that it cannot guess at are left out."""
+    """Its turns by task, without the tasks that it cannot guess."""
     num_candidates: int = 1
-    """How many guessers there were of which this one looked best."""
+    """The number of guessers among which this one looked best."""
 
 
 class _GuesserResult(NamedTuple):
@@ -310,21 +311,21 @@ class _GuesserResult(NamedTuple):
     limit: float
     """The rate that must not be exceeded."""
     is_above: bool
-    """The rate exceeds the limit by more than luck."""
+    """Whether the rate exceeds the limit by more than luck explains."""
 
 
 async def guessing(subject: Subject) -> Finding:
     """Check that no guesser does better than chance.
 
-    Chance is one in the number of choices that a task has, else one in twenty. A guesser fails
-    where its mean share of the top reward is above chance by more than luck; without a top
-    reward, where its mean reward is above the oracle's by more than luck.
+    Chance is one in the number of a task's choices, or one in twenty if it has none. The check
+    fails if a guesser's mean share of the top reward is above chance by more than luck explains;
+    without a top reward, if its mean reward is above the oracle's by more than luck explains.
     """
     golds = {episode.row.id: episode for episode in await subject.golds()}
     choices = {row.id: subject.choices(row) for row in subject.rows}
     guessers = [guesser for guesser in _guessers(golds, choices) if guesser.turns]
     if not guessers:
-        return not_applicable("no choices, and no answers of other tasks to guess by")
+        return not_applicable("no choices, and no other tasks whose answers could be guessed")
     has_top = subject.environment.max_reward is not None
     results: dict[str, _GuesserResult] = {}
     for guesser in guessers:
@@ -353,7 +354,7 @@ def _guessers(
     rng = Random(0)
     own = {name: options for name, options in choices.items() if options}
     blind = [name for name, options in choices.items() if not options and name in golds]
-    # A constant is a place in the list of choices, or a text that half of the lists have.
+    # A constant is a position in the list of choices, or a text that at least half of them have.
     texts = Counter(text for options in own.values() for text in set(options))
     constants = [
         {name: options[place] for name, options in own.items() if place < len(options)}
@@ -407,7 +408,7 @@ def _commonest(
 
 
 def _guess(gold: CheckedEpisode) -> list[Message]:
-    """Return what a guesser takes from a gold: every turn if tools are called, else the last."""
+    """Return the turns of a gold that a guesser uses: all if tools are called, else the last."""
     has_calls = any(message.tool_calls for message in gold.turns)
     return gold.turns if has_calls else gold.turns[-1:]
 
@@ -447,15 +448,15 @@ def _against_oracle(
     error = standard_error(differences)
     if error is None:
         return _GuesserResult(rate, best, is_above=False)
-    # Its lower end is a one-sided bound of 99 %.
+    # The lower end of a 98 % interval is a one-sided bound of 99 %.
     bound = t_interval(mean(differences), error, num_clusters=len(pairs), level=0.98)
     return _GuesserResult(rate, best, is_above=bound.low > 0.0)
 
 
 async def repeatable(subject: Subject) -> Finding:
-    """Check that records are scored alike 5 times in shuffled order, and not changed by it.
+    """Check that records get the same score 5 times in shuffled order, and are not changed.
 
-    Every second time the record comes back from JSON, as `gym verify` reads it.
+    Every second time the record is first decoded from JSON, as in `gym verify`.
     """
     policies: tuple[PolicyName, ...] = ("oracle", "empty", "echo")
     played = [one for policy in policies for one in (await subject.played(policy))[:_MAX_TASKS]]
@@ -477,13 +478,13 @@ async def repeatable(subject: Subject) -> Finding:
             if again.error or _score(again.record) != _score(episode.record):
                 differing.append(episode.row.id)
     if changed:
-        return failed("verify changes the record that it scores", changed)
+        return failed("verify changes the record it scores", changed)
     if differing:
         return failed("the same record is scored differently", differing)
     if subject.environment.scores_groups() and (
         unequal := await _unequal_groups(subject, episodes)
     ):
-        return failed("the same group is scored differently, or by the order of it", unequal)
+        return failed("the same group is scored differently, or its order matters", unequal)
     return passed(f"{len(episodes)} records, {_NUM_ROUNDS} times each")
 
 
@@ -503,7 +504,7 @@ def _score(record: Rollout) -> tuple[object, ...]:
 
 
 async def speed(subject: Subject) -> Finding:
-    """Measure how long `verify` takes; never fails, since the machine has a part in it."""
+    """Measure the duration of `verify`; never fails, since it depends on the machine."""
     await subject.played("empty")
     if not subject.verify_seconds:
         return not_applicable("nothing was scored")

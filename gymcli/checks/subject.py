@@ -1,4 +1,4 @@
-"""What checks look at, an environment with its tasks and episodes, and what they find."""
+"""The subject of checks (an environment with its tasks and episodes) and their findings."""
 
 from __future__ import annotations
 
@@ -49,41 +49,41 @@ __all__ = [
 Status = Literal["ok", "failed", "skipped", "n/a"]
 
 PolicyName = Literal["oracle", "empty", "echo"]
-"""Who plays every task: the oracle, one that says nothing, one that repeats the user's words."""
+"""The policy of an episode: the oracle, an empty message, or an echo of the user's words."""
 
 Watch = Callable[[str], None]
-"""Called with the state of the checks in words, often."""
+"""Called often, with the progress of the checks in words."""
 
 _MAX_IDS = 1000
 _NO_VERIFIER = Verifier()
 
 
 class Finding(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What one check found."""
+    """The result of one check."""
 
     check: str = ""
     status: Status
-    """`skipped`: the class says that it does not apply, or a package is missing; `n/a`: there is
-    nothing to look at."""
+    """`skipped`: the class declares that it does not apply, or a package is missing; `n/a`: there
+    is nothing to check."""
     text: str
-    """The finding in one line; of a check that is skipped, the reason."""
+    """The finding in one line; the reason if the check is skipped."""
     task_ids: list[str] = []
-    """The tasks that fail, 1,000 at most."""
+    """The failing tasks, at most 1,000."""
     numbers: dict[str, float] = {}
     """Measurements by name."""
     frames: list[str] = []
-    """Where the author's code failed, as in a line of failures.jsonl."""
+    """Where the author's code failed, in the form of failures.jsonl."""
 
 
 def passed(text: str, **numbers: float) -> Finding:
-    """Return the finding of a check that holds."""
+    """Return the finding of a check that passed."""
     return Finding(status="ok", text=text, numbers=numbers)
 
 
 def failed(
     text: str, task_ids: Iterable[str] = (), frames: Sequence[str] = (), /, **numbers: float
 ) -> Finding:
-    """Return the finding of a check that does not hold."""
+    """Return the finding of a check that failed."""
     distinct = list(dict.fromkeys(task_ids))[:_MAX_IDS]
     return Finding(
         status="failed", text=text, task_ids=distinct, numbers=numbers, frames=list(frames)
@@ -91,7 +91,7 @@ def failed(
 
 
 def not_applicable(text: str) -> Finding:
-    """Return the finding of a check that has nothing to look at."""
+    """Return the finding of a check that has nothing to check."""
     return Finding(status="n/a", text=text)
 
 
@@ -99,18 +99,18 @@ class TaskSet(NamedTuple):
     """The tasks on which an environment is checked."""
 
     rows: list[TaskRow]
-    """The first valid ones, without identical copies."""
+    """The first valid tasks, without copies."""
     origin: str
-    """Where they come from, in words."""
+    """Their source, in words."""
     finding: Finding
-    """What is wrong with any task of the file, these or others."""
+    """The finding about all tasks of the file, including those not played."""
 
 
 def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit: int) -> TaskSet:
-    """Read the tasks of a file, else those that ship with the environment, else generate some.
+    """Read the given tasks file, else the tasks that ship with the environment, else generate some.
 
     Raises:
-        TasksError: The file that was given is not there.
+        TasksError: The given file does not exist.
     """
     try:
         with _tasks_file(found, given) as (path, origin):
@@ -133,7 +133,7 @@ def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
         return
     if not generates(found):
         name = found.environment.__name__
-        raise EpisodeError(f"{name} generates no tasks and ships none; give --tasks FILE")
+        raise EpisodeError(f"{name} generates no tasks and ships none; pass --tasks FILE")
     with TemporaryDirectory() as folder:
         path = Path(folder, "generated.jsonl")
         path.write_bytes(b"".join(generated_lines(found)))
@@ -150,11 +150,11 @@ def _tasks_finding(
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         return failed(lines[0] + more)
     if not rows:
-        return failed(f"{origin}: no row is of this environment")
+        return failed(f"{origin}: no row belongs to this environment")
     copies = [row.id for row in rows if row.first_attempt]
     if copies:
         return failed(f"{len(copies)} rows are copies of others", copies)
-    return passed(f"{len(rows)} valid, each with an id of its own")
+    return passed(f"{len(rows)} valid, each with a unique id")
 
 
 def _is_valid(row: TaskRow, found: Found) -> bool:
@@ -170,9 +170,9 @@ class CheckedEpisode(NamedTuple):
 
     row: TaskRow
     record: Rollout
-    """As far as it got; with its score where there is no error."""
+    """The record so far; scored if there is no error."""
     error: str = ""
-    """Why it could not be played or scored."""
+    """Why the episode could not be played or scored."""
     frames: Sequence[str] = ()
     """Where the author's code failed."""
 
@@ -194,13 +194,13 @@ class CheckedEpisode(NamedTuple):
 
 
 class ScriptedPolicy:
-    """A policy that says given messages in turn, and the last of them again and again."""
+    """A policy that sends the given messages in turn and then repeats the last one."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = list(messages)
 
     async def answer(self, request: Request) -> Answer:
-        """Say the next message."""
+        """Return the next message."""
         is_last = len(self._messages) == 1
         return Answer(message=self._messages[0] if is_last else self._messages.pop(0))
 
@@ -228,7 +228,7 @@ _POLICIES: Mapping[PolicyName, Callable[[], Policy | None]] = {
 class Subject:
     """An environment under check, with some of its tasks.
 
-    The episodes of the oracle, of silence and of an echo are played once for all checks.
+    The episodes of the oracle, the empty policy and the echo are played once for all checks.
     """
 
     def __init__(
@@ -245,14 +245,14 @@ class Subject:
         self.tasks = tasks
         self.rows = tasks.rows
         self.verify_seconds: list[float] = []
-        """How long each call of `verify` took."""
+        """The duration of each call of `verify`."""
         self._options = options
         self._workers = workers
         self._watch = watch
         self._played: dict[str, list[CheckedEpisode]] = {}
 
     async def played(self, policy: PolicyName) -> list[CheckedEpisode]:
-        """Return the episode of every task in which the oracle or another policy plays."""
+        """Return a policy's episode of every task."""
         if policy not in self._played:
             new_policy = _POLICIES[policy]
             self._played[policy] = [await self.episode(row, new_policy()) for row in self.rows]
@@ -317,7 +317,7 @@ class Subject:
         )
 
     def choices(self, row: TaskRow) -> list[str]:
-        """Return the choices of a task; none where its answer is free."""
+        """Return the choices of a task; empty if its answer is free."""
         with boundary(EpisodeError):
             return list(self.environment.choices(self.environment.parse_task(row.fields)))
 
@@ -329,13 +329,13 @@ class Subject:
         for role in environment.required_roles:
             if role not in roles:
                 raise SetupError(
-                    f'{environment.__name__} needs the role "{role}" and its stand_ins gives no '
-                    "scripted model for it"
+                    f'{environment.__name__} needs the role "{role}", and its stand_ins returns '
+                    "no scripted model for it"
                 )
         for role in roles:
             if role not in declared_roles(environment):
                 raise SetupError(
-                    f'stand_ins of {environment.__name__} gives a model for the role "{role}", '
-                    "which no run provides: name it in required_roles or optional_roles"
+                    f'{environment.__name__}.stand_ins returns a model for the role "{role}", '
+                    "which is not declared: name it in required_roles or optional_roles"
                 )
         return roles

@@ -1,1 +1,1 @@
-"""What an author of environments touches: the contract, tools, roles, remote ones, the registry."""
+"""For authors of environments: the contract, tools, roles, remote servers and the registry."""

@@ -1,4 +1,4 @@
-"""Addresses of servers: how one must look, and which are reached from this machine alone."""
+"""Validates addresses of servers and recognises loopback hosts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ def checked_address(value: str, *, what: str, example: str) -> str:
 
     Args:
         value: The address.
-        what: What it is the address of, for the message.
-        example: What such an address looks like.
+        what: A name for it in the message.
+        example: An example for the message.
 
     Raises:
-        ValueError: It is no such address; the message does not show it.
+        ValueError: The address is invalid; the message does not show it.
     """
     value = value.strip()
     try:
         parts = urlsplit(value)
         _ = parts.port
     except ValueError:
-        # Not `from error`: that one shows a part of the address.
+        # Not `from error`: its message shows a part of the address.
         raise ValueError(f"{what} cannot be read; it looks like {example}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{what} must look like {example}")
@@ -36,10 +36,10 @@ def checked_address(value: str, *, what: str, example: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name of a host is reached from this machine alone."""
+    """Return whether a host's address or name can be reached only from this machine."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host == "localhost"
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback  # Python 3.11 does not look into a mapped one
+    return (mapped or address).is_loopback  # Python 3.11 ignores mapped IPv4 addresses

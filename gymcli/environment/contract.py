@@ -1,16 +1,16 @@
-"""What an environment is: one instance plays one episode, a class method scores the record.
+"""The environment contract: one instance plays one episode, a class method scores the record.
 
 The order of events of an episode, which `gymcli.rollout` drives:
 
 1. the instance is made with its task, options, roles and random generator;
 2. `setup` builds the state and may add opening messages to the row's prompt;
-3. for every message of the model, `step` answers: by default the results of its tool calls, or
-   the next user turn from `reply`; when there is neither, the episode is done;
-4. `final_state` is recorded, unless something failed, and `close` is called in any case;
-5. `verify` scores the record, now or any time later: in a worker process, or in the event loop
-   where it waits for the model of a role or a server;
-6. `verify_group`, where the class has one, scores all attempts of a task relative to each other;
-7. `metrics`, where the class has one, returns numbers of its own from the scores of a run.
+3. `step` answers every message of the model: by default with the results of its tool calls, or
+   with the next user turn from `reply`; if there is neither, the episode is done;
+4. `final_state` is recorded, unless something failed, and `close` is always called;
+5. `verify` scores the record, immediately or any time later: in a worker process, or in the event
+   loop if it waits for a role's model or a server;
+6. `verify_group`, if overridden, scores all attempts of a task relative to each other;
+7. `metrics`, if overridden, computes more numbers from the scores of a run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TaskT = TypeVar("TaskT", bound=Task)
 _LOGGER = logging.getLogger(__name__)
 
 _SLOW_SECONDS = 0.05
-"""After a tool that computed for so long, other episodes get their turn."""
+"""After a tool call that took longer, other episodes get their turn."""
 
 
 OptionsT = TypeVar("OptionsT", bound=EnvironmentOptions)
@@ -78,56 +78,57 @@ class Environment(Generic[TaskT]):
     """Base of every environment; the first line of a subclass's docstring says what it tests."""
 
     version: ClassVar[str] = "1"
-    """Raised whenever a score can move."""
+    """Raise it with every change that can move a score."""
     max_reward: ClassVar[float | None] = 1.0
-    """The top reward; None where it is unbounded, relative or a matter of chance."""
+    """The top reward; None if it is unbounded, relative or a matter of chance."""
     pass_threshold: ClassVar[float | None] = None
     """The reward from which an attempt counts as a success; None: `max_reward`."""
     max_turns: int | None = None
-    """Model messages of an episode, unless the row or the command line says otherwise; `setup` may
-    set it for its own."""
+    """The most model messages of an episode; the row or the command line may override it, and
+    `setup` may set it for its episode."""
     executes_tools: ClassVar[bool] = True
-    """False: calls of the row's tools are recorded and end the episode, and are never run."""
+    """False: calls of the row's tools are recorded and end the episode; they are never run."""
     setup_timeout: ClassVar[float] = 300.0
     """Seconds that `setup` may take."""
     step_timeout: ClassVar[float] = 600.0
-    """Seconds that `step` may take, its tool calls and models included; so `final_state`."""
+    """Seconds that `step` may take, tool calls and models included; also for `final_state`."""
     close_timeout: ClassVar[float] = 30.0
     """Seconds that `close` may take."""
     tool_timeout: ClassVar[float] = 60.0
-    """Seconds that one tool call may wait. A call that computes holds up every other episode, and
-    is not late once it has returned."""
+    """Seconds that one tool call may wait. A call that computes blocks every other episode, and is
+    never late once it has returned."""
     blocking_timeout: ClassVar[float] = 60.0
-    """Seconds that code in the process of the run may compute without awaiting anything. After as
-    long, `gym collect` ends its process and starts it again."""
+    """Seconds that code in the run's process may compute without an await. After that, `gym
+    collect` ends its process and restarts it."""
     verify_timeout: ClassVar[float] = 60.0
     """Seconds that `verify` or `verify_group` may take in a worker process."""
     scoring_timeout: ClassVar[float] = 1800.0
-    """Seconds that either may take in the event loop of the run, where it waits for models or a
+    """Seconds that either may take in the run's event loop, where it waits for models or a
     server."""
     verify_memory_mb: ClassVar[int] = 2048
-    """Megabytes that either may need in a worker process, beyond what the worker has after its
+    """Megabytes that either may need in a worker process, on top of what the worker uses after its
     imports (Linux only)."""
     verifies_in_worker: ClassVar[bool] = False
-    """Has no effect any more: every verifier that waits for nothing runs in a worker process."""
+    """No longer has an effect: every verifier that waits for nothing runs in a worker process."""
     max_tool_output: ClassVar[int] = 100_000
-    """Characters of a tool result; what is longer is cut, with a marker."""
+    """The most characters of a tool result; a longer one is cut, with a marker."""
     rescore: ClassVar[Literal["verify", "recorded"]] = "verify"
-    """`recorded`: the score rests on a foreign world that cannot be replayed; never rescored."""
+    """`recorded`: the score depends on an external system that cannot be replayed, so that records
+    are never rescored."""
     required_roles: ClassVar[tuple[str, ...]] = ()
-    """Models other than the policy, without which no episode can be played or scored."""
+    """Models other than the policy that every episode needs to be played or scored."""
     optional_roles: ClassVar[tuple[str, ...]] = ()
-    """Models other than the policy that are used if they are given."""
+    """Models other than the policy that are used if the user names them."""
     waits_to_verify: ClassVar[bool] = False
-    """`verify` waits, as for `Context.isolated`; conversations are saved before it starts. Those
-    of environments with roles or `verify_group` are in any case."""
+    """`verify` waits, for example for `Context.isolated`, so that conversations are saved before it
+    starts. Those of environments with roles or `verify_group` always are."""
     skipped_checks: ClassVar[Mapping[str, str]] = {}
     """Checks of `gym check` that do not apply, each with the reason."""
     slice_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields of the task rows that `metrics` wants, dots lead into objects."""
+    """Fields of the task rows that `metrics` needs; dots lead into objects."""
     properties: ClassVar[Properties] = Properties()
     Task: ClassVar[type[BaseModel]] = Task
-    """The typed fields of a row; set from the class's type argument."""
+    """The typed fields of a row; set from the type argument of the class."""
     _method_tools: ClassVar[dict[str, Tool]] = {}
 
     class Options(EnvironmentOptions):
@@ -157,28 +158,28 @@ class Environment(Generic[TaskT]):
         self.roles: Mapping[str, Model] = roles or {}
         self._seed = rng or 0
         self.shown_tools: list[JSONObject] | None = None
-        """The tools that the model was shown, and only may call; None: all of `tools()`."""
+        """The tools that the model is shown and may call; None: all of `tools()`."""
         self.reads_arguments_laxly = False
-        """For replaying records of other programs, whose servers converted what they could."""
+        """For replaying records of other programs, whose servers converted arguments."""
         self.now: Callable[[], float] = time.monotonic
-        """The clock of time limits; the driver sets one that stands still while the loop does."""
+        """The clock of time limits; the driver sets one that stops while the event loop blocks."""
         self.tool_error_text: Callable[[BaseException], str] = described
-        """Puts the exception of a tool into words for the model; a server leaves things out."""
+        """Describes the exception of a tool to the model; a server hides some of it."""
         self.tool_seconds = 0.0
         self.tool_errors: Counter[ToolFault] = Counter()
-        """Calls that could not be carried out, counted by what was wrong."""
+        """The number of failed calls by kind of fault."""
         self.rollout = Rollout()
-        """The record so far; the driver sets and keeps it."""
+        """The record so far, which the driver updates."""
 
     @functools.cached_property
     def rng(self) -> Random:
-        """All that is random in the episode comes from here."""
-        # A generator takes 2.5 kB, in each of thousands of episodes, and most never ask for it.
+        """The source of all randomness in the episode."""
+        # Made on demand: a generator takes 2.5 kB, and most of a run's episodes never need one.
         return self._seed if isinstance(self._seed, Random) else Random(self._seed)
 
     @classmethod
     def parse_task(cls, fields: JSONObject) -> TaskT:
-        """Type a row's fields; those under `verifier_metadata` count as fields of the row.
+        """Parse a row's fields; those under `verifier_metadata` count as fields of the row.
 
         Raises:
             pydantic.ValidationError: A field is missing or of the wrong type.
@@ -189,7 +190,7 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def options_of(cls: type[_HasOptions[OptionsT]], context: Context) -> OptionsT:
-        """Return the options of a scoring, typed as the class's own `Options`."""
+        """Return the options of `context`, typed as this class's `Options`."""
         assert isinstance(context.options, cls.Options)
         return typing.cast("OptionsT", context.options)
 
@@ -197,10 +198,11 @@ class Environment(Generic[TaskT]):
     def prepare(cls, options: EnvironmentOptions) -> None:
         """Check once, before a run starts, that episodes can be played with these options.
 
-        Not asked where records are scored: options on record may name code.
+        Not called when records are scored: recorded options may name code.
 
         Raises:
-            UsageError: They cannot, as where a package is missing; the message says the way out.
+            UsageError: They cannot, for example because a package is missing; the message says what
+                to do.
         """
 
     @classmethod
@@ -208,12 +210,12 @@ class Environment(Generic[TaskT]):
         """Check, before a run starts, that a task can be played with these options.
 
         Raises:
-            ValueError: It cannot; the message says the way out.
+            ValueError: It cannot; the message says what to do.
         """
 
     @classmethod
     def method_tools(cls) -> dict[str, Tool]:
-        """Return the `@tool` methods of the class by name, in the order they are written."""
+        """Return the `@tool` methods of the class by name, in definition order."""
         return dict(cls._method_tools)
 
     async def setup(self) -> list[Message]:
@@ -221,7 +223,7 @@ class Environment(Generic[TaskT]):
         return []
 
     def tools(self) -> list[Tool]:
-        """Return the tools of this episode; the row's `tools` override what the model is shown."""
+        """Return the tools of this episode; the model is shown the row's `tools` if it has any."""
         return list(self._method_tools.values())
 
     async def reply(self, rollout: Rollout) -> str | None:
@@ -242,27 +244,27 @@ class Environment(Generic[TaskT]):
         return Step([Message(role="user", content=text)])
 
     async def final_state(self) -> JSON:
-        """Return what the verifier may need besides the conversation, as JSON."""
+        """Return the JSON that the verifier needs in addition to the conversation."""
         return None
 
     async def close(self) -> None:
-        """Release what `setup` took."""
+        """Release the resources that `setup` acquired."""
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the gold next turn; None where there is none, for the reason in the docstring."""
+        """Return the gold next turn; None if there is none (an override's docstring says why)."""
         return None
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Score a record; reads nothing but the record and the context."""
+        """Score a record, from only the record and the context."""
         raise NotImplementedError(f"{cls.__name__} has no verify")
 
     @classmethod
     async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:
-        """Score all attempts of a task together; they carry what `verify` said of each.
+        """Score all attempts of a task together; each carries its score from `verify`.
 
-        A class that overrides this has relative rewards: no attempt of a task is scored before
-        all of them are there, and `--repeats` belongs to the identity of its runs.
+        A class that overrides this has relative rewards: no attempt of a task is scored before all
+        are complete, and `--repeats` is part of the identity of its runs.
         """
         raise NotImplementedError(f"{cls.__name__} scores no groups")
 
@@ -273,10 +275,10 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def metrics(cls, groups: Iterator[Group]) -> Mapping[str, float]:
-        """Return numbers of a run by name, from the scored attempts of each task.
+        """Return more numbers of a run by name, from the scored attempts of each task.
 
-        The groups come one by one, in no order, and without conversations; each has what its task
-        row says of `slice_fields`. What this raises is a warning of `gym metrics`.
+        The groups come one by one, in no particular order and without conversations; each has the
+        `slice_fields` of its task row. `gym metrics` turns an exception into a warning.
         """
         raise NotImplementedError(f"{cls.__name__} has no metrics of its own")
 
@@ -287,10 +289,10 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def stand_ins(cls, task: TaskT) -> Mapping[str, Model]:
-        """Return a scripted model for each role, which needs no endpoint, for a task.
+        """Return a scripted model for each role of a task.
 
-        They serve `gym check` and `--role NAME=oracle`: with them and the oracle an environment
-        can be tried from end to end without any model.
+        `gym check` and `--role NAME=oracle` use them: together with the oracle, they play and score
+        an environment without any endpoint.
         """
         return {}
 
@@ -301,17 +303,17 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Yield `num` rows of the environment's dataset; one seed always gives the same rows."""
+        """Yield `num` rows of the environment's dataset; a seed always yields the same rows."""
         raise NotImplementedError(f"{cls.__name__} generates no tasks")
 
     async def call_tools(self, calls: list[ToolCall]) -> list[Message]:
         """Run tool calls and return a tool message for each, in order.
 
-        Calls run one after another, unless every one of them only reads. A call that cannot be
-        carried out is answered with one sentence and counted in `tool_errors`.
+        Calls run one after another unless all of them only read. A failed call is answered with one
+        sentence and counted in `tool_errors`.
 
         Raises:
-            AttemptError: A tool says that the attempt cannot go on, as where a role failed.
+            AttemptError: A tool cannot continue the attempt, for example because a role failed.
         """
         usable = {t.name: t for t in self.tools()}
         if self.shown_tools is not None:
@@ -338,24 +340,24 @@ class Environment(Generic[TaskT]):
 
 
 class Context(Protocol):
-    """What `verify` may use besides the record."""
+    """What `verify` may use in addition to the record."""
 
     @property
     def options(self) -> EnvironmentOptions:
-        """The environment's options of this scoring."""
+        """The environment's options."""
 
     @property
     def roles(self) -> Mapping[str, Model]:
-        """The models that the environment asked for, by role."""
+        """The models of the environment's roles, by role."""
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
-        """Play the record again in a fresh instance and return it as it stands at the end.
+        """Replay the record in a new instance and return the instance in its final state.
 
-        Its `rollout.step_rewards` are those of the replay. A replay asks no role: the
-        models of the instance raise `RoleError`, and what a user said is read from the record.
+        Its `rollout.step_rewards` are those of the replay. A replay asks no role: the models of the
+        instance raise `RoleError`, and the user's messages come from the record.
 
         Raises:
-            ReplayDivergedError: The environment answered otherwise than on record.
+            ReplayDivergedError: The environment answered differently from the record.
             RoleError: The environment asked a role.
         """
 
@@ -367,40 +369,40 @@ class Context(Protocol):
         memory_mb: int = 1024,
         imports: tuple[str, ...] = (),
     ) -> T:
-        """Call a module-level function in a process that is killed where it runs away.
+        """Call a module-level function in a process that is killed if it exceeds its limits.
 
-        Arguments and result are pickled; what the function raises is raised here.
+        Arguments and result are pickled; exceptions of the function are raised here.
 
         Args:
-            function: Found again by its name, in a process that may serve many calls.
+            function: Imported by its name, in a process that may serve many calls.
             args: Its arguments.
-            timeout: Seconds from the start of the function, however long it waited for a process.
-            memory_mb: Megabytes that it may need on top of what the process has (Linux only).
-            imports: Heavy modules that the function uses; their import does not count as its time.
+            timeout: Seconds from the start of the function; waiting for a process does not count.
+            memory_mb: Megabytes that it may need on top of the process's own (Linux only).
+            imports: Heavy modules that the function uses; importing them does not count as time.
 
         Raises:
-            TypeError: It is no function at the top level of a module.
+            TypeError: It is not a function at the top level of a module.
             VerifierTimeoutError: It took longer than `timeout` seconds.
-            VerifierError: The process died, or needed more than `memory_mb` on top of what it had.
+            VerifierError: The process died or exceeded `memory_mb`.
         """
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
         """Return every match of a row's regular expression, within a time limit.
 
-        Of each the first group where the pattern has one, else the whole match.
+        A match is the first group if the pattern has one, else the whole match.
 
         Raises:
-            ValueError: The pattern is no regular expression.
+            ValueError: The pattern is not a regular expression.
             VerifierTimeoutError: The search took too long.
         """
 
 
 class Model(Protocol):
-    """A model other than the policy, as environments and roles see it."""
+    """A model other than the policy, as environments see it."""
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it answers a conversation with a number, as a reward model does."""
+        """Whether it answers a conversation with a number, like a reward model."""
 
     async def complete(
         self,
@@ -415,24 +417,23 @@ class Model(Protocol):
         Args:
             messages: The conversation.
             schema: A JSON Schema that constrains the text.
-            params: Sampling parameters; those that the user gave for the role win.
-            cache: The version of the prompt, and the number of the vote where there are several.
-                The same request under the same text is asked once in a run, and its answer kept,
-                without log probabilities and reasoning. None: it is asked every time.
+            params: Sampling parameters; the user's own for the role override them.
+            cache: The version of the prompt, and the number of the vote if there are several. An
+                equal request with an equal `cache` is sent once per run, and its answer is stored
+                without log probabilities and reasoning. None: it is sent every time.
 
         Raises:
-            RoleError: There is no usable answer: the call failed, or what came is cut, filtered,
-                refused or empty.
-            UsageError: Log probabilities of an answer that is kept are asked for.
+            RoleError: The call failed, or the answer is cut, filtered, refused or empty.
+            UsageError: Log probabilities are asked for together with `cache`.
         """
 
 
 class Cache(NamedTuple):
-    """Under which text an answer is kept, and whether it is."""
+    """The key part under which an answer is stored, and a test whether to store it."""
 
     text: str
     keeps: Callable[[Message], bool]
-    """Whether an answer is worth keeping; one on record that is not is asked for again."""
+    """Returns whether to store an answer; a stored one that fails the test is asked for again."""
 
 
 def make(
@@ -443,9 +444,9 @@ def make(
     roles: Mapping[str, Model],
     rng: Random | int,
 ) -> Environment[Task]:
-    """Type a row's fields and return the instance that plays them; `rng` may be a seed."""
+    """Parse a row's fields and return the instance that plays them; `rng` may be a seed."""
     if isinstance(rng, int) and environment.__init__ is not Environment.__init__:
-        rng = Random(rng)  # an `__init__` of its own may use it
+        rng = Random(rng)  # an overriding `__init__` may use it
     process = os.getpid()
     instance = environment(environment.parse_task(fields), options=options, roles=roles, rng=rng)
     leave_copy(process)
@@ -453,10 +454,10 @@ def make(
 
 
 def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
-    """Return the tools of an episode as the model is shown them.
+    """Return the specs of an episode's tools, which the model is shown.
 
     Raises:
-        SetupError: The environment returned what is no tool.
+        SetupError: The environment returned something other than tools.
     """
     tools: object = environment.tools()
     specs: list[JSONObject] = []
@@ -472,14 +473,14 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
 async def _answer_call(
     environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
 ) -> str:
-    """Return what a tool call is answered with; one that cannot be carried out is counted."""
+    """Return the answer to a tool call, and count the call if it fails."""
     try:
         text = await _run_call(environment, usable, call)
     except ToolCallError as error:
         environment.tool_errors[error.fault] += 1
         text = str(error)
     if not text.isascii():
-        # Half a surrogate pair, as from a file name, can neither be sent nor written.
+        # A lone surrogate, for example from a file name, can be neither sent nor stored.
         text = text.encode(errors="replace").decode()
     return shortened(text, environment.max_tool_output)
 
@@ -498,7 +499,7 @@ async def _run_call(
         function = getattr(environment, function.__name__)
 
     async def result_of() -> object:
-        # Within the limit, too: a row's schema may be slow to check.
+        # Also within the time limit: a row's schema may be slow to check.
         keywords = found.parse(call.arguments, is_lax=environment.reads_arguments_laxly)
         if found.in_thread:
             return await asyncio.to_thread(function, **keywords)
@@ -511,7 +512,7 @@ async def _run_call(
             seconds, result_of(), close_timeout=environment.close_timeout, now=environment.now
         )
         if isinstance(result, str):
-            return str.__str__(result)  # of a subclass the text alone: no line can hold it
+            return str.__str__(result)  # a plain str: a subclass cannot be encoded
         return _json_text(call.name, result)
     except (ToolCallError, AttemptError, RunError, KeyboardInterrupt, asyncio.CancelledError):
         raise
@@ -528,7 +529,7 @@ async def _run_call(
 
 def _json_text(name: str, result: object) -> str:
     encoded = msgspec.json.encode(result)
-    if b"null" in encoded:  # it may hold a number that JSON does not have
+    if b"null" in encoded:  # msgspec writes NaN and infinities as null
         try:
             json.dumps(msgspec.to_builtins(result), allow_nan=False)
         except ValueError as error:

@@ -1,6 +1,6 @@
-"""Checks an environment: its hooks as its class is made, and what its methods return.
+"""Checks an environment: its hooks when the class is made, and what its methods return.
 
-What a line cannot hold would be written all the same, and could never be read again.
+Without these checks, an invalid value would be written to the run and could never be read again.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ _ERRORS: dict[str, type[AttemptError]] = {
     "verify": VerifierError,
     "verify_group": VerifierError,
 }
-"""By method; of all others it is an `EpisodeError`."""
+"""The error class by method; for all others it is `EpisodeError`."""
 
 UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What writing and reading a value raises that no line can hold."""
+"""The exceptions for a value that cannot be written as JSON or read back."""
 
 
 _HOOKS = (
     *("prepare", "setup", "tools", "reply", "step", "final_state", "close", "oracle"),
     *("verify", "verify_group", "metrics", "stand_ins", "choices", "generate"),
 )
-"""What a class may override."""
+"""The methods that a class may override."""
 
 _LIKENESS = 0.8
-"""From here `difflib` takes a name for a misspelt one: `verfiy`, `set_up`, `orcale`."""
+"""The `difflib` ratio from which a name counts as misspelt: `verfiy`, `set_up`, `orcale`."""
 
 
 def check_hooks(kind: type, base: type) -> None:
-    """Check that what a class overrides is `async`, and a class method, where its base has it so.
+    """Check that overriding methods are `async` and class methods exactly as in the base class.
 
     Raises:
-        TypeError: It is not, or a method seems to be a misspelt hook that the class lacks.
+        TypeError: One is not, a method looks like a misspelt hook, or `max_reward` is no number.
     """
     top = getattr(kind, "max_reward", None)
     if not (top is None or isinstance(top, Real)):
@@ -99,7 +99,7 @@ def _check_name(kind: type, name: str, value: object, missing: dict[str, object]
         is_called_alike = _is_async(function) == _is_async(_function(hook)) and (
             _is_async(function) or isinstance(value, classmethod) == isinstance(hook, classmethod)
         )
-        # Only `verify` is one that every environment has.
+        # Every environment has a `verify`; for the others, the kind of method must fit too.
         if close == "verify" or is_called_alike:
             raise TypeError(
                 f"{kind.__name__}.{name} is never called; is it meant to be {close}? Rename it, "
@@ -122,7 +122,7 @@ def _place(function: FunctionType) -> str:
 
 
 def checked_messages(environment: object, method: str, messages: object) -> list[Message]:
-    """Return messages as they will be read from their line; each itself where that is the same."""
+    """Return messages as they will be read back from the run; an unchanged one is not copied."""
     if not isinstance(messages, list | tuple):
         raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
     found = []
@@ -139,13 +139,13 @@ def checked_messages(environment: object, method: str, messages: object) -> list
 
 
 def checked_step(environment: object, step: object) -> Step:
-    """Return what `step` returned, with its messages as they will be read from their line."""
+    """Check what `step` returned; its messages are as they will be read back from the run."""
     if not isinstance(step, Step):
         raise wrong_return(environment, "step", f"{named(step)}, not a Step")
     messages, reward, stop_reason = step
     read = checked_messages(environment, "step", messages)
     if reward is not None and not _is_finite(reward):
-        text = f"the step reward {reprlib.repr(reward)}, no finite number"
+        text = f"the step reward {reprlib.repr(reward)}, not a finite number"
         raise wrong_return(environment, "step", text)
     if stop_reason is not None and stop_reason not in _STOP_REASONS:
         text = f"the stop reason {reprlib.repr(stop_reason)}, not one of {', '.join(_STOP_REASONS)}"
@@ -154,28 +154,28 @@ def checked_step(environment: object, step: object) -> Step:
 
 
 def checked_turn(environment: object, message: object) -> Message | None:
-    """Return what `oracle` returned: a message of the model, or None."""
+    """Check what `oracle` returned: a message of the model, or None."""
     if message is None:
         return None
     if isinstance(message, Message) and message.role != "assistant":
-        text = f"a Message of the role {reprlib.repr(message.role)}, not assistant"
+        text = f"a Message with the role {reprlib.repr(message.role)}, not assistant"
         raise wrong_return(environment, "oracle", text)
     return checked_messages(environment, "oracle", [message])[0]
 
 
 def checked_json(environment: object, method: str, value: object) -> JSON:
-    """Return a value as it will be read from its line; itself where that is the same."""
+    """Return a value as it will be read back from the run; an unchanged one is not copied."""
     try:
         read = msgspec.json.decode(msgspec.json.encode(value))
     except UNENCODABLE as error:
-        raise wrong_return(environment, method, f"what is no JSON: {error}") from error
+        raise wrong_return(environment, method, f"a value that is not JSON: {error}") from error
     return value if value == read else read
 
 
 def wrong_return(environment: object, method: str, found: str) -> AttemptError:
-    """Return the error that names class, method, file and line of what returned something wrong.
+    """Return an error that names class, method, file and line of a wrong return value.
 
-    `found` says what it returned, and what it should have been.
+    `found` describes the value and what was expected instead.
     """
     kind = environment if isinstance(environment, type) else type(environment)
     function = inspect.unwrap(getattr(kind, method))
@@ -189,7 +189,7 @@ def wrong_return(environment: object, method: str, found: str) -> AttemptError:
 
 
 def named(value: object) -> str:
-    """Return a value and its type as a message names them."""
+    """Return a value and its type, for messages."""
     return f"{reprlib.repr(value)} ({type(value).__name__})"
 
 

@@ -1,9 +1,9 @@
-"""A judge: a prompt, and how the words of the model that answers it are read as a verdict.
+"""A judge: a prompt, and how a verdict is read from the model's answer.
 
 Source: the judges of NVIDIA NeMo Gym's resources servers (equivalence_llm_judge, math_with_judge,
 multichallenge, arena_judge and others, Apache-2.0), whose label rules, swapped second question
 and JSON verdicts are rewritten here. A failed call is an error, and so is an answer without a
-verdict that can be read: neither is ever one of the labels by default.
+readable verdict: neither ever becomes a default label.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ __all__ = ["Judge", "StandIn", "Verdict"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a judge said."""
+    """The verdict of a judge."""
 
     label: str | None
-    """None: the votes are tied."""
+    """The winning label; None: the votes are tied."""
     value: JSONObject = {}
     """The whole object, for judges with a schema."""
     text: str = ""
-    """The judge's words: of the first vote that says `label`, else of the first vote."""
+    """The judge's answer: that of the first vote for `label`, or of the first vote in a tie."""
     votes: list[str | None]
-    """Every vote's label, in order."""
+    """The label of every vote, in order."""
     agreement: float = 1.0
-    """The share of all votes that say `label`."""
+    """The share of votes for `label`."""
 
     def record(self) -> JSONObject:
         """Return the verdict for `Score.details`; the label of a tie is null."""
@@ -78,35 +78,34 @@ class _Vote(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """A prompt for a model that judges, and the rule by which its words are read.
+    """A prompt for a model that judges, and the rule by which its answer is read.
 
-    It reads its answer by `labels` or by `schema`. Whatever stands in a field of the prompt
-    cannot be taken for the verdict, even where the judge quotes it. With `rule="tagged"`, what
-    the prompt itself says of the labels cannot be taken for it either.
+    It reads answers by `labels` or by `schema`. The text of a field is never read as the verdict,
+    even if the judge quotes it. With `rule="tagged"`, neither are labels that the prompt mentions.
     """
 
     template: str
-    """The prompt; each `{name}` is a field, all other braces are themselves."""
+    """The prompt; each `{name}` is a field, all other braces are literal."""
     _: KW_ONLY
     labels: Mapping[str, str] | None = None
     """The text of each label, of two characters or more, as the judge is told to write it."""
     rule: Literal["first", "last", "unique", "tagged"] = "last"
-    """Which label counts where several are found; `unique`: all must be the same. `tagged`: the
-    prompt ends by asking for the label in a tag whose name nobody who is judged can know; all
-    labels in such tags must be the same, or the label is the whole answer."""
+    """The label that counts if several are found; `unique`: all must be the same. `tagged`: the
+    prompt ends by asking for the label in a tag whose name the judged text cannot know; all labels
+    in such tags must be the same, or the label is the whole answer."""
     schema: JSONObject | None = None
-    """The objects that fit are the verdict, and all must say the same; the model is asked to
-    answer by it."""
+    """The JSON Schema that the model is asked to follow. The objects of the answer that fit are the
+    verdict, and all must agree."""
     decides: str | None = None
-    """The property of the object that is the label; without it, the whole object as JSON is."""
+    """The property of the object that is the label; None: the whole object as JSON."""
     system: str | None = None
     """The system message; it has no fields."""
     votes: int = 1
-    """How often the model is asked; the label that most votes say wins, a tie is no label."""
+    """The number of times that the model is asked; the most frequent label wins, a tie has none."""
     params: JSONObject | None = None
-    """Sampling parameters, unless the user gave others for the role."""
+    """Sampling parameters; the user's own for the role override them."""
     version: str = "1"
-    """Raised whenever the prompt says something else in the same words; part of the cache key."""
+    """Part of the cache key; raise it if the same prompt comes to mean something else."""
 
     def __post_init__(self) -> None:
         if (self.labels is None) == (self.schema is None):
@@ -118,9 +117,11 @@ class Judge:
                 raise ValueError("a judge's labels need texts that differ from one another")
             label_pattern(self.labels.values())
             if self.decides is not None:
-                raise ValueError("`decides` names a property of a schema, and there is none")
+                raise ValueError(
+                    "`decides` names a property of a schema, and the judge has no schema"
+                )
         elif self.rule == "tagged":
-            raise ValueError("a tag is for labels; a judge with a schema answers by an object")
+            raise ValueError("`tagged` is for labels; a judge with a schema answers with an object")
         elif not self._names:
             raise ValueError("the judge's schema names no properties")
         elif self.decides is not None and self.decides not in self._names:
@@ -130,7 +131,7 @@ class Judge:
         """Return the prompt.
 
         Raises:
-            TypeError: The template needs a field that is not given.
+            TypeError: A field of the template is missing.
         """
         text = self._filled(fields)
         if self.rule == "tagged":
@@ -142,7 +143,7 @@ class Judge:
         return [Message(role="system", content=self.system), prompt]
 
     def written(self, label: str, **fields: str) -> str:
-        """Return a label as the judge is told to write it in the answer to a prompt.
+        """Return a label as the judge is told to write it when these fields are judged.
 
         Raises:
             KeyError: There is no such label, or the judge has a schema.
@@ -152,16 +153,16 @@ class Judge:
         return f"<{tag}>{text}</{tag}>" if self.rule == "tagged" else text
 
     def neutralise(self, text: str) -> str:
-        """Break what could be read as a verdict, or as a tag of the prompt; every field is."""
+        """Break whatever could be read as a verdict or a tag of the prompt, as in every field."""
         text = without_tags(text, own_tags(self.template))
         if self.labels is not None:
             return without_labels(text, self._label_pattern)
         return without_keys(text, key_pattern(sorted(self._names)))
 
     def parse(self, text: str, *, tag: str = "") -> tuple[str | None, JSONObject]:
-        """Read the words of a judge: the label, and the object where there is a schema.
+        """Read a judge's answer: the label, and the object if there is a schema.
 
-        `tag` is the one that the prompt asks for, under `rule="tagged"`.
+        `tag` is the tag that the prompt asks for with `rule="tagged"`.
         """
         if self.labels is not None:
             return self._label_in(text, self.labels, tag), {}
@@ -171,12 +172,12 @@ class Judge:
         return (labels.pop(), fitting[-1]) if len(labels) == 1 else (None, {})
 
     async def ask(self, model: Model, /, **fields: str) -> Verdict:
-        """Ask for a verdict, with all votes at once.
+        """Ask for a verdict, with all votes in parallel.
 
         Raises:
-            RoleError: A call failed, or gave no verdict that can be read; the others have ended by
-                then.
-            TypeError: The template needs a field that is not given.
+            RoleError: A call failed, or its answer has no readable verdict; all other calls have
+                ended by then.
+            TypeError: A field of the template is missing.
         """
         messages = self.render(**fields)
         tag = self._tag(self._filled(fields)) if self.rule == "tagged" else ""
@@ -184,27 +185,27 @@ class Judge:
         return _verdict(await gather_all(votes))
 
     async def ask_all(self, model: Model, items: Sequence[Mapping[str, str]]) -> list[Verdict]:
-        """Ask for many verdicts at once, as for the items of a rubric; return them in order.
+        """Ask for many verdicts in parallel, such as the items of a rubric; return them in order.
 
-        Errors are those of `ask`; the other calls have ended by then.
+        Errors are those of `ask`; all other calls have ended by then.
         """
         return await gather_all([self.ask(model, **fields) for fields in items])
 
     async def confirm(
         self, model: Model, label: str, /, *, swap: tuple[str, str], **fields: str
     ) -> list[Verdict]:
-        """Ask, and where the verdict is `label`, ask again with two fields swapped.
+        """Ask, and if the verdict is `label`, ask again with two fields swapped.
 
-        The label is confirmed where there are two verdicts and both say it. The prompt has to
-        treat both fields alike, or the second question is another one.
+        The label is confirmed if there are two verdicts and both have it. The prompt must treat
+        both fields alike, or the second question is a different one.
 
         Raises:
-            RoleError: A call failed, or gave no verdict that can be read.
-            TypeError: The template, or the swap, needs a field that is not given.
+            RoleError: A call failed, or its answer has no readable verdict.
+            TypeError: A field of the template or the swap is missing.
         """
         first, second = swap
         if not {first, second} <= fields.keys():
-            raise TypeError(f'the fields "{first}" and "{second}" are to be swapped; give both')
+            raise TypeError(f'the fields "{first}" and "{second}" are to be swapped; pass both')
         verdict = await self.ask(model, **fields)
         if verdict.label != label:
             return [verdict]
@@ -212,7 +213,7 @@ class Judge:
         return [verdict, await self.ask(model, **swapped)]
 
     async def _vote(self, model: Model, messages: list[Message], tag: str, number: int) -> _Vote:
-        # A class of its own may have a `parse` that takes no tag.
+        # A subclass may override `parse` without the tag.
         parse = functools.partial(self.parse, tag=tag) if tag else self.parse
         cache = Cache(
             f"{self.version}/{number}", keeps=lambda answer: parse(answer.text)[0] is not None
@@ -222,7 +223,7 @@ class Judge:
         if label is None:
             end = " ".join(answer.text[-200:].split())
             raise RoleError(
-                "the judge gave no verdict that can be read, or several that disagree; its answer "
+                "the judge's answer has no readable verdict, or several that disagree; it "
                 f"ends with: {end!r}",
                 is_answered=True,
             )
@@ -233,7 +234,7 @@ class Judge:
         return render(self.template, safe)
 
     def _tag(self, filled: str) -> str:
-        """Name the tag for a verdict: a text would have to hold the hash of itself to know it."""
+        """Name the tag by a hash of the prompt, which no text inside the prompt can predict."""
         return f"verdict-{digest([self.version, self.system, filled])[:8]}"
 
     def _label_in(self, text: str, labels: Mapping[str, str], tag: str) -> str | None:
@@ -251,11 +252,11 @@ class Judge:
 
     def _fits(self, value: JSONObject) -> bool:
         wanted = self._names if self.decides is None else {self.decides}
-        if wanted.isdisjoint(value):  # what names nothing of the schema is no verdict
+        if wanted.isdisjoint(value):  # an object without any of the schema's keys
             return False
         try:
             return self._validator.is_valid(value)
-        except RecursionError:  # a schema that refers to itself, and an object as deep as it lets
+        except RecursionError:  # a recursive schema and a deeply nested object
             return False
 
     @functools.cached_property
@@ -302,11 +303,11 @@ def _property_names(schema: JSON) -> Iterator[str]:
 
 
 class StandIn:
-    """A scripted model for a role, so that an environment can be tried without any endpoint.
+    """A scripted model for a role, for trying an environment without any endpoint.
 
     Args:
         answer: Returns the text of the answer to a conversation.
-        is_scalar: The texts are numbers, as of a reward model that takes whole conversations.
+        is_scalar: The texts are numbers, like those of a scalar reward model.
     """
 
     def __init__(self, answer: Callable[[list[Message]], str], *, is_scalar: bool = False) -> None:
@@ -321,5 +322,5 @@ class StandIn:
         params: JSONObject | None = None,
         cache: Cache | str | None = None,
     ) -> Message:
-        """Answer a conversation with the function's text."""
+        """Answer a conversation with the text that the function returns."""
         return Message(role="assistant", content=self._answer(messages))

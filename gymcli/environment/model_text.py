@@ -1,15 +1,13 @@
-"""Texts of models: what is put into their prompts, and what is found in their answers.
+"""Fills prompts with untrusted text, and finds labels and JSON objects in answers.
 
 A judge that thinks aloud quotes what it judges. A candidate that writes a label, or an object in
-the form of the verdict, would then speak for the judge: such forms are broken where the text
-enters the prompt, so that a reader still knows what stood there and the parser finds nothing. One
-that writes the prompt's own tags would end the place it was given and begin another: `render`
-breaks those.
+the form of the verdict, would then speak for the judge. So these are broken when the text enters
+the prompt: a reader still recognises them, but the parser finds nothing. A candidate that writes
+the prompt's own tags could close its element and open another: `render` breaks those.
 
-`find_objects` reads JSON's grammar with a stack of its own, in one pass. Where an object breaks
-off, all objects open at that place break off with it, so that no brace is read twice as the start
-of an object: texts of any depth, and texts full of braces and quotes, take time in proportion to
-their length.
+`find_objects` parses JSON in one pass with an explicit stack. When an object breaks off, all open
+objects break off with it, so no brace is tried twice as the start of an object: texts of any depth,
+and texts full of braces and quotes, take time in proportion to their length.
 """
 
 from __future__ import annotations
@@ -42,13 +40,13 @@ _TAG = re.compile(r"</?+([A-Za-z_][\w.:-]*+)(?:\s[^<>]*+|/)?+>")
 
 
 def render(template: str, fields: Mapping[str, str]) -> str:
-    """Replace each `{name}` by its field, once: braces in a field's text stay as they are.
+    """Replace each `{name}` by its field, once: braces in a field's text are not replaced.
 
-    Every other brace of the template is itself, so that it can show JSON as it is written. The
-    template's tags are broken wherever a field has them.
+    All other braces of the template are literal, so that it can contain JSON. The template's tags
+    are broken wherever they occur in a field.
 
     Raises:
-        TypeError: The template needs a field that is not given.
+        TypeError: A field of the template is missing.
     """
     pattern = own_tags(template)
 
@@ -68,37 +66,37 @@ def own_tags(template: str) -> re.Pattern[str]:
 
 
 def tag_pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that finds tags of these names, in any case: `<name ...>` and `</name`."""
+    """Return a case-insensitive pattern for tags of these names: `<name ...>` and `</name`."""
     written = "|".join(map(re.escape, sorted(set(names)))) or "(?!)"
-    # A closing tag is one even where its bracket is left for the prompt to close.
+    # A closing tag needs no `>`: a field may end in `</name`, and the prompt supplies the bracket.
     name = rf"(?:{written})(?![\w.:-])[^<>]*+"
     return re.compile(rf"<(\s*+/\s*+{name}|{name}(?=[<>]))(>?)", re.IGNORECASE)
 
 
 def without_tags(text: str, pattern: re.Pattern[str]) -> str:
-    """Break every tag in a text by other brackets: `</answer>` becomes `(/answer)`."""
+    """Break every tag in a text by replacing its brackets: `</answer>` becomes `(/answer)`."""
     return pattern.sub(lambda found: f"({found[1]}{')' if found[2] else ''}", text)
 
 
 def label_pattern(labels: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that finds labels as they are written, the longest where several begin.
+    """Return a pattern that finds labels, preferring the longest.
 
     Raises:
-        ValueError: A label could not be broken, or would be again what it was.
+        ValueError: A label is too short, or has spaces around it, so that it cannot be broken.
     """
     longest_first = sorted(labels, key=len, reverse=True)
     for label in longest_first:
         if len(label) < 2 or label != label.strip():
             raise ValueError(
-                f"the label {label!r} cannot be told from what stands in a prompt; give it two "
-                "characters or more and no space around them, as in [[A]]"
+                f"the label {label!r} cannot be told from other text of a prompt; write two "
+                "characters or more without spaces around them, as in [[A]]"
             )
     return re.compile("|".join(map(re.escape, longest_first)))
 
 
 def without_labels(text: str, pattern: re.Pattern[str]) -> str:
-    """Break every label in a text by spaces: `[[A=B]]` becomes `[ [A=B] ]`."""
-    # Again, since labels may overlap or end alike: INCORRECT holds CORRECT.
+    """Break every label in a text by inserting spaces: `[[A=B]]` becomes `[ [A=B] ]`."""
+    # Repeated, since labels may overlap: INCORRECT contains CORRECT.
     while pattern.search(text):
         text = pattern.sub(_broken, text)
     return text
@@ -123,7 +121,7 @@ def _in_json(character: str) -> str:
 
 
 def without_keys(text: str, pattern: re.Pattern[str]) -> str:
-    """Break the keys of JSON objects in a text by other quotes: `"a":` becomes `'a':`."""
+    """Break the keys of JSON objects in a text by replacing quotes: `"a":` becomes `'a':`."""
     return pattern.sub(r"'\1'", text)
 
 
@@ -143,12 +141,12 @@ _FOLLOWS = {
     "after in {": {",": "key", "}": "after"},
     "after in [": {",": "value", "]": "after"},
 }
-"""What may come, by what came: a token, and what may come then."""
+"""The parser's transitions: by state, the tokens it allows and the state after each."""
 _UNFINISHED = -1
 
 
 def find_objects(text: str) -> list[JSONObject]:
-    """Return the JSON objects of a text in order, without those inside others."""
+    """Return the JSON objects of a text in order, without nested ones."""
     found = []
     ends: dict[int, int] = {}
     start = text.find("{")
@@ -159,14 +157,14 @@ def find_objects(text: str) -> list[JSONObject]:
         if end == _UNFINISHED:
             start = text.find("{", start + 1)
             continue
-        with suppress(*JSON_ERRORS):  # as where it is nested too deeply
+        with suppress(*JSON_ERRORS):  # for example, nested too deeply
             found.append(msgspec.json.decode(text[start:end], type=JSONObject))
         start = text.find("{", end)
     return found
 
 
 def _read_object(text: str, start: int, ends: dict[int, int]) -> None:
-    """Note where the object at a brace ends, and every object that is met on the way."""
+    """Record where the object at `start` ends, and all objects inside it."""
     opened: list[tuple[str, int]] = []
     expected, position = "value", start
     while token := _TOKEN.match(text, position):
@@ -192,7 +190,7 @@ _BRACES = re.compile(r"(\\text\{|[{}])")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return what stands in the last \boxed{...}, its braces counted; None if it is not closed."""
+    r"""Return the content of the last \boxed{...}, braces balanced; None if it is not closed."""
     _, opening, rest = text.rpartition("\\boxed{")
     depth = 1 if opening else 0
     for position, character in enumerate(rest if opening else ""):
@@ -203,7 +201,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def without_text_commands(text: str) -> str:
-    r"""Replace every \text{...} by what stands in it, but where that has braces of its own."""
+    r"""Replace every \text{...} by its content, unless the content has braces."""
     pieces: list[str] = []
     open_braces: list[_Brace] = []
     for piece in _BRACES.split(text):

@@ -1,9 +1,9 @@
-"""Finds environments by name, types their options, and tells what they say of themselves.
+"""Finds environments by name, parses their options and describes them.
 
-A name on the command line may be an address (`NAME=http://host:port`) or code
-(`path/to/file.py:Class`, `module:Class`), and may say what another name means (`NAME=ENV`); a name
-in a data row may not: it finds built-in environments and entry points only. Nothing is imported
-until it is asked for by name.
+On the command line, a name may be an address (`NAME=http://host:port`), code
+(`path/to/file.py:Class`, `module:Class`) or an alias (`NAME=ENV`). In a data row it may not: there
+it finds only built-in environments and entry points. An environment is imported only when it is
+looked up.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ EnvironmentClass = type[Environment[Task]]
 ENTRY_POINT_GROUP = "gymcli.envs"
 
 FILE_MODULE_PREFIX = "gymcli_file_"
-"""Begins the names of modules that were loaded from a file; no import finds them."""
+"""Prefix for the names of modules that were loaded from a file; no import finds them."""
 
 REMOTE = "remote"
-"""The name of a server that was given as an address alone."""
+"""The name of a server that was given as an address without a name."""
 
 ALIASES = {
     "conversational_tool_use": "conversational_tool_use_simulation",
@@ -83,7 +83,7 @@ ALIASES = {
     "structured_outputs_v3": "structured_outputs",
     "structured_outputs_v4": "structured_outputs",
 }
-"""What NeMo Gym calls environments of ours."""
+"""NeMo Gym's other names for built-in environments."""
 
 _HARNESSES = (
     "simple",
@@ -98,44 +98,44 @@ _HARNESSES = (
     "opencode",
     "pi",
 )
-"""What drives the model in NeMo Gym; it stands in an agent's name, and moves no score."""
+"""The agent harnesses of NeMo Gym, which are part of an agent's name and do not affect scores."""
 
 _SUFFIXES = (*(f"_{harness}_agent" for harness in _HARNESSES), "_agent", "_resources_server")
 
 
 class Found(NamedTuple):
-    """An environment and what names it in a record."""
+    """An environment with its name in records."""
 
     name: str
     environment: EnvironmentClass
     recorded_hash: str | None = None
-    """The source hash of a record, where the code is not here."""
+    """The source hash to use instead of that of the code; empty if there is no code here."""
 
     @property
     def source_hash(self) -> str:
-        """The hash of the environment's code; empty where it has none here."""
+        """The hash of the environment's code; empty if it has none here."""
         if self.recorded_hash is not None:
             return self.recorded_hash
         return _source_hash(sys.modules[self.environment.__module__])
 
 
 class Registry:
-    """The environments that one run may use; remembers what it found.
+    """The environments that one run may use; lookups are cached.
 
     Args:
-        specs: Names given on the command line. Those that are addresses (`NAME=http://host:port`)
-            or code (`file.py:Class`, `module:Class`) can then also be found by the name that
-            records carry, and `NAME=ENV` by NAME.
+        specs: Names given on the command line. Addresses (`NAME=http://host:port`) and code
+            (`file.py:Class`, `module:Class`) can then also be found by their names in records, and
+            `NAME=ENV` by NAME.
 
     Raises:
-        UsageError: A spec names code that is not there.
+        UsageError: A spec names code that does not exist.
     """
 
     def __init__(self, specs: tuple[str, ...] = ()) -> None:
         self._found: dict[str, Found] = {}
         self._given: dict[str, Found] = {}
         self._default_of: dict[str, str] = {}
-        """By the name of an agent of which no environment is known, the one that is played."""
+        """The environment that plays instead, for agents without a known one."""
         for spec in specs:
             name, target = split_name(spec)
             if ":" in target:
@@ -149,7 +149,7 @@ class Registry:
 
         Raises:
             UnknownNameError: There is no environment of this name.
-            EnvironmentImportError: There is one and it cannot be imported.
+            EnvironmentImportError: There is one, but it cannot be imported.
         """
         known = self._found.get(name)
         if known is None:
@@ -158,30 +158,30 @@ class Registry:
         return known
 
     def find_agent(self, name: str, default: str | None) -> Found:
-        """Find the environment whose rows an agent of NeMo Gym plays, else the default one."""
+        """Find the environment of a NeMo Gym agent; if it is unknown, return the default one."""
         if default is not None and self._default_of.get(name) == default:
             return self.find(default)
         try:
             return self.find(name)
         except UnknownNameError as error:
             if default is None:
-                ways_out = f"--env ENV or --env {name}=ENV says where the rows of this agent play"
+                ways_out = f"--env ENV or --env {name}=ENV names the environment of its rows"
                 raise UnknownNameError(f"{error}; {ways_out}") from error
         self._default_of[name] = default
         return self.find(default)
 
     @property
     def agent_warnings(self) -> list[str]:
-        """Agents of which no environment is known, and where their rows play instead."""
+        """Warnings about agents without a known environment, whose rows play elsewhere."""
         return [
-            f'no environment is known for the agent "{name}": its rows play {self.find(env).name}, '
-            "as --env says"
+            f'no environment is known for the agent "{name}": its rows play in '
+            f"{self.find(env).name}, which --env names"
             for name, env in self._default_of.items()
         ]
 
     @staticmethod
     def names() -> list[str]:
-        """List what can be found by name, without importing any of it."""
+        """List the names of all environments, without importing any."""
         return sorted({*_built_in_names(), *_plug_ins()})
 
 
@@ -208,13 +208,13 @@ def _by_name(name: str) -> Found:
 
 
 def candidates(name: str) -> list[str]:
-    """Return the names to try: as it stands, its alias, and without an agent's suffix."""
+    """Return the names to try: the name itself, its alias, and both without an agent's suffix."""
     stems = [name, *(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))]
     return [candidate for stem in stems for candidate in (stem, ALIASES.get(stem)) if candidate]
 
 
 def split_name(spec: str) -> tuple[str, str]:
-    """Split `NAME=ENV` into the two; the name is empty where a spec gives none."""
+    """Split `NAME=ENV` into name and environment; the name may be empty."""
     name, equals, target = spec.partition("=")
     return (name, target) if equals and not {"/", ":"} & {*name} else ("", spec)
 
@@ -232,7 +232,7 @@ def _plug_ins() -> Mapping[str, EntryPoint]:
 
 
 def _from_address(spec: str) -> Found | None:
-    """Return the environment of a server: `NAME=http://host:port`, or the address alone."""
+    """Return the environment of a server: `NAME=http://host:port`, or only the address."""
     head, equals, tail = spec.partition("=")
     name, address = (head, tail) if equals and "://" not in head else (REMOTE, spec)
     if not address.startswith(("http://", "https://")):
@@ -243,7 +243,7 @@ def _from_address(spec: str) -> Found | None:
 
 
 def _from_code(spec: str) -> Found:
-    """Load `path/to/file.py:Class` or `module:Class`; the name is the file's or module's last."""
+    """Load `path/to/file.py:Class` or `module:Class`, named after the file or module."""
     place, _, class_name = spec.rpartition(":")
     if place.endswith(".py"):
         path = Path(place)
@@ -262,14 +262,14 @@ def _from_code(spec: str) -> Found:
 
 
 def module_of_file(path: Path, spec: str) -> ModuleType:
-    """Import a file under a name of its own, which is the same in every process."""
+    """Import a file under a name made from its path, the same in every process."""
     resolved = path.resolve()
     try:
         module_name = FILE_MODULE_PREFIX + hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
     except UnicodeEncodeError as error:
         shown = os.fsencode(resolved).decode(errors="backslashreplace")
         raise EnvironmentImportError(
-            f"{spec}: its path {shown} is no UTF-8; rename the folder, or move the file"
+            f"{spec}: its path {shown} is not UTF-8; rename the folder, or move the file"
         ) from error
     with _importing(spec):
         return gymcli.envs.load_file(module_name, resolved)
@@ -299,7 +299,11 @@ def _checked(loaded: object, name: str, place: str) -> Found:
 
 
 def prepare(found: Found, options: EnvironmentOptions) -> None:
-    """Let an environment check that it can be played with these options; else UsageError."""
+    """Let an environment check that it can be played with these options.
+
+    Raises:
+        UsageError: It cannot.
+    """
     try:
         found.environment.prepare(options)
     except GymError:
@@ -312,7 +316,7 @@ def prepare(found: Found, options: EnvironmentOptions) -> None:
 
 @contextmanager
 def _importing(name: str) -> Iterator[None]:
-    """Name the environment whose import fails; its code may raise anything."""
+    """Turn any exception in the block into an error that names the environment."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -326,7 +330,8 @@ def _described(error: BaseException) -> str:
     return f"{described(error)} ({frames[-1]})" if frames else described(error)
 
 
-# What scores nothing is left out: comments, layout, docstrings but those of tools, `generate`.
+# Left out, since they cannot affect scores: comments, layout, docstrings other than tools', and
+# `generate`.
 @functools.cache  # a worker asks for it with every score, and to parse 1 kB takes a millisecond
 def _source_hash(module: ModuleType) -> str:
     # A notebook's module has no file.
@@ -344,7 +349,7 @@ def _source_hash(module: ModuleType) -> str:
     return f"{CODE_HASH}{total.hexdigest()[:16]}"
 
 
-# Nested lists, alike in all versions of Python: later ones let `ast.dump` leave out what is empty.
+# Not `ast.dump`: its output differs between Python versions, newer ones leave out empty fields.
 def _code(node: object) -> object:
     if isinstance(node, list):
         return [_code(item) for item in node if not _is_text(item)]
@@ -372,7 +377,7 @@ def _tool_docstring(node: ast.AST) -> str | None:
 
 def shipped_tasks(name: str) -> Path | None:
     """Return the tasks file that ships with a built-in environment, if there is one."""
-    # Plain names only: `/somewhere` joined to a folder is not in it.
+    # Plain names only: joining a folder with `/somewhere` leaves the folder.
     for candidate in (c for c in candidates(name) if Path(c).name == c):
         path = gymcli.envs.DATASETS / candidate / "tasks.jsonl"
         if path.is_file():
@@ -383,14 +388,14 @@ def shipped_tasks(name: str) -> Path | None:
 def own_tasks(found: Found) -> Path | None:
     """Return the tasks file that ships with an environment, if there is one.
 
-    A third-party environment has none, even if it bears the name of one of ours.
+    A third-party environment has none, even if it has the name of a built-in one.
     """
     is_ours = found.environment.__module__.startswith("gymcli.envs.")
     return shipped_tasks(found.name) if is_ours else None
 
 
 def describe(found: Found) -> JSONObject:
-    """Return what `gym envs` shows of an environment."""
+    """Return the description of an environment for `gym envs`."""
     environment = found.environment
     lines = (inspect.getdoc(environment) or "").splitlines()
     tasks = own_tasks(found)
@@ -420,7 +425,7 @@ def describe(found: Found) -> JSONObject:
 def split_env_args(
     given: Mapping[str, str], environments: Iterable[Found]
 ) -> dict[str, dict[str, str]]:
-    """Assign options to environments: by the name before the dot, else to the one that has it.
+    """Assign options to environments: by the name before the dot, else to the only one with it.
 
     Raises:
         UsageError: No environment of the run has the option, or several have.
@@ -435,7 +440,9 @@ def split_env_args(
         fitting = [name for name, cls in found.items() if key in cls.Options.model_fields]
         if len(fitting) > 1:
             both = " and ".join(fitting)
-            raise UsageError(f"--env-arg {key}: {both} both have it; write {fitting[0]}.{key}=...")
+            raise UsageError(
+                f"--env-arg {key}: {both} have this option; write {fitting[0]}.{key}=..."
+            )
         if not fitting:
             options = [
                 f"{name}.{key}" for name in found for key in found[name].Options.model_fields
@@ -449,7 +456,7 @@ def split_env_args(
 
 
 def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
-    """Type those of the given options that one environment has, whichever others a run has."""
+    """Parse the options that belong to one environment, and ignore all others."""
     prefix, known = f"{found.name}.", found.environment.Options.model_fields
     own = {
         key.removeprefix(prefix): value
@@ -462,7 +469,7 @@ def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
 def environment_options(
     environment: EnvironmentClass, name: str, given: Mapping[str, str], recorded: JSONObject
 ) -> EnvironmentOptions:
-    """Type an environment's options: those on record, overridden by those given.
+    """Parse an environment's options: those on record, overridden by the given ones.
 
     Raises:
         UsageError: An option is unknown or has a value of the wrong type.
@@ -473,7 +480,7 @@ def environment_options(
     except ValidationError as error:
         wrong = {detail["loc"][0] for detail in error.errors() if detail["loc"]}
     try:
-        # A value such as 1 may be meant as text: take the wrong ones as they were written.
+        # A value such as 1 may be meant as text: try the wrong ones again as strings.
         as_written = {key: text for key, text in given.items() if key in wrong}
         return environment.Options.model_validate({**values, **as_written})
     except ValidationError as error:
@@ -496,11 +503,11 @@ def _option_value(text: str) -> object:
 
 
 NUM_GENERATED = 60
-"""Tasks that are asked of a generator where nobody says how many."""
+"""The default number of tasks to generate."""
 
 
 def generates(found: Found) -> bool:
-    """Return whether an environment has a generator."""
+    """Return whether an environment overrides `generate`."""
     own = found.environment.generate.__func__  # type: ignore[attr-defined]
     return own is not Environment.generate.__func__  # type: ignore[attr-defined]
 
@@ -509,7 +516,7 @@ def generated_lines(found: Found, num: int = NUM_GENERATED, *, seed: int = 0) ->
     """Yield the rows that an environment generates from `Random(seed)`, each a line of JSON.
 
     Raises:
-        EpisodeError: It generates none, or fails.
+        EpisodeError: The environment has no generator, or the generator fails.
     """
     with boundary(EpisodeError):
         for row in found.environment.generate(Random(seed), num):

@@ -1,29 +1,29 @@
-"""An environment whose state, tools and verifier are a resources server's of NeMo Gym.
+"""An environment whose state, tools and verifier are on a resources server of NeMo Gym.
 
-The order of events of an episode, all of it in one session (one cookie jar):
+The order of events of an episode, all in one session (one cookie jar):
 
-1. `/seed_session` gets the row; where the server has none (404), `/reset` of the gymnasium
-   dialect does, and `/step` is asked from there on;
-2. every call of a tool that the row declares is posted to `/{tool}`, one after another and never
-   twice; the answer's text is the result, whatever its status;
-3. `/verify` is asked in `final_state`, while the session lives, and its answer is recorded;
+1. The row is posted to `/seed_session`; if the server has none (404), to `/reset` of the gymnasium
+   dialect, which is followed by `/step`.
+2. Every call of a tool that the row declares is posted to `/{tool}`, one after another and never
+   twice; the answer's text is the result, whatever its status.
+3. `final_state` posts to `/verify` while the session lives, and the answer is recorded.
 4. `verify` reads the recorded answer.
 
 Source: the protocol of NVIDIA NeMo Gym 0.5 and its agents simple_agent and gymnasium_agent
-(Apache-2.0), spoken here in our own words. Where this differs from those agents:
+(Apache-2.0), implemented from scratch. Where this differs from those agents:
 
-- A model can call what its row declares, never an address of the protocol.
-- Arguments that are no JSON object are answered with a sentence, not posted.
-- A call that breaks or takes too long fails the attempt, since nobody knows what it did.
+- A model can call the tools that its row declares, never a path of the protocol.
+- Arguments that are not a JSON object are answered with a sentence, not posted.
+- A call that breaks or takes too long fails the attempt, since its effect is unknown.
 - A message that the endpoint cut off (length, content filter) or that is a refusal ends an episode
   of the gymnasium dialect before `/step`; its reward is the sum of the steps so far.
-- A step that shows nothing and does not end the game ends the episode.
+- A step without messages ends the episode even if it does not end the game.
 - A tool's result is cut at `max_tool_output` characters, with a marker.
-- A server of gymcli itself is told the attempt's seed, and is then sent every message of the model
-  to `/step`: so the environment's own prompt, tools and stop reasons hold; see `wire`.
-- An answer from another session than the first one fails the attempt; see `ServerSession`. What
-  cannot be seen from here: a server that sets no cookie (noted in the score's details), and one
-  that forgot the state of a session whose cookie it still takes, as after a restart.
+- A server run by gymcli gets the attempt's seed, and every message of the model at `/step`, so that
+  the environment's own prompt, tools and stop reasons apply; see `wire`.
+- An answer from a different session fails the attempt; see `ServerSession`. This cannot detect a
+  server that sets no cookie (noted in the score's details), or one that lost the state of a session
+  but still accepts its cookie, for example after a restart.
 """
 
 from __future__ import annotations
@@ -90,29 +90,29 @@ __all__ = [
 T = TypeVar("T")
 
 ReverifyMode = Literal["stateless", "unsupported", "unknown"]
-"""Whether a server's `/verify` needs no session; `unknown` where it does not say."""
+"""`stateless`: a server's `/verify` needs no session; `unknown`: the server does not report it."""
 
 _MAX_GAME_TURNS = 10
-"""Model messages of a game, unless the row or the command line says otherwise."""
+"""The most model messages of a game; the row or the command line may override it."""
 _MAX_STEP_TRIES = 3
 _QUESTION_TIMEOUT = 10.0
 """Seconds for a call that the episode does not depend on."""
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds until there is a connection."""
+"""Seconds to wait for a connection."""
 
 MAX_ANSWER_BYTES = 64 * 2**20
-"""What an answer may take in memory, unpacked."""
+"""The longest answer, unpacked."""
 
 _LARGE_BODY = 2**20
-"""From here on aiohttp wants a request's body as a file, which it sends in pieces."""
+"""Bytes from which on aiohttp wants a body as a file, which it sends in pieces."""
 
 _MAX_IDLE = 1.0
-"""Seconds that an unused connection is kept: less than any common server keeps it (2 to 75), since
-a call that meets a closing connection costs its attempt."""
+"""Seconds that an idle connection is kept: less than on any common server (2 to 75), since a call
+on a closing connection fails its attempt."""
 
 _MAX_WORDS = 200
-"""Characters of a server's words that go into a message."""
+"""Characters of a server's answer that are shown in a message."""
 
 _PROTOCOL_PATHS = (
     "aggregate_metrics",
@@ -126,7 +126,7 @@ _PROTOCOL_PATHS = (
     "step",
     "verify",
 )
-"""What a tool may not be named: calling it would change the episode, or ask for its score."""
+"""Forbidden names of tools: calling one would change the episode, or ask for its score."""
 
 _NOT_KEPT = (
     "its session is over, so this conversation cannot be scored later; run the same command again "
@@ -139,9 +139,9 @@ class RemoteEnvironment(Environment[Task]):
 
     base_url: ClassVar[str] = ""
     call_timeout: ClassVar[float] = 600.0
-    """Seconds that a call of the protocol may take; a tool has `tool_timeout`."""
+    """Seconds that a call of the protocol may take; tools have `tool_timeout`."""
     setup_timeout: ClassVar[float] = 1300.0
-    """Longer than the two calls of it, whose own limits say which of them it was."""
+    """Longer than its two calls, so that their own limits report which one was late."""
     step_timeout: ClassVar[float] = 2000.0
     """Longer than the three tries of a step."""
     version = "remote"
@@ -150,28 +150,28 @@ class RemoteEnvironment(Environment[Task]):
     properties = Properties(structure="stateful", verification="by its server")
 
     class Options(EnvironmentOptions):
-        """How the server is spoken to."""
+        """Options of a remote environment."""
 
         protocol: Literal["auto", "gymnasium"] = "auto"
-        """`gymnasium`: a server of that dialect that answers `/seed_session` as well."""
+        """`gymnasium`: for a server of that dialect that also answers `/seed_session`."""
 
     options: Options
     _session: ServerSession | None = None
     _row: JSONObject
     _protocol: Literal["seed", "gymnasium", "gymcli"] = "seed"
     _state: JSONObject
-    """What the record keeps of how the episode ended."""
+    """The end of the episode, as recorded in `final_state`."""
     _info: JSONObject
-    """What a server of the gymnasium dialect said at first."""
+    """The `info` in the first answer of a gymnasium server."""
     _opened: Opened
-    """What a server of gymcli said at first."""
+    """The first answer of a gymcli server."""
     _num_known = 0
-    """Messages of the record that a server of gymcli has."""
+    """The number of messages of the record that a gymcli server has."""
     _is_over = False
-    """A server of gymcli gave its verdict, which ends its session."""
+    """Whether a gymcli server returned its verdict, which ends its session."""
 
     async def setup(self) -> list[Message]:
-        """Open a session with the row, and return what the server opens the conversation with."""
+        """Open a session with the row, and return the server's opening messages."""
         seed = {SEED_HEADER: str(self.rollout.seed)}
         self._session = ServerSession(self.base_url, headers=seed)
         self._row = row_of(self.rollout)
@@ -183,42 +183,42 @@ class RemoteEnvironment(Environment[Task]):
         return opening
 
     async def _open_session(self) -> list[Message] | None:
-        """Begin by `/seed_session`; return None where the server has none."""
+        """Begin with `/seed_session`; return None if the server has none."""
         reply = await self._post("seed_session", self._row, SetupError)
         if reply.status == 404:
             return None
         answer = reply.json_object(SetupError)
         if "env_id" in answer:
             raise SetupError(
-                f"{reply.place}: the answer has an env_id, as aviary's and ToolSandbox's servers "
-                "give; their dialect is not spoken here"
+                f"{reply.place}: the answer has an env_id, as those of aviary's and ToolSandbox's "
+                "servers have; their dialect is not supported"
             )
-        # A server that echoes the row, in which a field may have our key, is none of ours.
+        # A server that merely echoes our key from the row is not a gymcli server.
         if OWN_KEY not in answer or answer[OWN_KEY] == self._row.get(OWN_KEY):
             for name in function_names(self.rollout.tools):
                 # A slash could lead to another address on servers that decode before they route.
                 if name in _PROTOCOL_PATHS or "/" in name or name in ("", ".", ".."):
                     raise SetupError(
-                        f"the row declares the tool {name!r}, which is an address of the protocol "
-                        "or none at all, and cannot be called; rename it on the server and in the "
-                        "row"
+                        f"the row declares the tool {name!r}, which is a path of the protocol or "
+                        "not a valid path, and cannot be called; rename it on the server and in "
+                        "the row"
                     )
             return []
         try:
             self._opened = opened = msgspec.convert(answer[OWN_KEY], type=Opened)
         except msgspec.ValidationError as error:
-            raise SetupError(f"{reply.place}: no answer of gym serve: {error}") from error
+            raise SetupError(f"{reply.place}: not an answer of gym serve: {error}") from error
         self._protocol = "gymcli"
         self.max_turns = opened.max_turns
         return opened.messages
 
     async def _open_game(self) -> list[Message]:
-        """Begin by `/reset`; an observation is an opening user message."""
+        """Begin with `/reset`; an observation is an opening user message."""
         reply = await self._post("reset", self._row, SetupError)
         if reply.status == 404:
             raise SetupError(
-                f"{reply.place}: there is neither /seed_session nor /reset at this address; is it "
-                "a resources server?"
+                f"{reply.place}: this address has neither /seed_session nor /reset; is it a "
+                "resources server?"
             )
         answer = reply.json_object(SetupError)
         self._protocol = "gymnasium"
@@ -227,7 +227,7 @@ class RemoteEnvironment(Environment[Task]):
         return [message for message in game_messages(answer) if message.role == "user"]
 
     def tools(self) -> list[Tool]:
-        """Return the tools of the row, each a call of the server; else those that it names."""
+        """Return the tools of the row, or those of a gymcli server; each one calls the server."""
         assert self._session is not None, "tools are shown after setup"
         if self._protocol == "gymcli":
             functions = [object_in(spec.get("function")) for spec in self._opened.tools]
@@ -244,7 +244,7 @@ class RemoteEnvironment(Environment[Task]):
         return [_server_tool(self._session, name, seconds=self.tool_timeout) for name in names]
 
     async def step(self, message: Message) -> Step:
-        """Answer a message of the model, as the server's dialect has it."""
+        """Answer a message of the model in the server's dialect."""
         if self._protocol == "gymcli":
             return await self._own_step()
         if self._protocol == "gymnasium":
@@ -252,7 +252,7 @@ class RemoteEnvironment(Environment[Task]):
         return await super().step(message)
 
     async def _own_step(self) -> Step:
-        """Send the last message, and before it those that no step answered, of reasoning alone."""
+        """Send the last message, after those that no step answered (of only reasoning)."""
         messages = self.rollout.messages
         known = max(self._num_known, self.rollout.num_prompt_messages)
         said: JSONObject = {OWN_KEY: msgspec.to_builtins(Said(messages[known:]))}
@@ -265,7 +265,7 @@ class RemoteEnvironment(Environment[Task]):
     async def _game_step(self, message: Message) -> Step:
         payload = {**self._row, "response": response_of(self.rollout, self._row, [message])}
         num_tries = 1
-        if self._info.get("supports_step_idempotency") is True:  # it knows a step again by its id
+        if self._info.get("supports_step_idempotency") is True:  # it recognises a repeated step id
             payload["_ng_step_request_id"] = uuid.uuid4().hex
             num_tries = _MAX_STEP_TRIES
         while True:
@@ -279,14 +279,14 @@ class RemoteEnvironment(Environment[Task]):
         answer = reply.json_object(EpisodeError)
         reward = answer.get("reward") or 0.0
         if not isinstance(reward, int | float):
-            raise EpisodeError(f"/step of {self.base_url} gave the reward {reward!r}")
+            raise EpisodeError(f"/step of {self.base_url} returned the reward {reward!r}")
         ending = {name: answer.get(name) is True for name in ("terminated", "truncated")}
         self._state.update(ending)
         is_over = any(ending.values())
         return Step(game_messages(answer), float(reward), "env_done" if is_over else None)
 
     async def final_state(self) -> JSONObject:
-        """Return how the game ended, or the server's verdict, which it can give only now."""
+        """Return how the game ended, or the server's verdict, which needs the open session."""
         session, rollout, state = self._session, self.rollout, self._state
         assert session is not None, "an episode is set up before it ends"
         if self._protocol != "gymcli" and not session.has_cookies:
@@ -324,7 +324,7 @@ class RemoteEnvironment(Environment[Task]):
                     reply = await self._post("close", {}, EpisodeError, seconds=_QUESTION_TIMEOUT)
                     reply.json_object(EpisodeError)
                 except EpisodeError as error:
-                    # All that was paid for is on record.
+                    # Recorded, not raised: the episode itself is complete.
                     self._state["close_error"] = str(error)
         finally:
             await self._session.close()
@@ -343,12 +343,12 @@ class RemoteEnvironment(Environment[Task]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Return what the server said of the episode; a game's reward is the sum of its steps.
+        """Return the server's verdict on the episode; a game's reward is the sum of its steps.
 
-        A class made with `rescore="verify"` asks the server again, without any session.
+        A class made with `rescore="verify"` asks the server again, without a session.
 
         Raises:
-            VerifierError: The record holds no verdict, or there is no new one.
+            VerifierError: The record has no verdict, or the server returns no new one.
         """
         state = object_in(rollout.final_state)
         answer = object_in(state.get("verify"))
@@ -361,7 +361,7 @@ class RemoteEnvironment(Environment[Task]):
         elif answer:
             score = score_of(answer)
         else:
-            raise VerifierError("the record holds no answer of /verify; it must be played again")
+            raise VerifierError("the record has no answer of /verify; play the attempt again")
         if state.get("session_cookie") == "none":  # which may explain the score
             score.details["session_cookie"] = "none"
         return score
@@ -370,7 +370,7 @@ class RemoteEnvironment(Environment[Task]):
     async def _asked_verdict(
         cls, session: ServerSession, rollout: Rollout, row: JSONObject
     ) -> JSONObject:
-        """Ask `/verify` and return what its answer says beyond the row."""
+        """Ask `/verify` and return the fields of its answer that are not the row's."""
         response = response_of(rollout, row, rollout.responses, rollout.usage)
         reply = await session.ask(
             "verify",
@@ -389,13 +389,13 @@ def remote_environment(
     """Make the environment class of a resources server.
 
     Args:
-        name: What the environment is called in a run.
+        name: The name of the environment in a run.
         base_url: `http(s)://host[:port][/path]`.
         rescore: `verify` asks the server again when a record is scored, which only a server whose
             `reverify_mode` is `stateless` can answer.
 
     Raises:
-        UsageError: It is no such address.
+        UsageError: The address is invalid.
     """
     what = "the address of a remote environment"
     try:
@@ -442,63 +442,63 @@ def _server_tool(session: ServerSession, name: str, *, seconds: float) -> Tool:
         reply = await session.ask(name, arguments, seconds=seconds, error_class=EpisodeError)
         return reply.text
 
-    # Its own time limit is the request's, which comes first and fails the attempt rather than
-    # being told to the model.
+    # The request's own limit comes first: it fails the attempt, while the tool's would be shown to
+    # the model.
     return Tool(
         call, name=name, description=f"/{name} of the server.", parameters={}, timeout=seconds + 10
     )
 
 
 def _run_there() -> None:
-    # Never called, and without a docstring, which would describe a tool that has no description.
+    # Never called. A docstring would become the description of tools that have none.
     raise NotImplementedError
 
 
 def _own(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> T:
-    """Read what an answer says under our key."""
+    """Decode the part of an answer under our key."""
     answer = reply.json_object(error_class)
     try:
         return msgspec.convert(answer.get(OWN_KEY), type=kind)
     except msgspec.ValidationError as error:
         raise error_class(
-            f"{reply.place}: the answer lacks what gym serve gives: {error}"
+            f"{reply.place}: the answer lacks what gym serve returns: {error}"
         ) from error
 
 
 class ServerReply(NamedTuple):
-    """What a server answered, whatever its status."""
+    """The answer of a server, whatever its status."""
 
     place: str
-    """The method and address that were asked, for messages."""
+    """The method and URL of the request, for messages."""
     status: int
     body: bytes
 
     @property
     def text(self) -> str:
-        """The body as text; what is no UTF-8 is replaced."""
+        """The body as text; invalid UTF-8 is replaced."""
         return self.body.decode(errors="replace")
 
     @property
     def words(self) -> str:
-        """The first words of the body, on one line."""
+        """The start of the body, on one line."""
         start = self.body[: 4 * _MAX_WORDS].decode(errors="replace")
         return " ".join(start.split())[:_MAX_WORDS] or "it is empty"
 
     def json_object(self, error_class: type[AttemptError]) -> JSONObject:
-        """Return the object that a call that went well answers with; else raise `error_class`."""
+        """Return the JSON object of a successful call; otherwise raise `error_class`."""
         if self.status // 100 != 2:
             hint = "; redirects are not followed" if self.status // 100 == 3 else ""
             raise error_class(f"{self.place}: status {self.status}{hint}: {self.words}")
         try:
             return msgspec.json.decode(self.body, type=JSONObject)
         except JSON_ERRORS as error:
-            raise error_class(f"{self.place}: no JSON object: {self.words}") from error
+            raise error_class(f"{self.place}: not a JSON object: {self.words}") from error
 
 
 class ServerSession:
     """One conversation with a resources server: its connection and its cookies.
 
-    Without `keeps_cookies` every call is in a session of its own. `headers` go with every call.
+    Without `keeps_cookies` every call opens a new session. `headers` are sent with every call.
     """
 
     def __init__(
@@ -506,9 +506,9 @@ class ServerSession:
     ) -> None:
         self.base_url = base_url
         self.is_open = False
-        """The server has built the episode's state; from now on its session must stay the same."""
+        """Whether the server has built the episode's state, so that its session must not change."""
         self._session_ids: dict[str, str] = {}
-        # Servers are often named by their IP address, for which a jar that is not unsafe has none.
+        # `unsafe` also keeps cookies of IP addresses, by which servers are often named.
         jar = aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar()
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=_MAX_IDLE),
@@ -540,13 +540,13 @@ class ServerSession:
         seconds: float,
         error_class: type[AttemptError],
     ) -> ServerReply:
-        """POST a JSON object to `/{path}`, or GET that, and return the answer, of any status.
+        """POST a JSON object to `/{path}`, or GET it without one; return the answer of any status.
 
         Raises:
-            AttemptError: As `error_class`: there was no whole answer within `seconds`, or it came
-                from another session than the one that was opened.
+            AttemptError: As `error_class`: there was no complete answer within `seconds`, or it
+                came from a session other than the one that was opened.
         """
-        # Encoded as one segment, so that no tool's name can lead to another address.
+        # Encoded as one segment, so that no tool's name can lead to another path.
         url = URL(f"{self.base_url}/{quote(path, safe='')}", encoded=True)
         method = "GET" if payload is None else "POST"
         place = f"{method} {url}"
@@ -576,9 +576,9 @@ class ServerSession:
     def _check_session(
         self, cookies: SimpleCookie, place: str, error_class: type[AttemptError]
     ) -> None:
-        # A server that does not find its cookie goes on with a new and empty session and says
-        # nothing; its score would look like that of a bad model. The session's id shows in the
-        # cookies that Starlette signs, as all servers of NeMo Gym do; of others nothing is known.
+        # A server that does not recognise its cookie silently starts a new, empty session, and its
+        # score would look like that of a bad model. Starlette's signed cookies, which all servers
+        # of NeMo Gym use, contain the session's id; other cookies cannot be checked.
         for name, cookie in cookies.items():
             found = _session_id(cookie.value)
             if found is None:
@@ -588,7 +588,7 @@ class ServerSession:
                 self._session_ids[name] = found
             elif known != found:
                 raise error_class(
-                    f"{place}: answered from another session than the one that was opened; the "
+                    f"{place}: answered from a session other than the one that was opened; the "
                     f"cookie {name} was lost on the way (a proxy, or servers that share no secret)"
                 )
 

@@ -1,10 +1,9 @@
 """Reward models: one that rates a conversation with a number, one that compares two responses.
 
 Source: genrm_compare of NVIDIA NeMo Gym (Apache-2.0), whose scores (1 to 5 for each response, 1 to
-6 for the ranking) and whose way of finding them are rewritten here, and the reward models that
-answer with one scalar, as vLLM serves them. Not covered: chat templates with roles of their own
-(`response_1`, `response_2`, `principle`); the responses stand in one prompt, which any chat model
-takes.
+6 for the ranking) and whose parsing are rewritten here, and the reward models that answer with one
+scalar, as vLLM serves them. Not covered: chat templates with the special roles `response_1`,
+`response_2` and `principle`; the responses are put into one prompt, which any chat model takes.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ _PRINCIPLE = "The better response is correct, does what was asked, and is clear.
 class RewardModel:
     """A model that rates a conversation with a number.
 
-    A scalar model is sent the conversation itself. Any other is asked with a prompt for a number
-    from `low` to `high` in double brackets, and the last one that it writes counts.
+    A scalar model is sent the conversation itself. A chat model is asked for a number from `low` to
+    `high` in double brackets, and the last one that it writes counts.
     """
 
     def __init__(
@@ -104,10 +103,10 @@ class RewardModel:
             raise ValueError(f"the lowest rating ({low:g}) has to be below the highest ({high:g})")
 
     async def score(self, model: Model, conversation: list[Message]) -> float | None:
-        """Return the rating; None where no number in range could be read from a chat model's words.
+        """Return the rating; None if a chat model's answer has no number in range.
 
         Raises:
-            RoleError: The call failed, or the answer of a scalar model is no finite number.
+            RoleError: The call failed, or the answer of a scalar model is not a finite number.
         """
         if model.is_scalar:
             answer = await model.complete(conversation, cache=self.version)
@@ -117,7 +116,7 @@ class RewardModel:
                 value = math.nan
             if not math.isfinite(value):
                 shown = answer.text[:80]
-                raise RoleError(f"the reward model gave {shown!r}, no finite number")
+                raise RoleError(f"the reward model answered {shown!r}, not a finite number")
             return value
         fields = {
             "conversation": _NUMBER.sub(r"[ [\1] ]", _transcript(conversation)),
@@ -129,22 +128,22 @@ class RewardModel:
         return self.parse(answer.text)
 
     def parse(self, text: str) -> float | None:
-        """Read a rating from the words of a chat model: the last number in double brackets."""
+        """Read a rating from a chat model's answer: the last number in double brackets."""
         found = [match[1] for match in _NUMBER.finditer(text)]
         value = float(found[-1]) if found else math.nan
         return value if self.low <= value <= self.high else None
 
 
 class Comparison(NamedTuple):
-    """What a judge of pairs said."""
+    """The result of comparing two responses."""
 
     score_1: float
-    """How good the first response is: 1 to 5."""
+    """The quality of the first response: 1 to 5."""
     score_2: float
     ranking: float
     """Which is better, and how clearly: 1 (the first, by far) to 6 (the second, by far)."""
     is_parsed: bool
-    """False: the words could not be read, and the numbers are those of a draw."""
+    """False: the answer could not be parsed, and the numbers are those of a draw."""
 
 
 _DRAW = Comparison(3.0, 3.0, 3.5, is_parsed=False)
@@ -212,12 +211,12 @@ class PairwiseJudge:
         return self.parse(answer.text)
 
     def parse(self, text: str) -> Comparison:
-        """Read the words of the judge.
+        """Read the judge's answer.
 
-        The first object of a ```json block that fits counts, else the last one anywhere; the
-        numbers may stand under `overall`. Where none fits, `is_parsed` of the draw says so.
+        The first fitting object of a ```json block counts, else the last one anywhere; the numbers
+        may be under `overall`. If none fits, the result is a draw with `is_parsed` false.
         """
-        # A block that is not closed goes to the end.
+        # An unclosed block extends to the end.
         blocks = [part.partition("```")[0] for part in text.split("```json")[1:]]
         in_blocks = [value for block in blocks for value in find_objects(block)]
         for value in [*in_blocks, *reversed(find_objects(text))]:
@@ -231,7 +230,7 @@ class PairwiseJudge:
 
 
 def _transcript(messages: list[Message]) -> str:
-    """Write a conversation as text, each message between tags of its role, which it cannot end."""
+    """Write a conversation as text, each message between tags of its role that it cannot close."""
     parts = []
     for message in messages:
         calls = [f"(calls {call.name} with {call.arguments})" for call in message.tool_calls]

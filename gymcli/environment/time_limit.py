@@ -1,4 +1,4 @@
-"""Calls of other people's code within a time limit, one or many at once."""
+"""Calls third-party code within a time limit, one call or many in parallel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LateError(Exception):
 
 
 class UnaskedCancellationError(Exception):
-    """Raised when a call ended with a CancelledError that nobody asked for."""
+    """Raised when a call ended with a CancelledError although nobody cancelled it."""
 
 
 async def within(
@@ -34,16 +34,16 @@ async def within(
     close_timeout: float,
     now: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Await a coroutine in a task of its own and return its result.
+    """Await a coroutine in a new task and return its result.
 
     A coroutine that is late, or whose caller is cancelled, is cancelled and may take
-    `close_timeout` seconds to tidy up. One that still goes on then is left behind, with a warning.
-    A call that has returned is never late, however long it computed. The clock `now` counts the
-    seconds; `Watchdog.now` stands still while the loop does.
+    `close_timeout` seconds to clean up. If it still runs then, it is abandoned with a warning. A
+    call that has returned is never late, however long it computed. `now` is the clock;
+    `Watchdog.now` stops while the event loop blocks.
 
     Raises:
         LateError: It did not end in time.
-        UnaskedCancellationError: It was cancelled by its own doing.
+        UnaskedCancellationError: It raised a CancelledError by itself.
         BaseException: Whatever the coroutine raised.
     """
     task = asyncio.create_task(_caught(coroutine))
@@ -71,12 +71,12 @@ async def _end(task: asyncio.Task[object], seconds: float) -> None:
     if not task.done():
         name = getattr(task.get_coro(), "__qualname__", "a task")
         _LOGGER.warning(
-            "%s was cancelled and goes on after %g seconds; it is left behind", name, seconds
+            "%s is still running %g seconds after it was cancelled; abandoning it", name, seconds
         )
 
 
 async def _caught(coroutine: Coroutine[object, object, T]) -> tuple[T | None, BaseException | None]:
-    """Keep what would leave the event loop from a task: SystemExit."""
+    """Return errors instead of raising them: a SystemExit in a task would end the event loop."""
     process = os.getpid()
     try:
         return await coroutine, None
@@ -91,7 +91,7 @@ async def _caught(coroutine: Coroutine[object, object, T]) -> tuple[T | None, Ba
 async def gather_all(calls: Iterable[Coroutine[object, object, T]]) -> list[T]:
     """Await all calls, then return their results in order, or raise the first error.
 
-    None goes on when another has failed: what it asks or writes later would belong to nobody.
+    It waits for all calls even if one fails, so that none still asks or writes afterwards.
     """
     results: list[T] = []
     for result in await asyncio.gather(*calls, return_exceptions=True):

@@ -1,10 +1,9 @@
-"""What an environment is made of besides messages: its task, options, steps and tools.
+"""The parts of an environment: its task, options, steps and tools.
 
 A tool is a method that a model may call: its schema comes from the types, its description from the
-docstring. Arguments pass three gates, each with an answer that the model can act on: they must be
-JSON, an object, and fit the schema. The quick check is pydantic's strict one; what that refuses is
-decided by JSON Schema, whose word is final (it takes 3.0 for an integer, pydantic's strict mode
-does not).
+docstring. Arguments must be JSON, an object, and fit the schema; each failure has an answer that
+the model can act on. Pydantic's strict check comes first, as the fastest; JSON Schema decides about
+what it refuses (JSON Schema accepts 3.0 as an integer, pydantic's strict mode does not).
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ R = TypeVar("R")
 
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _VALUES = ("default", "const", "enum", "examples")
-"""Keys of a JSON Schema under which data stands, not schemas."""
+"""Keys of a JSON Schema that hold data, not schemas."""
 
 
 class Task(BaseModel):
-    """The fields of a row that an environment needs, typed; other fields are kept as they are."""
+    """The typed fields of a row that an environment needs; other fields are kept unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class EnvironmentOptions(BaseModel):
-    """Options of an environment, given by `--env-arg`; unknown ones are refused."""
+    """Options of an environment, set by `--env-arg`; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -67,14 +66,14 @@ class Properties(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What an environment answers to one message of the model."""
+    """The answer of an environment to one message of the model."""
 
     messages: list[Message]
-    """What the model sees next; empty ends the episode."""
+    """The messages that the model sees next; an empty list ends the episode."""
     reward: float | None = None
     """A reward for this turn, recorded in `step_rewards`."""
     stop_reason: StopReason | None = None
-    """Ends the episode after these messages; `env_done` where the environment decides."""
+    """Ends the episode after these messages; `env_done` if the environment decides so."""
 
 
 ToolFault = Literal[
@@ -83,7 +82,7 @@ ToolFault = Literal[
 
 
 class ToolCallError(Exception):
-    """Raised when a call cannot be carried out; the text is what the model is told."""
+    """Raised when a call cannot be carried out; the model is shown the text."""
 
     def __init__(self, fault: ToolFault, message: str) -> None:
         super().__init__(message)
@@ -93,8 +92,8 @@ class ToolCallError(Exception):
 class Tool:
     """A callable that a model may use.
 
-    Made by `@tool` from a method, or by hand for tools that are known only at run time; then
-    `parameters` is their JSON Schema and `function` takes the arguments by keyword.
+    `@tool` makes one from a method. For tools that are known only at run time, make one by hand:
+    `parameters` is its JSON Schema, and `function` takes the arguments by keyword.
     """
 
     def __init__(
@@ -114,14 +113,14 @@ class Tool:
         self.reads_only = reads_only
         """It changes nothing, so calls of one message may run in parallel."""
         self.in_thread = in_thread
-        """It blocks, and runs in a thread so that other episodes go on meanwhile."""
+        """It blocks, so it runs in a thread and other episodes continue meanwhile."""
         self.timeout = timeout
         """Seconds that one call may take; None: the environment's `tool_timeout`."""
         self._parameters = parameters
 
     @functools.cached_property
     def _arguments(self) -> type[BaseModel] | None:
-        """The arguments as a pydantic model; None where only a JSON Schema is known."""
+        """The arguments as a pydantic model; None if only a JSON Schema is known."""
         if self._parameters is not None:
             return None
         hints = typing.get_type_hints(self.function, include_extras=True)
@@ -130,8 +129,10 @@ class Tool:
             if name == "self":
                 continue
             if parameter.kind not in _BY_KEYWORD:
-                raise TypeError(f"the tool {self.name} has {parameter}; a model names arguments")
-            # By alias, since a field may not be called "copy" or "_hidden".
+                raise TypeError(
+                    f"the tool {self.name} has {parameter}; a model passes arguments by name"
+                )
+            # By alias, since pydantic forbids field names such as "copy" and "_hidden".
             hint, field = hints.get(name, object), Field(alias=name)
             if isinstance(parameter.default, FieldInfo):
                 hint = typing.Annotated[hint, parameter.default]
@@ -152,7 +153,7 @@ class Tool:
 
     @functools.cached_property
     def spec(self) -> JSONObject:
-        """The tool as the model is shown it, in chat shape."""
+        """The tool in the format of Chat Completions, as shown to the model."""
         return {
             "type": "function",
             "function": {
@@ -165,12 +166,12 @@ class Tool:
     def parse(self, text: str, *, is_lax: bool = False) -> dict[str, object]:
         """Turn the argument text of a call into keyword arguments.
 
-        An empty text counts as no arguments, as several endpoints write it. Lax reading, for
-        records of other programs, takes what their servers took: values that can be converted
-        ("3" for 3), and names that the tool does not have, which are left out.
+        An empty text means no arguments, as several endpoints write it. Lax parsing, for records of
+        other programs, accepts what their servers accepted: values that can be converted ("3" for
+        3), and unknown names, which are left out.
 
         Raises:
-            ToolCallError: The text is not JSON, not an object, or against the schema.
+            ToolCallError: The text is not JSON, not an object, or does not fit the schema.
         """
         try:
             value: JSON = msgspec.json.decode(text) if text.strip() else {}
@@ -218,14 +219,14 @@ class Tool:
         import jsonschema  # late: only a call that the quick check refused comes here
         import referencing
 
-        # Without a registry of its own, it would fetch what a row's schema refers to.
+        # With the default registry, jsonschema would download what a row's schema refers to.
         validator = jsonschema.Draft202012Validator(
             self.parameters, registry=referencing.Registry()
         )
         try:
             error = jsonschema.exceptions.best_match(validator.iter_errors(value))
         except referencing.exceptions.Unresolvable:
-            return  # no call could fit a schema that refers to nothing; the tool itself will tell
+            return  # the schema's reference leads nowhere; the tool itself checks its arguments
         if error is not None:
             reason = _placed(error.absolute_path, error.message)
             raise ToolCallError("wrong_arguments", self._complaint(reason))
@@ -247,24 +248,25 @@ def tool(
     in_thread: bool = False,
     timeout: float | None = None,
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
-    """Mark a method of an environment as a tool; its docstring is what the model reads.
+    """Mark a method of an environment as a tool; the model reads its docstring.
 
     Args:
-        function: The method, where the decorator is used bare.
+        function: The method, if the decorator is used without parentheses.
         reads_only: The tool changes nothing; calls of one message may run in parallel.
         in_thread: The tool blocks (`requests`, `subprocess.run`, a database): it runs in a thread,
-            so that other episodes go on meanwhile. A late call goes on there, unheard.
-        timeout: Seconds that a call may take, in place of the environment's `tool_timeout`.
+            so that other episodes continue meanwhile. A late call continues there, and its result
+            is discarded.
+        timeout: Seconds that a call may take, instead of the environment's `tool_timeout`.
 
     Raises:
-        TypeError: The method has no docstring, or is `async` and to run in a thread.
+        TypeError: The method has no docstring, or is both `async` and `in_thread`.
     """
 
     def mark(method: Callable[P, R]) -> Callable[P, R]:
         if not (method.__doc__ or "").strip():
             raise TypeError(f"the tool {method.__name__} needs a docstring: the model reads it")
         if in_thread and inspect.iscoroutinefunction(method):
-            raise TypeError(f"the tool {method.__name__} is async: it awaits, and needs no thread")
+            raise TypeError(f"the tool {method.__name__} is async, and so needs no thread")
         method.__tool__ = Tool(  # type: ignore[attr-defined]
             method, reads_only=reads_only, in_thread=in_thread, timeout=timeout
         )
@@ -274,20 +276,20 @@ def tool(
 
 
 def tool_of(function: object) -> Tool | None:
-    """Return the tool that `@tool` made of a method, if it did."""
+    """Return the tool that `@tool` made from a method; None if it is not a tool."""
     found = getattr(function, "__tool__", None)
     return found if isinstance(found, Tool) else None
 
 
 def function_names(tools: list[JSONObject]) -> list[str]:
-    """Return the names of the function tools among tools in chat shape, in their order."""
+    """Return the names of the function tools among Chat Completions tools, in order."""
     functions = [tool.get("function") for tool in tools]
     names = [function.get("name") for function in functions if isinstance(function, dict)]
     return [name for name in names if isinstance(name, str)]
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """Cut a tool result that is too long, and say so where the model reads it."""
+    """Cut a tool result that is too long, with a marker that the model reads."""
     if len(text) <= max_characters:
         return text
     left_out = len(text) - max_characters
@@ -295,7 +297,7 @@ def shortened(text: str, max_characters: int) -> str:
 
 
 def _without_titles(schema: JSONObject) -> JSONObject:
-    """Drop the titles that pydantic adds, which only cost prompt tokens."""
+    """Drop the titles that pydantic adds; they only cost prompt tokens."""
 
     def clean(value: JSON, *, names: bool) -> JSON:
         if isinstance(value, list):

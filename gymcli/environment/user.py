@@ -1,13 +1,12 @@
-"""A simulated user: a model that plays the person whom the policy talks to.
+"""A simulated user: a model that plays the person who talks to the policy.
 
 Source: the user simulator of NVIDIA NeMo Gym's conversational_tool_use_simulation (Apache-2.0),
 its rules rewritten here: swapped roles with a name before each turn, no tool traffic, markers that
-end the conversation, and up to three tries where a message cannot be one of the user. Where this
-differs:
+end the conversation, and up to three tries for a usable message. Where this differs:
 
-- A short instruction stands before the first turn, since many endpoints want a user message.
-- Markers in the policy's text are broken, so that a user who quotes it does not end by it.
-- What stands after a marker is dropped.
+- A short instruction precedes the first turn, since many endpoints want a user message.
+- Markers in the policy's text are broken, so that quoting it does not end the conversation.
+- Text after a marker is dropped.
 - An answer that is cut, filtered, refused or empty counts as one of the tries.
 """
 
@@ -25,18 +24,18 @@ __all__ = ["SimulatedUser", "UserTurn"]
 
 
 class UserTurn(NamedTuple):
-    """What the simulated user said."""
+    """One turn of the simulated user."""
 
     text: str
-    """Without name and marker; it may be empty where the conversation has ended."""
+    """The text without name and marker; it may be empty if the conversation has ended."""
     ended: Literal["", "stop", "transfer"] = ""
-    """Whether the user ended the conversation: done, or asking for somebody else."""
+    """How the user ended the conversation: `stop` (done), `transfer` (wants somebody else)."""
 
 
 class SimulatedUser:
-    """A person with a scenario, played by a model; it keeps nothing between turns.
+    """A person with a scenario, played by a model; it has no state between turns.
 
-    The markers `stop` and `transfer` are for the instructions to explain.
+    The instructions must explain the markers `stop` and `transfer` to the model.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class SimulatedUser:
         self.user_name = user_name
         self.agent_name = agent_name
         self.max_tries = max_tries
-        """How often the model is asked for one turn, where what it says cannot be one."""
+        """The most times that the model is asked for one turn, if its answers are unusable."""
         self.params = params
         self._markers = label_pattern([stop, transfer])
         self._name = re.compile(rf"\s*{re.escape(user_name)}:\s*")
@@ -69,7 +68,7 @@ class SimulatedUser:
         """Return the first message of the conversation.
 
         Raises:
-            RoleError: The call failed, or no try produced a message that can be the first one.
+            RoleError: The call failed, or no try produced a usable first message.
         """
         return await self.reply([])
 
@@ -78,10 +77,10 @@ class SimulatedUser:
 
         Args:
             messages: The conversation so far: role `user` is the simulated user, role
-                `assistant` the policy; everything else is hidden from the user.
+                `assistant` the policy; other messages are hidden from the user.
 
         Raises:
-            RoleError: The call failed, or no try produced a message that can be the user's.
+            RoleError: The call failed, or no try produced a usable message.
         """
         system = f"{self.instructions}\n\n<scenario>\n{self.scenario}\n</scenario>"
         start = f"(The conversation starts. Write the first message of the {self.user_name}.)"
@@ -93,13 +92,13 @@ class SimulatedUser:
         is_first = all(message.role != "user" for message in messages)
         fault = ""
         for _ in range(self.max_tries):
-            # Nothing is kept: the next try of the same request has to be another answer.
+            # Not cached: the next try of the same request needs a different answer.
             try:
                 answer = await self.model.complete(shown, params=self.params, cache=None)
             except RoleError as error:
                 if not error.is_answered:
                     raise
-                fault = f"was of no use: {error}"
+                fault = f"was unusable: {error}"
                 continue
             turn = self._read(answer.text)
             if turn.ended and is_first:
@@ -109,7 +108,7 @@ class SimulatedUser:
             else:
                 fault = "was empty"
         raise RoleError(
-            f"the simulated user gave no usable message in {self.max_tries} tries; "
+            f"the simulated user wrote no usable message in {self.max_tries} tries; "
             f"the last one {fault}"
         )
 

@@ -1,1 +1,1 @@
-"""Whoever answers: endpoints, client, limits, retries, dialects, the embedded model, roles."""
+"""Models: endpoints, the client, limits, retries, dialects, the embedded model and roles."""

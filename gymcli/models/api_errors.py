@@ -1,8 +1,8 @@
-"""What an error of an endpoint means, by its status, its code and the start of its own message.
+"""Classifies the errors of endpoints by status, error code and the start of the message.
 
-Retried: no connection, no answer in time, 408, 409, 429, 5xx, and a body that is no answer. Not
-retried: every other 4xx, a 5xx whose words say that it will stay, a redirect, a certificate that
-cannot be trusted, a conversation that is too long.
+Retried: no connection, no answer in time, 408, 409, 429, 5xx, and a body that is not an answer. Not
+retried: every other 4xx, a 5xx whose message shows that it is permanent, a redirect, an untrusted
+certificate, a conversation that is too long.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ CLAIMS: dict[Meaning, tuple[str, ...]] = {
         # vLLM: "You passed 31745 input tokens and requested 1024 output tokens. However, the
         # model's context length is only 32768 tokens, resulting in a maximum input length of 31744"
         r"you passed \d+ input .{0,80}the model's context length is only \d+ tokens",
-        # vLLM: "max_tokens must be at least 1, got -186.": the prompt left nothing for the answer
+        # vLLM: "max_tokens must be at least 1, got -186.": the prompt left no room for an answer
         r"max_(completion_)?tokens must be at least 1, got -\d+",
         # SGLang: "The input (61709 tokens) is longer than the model's context length (40960
         # tokens)."
@@ -109,13 +109,13 @@ CLAIMS: dict[Meaning, tuple[str, ...]] = {
         r"(the )?input token count.{0,20} exceeds the maximum number of tokens",
         # xAI: "This model's maximum prompt length is 131072 but the request contains 537812 tokens"
         r"this model's maximum prompt length is \d+",
-        # LiteLLM, whatever the provider behind it says
+        # LiteLLM, for every provider behind it
         r"litellm\.ContextWindowExceededError",
         # Text Generation Inference:
         # "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: ..."
         r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <=",
     ),
-    "permanent": (  # a refusal that will hold for ever, though its status says that it may pass
+    "permanent": (  # waiting does not help, although the status suggests that it does
         # llama.cpp, with status 500: "image input is not supported - hint: ... provide the mmproj"
         r"(image|audio|video) input is not supported",
         # llama.cpp, with status 500: "tools param requires --jinja flag"
@@ -127,14 +127,14 @@ CLAIMS: dict[Meaning, tuple[str, ...]] = {
         # OpenAI, with status 429: "Request too large for gpt-4o ... on tokens per min (TPM)"
         r"request too large for",
     ),
-    "moderated": (  # with status 403: about what this conversation says, and not about the key
+    "moderated": (  # with status 403: about this conversation's text, not about the key
         # OpenRouter: "m requires moderation on p. Your input was flagged for "violence"."
         r"(\S+ requires moderation .{0,100})?your input was flagged",
         # OpenAI and Azure, in the `code`
         r"content_policy_violation",
         r"content_filter",
     ),
-    "hopeless": (  # every other request would be refused, too
+    "hopeless": (  # every other request would be refused too
         # OpenAI, in the `code`: the account has no money left
         r"insufficient_quota",
         # OpenAI, in the `code`
@@ -147,12 +147,12 @@ CLAIMS: dict[Meaning, tuple[str, ...]] = {
         r"\S{1,200} is not a valid model id",
     ),
     "rate limit": (r"rate_limit_(exceeded|error)$",),  # OpenAI and Anthropic, without a status
-    "server error": (  # the same
+    "server error": (  # OpenAI and Anthropic, without a status
         r"(internal_)?server_error$",
         r"overloaded_error$",
     ),
 }
-"""How the codes and messages of errors begin, by what they mean."""
+"""Regular expressions for the start of error codes and messages, by meaning."""
 
 TOO_LONG_ANSWERS = (
     # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum
@@ -168,14 +168,14 @@ TOO_LONG_ANSWERS = (
     r"this model's maximum context length is (?P<window>\d{1,12}) tokens"
     r".{0,120} (?P<asked>\d{1,12}) in the completion",
 )
-"""How refusals of too many tokens name those asked for the answer, and the model's window."""
+"""Refusals of too many tokens: `asked` is what the answer may take, `window` the model's limit."""
 
 
 def _starting_with(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Return what matches the start of a code or message, behind the names of error classes.
+    """Compile a pattern for the start of a code or message, after any names of error classes.
 
-    Gateways put these before the words of the provider: "litellm.BadRequestError: OpenAIException
-    - This model's maximum context length is ...".
+    Gateways prefix them to the provider's message: "litellm.BadRequestError: OpenAIException - This
+    model's maximum context length is ...".
     """
     names = r"\s*([\w.]*(error|exception)(:| -)\s+)*"
     return re.compile(f"{names}({'|'.join(patterns)})", re.IGNORECASE)
@@ -191,15 +191,15 @@ _CLASSES: dict[int, type[ModelError]] = {
     409: ServerError,
     429: RateLimitError,
 }
-"""Other statuses from 500 on are a ServerError, all others a RequestRefusedError."""
+"""Any other status from 500 on is a ServerError, the rest are a RequestRefusedError."""
 
 _NO_OVERFLOW_STATUSES = frozenset({401, 403, 404, 408, 409, 429})
-"""Credentials, missing pages and rate limits are never about the length of a conversation, though
-a rate limit may speak of tokens."""
+"""Errors about keys, missing pages and rate limits are never about a conversation's length, even
+when a rate limit mentions tokens."""
 
 _FATAL_STATUSES = frozenset({402, 404, 405})
-"""No money left; no such model or path. A refused 429 is either quota or a request that is too
-large for it, and only the first holds for every request, so its words decide."""
+"""No money left; no such model or path. A refused 429 is not among them: only an exhausted quota
+affects every request, a request that is too large does not, so its message decides."""
 
 _WAYS_OUT = {
     401: "check the key (--api-key-env, or api_key_env in gym.toml)",
@@ -219,7 +219,7 @@ _OVERLOADS = frozenset({429, 503, 529})
 _NO_SERVER_BEHIND = frozenset({502, 503, 504})
 
 _MAX_TEXT = 300
-"""Characters of a provider's words that go into a message."""
+"""Characters of a provider's message that are shown."""
 
 
 def error_of_status(
@@ -230,7 +230,7 @@ def error_of_status(
     place: str,
     endpoint: Endpoint,
 ) -> ModelError:
-    """Return the error of an answer whose status is not 2xx; it shows no secret of the endpoint."""
+    """Return the error for an answer whose status is not 2xx, without the endpoint's secrets."""
     if status // 100 == 3:
         return _error_of_redirect(status, headers, place, endpoint)
     meanings = meanings_of(error_claims(payload))
@@ -247,10 +247,10 @@ def error_of_status(
 
 
 def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpoint) -> ModelError:
-    """Return the error of a 2xx answer whose body a dialect refused.
+    """Return the error for a 2xx answer whose body a dialect refused.
 
-    Some gateways answer 200 and put the provider's error into the body; it means what it would
-    have meant as a status. What is no error object says nothing, whatever its words.
+    Some gateways answer 200 and put the provider's error into the body; it is classified as if it
+    had come with its own status. Text outside an error object is not classified.
     """
     meanings = meanings_of(answer_claims(payload))
     status = error.status or 0
@@ -268,7 +268,7 @@ def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpo
 def _error_of_redirect(
     status: int, headers: Mapping[str, str], place: str, endpoint: Endpoint
 ) -> ModelError:
-    """Name the new address without following it: the key was given for the old one."""
+    """Name the new address but do not follow it: the key is for the old one."""
     location = urlsplit(urljoin(place.removeprefix("POST "), headers.get("location", "")))
     path = location.path.removesuffix(DIALECTS[endpoint.dialect].path)
     target = f"{location.scheme}://{location.netloc.rpartition('@')[2]}{path}"
@@ -285,25 +285,25 @@ def _class_of(status: int, meanings: set[Meaning]) -> type[ModelError]:
 
 
 def meanings_of(claims: Sequence[str]) -> set[Meaning]:
-    """Return what the claims of an error mean, by `CLAIMS`."""
+    """Return the meanings of an error's claims, by `CLAIMS`."""
     meanings = {name for name, pattern in _CLAIMS.items() if any(map(pattern.match, claims))}
     found = (pattern.match(claim) for pattern in _TOO_LONG_ANSWERS for claim in claims)
     if any(match and int(match["asked"]) >= int(match["window"]) for match in found):
-        # No conversation leaves room for such an answer: it is not the fault of this one.
+        # The answer alone exceeds the window, so that a shorter conversation would not help.
         meanings = meanings - {"context overflow"} | {"permanent", "hopeless"}
     return meanings
 
 
 def error_claims(payload: bytes) -> list[str]:
-    """Return what an error body says of itself: its code, its type and its own message.
+    """Return the claims of an error body: its code, its type and its message.
 
-    A body that is no JSON is a message as it stands. What a body lists or repeats is no claim.
+    The whole body is the message if it is not JSON. Lists in a body are not claims.
     """
     return _claims(_innermost_error(payload))
 
 
 def answer_claims(payload: bytes) -> list[str]:
-    """Return the claims of the error in a body with status 200; none where there is no error."""
+    """Return the claims of the error in a body with status 200; none if it has no error."""
     try:
         body = decode(payload)
     except InvalidAnswerError:
@@ -317,7 +317,7 @@ def answer_claims(payload: bytes) -> list[str]:
 
 
 def _innermost_error(payload: bytes) -> JSON:
-    """Return the error of a body: the innermost object under `error`, or a text."""
+    """Return a body's error: the innermost object under `error`, or a text."""
     try:
         value: JSON = msgspec.json.decode(payload)
     except JSON_ERRORS:
@@ -336,17 +336,17 @@ def _claims(error: JSON) -> list[str]:
         return []
     said = (error.get(name) for name in ("code", "type", "error", "message", "detail"))
     claims = [one for one in said if isinstance(one, str)]
-    # OpenRouter puts the body of the provider behind it here.
+    # OpenRouter puts the provider's own error body here.
     metadata = error.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     return claims + _claims(_innermost_error(raw.encode())) if isinstance(raw, str) else claims
 
 
 def error_words(payload: bytes) -> str:
-    """Return the provider's own words from an error body, whole.
+    """Return the provider's message from an error body, uncut.
 
-    The error's `code` or `type` comes first, since some providers say only there what is wrong. A
-    body in no known shape is returned as it stands.
+    The error's `code` or `type` comes first, since some providers name the problem only there. A
+    body of unknown shape is returned unchanged.
     """
     error = _innermost_error(payload)
     if isinstance(error, str):
@@ -357,20 +357,20 @@ def error_words(payload: bytes) -> str:
                 kinds = (error.get("code"), error.get("type"))
                 kind = next((kind for kind in kinds if isinstance(kind, str) and kind), "")
                 return words if kind in words else f"{kind}: {words}"
-            if isinstance(words, list | dict) and words:  # FastAPI lists what is wrong
+            if isinstance(words, list | dict) and words:  # FastAPI lists the invalid fields
                 return msgspec.json.encode(words).decode()
     return payload.decode("utf-8", "replace")
 
 
 def one_line(text: str, secrets: Iterable[str]) -> str:
-    """Return a text in one line of at most 300 characters, without secrets however encoded."""
+    """Return a text as one line of at most 300 characters, without secrets in any encoding."""
     printable = "".join(c if c.isprintable() else " " for c in Scrubber(secrets).text(text))
     line = " ".join(printable.split())
     return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Read `retry-after-ms`, or `Retry-After` in seconds or as a date; None where it is neither."""
+    """Read `retry-after-ms`, or `Retry-After` in seconds or as a date; None if it is neither."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:
@@ -384,16 +384,16 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None)
         moment = parsedate_to_datetime(headers.get("retry-after", ""))
     except ValueError:
         return None
-    if moment.tzinfo is None:  # "-0000", which RFC 5322 gives no zone; HTTP dates are in GMT
+    if moment.tzinfo is None:  # "-0000" has no zone by RFC 5322; HTTP dates are in GMT
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
 
 
 def is_fatal(error: AttemptError) -> bool:
-    """Return whether an error may well meet every request of the run, and not only this one.
+    """Return whether an error probably affects every request of the run, not only this one.
 
-    That is a refused key, a model or a path that does not exist, no money left, a redirect, an
-    endpoint that no connection could be made to, and one that was given up.
+    These are a refused key, a model or path that does not exist, no money left, a redirect, an
+    endpoint that cannot be connected to, and one that was given up.
     """
     if isinstance(error, AuthenticationError | EndpointGoneError):
         return True
@@ -408,33 +408,33 @@ def is_fatal(error: AttemptError) -> bool:
 
 
 def is_retried(error: BaseException) -> bool:
-    """Return whether the same request may succeed a moment later."""
+    """Return whether the same request may succeed when it is sent again."""
     if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
         return False
     return isinstance(error, _RETRIED)
 
 
 def is_unreachable(error: BaseException | None) -> bool:
-    """Return whether no connection could be made: refused, no such host, or nobody there."""
+    """Return whether no connection could be made: refused, no such host, or no response."""
     causes = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
     return isinstance(error, ModelError) and isinstance(error.__cause__, causes)
 
 
 def is_connect_timeout(error: BaseException) -> bool:
-    """Return whether nobody took the connection in time, as where too many are being made."""
+    """Return whether the connection timed out, as happens when too many are opened at a time."""
     return isinstance(error.__cause__, aiohttp.ConnectionTimeoutError)
 
 
 def is_overload(error: BaseException | None) -> bool:
-    """Return whether the endpoint answered that it has too much to do: 429, 503, 529."""
+    """Return whether the endpoint reported that it is overloaded: 429, 503, 529."""
     return isinstance(error, RateLimitError | ServerError) and error.status in _OVERLOADS
 
 
 def is_absence(error: ModelError) -> bool:
-    """Return whether the endpoint seems to be gone.
+    """Return whether an error suggests that the endpoint is down.
 
-    No connection, one that broke before an answer, or a gateway with no server behind it. A 500, a
-    body that is no answer and one that breaks off come from an endpoint that is there.
+    These are no connection, one that broke before an answer, and a gateway with no server behind
+    it. A 500, an invalid body and a body that breaks off come from an endpoint that is up.
     """
     if isinstance(error, ServerError):
         return error.status in _NO_SERVER_BEHIND
@@ -446,5 +446,5 @@ def is_absence(error: ModelError) -> bool:
 
 
 def is_silence(error: ModelError) -> bool:
-    """Return whether a request that was taken got no answer in time, which proves nothing."""
+    """Return whether an accepted request got no answer in time; the endpoint may be up or down."""
     return isinstance(error, EndpointTimeoutError) and not is_unreachable(error)

@@ -1,7 +1,7 @@
-"""The Chat Completions wire format, and what the other formats read as it does.
+"""The Chat Completions wire format, and parsing that the other formats share.
 
-A stream is assembled into the body that the endpoint would have sent whole, so that one function
-reads both. Endpoints differ widely in what they send; only what cannot be an answer is refused.
+A stream is assembled into the body that the endpoint would have sent without streaming, so that one
+function reads both. Endpoints vary widely; a body is refused only if it cannot be an answer.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ _NOT_COPIED = {
 """Parameters that the format does not have, and those that `Chat.body` writes in its own way."""
 
 _WITH_TOOLS_ONLY = {"tool_choice", "parallel_tool_calls"}
-"""Endpoints refuse these where there is nothing to choose from."""
+"""Endpoints refuse these without tools."""
 
 _TEXTS = ("reasoning_content", "reasoning", "refusal")
 _MESSAGE_MEMBERS = ("role", "content", "tool_calls", "function_call", *_TEXTS)
 _CALL_MEMBERS = ("id", "type", "index", "function", "custom")
-"""What is read of a message and of a tool call; everything else they say is their `extra`."""
+"""The known fields of a message and a tool call; all others go into their `extra`."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUM_SHOWN = 200
@@ -90,10 +90,10 @@ _NUM_SHOWN = 200
 _OPENING = "<think>"
 _CLOSING = "</think>"
 _END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
-"""A closing tag that is none of a sentence about it: no blank and no quotation mark before it."""
+"""A closing tag without a blank or quotation mark before it, which would only mention the tag."""
 
 _MAX_WORD = 200
-"""Characters that are kept of a finish reason or an id."""
+"""The most characters of a finish reason or id that are recorded."""
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     "": "stop",
@@ -260,9 +260,9 @@ def _with_instructions(messages: list[Message], instructions: str) -> list[Messa
 
 
 def _is_unsayable(message: Message, send_reasoning: str | None) -> bool:
-    """Return whether a message is reasoning alone, or an item that only Responses has.
+    """Return whether a message is only reasoning, or an item that only Responses has.
 
-    An empty answer of a model is none of these: it has the content "", and is sent.
+    An empty answer of a model is neither: it has the content "", and is sent.
     """
     says_reasoning = bool(send_reasoning and message.reasoning)
     if message.role != "assistant" or message.refusal or says_reasoning:
@@ -477,7 +477,7 @@ class _StreamedCompletion:
 
 
 def _join(whole: JSONObject, piece: JSONObject) -> None:
-    """Add what a chunk says: texts and lists come in pieces, anything else at once."""
+    """Add the fields of a chunk: texts and lists come in pieces, anything else whole."""
     for name, value in piece.items():
         before = whole.get(name)
         if isinstance(before, str) and isinstance(value, str):
@@ -541,7 +541,7 @@ def _beginning(payload: bytes) -> str:
 def error_in(error: JSON) -> InvalidAnswerError:
     """Return the error that a body with status 200 carries, in the provider's words.
 
-    Its status is the one that the body names. What it means is told by `api_errors.error_of_body`.
+    Its status is the one in the body. `api_errors.error_of_body` classifies it.
     """
     fields: JSONObject = error if isinstance(error, dict) else {"message": error}
     codes = [str(fields[key]) for key in ("code", "type", "status") if fields.get(key) is not None]
@@ -589,7 +589,7 @@ def tool_calls_of(calls: Sequence[CallParts]) -> list[ToolCall]:
 
 
 def is_thought(message: Message) -> bool:
-    """Return whether a message is reasoning alone: many endpoints refuse one without content."""
+    """Return whether a message is only reasoning: many endpoints refuse one without content."""
     is_all = all(item.get("type") == "reasoning" for item in message.response_items)
     return message.is_reasoning_only and not message.refusal and is_all
 
@@ -611,15 +611,15 @@ def finished_answer(
 
     Args:
         body: The whole body, which names the model and the answer.
-        word: The endpoint's own word for why the message ended.
+        word: The endpoint's finish reason.
         content: Text or chat content parts.
         usage: Its token counts.
-        reasoning: Pieces of reasoning that the endpoint sent apart from the text.
+        reasoning: Pieces of reasoning that the endpoint sent separately from the text.
         refusal: The text of a refusal.
         calls: Tool calls.
         logprobs: Log probabilities in chat shape.
-        extra: What else the endpoint said of the message.
-        response_items: The items that chat shape cannot say.
+        extra: Other fields of the message.
+        response_items: The items that Chat Completions cannot express.
 
     Raises:
         ServerError: The endpoint could not finish it.

@@ -1,7 +1,7 @@
-"""The client of one endpoint: its replicas, its limits and what is tried again.
+"""The client of one endpoint: its replicas, limits and retries.
 
-`Conversation.answer` is the way of a request: it is written once, waits for a place at a replica,
-is sent, and is tried again where the error may pass.
+`Conversation.answer` is the path of a request: it is encoded once, waits for a slot at a replica,
+is sent, and is retried if the error may pass.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Replica(NamedTuple):
 class Client:
     """Asks one endpoint; an async context manager that holds its connections.
 
-    At most `concurrency` requests are under way at an address, however many callers there are; a
-    request that waits before its next try does not count.
+    At most `concurrency` requests are in flight at an address, however many callers there are; a
+    request that waits for its next try does not count.
 
     Args:
-        endpoint: Who is asked.
-        concurrency: Requests under way at once, at most.
-        limiters: The run's own; other models of the run may be behind the same address.
+        endpoint: The endpoint to ask.
+        concurrency: The most requests in flight at an address.
+        limiters: The run's limiters; other models of the run may share an address.
         clock: Returns the time in seconds.
-        sleep: Waits this many seconds.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(
@@ -87,22 +87,22 @@ class Client:
         await self.transport.__aexit__(*exception)
 
     async def answer(self, request: Request) -> Answer:
-        """Answer a request that stands alone, as `Conversation.answer` does.
+        """Answer a single request, like `Conversation.answer`.
 
-        None of its messages came from this endpoint, so no field is sent back that only the
-        endpoint understands.
+        Its messages did not come from this endpoint, so fields that only the endpoint understands
+        are not sent back.
         """
         return await Conversation(self).answer(request, sends_back=False)
 
     def payload(self, request: Request, *, sends_back: bool = False) -> bytes:
-        """Return the body that a request is sent with.
+        """Return the encoded body of a request.
 
         Args:
-            request: What is asked.
+            request: The request.
             sends_back: Send the fields of earlier messages that this endpoint wants back.
 
         Raises:
-            RequestRefusedError: It cannot be written as JSON.
+            RequestRefusedError: The request cannot be encoded as JSON.
         """
         endpoint = self.endpoint
         try:
@@ -120,22 +120,22 @@ class Client:
 
 @dataclass(eq=False)
 class Conversation:
-    """One conversation with an endpoint: its requests go to one replica as long as that is up."""
+    """One conversation with an endpoint, pinned to one replica while that is up."""
 
     client: Client
     replica: Replica | None = None
     failed_at: Replica | None = None
-    """Where it failed the last time."""
+    """The replica of the last failure."""
     past_waits: float = 0.0
-    """Seconds of the waits that are over."""
+    """Seconds of finished waits."""
     idle_since: float | None = None
-    """When the wait began that is not over."""
+    """When the current wait began."""
 
     @property
     def waited(self) -> float:
-        """Seconds, until now, in which it had a request and nobody worked on that.
+        """Seconds so far in which it had a request that the endpoint did not work on.
 
-        In line for others, for a pause or for an address that is gone, and between two tries.
+        It waits in the queue, during a pause, for an address that is down, and between two tries.
         """
         current = 0.0 if self.idle_since is None else self.client.clock() - self.idle_since
         return self.past_waits + current
@@ -144,12 +144,12 @@ class Conversation:
         """Answer a request with one message.
 
         Args:
-            request: What is asked; `request.tries` counts what was tried in vain.
+            request: The request; its `tries` counts the failed ones.
             sends_back: Send the fields of earlier messages that this endpoint wants back.
 
         Raises:
-            ModelError: The endpoint gave no usable answer.
-            EndpointGoneError: It was given up; every later request ends so, too.
+            ModelError: The endpoint sent no usable answer.
+            EndpointGoneError: The endpoint was given up; every later request fails the same way.
         """
         client, endpoint = self.client, self.client.endpoint
         payload = client.payload(request, sends_back=sends_back)
@@ -161,7 +161,7 @@ class Conversation:
                 raise
             answer = await client.retries.resume(lambda: self._try(payload, state), error, state)
         if endpoint.dialect == "responses" and answer.finish_reason in ("stop", "tool_calls"):
-            # llama.cpp calls an answer completed that took all the tokens it may take.
+            # llama.cpp reports an answer that was cut at its token limit as completed.
             longest = max_answer_tokens(request.params)
             if longest is not None and answer.usage.completion_tokens >= longest:
                 answer.finish_reason = "length"
@@ -171,7 +171,7 @@ class Conversation:
         return restore(answer, id_prefix=f"call_{turn}")
 
     async def _try(self, payload: bytes, request: RequestState) -> Answer:
-        """Wait for a place at a replica, ask it once, and record how that ends."""
+        """Wait for a slot at a replica, ask it once and record the outcome."""
         client = self.client
         replica = self._choose()
         if replica.limiter.admit(request) > 0:
@@ -188,7 +188,7 @@ class Conversation:
             error.follows_answers = client.has_answered
             was_refused = request.was_refused
             limiter.failed(request, error)
-            if was_refused or not request.was_refused:  # the first refusal says little
+            if was_refused or not request.was_refused:  # a first refusal is no reason to move
                 self.failed_at, self.replica = replica, None
             if is_retried(error):
                 was_worked_on = not (is_overload(error) or is_absence(error))
@@ -214,8 +214,8 @@ class Conversation:
             last = min(gone, key=lambda replica: replica.limiter.breaker.outage_seconds)
             raise last.limiter.breaker.error()
         if gone and (current is None or not up):
-            # A probe is due. A new conversation loses least by it, and an address that was given
-            # up may be back when all are gone.
+            # A probe may be due. It costs a new conversation least, and when all addresses are
+            # down, one that was given up may be back.
             for replica in gone:
                 if not replica.limiter.breaker.delay and replica is not failed_at:
                     return replica

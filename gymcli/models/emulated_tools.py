@@ -33,9 +33,9 @@ _CALL = 'To use a tool: {"tool": "<name>", "arguments": {…}}'
 _ANSWER = 'To answer: {"answer": "<text>"}'
 _DROPPED = ("tool_choice", "parallel_tool_calls")
 _KEYS = ('"answer"', '"tool"')
-"""With one of them a reply begins."""
+"""The keys with which a reply begins."""
 _CUT: tuple[FinishReason, ...] = ("length", "content_filter")
-"""Finish reasons of answers that are not whole."""
+"""Finish reasons of incomplete answers."""
 
 
 def emulate(request: Request) -> Request:

@@ -1,4 +1,4 @@
-"""Where a model is asked, and how: address, key, dialect, timeouts and retries."""
+"""The settings of an endpoint: address, key, dialect, timeouts and retries."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class EndpointLimits(BaseModel):
-    """The `limits` of a model in gym.toml; None: unknown, to be found out."""
+    """The `limits` of a model in gym.toml; None: unknown, found out during the run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     requests_per_minute: _Rate | None = None
     tokens_per_minute: _Rate | None = None
-    """Of prompts and answers together."""
+    """Tokens of prompts and answers together."""
     max_concurrency: int | None = Field(default=None, ge=1)
-    """Requests under way at once; `--concurrency` may be less."""
+    """The most requests in flight; `--concurrency` may be lower."""
 
 
 DialectName = Literal["chat", "responses", "score", "pooling", "classify"]
 
 SCALAR_DIALECTS = ("score", "pooling", "classify")
-"""Wire formats of reward models: an answer is a number for a whole conversation."""
+"""Wire formats of reward models, which answer a whole conversation with one number."""
 
 
 def checked_base_url(value: str) -> str:
@@ -63,7 +63,7 @@ def checked_base_url(value: str) -> str:
 
 
 SENT_BACK = ("extra_content", "reasoning_details", "phase")
-"""Fields of messages and calls that endpoints want back: Gemini, OpenRouter, OpenAI."""
+"""Fields of messages and calls that endpoints (Gemini, OpenRouter, OpenAI) want sent back."""
 
 BaseURL = Annotated[str, AfterValidator(checked_base_url)]
 
@@ -71,54 +71,54 @@ _Seconds = Annotated[float, AllowInfNan(False)]
 
 
 class EndpointOptions(BaseModel):
-    """How an endpoint is asked, whichever it is. Times are seconds."""
+    """The options of any endpoint. Times are in seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     dialect: DialectName = "chat"
     stream: bool = False
     emulate_tools: bool = False
-    """Tools are put into the prompt and calls are read from the text."""
+    """Put tools into the prompt and read calls from the text."""
     send_reasoning: Literal["reasoning", "reasoning_content"] | None = None
-    """The field in which earlier reasoning goes back to the model; None: it does not."""
+    """The field in which earlier reasoning is sent back to the model; None: it is not sent."""
     send_fields: tuple[str, ...] = ()
-    """Fields of its messages and calls that go back to the model, in addition to `SENT_BACK`."""
+    """More fields of its messages and calls to send back, in addition to `SENT_BACK`."""
     headers: dict[str, SecretStr] = {}
     query: dict[str, str] = Field(default={}, repr=False)
-    """Added to the address of every request; not shown, since some providers take keys here."""
+    """Added to the URL of every request; never shown, since some providers take keys here."""
     proxy: str | None = Field(default=None, repr=False)
-    """`http://[user:password@]host:port`; not shown, for the password."""
+    """`http://[user:password@]host:port`; never shown, because of the password."""
     ca_file: Path | None = None
-    """PEM file of the authorities to trust, in place of the system's."""
+    """PEM file of the authorities to trust, instead of the system's."""
     connect_timeout: _Seconds = Field(default=10.0, gt=0)
     total_timeout: _Seconds = Field(default=600.0, gt=0)
-    """For one try, its body included."""
+    """Limit for one try, its body included."""
     idle_timeout: _Seconds = Field(default=120.0, gt=0)
-    """Between two chunks of an answer; where it is streamed, before the first one too."""
+    """Limit between two chunks of an answer; in a stream, also before the first one."""
     max_attempts: int = Field(default=6, ge=1)
-    """Tries of one request, the first one counted; with 1 nothing is tried again.
+    """Tries of one request, the first included; 1: no retries.
 
-    Answers that say the endpoint has too much to do (429, 503, 529) do not count.
+    Answers that report overload (429, 503, 529) do not count.
     """
     retry_deadline: _Seconds = Field(default=900.0, ge=0)
-    """No further try of a request is planned later than this after its first one.
+    """No retry starts later than this after the first try.
 
-    Waiting in line for others, or for an endpoint that is gone, does not count.
+    Waiting in the queue, or for an endpoint that is down, does not count.
     """
     max_retry_after: _Seconds = Field(default=60.0, ge=0)
     """The longest wait that an endpoint may ask for."""
     outage_deadline: _Seconds = Field(default=300.0, ge=0)
-    """How long an endpoint that is gone is waited for, before the run is given up."""
+    """How long to wait for an endpoint that is down before the run is given up."""
     limits: EndpointLimits = EndpointLimits()
     prices: dict[Literal["prompt", "completion", "cached"], float] = {}
-    """Of a million tokens, in any currency; without `cached` those cost as much as others."""
+    """Price of a million tokens, in any currency; `cached` defaults to the price of `prompt`."""
 
     @field_validator("headers")
     @classmethod
     def _check_headers(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
         for name, text in value.items():
             if not name or not _is_header_text(name) or " " in name or ":" in name:
-                raise ValueError(f"{name!r} is no name of an HTTP header")
+                raise ValueError(f"{name!r} is not a valid name of an HTTP header")
             if not _is_header_text(text.get_secret_value()):
                 raise ValueError(f"the value of {name!r} cannot be sent in an HTTP header")
         return value
@@ -132,7 +132,7 @@ class EndpointOptions(BaseModel):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The texts of these options that must not appear in a message or a file."""
+        """The secrets in these options, which must not appear in a message or a file."""
         headers = ((name, text.get_secret_value()) for name, text in self.headers.items())
         return _longest_first(
             (*credentials((*headers, *self.query.items())), *passwords(self.proxy or ""))
@@ -140,15 +140,15 @@ class EndpointOptions(BaseModel):
 
 
 class Endpoint(EndpointOptions):
-    """One model behind one address; printing it shows no secret."""
+    """One model at one address, or at several replicas; its repr shows no secret."""
 
     name: str | None = None
-    """What the user calls it: its table of gym.toml, or the model of a known address."""
+    """The user's name for it: its table in gym.toml, or the model of a known address."""
 
     base_url: BaseURL
     """`http(s)://host[:port][/path]`; the dialect's own path comes after it."""
     replicas: tuple[BaseURL, ...] = ()
-    """More addresses of the same model; they get the same key."""
+    """More addresses of the same model, which get the same key."""
     model: str = Field(min_length=1)
     api_key: SecretStr | None = None
 
@@ -156,21 +156,21 @@ class Endpoint(EndpointOptions):
     @classmethod
     def _check_api_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not _is_header_text(value.get_secret_value()):
-            raise ValueError("the key holds characters that no HTTP header can carry")
+            raise ValueError("the key has characters that no HTTP header can carry")
         return value
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Every address of the model, each once."""
+        """The distinct addresses of the model."""
         return tuple(dict.fromkeys((self.base_url, *self.replicas)))
 
     def cost(self, usage: Usage) -> float | None:
-        """Return what tokens cost by the endpoint's prices; None where these are not known."""
+        """Return the cost of tokens by the endpoint's prices; None if these are unknown."""
         prices = self.prices
         if "prompt" not in prices or "completion" not in prices:
             return None
         cached, uncached = usage.cached_tokens, usage.prompt_tokens
-        if cached <= uncached:  # else the endpoint does not count them among the prompt's
+        if cached <= uncached:  # otherwise `prompt_tokens` does not include them
             uncached -= cached
         return math.fsum(
             (
@@ -188,7 +188,7 @@ class Endpoint(EndpointOptions):
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
-    """Sort secrets, without short ones: these are switches, and hiding them would garble texts."""
+    """Sort secrets; those under 4 characters are dropped, since hiding them would garble texts."""
     return tuple(sorted({text for text in texts if len(text) >= 4}, key=len, reverse=True))
 
 

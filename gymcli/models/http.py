@@ -1,6 +1,6 @@
-"""Sends the requests of one endpoint over HTTP, and reads what comes back, whole or streamed.
+"""Sends requests to one endpoint over HTTP and reads its answers, whole or streamed.
 
-aiohttp's errors end here: a `ModelError` is all that leaves this module.
+aiohttp's errors end here: this module raises only `ModelError`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 MAX_ANSWER_BYTES = 64 * 2**20
-"""An unpacked answer that is longer comes from an endpoint that is broken."""
+"""The longest unpacked answer; a longer one means that the endpoint is broken."""
 
 _INTERIM = (b"HTTP/1.1 1", b"HTTP/1.0 1")
 _INTERIM_RESPONSES = re.compile(rb"(HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n([^\r\n][^\n]*\n)*\r?\n)+")
@@ -49,15 +49,15 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MAX_HEAD = 2**16
 
 _LARGE_BODY = 2**20
-"""From here on aiohttp wants a request's body as a file, which it sends in pieces."""
+"""Bytes from which on aiohttp wants a body as a file, which it sends in pieces."""
 
 _END_SECONDS = 0.25
 """How long to wait for the end of a stream after its last event, so that the connection can be
-used again; some servers keep it open."""
+reused; some servers keep the stream open."""
 
 _MAX_IDLE = 4.0
-"""Seconds that an unused connection is kept. Servers on uvicorn close theirs after 5, and so does
-the embedded model's; a request that meets a closing connection is a try that failed."""
+"""Seconds that an idle connection is kept. Uvicorn and the embedded model's server close theirs
+after 5, and a request on a closing connection is a failed try."""
 
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -65,7 +65,7 @@ _END_OF_RESPONSE = re.compile(rb'"type": ?"response\.(completed|incomplete|faile
 
 
 class Target(NamedTuple):
-    """Where requests are sent."""
+    """The address that requests are sent to."""
 
     url: URL
     place: str
@@ -73,9 +73,9 @@ class Target(NamedTuple):
 
 
 class Transport:
-    """Sends requests of one endpoint; an async context manager that holds its connections.
+    """Sends requests to one endpoint; an async context manager that holds its connections.
 
-    It limits nothing and tries nothing twice.
+    It neither limits nor retries.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -88,23 +88,23 @@ class Transport:
         headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "gymcli"})
         if endpoint.api_key is not None:
             headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
-        # The endpoint's own replace ours.
+        # Headers that the user configured replace ours.
         headers.update({name: text.get_secret_value() for name, text in endpoint.headers.items()})
         connector = aiohttp.TCPConnector(
-            limit=0,  # limiters bound what is under way; here nothing may wait
+            limit=0,  # ConcurrencyLimiter bounds the requests; here none may wait
             ssl=_ssl_context(endpoint),
             ttl_dns_cache=300,
             keepalive_timeout=_MAX_IDLE,
         )
         make = partial(_Connection, loop=asyncio.get_running_loop())
-        # There is no public way to name the class of connections.
+        # aiohttp has no public option for the connection class.
         connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
-                total=None,  # `ask` limits it, reading included
+                total=None,  # `ask` has its own limit, which includes reading
                 sock_connect=endpoint.connect_timeout,
                 sock_read=endpoint.idle_timeout if endpoint.stream else None,
             ),
@@ -124,7 +124,7 @@ class Transport:
         return Target(url, f"POST {base_url}{path}")
 
     async def ask(self, target: Target, payload: bytes, tries: Tries) -> Answer:
-        """Make one try; what an answer took that is of no use is counted in `tries`.
+        """Make one try; tokens of an unusable answer are counted in `tries`.
 
         Raises:
             ModelError: There is no usable answer.
@@ -145,7 +145,7 @@ class Transport:
                 except aiohttp.ClientConnectionError as error:
                     if isinstance(error, TimeoutError):
                         raise
-                    # An endpoint that has begun to answer is there: a connection could be made.
+                    # The endpoint had begun to answer, so `is_absence` must not take it for down.
                     raise aiohttp.ClientPayloadError(str(error)) from error
                 finally:
                     response.release()
@@ -164,7 +164,7 @@ class Transport:
             return self._dialect.answer(whole)
         except ModelError as error:
             tries.usage.add(usage_of(whole))
-            # Not `from error`: a traceback would show the words before secrets were taken out.
+            # Not `from error`: a traceback would show the message with its secrets.
             raise error_of_body(error, whole, place, endpoint) from None
 
     def _timeout_text(self, error: TimeoutError) -> str:
@@ -172,7 +172,7 @@ class Transport:
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return f"no connection within {endpoint.connect_timeout:g} seconds"
         if isinstance(error, aiohttp.SocketTimeoutError):
-            return f"the answer stood still for {endpoint.idle_timeout:g} seconds"
+            return f"the answer stalled for {endpoint.idle_timeout:g} seconds"
         return f"no answer within {endpoint.total_timeout:g} seconds"
 
     def _break_text(self, error: aiohttp.ClientError) -> str:
@@ -185,14 +185,14 @@ class Transport:
 
 
 class _Connection(ResponseHandler):
-    """A connection whose interim responses, as 100 Continue and 103 Early Hints, do no harm.
+    """A connection that normalises interim responses such as 100 Continue and 103 Early Hints.
 
-    aiohttp passes over them. But where one is of HTTP/1.0 or says `Connection: close`, it takes the
-    answer behind it for an error. So each is handed on as the plain one that means the same.
+    aiohttp skips them. But after one in HTTP/1.0, or with `Connection: close`, it takes the real
+    answer for an error. So a plain 100 Continue replaces each.
     """
 
     _held = b""
-    """The beginning of an interim response."""
+    """The start of an interim response that is not complete yet."""
 
     def data_received(self, data: bytes) -> None:
         is_in_body = self._payload is not None and not self._payload.is_eof()
@@ -209,24 +209,24 @@ class _Connection(ResponseHandler):
 
 
 async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -> bytes:
-    """Read a body whole, up to the limit; between two pieces of it not longer than `idle`.
+    """Read a whole body of at most `MAX_ANSWER_BYTES`, waiting at most `idle` seconds per piece.
 
     Raises:
         InvalidAnswerError: It is longer.
-        TimeoutError: It stood still.
+        TimeoutError: It stalled.
     """
     content = response.content
     chunks = []
     num_bytes = 0
     while not content.at_eof():
-        # Most bodies are there whole: no time limit is needed then.
+        # Most bodies have arrived whole; those need no time limit.
         limit = asyncio.timeout(None if content.is_eof() else idle)
         try:
             async with limit:
                 chunks.append(await content.readany())
         except TimeoutError as error:
-            if limit.expired():  # else it is the total one
-                raise aiohttp.SocketTimeoutError("the body stood still") from error
+            if limit.expired():  # otherwise the total limit of `ask` expired
+                raise aiohttp.SocketTimeoutError("the body stalled") from error
             raise
         num_bytes += len(chunks[-1])
         if num_bytes > MAX_ANSWER_BYTES:
@@ -235,18 +235,18 @@ async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -
 
 
 class EventReader:
-    """Reads server-sent events from the bytes of a stream, however these are cut."""
+    """Reads server-sent events from the chunks of a stream, wherever these are cut."""
 
     def __init__(self) -> None:
         self._line: list[bytes] = []
-        """The pieces of a line that has not ended: none is looked at twice, however long it is."""
+        """The pieces of an unfinished line; joined only once, however long the line is."""
         self._held = b""
         """A final `\\r`, which may be the first half of `\\r\\n`."""
         self._data: list[bytes] = []
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the data of every event that ends within this chunk."""
+        """Return the data of every event that ends in this chunk."""
         text = self._held + chunk
         self._held = b"\r" if text.endswith(b"\r") else b""
         end, *others = _LINE_END.split(text[:-1] if self._held else text)
@@ -261,11 +261,11 @@ class EventReader:
         return [event for line in lines if (event := self._take(line)) is not None]
 
     def finish(self) -> list[bytes]:
-        """Return an event that the stream ended without the empty line after it."""
+        """Return the last event if the stream ended without an empty line after it."""
         return self.feed(b"\n\n")
 
     def _take(self, line: bytes) -> bytes | None:
-        """Take one line; return the data of the event that it ends, if it is empty."""
+        """Add one line; an empty one ends an event, whose data is returned."""
         if line:
             name, _, value = line.partition(b":")
             if name == b"data":
@@ -294,7 +294,7 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
 
 
 def _is_last(event: bytes) -> bool:
-    # An end of a response is the last event of the Responses format.
+    # The Responses format has no [DONE]; the end of the response is its last event.
     return event.strip() == b"[DONE]" or _END_OF_RESPONSE.search(event) is not None
 
 

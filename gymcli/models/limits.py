@@ -1,8 +1,8 @@
-"""How fast an address is asked: requests at once, as it takes them, and rates per minute.
+"""Limits the load on an address: concurrent requests, and rates per minute.
 
 `SharedLimiters` has one `ConcurrencyLimiter` for each address and key of a run. It combines the
-user's limits (a token bucket for each rate), what the address seems to take at once
-(`AdaptiveLimit`), the pauses that it asks for, and whether it is there at all (`CircuitBreaker`).
+user's limits (a token bucket for each rate), the concurrency that the address seems to bear
+(`AdaptiveLimit`), the pauses that it asks for, and whether it is up (`CircuitBreaker`).
 """
 
 from __future__ import annotations
@@ -52,35 +52,33 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 Clock: TypeAlias = Callable[[], float]
 
 _MAX_TOKENS = 10**7
-"""What is believed of the tokens that a request may take or took; a slip of the pen must not stop
-all other requests."""
+"""The most tokens a request counts for, so that one absurd number does not stop all others."""
 
 _FIRST_GUESS = 256.0
-"""Tokens of an answer, until there was one."""
+"""Tokens that an answer is assumed to take before the first one came."""
 
 _MANY_REFUSALS = 0.4
-"""Share of refusals in a round from which on the capacity is halved. One of two is refused while
-the limit grows far above the capacity; fewer say that it is near."""
+"""Share of refusals in a round from which the capacity is halved. About half are refused if the
+limit is far above the true capacity, and fewer if it is near."""
 
 _QUIET_ROUNDS = 10
-"""Rounds without a refusal after which the limit grows faster and faster."""
+"""Rounds without a refusal after which the limit grows exponentially."""
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
-"""Seconds in which nothing is sent to an address that refused everything, twice, and asked for no
-wait."""
+"""Seconds without requests to an address that refused everything twice and named no wait."""
 
 _MOST_FAILURES = 8
-"""Failures in a row that make an address seem busier; an idle one is tried now and then."""
+"""The most failures in a row that count as load, so that a failing address is still tried."""
 
 MIN_FAILURES = 8
-"""Failures in a row after which an address seems to be gone; or as many as are still under way, if
-these are more. Failures come fast and answers slowly, so that where each fifth request fails by
-itself, the first ones to end are failures."""
+"""Failures in a row after which an address counts as down; more if more requests are in flight.
+Failures arrive faster than answers: if one request in five fails for its own reasons, those are the
+first to end."""
 
 FIRST_CONTACT_DEADLINE = 10.0
-"""Seconds, in place of a longer deadline, while the endpoint never answered: the user should soon
-know of a wrong address, while a server that restarts has the endpoint's patience."""
+"""Seconds after which an endpoint that never answered is given up, whatever its deadline: a wrong
+address is reported soon, and a server that restarts still gets the full deadline."""
 
 _FIRST_PROBE_PAUSE = 0.5
 _LONGEST_PROBE_PAUSE = 5.0
@@ -88,9 +86,9 @@ _LONGEST_PROBE_PAUSE = 5.0
 
 
 class Bucket:
-    """A token bucket that holds what comes within a second, so that a rate is kept evenly.
+    """A token bucket with room for one second's amount, which spreads a rate evenly.
 
-    An amount that is larger than that passes when nothing is owed, and is paid back by waiting.
+    A larger amount passes when the bucket is full, and later ones wait until it is paid back.
     """
 
     def __init__(self, per_minute: float, clock: Clock) -> None:
@@ -104,15 +102,15 @@ class Bucket:
     def delay(self, amount: float) -> float:
         """Return the seconds until an amount may pass."""
         missing = min(amount, self._size) - self._filled()
-        # Sums of floats: a trillionth that is missing must not be waited for.
+        # Float rounding can leave a tiny deficit, which is not worth a wait.
         return missing / self._per_second if missing > 1e-6 * self._size else 0.0
 
     def take(self, amount: float) -> None:
-        """Let an amount pass; the bucket may owe it."""
+        """Let an amount pass; the level may become negative."""
         self._level = self._filled() - amount
 
     def give_back(self, amount: float) -> None:
-        """Take back what was not needed; a negative amount was needed on top."""
+        """Return an unused amount to the bucket; a negative one takes more out of it."""
         self._level = min(self._size, self._filled() + amount)
 
     def _filled(self) -> float:
@@ -123,7 +121,7 @@ class Bucket:
 
 
 class RateLimits:
-    """The requests and tokens that an address allows per minute, as far as the user said."""
+    """The user's limits for an address: requests and tokens per minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -132,7 +130,7 @@ class RateLimits:
         self._answer_tokens = _FIRST_GUESS
 
     def lower(self, limits: EndpointLimits) -> None:
-        """Keep these limits as well; of two that differ, the lower one holds."""
+        """Add limits; of two that differ, the lower one applies."""
         self._requests = self._lower(self._requests, limits.requests_per_minute)
         self._tokens = self._lower(self._tokens, limits.tokens_per_minute)
 
@@ -142,30 +140,30 @@ class RateLimits:
         return Bucket(per_minute, self._clock)
 
     def estimate(self, num_bytes: int, params: JSONObject) -> float:
-        """Guess the tokens of a request: four bytes are one, and the answer is like the others."""
+        """Estimate the tokens of a request: one for four bytes, plus those of a typical answer."""
         longest = max_answer_tokens(params)
         answer = self._answer_tokens if longest is None else min(longest, _MAX_TOKENS)
         return num_bytes / 4 + answer
 
     def delay(self, tokens: float) -> float:
-        """Return the seconds until a request of this many tokens may pass."""
+        """Return the seconds until a request of `tokens` may pass."""
         requests = self._requests.delay(1) if self._requests is not None else 0.0
         return max(requests, self._tokens.delay(tokens) if self._tokens is not None else 0.0)
 
     def take(self, tokens: float) -> None:
-        """Let a request of this many tokens pass."""
+        """Let a request of `tokens` pass."""
         if self._requests is not None:
             self._requests.take(1)
         if self._tokens is not None:
             self._tokens.take(tokens)
 
     def give_back(self, tokens: float) -> None:
-        """Take back the tokens of a request that came to nothing."""
+        """Return the tokens of a request that failed."""
         if self._tokens is not None:
             self._tokens.give_back(tokens)
 
     def correct(self, tokens: float, usage: Usage) -> None:
-        """Correct a guess by what was used, where the endpoint says it."""
+        """Replace an estimate by the tokens that the endpoint reports, if it reports them."""
         used = min(usage.prompt_tokens + usage.completion_tokens, _MAX_TOKENS)
         if used:
             self.give_back(tokens - used)
@@ -174,43 +172,43 @@ class RateLimits:
 
 
 def max_answer_tokens(params: JSONObject) -> int | None:
-    """Return the tokens that a request lets its answer take; None where it does not say."""
+    """Return a request's limit for the tokens of its answer; None if it has no limit."""
     names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
     asked = (params.get(name) for name in names)
     return next((value for value in asked if isinstance(value, int) and value > 0), None)
 
 
 class AdaptiveLimit:
-    """The number of requests that may be under way at once, from 1 to a ceiling.
+    """The number of requests that may be in flight, from 1 to a ceiling.
 
     It rises with answers and falls with refusals, as TCP's congestion window does (AIMD: additive
-    increase, multiplicative decrease; Chiu and Jain 1989). A round is as many answers and refusals
-    as the endpoint is thought to take at once.
+    increase, multiplicative decrease; Chiu and Jain 1989). A round ends after `capacity` answers
+    and refusals.
     """
 
     def __init__(self, ceiling: int) -> None:
         self.ceiling = ceiling
         self.current = float(ceiling)
         self.capacity = float(ceiling)
-        """What the endpoint is thought to take: up to here the limit grows with an answer, beyond
-        by one for as many answers as it allows at once."""
+        """The estimated capacity of the endpoint: the next answer restores the limit to it; above
+        it, the limit grows by one for every `current` answers."""
         self._num_ended = 0
         self._num_refused = 0
         self._sum_under_way = 0
-        """Of the round's answers."""
+        """Requests in flight, summed over the round's answers."""
         self._num_quiet = 0
         """Answers since the last refusal."""
 
     def lower(self, ceiling: int) -> None:
-        """Keep a lower ceiling from now on; a higher one changes nothing."""
+        """Lower the ceiling; a higher one changes nothing."""
         self.ceiling = min(self.ceiling, ceiling)
         self.capacity = min(self.capacity, self.ceiling)
         self.current = min(self.current, self.ceiling)
 
     def record_answer(self, num_under_way: int) -> None:
-        """Record an answer, which counts itself as under way.
+        """Record an answer; `num_under_way` includes it.
 
-        The limit grows only where it was used up: else nothing is known about more.
+        The limit grows only if it was reached: otherwise a higher one is untested.
         """
         self._num_ended += 1
         self._num_quiet += 1
@@ -225,7 +223,7 @@ class AdaptiveLimit:
         self.current = self.capacity = min(self.current + step / self.current, self.ceiling)
 
     def record_refusal(self, num_others: int) -> None:
-        """Record a request that was too much in addition to the others under way."""
+        """Record a request that was refused while `num_others` were in flight."""
         self._num_ended += 1
         self._num_refused += 1
         self._num_quiet = 0
@@ -241,14 +239,14 @@ class AdaptiveLimit:
 
 
 class CircuitBreaker:
-    """Follows what one address answers; nothing in here waits.
+    """Decides from an address's answers and errors whether it is up; it never waits itself.
 
-    The methods that record something return whether it changes what is thought of the address.
+    The `record_` methods return whether the state of the address changed.
 
     Args:
         place: The address, for messages.
-        deadline: Seconds after which an address that is gone is given up.
-        overload_deadline: Seconds after which one is given up that only says "too much".
+        deadline: Seconds after which an address that is down is given up.
+        overload_deadline: Seconds after which an address that only reports overload is given up.
         clock: Returns the time in seconds.
     """
 
@@ -260,18 +258,18 @@ class CircuitBreaker:
         self._overload_deadline = overload_deadline
         self._clock = clock
         self.is_open = False
-        """The address seems to be gone: requests wait while one at a time probes it."""
+        """Whether the address seems to be down: requests wait while one at a time probes it."""
         self.has_given_up = False
         self.was_reached = False
-        """Whether it ever answered anything, or at least took a connection."""
+        """Whether it ever answered, or at least accepted a connection."""
         self.probe: object | None = None
-        """The request that probes the address, while it is under way."""
+        """The request that is probing the address."""
         self.num_outages = 0
         self._opened_at = 0.0
         self._past_outage_seconds = 0.0
         self._num_in_a_row = 0
         self._failed_requests: set[object] = set()
-        """Those that met the failures in a row."""
+        """The requests that had the failures in a row."""
         self._overloaded_since: float | None = None
         self._last_error: ModelError | None = None
         self._next_probe_at = 0.0
@@ -279,7 +277,7 @@ class CircuitBreaker:
 
     @property
     def outage_seconds(self) -> float:
-        """How long the address was gone, all outages together."""
+        """The total duration of all outages."""
         current = self._clock() - self._opened_at if self.is_open else 0.0
         return self._past_outage_seconds + current
 
@@ -295,12 +293,12 @@ class CircuitBreaker:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the address is gone and should be given up."""
+        """Whether the address is down and should be given up."""
         return self.is_open and not self.seconds_left
 
     @property
     def delay(self) -> float:
-        """Seconds until the next request may go; infinite while a probe is under way."""
+        """Seconds until the next request may go; infinite while a probe is in flight."""
         if not self.is_open:
             return 0.0
         if self.probe is not None:
@@ -308,7 +306,7 @@ class CircuitBreaker:
         return max(0.0, self._next_probe_at - self._clock())
 
     def record_answer(self) -> bool:
-        """Record a sign of life, which ends an outage."""
+        """Record a response of any kind, which ends an outage."""
         self.was_reached = True
         self._overloaded_since = None
         self._num_in_a_row = 0
@@ -323,10 +321,10 @@ class CircuitBreaker:
         return True
 
     def record_overload(self, error: ModelError, *, num_others: int) -> bool:
-        """Record an answer that says "too much".
+        """Record an answer that reports overload.
 
-        It is a sign of life, but one that does not end a time of overload: past the deadline, and
-        with no other request under way, it makes the address be given up.
+        The address is up, but the period of overload goes on: once it exceeds its deadline and no
+        other request is in flight, the address is given up.
         """
         self._last_error = error
         now = self._clock()
@@ -340,10 +338,10 @@ class CircuitBreaker:
         return self.give_up()
 
     def record_failure(self, error: ModelError, *, request: object, num_others: int) -> bool:
-        """Record an error of the kind that an address has which is gone.
+        """Record an error that suggests that the address is down.
 
-        Where connections are taken, failures that only one request met are its own: `request` is
-        the same object for all of its tries. The `num_others` under way may still be answered.
+        If connections are accepted, failures of a single request are its own fault: `request` is
+        the same object for all of its tries. The `num_others` in flight may still be answered.
         """
         is_nobody_there = is_unreachable(error)
         self.was_reached = self.was_reached or not is_nobody_there
@@ -362,7 +360,7 @@ class CircuitBreaker:
             return False
         self._open(since=self._clock())
         _LOGGER.info(
-            "%s: seems to be gone (%d failures in a row), requests wait until it is back: %s",
+            "%s: appears to be down (%d failures in a row); requests wait until it is back: %s",
             self._place,
             self._num_in_a_row,
             error,
@@ -370,7 +368,7 @@ class CircuitBreaker:
         return True
 
     def give_up(self) -> bool:
-        """Wait for the address no longer."""
+        """Stop waiting for the address; return whether this is new."""
         if self.has_given_up:
             return False
         self.has_given_up = True
@@ -378,10 +376,10 @@ class CircuitBreaker:
         return True
 
     def error(self) -> EndpointGoneError:
-        """Return the error of an address that was given up, with the last one that it caused."""
+        """Return the error for an address that was given up, with the last error it caused."""
         seconds = self._clock() - self._opened_at
         last = self._last_error
-        words = f"{last} (nothing better for {seconds:.0f} seconds)"
+        words = f"{last} (no success for {seconds:.0f} seconds)"
         return EndpointGoneError(words, status=last.status if last is not None else None)
 
     def _open(self, *, since: float) -> None:
@@ -393,45 +391,45 @@ class CircuitBreaker:
 
 
 class RequestState(msgspec.Struct, eq=False):
-    """What the tries of one request have in common."""
+    """The state that all tries of one request share."""
 
     since: float
-    """When it was first there; the oldest request is served first, also when it tries again."""
+    """When it was made; the oldest request is served first, retries included."""
     num_bytes: int = 0
-    """Of its body."""
+    """Size of its body."""
     params: JSONObject = {}
-    """Its own, which may say how many tokens its answer may take."""
+    """Its parameters, which may limit the tokens of its answer."""
     tries: Tries = msgspec.field(default_factory=Tries)
-    """Those that gave no answer."""
+    """Its failed tries."""
     waited: float = 0.0
-    """Seconds in line, without the pauses with which the endpoint answered this very request."""
+    """Seconds in the queue, without the pauses that the endpoint imposed on this request."""
     was_refused: bool = False
-    """Whether its last try was too much for the endpoint."""
+    """Whether the endpoint refused its last try as too much."""
     met_outage: bool = False
-    """Whether its last try met an address that is gone, as the circuit breaker knows."""
+    """Whether its last try failed at an address that the circuit breaker holds to be down."""
     paused_until: float = 0.0
-    """When the pause ends that came with its last refusal."""
+    """When the pause after its last refusal ends."""
     num_refusals: int = 0
-    """Of the limiter, when it was last sent: its refusal says nothing new once there are more."""
+    """The limiter's refusals when it was last sent; if there are more now, its own is no news."""
     tokens: float = 0.0
-    """Reserved for it where tokens are counted; guessed once, for all of its tries."""
+    """Tokens reserved for it if they are limited; estimated once for all of its tries."""
     usage: Usage = msgspec.field(default_factory=Usage)
-    """What its answer took."""
+    """The token counts of its answer."""
 
 
 class ConcurrencyLimiter:
-    """Decides when requests may go to one address with one key; the oldest one goes first.
+    """Decides when requests may go to one address with one key; the oldest goes first.
 
-    Every request that `admit` or `acquire` let through is ended by `succeeded`, `failed` or
-    `cancelled`.
+    After `admit` or `acquire` let a request through, the caller ends it with `succeeded`, `failed`
+    or `cancelled`.
 
     Args:
-        breaker: Knows whether the address is there.
-        ceiling: Requests under way at once, at most.
-        max_retry_after: Seconds of wait that the address may ask for, at most.
-        on_change: Called when the address is gone, given up, or back.
+        breaker: Knows whether the address is up.
+        ceiling: The most requests in flight.
+        max_retry_after: The most seconds of wait that the address may ask for.
+        on_change: Called when the address goes down, comes back or is given up.
         clock: Returns the time in seconds.
-        sleep: Waits this many seconds.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(
@@ -455,7 +453,7 @@ class ConcurrencyLimiter:
         self._rates: RateLimits | None = None
         self._paused_until = 0.0
         self._num_refusals = 0
-        """Refusals of requests that were sent before the last refusal came are not counted."""
+        """Excludes refusals of requests that were sent before the previous refusal arrived."""
         self._num_refusals_in_a_row = 0
         self._num_failures_in_a_row = 0
         self._line: list[tuple[float, int, asyncio.Future[bool], RequestState]] = []
@@ -463,7 +461,7 @@ class ConcurrencyLimiter:
         self._timer: asyncio.Task[None] | None = None
 
     def lower(self, limits: EndpointLimits) -> None:
-        """Keep these limits as well; of two that differ, the lower one holds."""
+        """Add limits; of two that differ, the lower one applies."""
         self.limit.lower(limits.max_concurrency or self.limit.ceiling)
         if limits.requests_per_minute or limits.tokens_per_minute:
             self._rates = self._rates or RateLimits(self._clock)
@@ -476,18 +474,18 @@ class ConcurrencyLimiter:
 
     @property
     def load(self) -> tuple[bool, float]:
-        """How busy the address is with one more request, by what it takes and what failed last.
+        """How busy the address would be with one more request, for choosing the least busy one.
 
-        Without the failures, an address that fails at once would have the least to do, and get the
-        most. A pause outweighs all.
+        Failures count as load: otherwise an address that fails immediately would seem idle and
+        attract every request. A paused address comes last.
         """
         num = self.num_under_way + self.num_waiting + 1
         return self.is_paused, num / self.limit.current * (1 + self._num_failures_in_a_row)
 
     def admit(self, request: RequestState) -> float:
-        """Let a request through if it may go now; else return the seconds until it may.
+        """Let a request through and return 0, or return the seconds until it may go.
 
-        They are infinite where something must end first. Nobody passes those who wait in line.
+        They are infinite if another request must end first. No request overtakes the queue.
         """
         if self._line and self._line[0][3] is not request:
             return math.inf
@@ -511,9 +509,9 @@ class ConcurrencyLimiter:
         return 0.0
 
     async def acquire(self, request: RequestState) -> bool:
-        """Wait until a request may go.
+        """Wait until a request may go and return True.
 
-        Return False where the address went or came meanwhile: another one may be a better choice.
+        Return False if an address changed its state: then another one may be a better choice.
         """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._line, (request.since, next(self._order), future, request))
@@ -526,7 +524,7 @@ class ConcurrencyLimiter:
             if not future.cancelled() and future.result():
                 self.cancelled(request)
             else:
-                self._serve()  # what it waited for may be the next one's now
+                self._serve()  # the next request may take its turn
             raise
         finally:
             self.num_waiting -= 1
@@ -539,7 +537,7 @@ class ConcurrencyLimiter:
         self.limit.record_answer(self.num_under_way)
         if self._rates is not None:
             self._rates.correct(request.tokens, request.usage)
-        is_back = self.breaker.record_answer()  # which ends a probe, too
+        is_back = self.breaker.record_answer()  # also ends a probe
         self.num_under_way -= 1
         if self._line:
             self._serve()
@@ -547,10 +545,10 @@ class ConcurrencyLimiter:
             self._on_change()
 
     def failed(self, request: RequestState, error: ModelError) -> None:
-        """End a request that met an error."""
+        """End a request that failed."""
         breaker, num_others = self.breaker, self.num_under_way - 1
         request.was_refused = is_overload(error)
-        # 503 is "too much" from one that is at work on others; from any other, it may be gone.
+        # A 503 means overload if the address works on other requests, else it may be down.
         is_at_work = request.was_refused and num_others > 0 and not breaker.is_open
         is_change = request.met_outage = False
         if (is_absence(error) and not is_at_work) or (breaker.is_open and is_silence(error)):
@@ -571,7 +569,7 @@ class ConcurrencyLimiter:
             self._on_change()
 
     def cancelled(self, request: RequestState) -> None:
-        """End a request without any answer."""
+        """End a request that got no answer."""
         if self._rates is not None:
             self._rates.give_back(request.tokens)
         self.num_under_way -= 1
@@ -581,16 +579,16 @@ class ConcurrencyLimiter:
             self._serve()
 
     def send_away(self) -> None:
-        """Let all requests in line choose an address again."""
+        """Let all queued requests choose an address again."""
         line, self._line = self._line, []
         for _, _, future, _ in line:
             if not future.done():
                 future.set_result(False)
 
     def _slow_down(self, request: RequestState, error: ModelError) -> None:
-        """Send less at once; send nothing as long as asked, or until something is answered.
+        """Lower the limit, and pause for as long as the endpoint asks or until its next answer.
 
-        The first refusals after an answer pause nothing: fewer at once is all that they ask for.
+        The first refusals after an answer cause no pause: fewer requests in flight are enough.
         """
         self.limit.record_refusal(self.num_under_way - 1)
         is_new = request.num_refusals == self._num_refusals
@@ -606,12 +604,12 @@ class ConcurrencyLimiter:
             seconds = longest * random.uniform(0.5, 1.0)
         if seconds:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
-            # Another address may take those in line now; a request that finds none keeps its place.
+            # Queued requests may go to another address; those that find none keep their place.
             self.send_away()
         request.paused_until = self._paused_until
 
     def _serve(self) -> None:
-        """Let through the requests that may go now, and wake up when the next one may."""
+        """Let through the requests that may go now, and set a timer for the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -623,7 +621,7 @@ class ConcurrencyLimiter:
                     if self.breaker.is_open and not self.num_under_way:
                         delay = min(delay, self.breaker.seconds_left)
                     if delay < math.inf:
-                        # A sleep may end a little early; then the rest is slept.
+                        # A sleep may end early; `_serve` then sleeps for the rest.
                         self._timer = asyncio.create_task(self._wake_after(max(delay, 0.001)))
                     return
                 future.set_result(True)
@@ -632,14 +630,14 @@ class ConcurrencyLimiter:
     async def _wake_after(self, seconds: float) -> None:
         await self._sleep(seconds)
         self._timer = None
-        # What is under way was perhaps taken, and is worked on; its own timeouts bound that.
+        # The address may be working on requests in flight; their own timeouts bound those.
         if self.breaker.is_overdue and not self.num_under_way and self.breaker.give_up():
             self._on_change()
         self._serve()
 
 
 class SharedLimiters:
-    """One limiter for all models behind the same address that have the same key."""
+    """Limiters that models share if they have the same address and key."""
 
     def __init__(
         self, ceiling: int, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
@@ -651,17 +649,17 @@ class SharedLimiters:
 
     @property
     def num_outages(self) -> int:
-        """How often an address was gone."""
+        """The number of outages of all addresses."""
         return sum(limiter.breaker.num_outages for limiter in self._limiters.values())
 
     @property
     def outage_seconds(self) -> float:
-        """How long addresses were gone, all of them together."""
+        """The duration of all outages, summed over the addresses."""
         return sum(limiter.breaker.outage_seconds for limiter in self._limiters.values())
 
     def of(self, base_url: str, endpoint: Endpoint) -> ConcurrencyLimiter:
         """Return the limiter of an address; the first endpoint there sets the deadlines."""
-        # Some providers take the key in a header of its own; a secret text compares by its value.
+        # Some providers take the key in a special header; SecretStr compares by value.
         headers = sorted(endpoint.headers.items(), key=lambda item: item[0].lower())
         key = (base_url, (endpoint.api_key, *headers))
         limiter = self._limiters.get(key)
@@ -669,7 +667,7 @@ class SharedLimiters:
             breaker = CircuitBreaker(
                 base_url,
                 deadline=endpoint.outage_deadline,
-                # A request that is refused whatever the others are fails by itself before.
+                # A request that is refused on its own account hits its retry deadline first.
                 overload_deadline=endpoint.retry_deadline + endpoint.outage_deadline,
                 clock=self._clock,
             )
@@ -685,7 +683,7 @@ class SharedLimiters:
         return limiter
 
     def _send_away(self) -> None:
-        """Let requests leave the line of an address that is gone: another one may be back."""
+        """Let requests leave the queue of an address that is down: another may be back."""
         for limiter in self._limiters.values():
             if limiter.breaker.is_open:
                 limiter.send_away()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 NUM_SLOTS = 4
-"""Requests answered at once; others wait in the server's queue."""
+"""Requests answered in parallel; others wait in the server's queue."""
 
 SLOT_TOKENS = 8192
 """Context of each slot: what the shipped model was trained with. llama.cpp lowers it by itself

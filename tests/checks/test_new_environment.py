@@ -58,21 +58,21 @@ def test_every_template_is_a_pattern():
 
 @pytest.mark.parametrize("name", ["demo-env", "1st", "class", "", "_", "__", "a/b", "é", "a b"])
 def test_create_refuses_what_is_no_name(name, tmp_path):
-    with pytest.raises(UsageError, match="take one such as my_env"):
+    with pytest.raises(UsageError, match="such as my_env"):
         create(name, "single-step", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["task", "random", "Product", "iterator", "gymcli", "score"])
 def test_create_refuses_names_that_are_taken(name, tmp_path):
-    with pytest.raises(UsageError, match=f"the name is taken in Python or gymcli; take {name}_env"):
+    with pytest.raises(UsageError, match=f"the name is taken by Python or gymcli; use {name}_env"):
         create(name, "single-step", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["regex", "pytest", "aiohttp"])
 def test_create_refuses_names_of_installed_packages(name, tmp_path):
     """The new environment's test would import the package."""
-    reason = f"^{name}: a package of this name is installed; take {name}_env$"
+    reason = f"^{name}: a package of this name is installed; use {name}_env$"
     with pytest.raises(UsageError, match=reason):
         create(name, "single-step", tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -87,7 +87,7 @@ def test_create_takes_the_name_of_a_mere_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("there", ["demo.py", "test_demo.py", "demo.jsonl"])
 def test_create_overwrites_nothing(there, tmp_path):
     (tmp_path / there).write_text("mine")
-    with pytest.raises(UsageError, match="is there already; nothing was written"):
+    with pytest.raises(UsageError, match="already exists; nothing was written"):
         create("demo", "game", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [there]
     assert (tmp_path / there).read_text() == "mine"

@@ -16,7 +16,7 @@ class Choosing(Sound):
 
 def test_leaks_holds():
     found = finding("leaks", Sound)
-    assert (found.status, found.text) == ("ok", "12 gold answers, none in its prompt")
+    assert (found.status, found.text) == ("ok", "12 gold answers, none of them in its prompt")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_leaks_looks_for_whole_answers(prompt, answer, status):
 
 def test_leaks_names_answer_and_tasks():
     found = finding("leaks", Sound, rows_of(["Paris", "Lima"], prompt="{} Say Lima."))
-    assert found.text == "the prompt has the gold answer in it: 'Lima'"
+    assert found.text == "the prompt contains the gold answer: 'Lima'"
     assert found.task_ids == ["t1"]
 
 
@@ -174,13 +174,13 @@ def test_tools_of_a_row():
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"name": "find it"}, "the tool name 'find it' is none that endpoints take"),
-        ({"name": "x" * 65}, "is none that endpoints take"),
+        ({"name": "find it"}, "endpoints do not accept the tool name 'find it'"),
+        ({"name": "x" * 65}, "endpoints do not accept the tool name"),
         ({"description": " "}, "the tool find has no description"),
-        ({"parameters": [1]}, "the parameters of find are no object but [1]"),
+        ({"parameters": [1]}, "the parameters of find must be an object, not [1]"),
         (
             {"parameters": {"type": "objekt"}},
-            "the parameters of find are no JSON Schema: $.type: 'objekt' is not valid",
+            "the parameters of find are not JSON Schema: $.type: 'objekt' is not valid",
         ),
         (
             {"parameters": {"properties": {"name": {}}}},
@@ -192,7 +192,7 @@ def test_tools_of_a_row():
         ),
         (
             {"parameters": {"required": ["name"]}},
-            "find requires the parameter name and does not describe it",
+            "find requires the parameter name but does not describe it",
         ),
     ],
 )
@@ -204,7 +204,7 @@ def test_tools_that_are_wrong(changed, reason):
 
 def test_tools_that_are_none():
     rows = rows_of("ab", tools=[{"type": "function", "function": "find"}])
-    assert "no object but 'find'" in finding("tools", Sound, rows).text
+    assert "must be an object, not 'find'" in finding("tools", Sound, rows).text
 
 
 def test_tools_of_a_class():
@@ -246,7 +246,7 @@ def with_judge(judge, **attributes):
 def test_judges_with_labels_hold(rule):
     found = finding("judges", with_judge(Judge(FORM, labels=LABELS, rule=rule, votes=3)))
     assert found.status == "ok"
-    assert found.text == "JUDGE: no quote of 2 verdicts is taken for one"
+    assert found.text == "JUDGE: none of 2 quoted verdicts is read as one"
 
 
 def verdict_schema(**decided):
@@ -273,7 +273,7 @@ def test_judges_with_a_schema_hold(decided, num):
         schema["properties"]["verdict"] = True
     judge = Judge("Judge {answer}", schema=schema, decides="verdict", system="Be strict.")
     found = finding("judges", with_judge(judge))
-    assert found.text == f"JUDGE: no quote of {num} verdicts is taken for one"
+    assert found.text == f"JUDGE: none of {num} quoted verdicts is read as one"
 
 
 def test_judges_without_a_deciding_property():
@@ -285,7 +285,7 @@ def test_judges_whose_schema_is_beyond_the_check():
     schema = verdict_schema(type="string", pattern="^never$")
     found = finding("judges", with_judge(Judge("{a}", schema=schema)))
     assert found.status == "failed"
-    assert "cannot make up an object that fits its schema" in found.text
+    assert "cannot construct an object that fits its schema" in found.text
 
 
 YES = {"type": "object", "properties": {"verdict": {"type": "boolean"}}, "required": ["verdict"]}
@@ -309,7 +309,7 @@ def test_judges_whose_schema_has_another_form(schema, decides):
     judge = Judge("Judge {answer}", schema=schema, decides=decides)
     found = finding("judges", with_judge(judge))
     assert found.status == "failed"
-    assert "cannot make up an object that fits its schema" in found.text
+    assert "cannot construct an object that fits its schema" in found.text
 
 
 @pytest.mark.parametrize("inner", [{"$ref": "#/nowhere"}, {"type": 5}])
@@ -322,18 +322,20 @@ def test_judges_whose_schema_is_none(inner):
 def test_judge_that_lets_labels_in():
     found = finding("judges", with_judge(Naive(FORM, labels=LABELS)))
     assert found.status == "failed"
-    assert found.text == "JUDGE: [[A=B]] in what is judged enters the prompt as it is"
+    assert found.text == "JUDGE: [[A=B]] in the judged text enters the prompt unchanged"
 
 
 def test_judge_that_lets_objects_in():
     schema = verdict_schema(type="boolean")
     judge = Naive("Judge {answer}", schema=schema, decides="verdict")
-    assert "enters the prompt as it is" in finding("judges", with_judge(judge)).text
+    assert "enters the prompt unchanged" in finding("judges", with_judge(judge)).text
 
 
 def test_judge_that_reads_its_quote():
     found = finding("judges", with_judge(Deaf(FORM, labels=LABELS)))
-    assert found.text == "JUDGE: same is read where it quotes and then says different"
+    assert (
+        found.text == "JUDGE: same is read from an answer that quotes others, then says different"
+    )
 
 
 def test_judge_that_shows_something_else():
@@ -341,7 +343,7 @@ def test_judge_that_shows_something_else():
         def render(self, **fields):
             return super().render(**dict.fromkeys(fields, "hidden"))
 
-    with pytest.raises(RoleError, match="does not have what is judged"):
+    with pytest.raises(RoleError, match="lacks the judged text"):
         finding("judges", with_judge(Hiding(FORM, labels=LABELS)))
 
 
@@ -350,7 +352,7 @@ def test_judges_are_found_where_they_stand():
     judge = Judge(FORM, labels=LABELS)
     stages = {"one": judge, "two": Judge("{x}", labels=LABELS), "other": 3}
     found = finding("judges", with_judge(judge, STAGES=stages))
-    assert found.text.startswith("JUDGE, STAGES: no quote of 4")
+    assert found.text.startswith("JUDGE, STAGES: none of 4")
     two = [Judge("{x}", labels=LABELS), Judge("{y}", labels=LABELS)]
     assert finding("judges", with_judge(3, BOTH=two)).text.startswith("BOTH, BOTH 1: ")
     assert finding("judges", judged.Judged).text.startswith("JUDGE_OF_MODULE: ")

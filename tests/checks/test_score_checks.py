@@ -64,7 +64,7 @@ def test_sound_environment_holds(check):
 def test_oracle_below_the_top():
     found = finding("oracle", Wrong)
     assert found.status == "failed"
-    assert found.text == "reward 0 in place of 1 in 11 of 12 tasks"
+    assert found.text == "reward 0 instead of 1 in 11 of 12 tasks"
     assert found.task_ids == [f"t{number}" for number in range(1, 12)]
     assert found.numbers == {"mean": pytest.approx(1 / 12)}
 
@@ -144,7 +144,7 @@ def test_groups_have_the_oracle_at_the_top(check):
 def test_groups_that_are_judged_the_other_way_round(check):
     found = finding(check, Contrary)
     assert found.status == "failed"
-    assert found.text.endswith(" as well as the oracle in 12 of 12 tasks")
+    assert found.text.endswith(" as well as the oracle in the groups of 12 of 12 tasks")
     assert len(found.task_ids) == 12
 
 
@@ -597,7 +597,7 @@ def test_repeatable_of_a_verifier_that_writes_into_the_record():
             return Score(1.0)
 
     found = finding("repeatable", Growing)
-    assert (found.status, found.text) == ("failed", "verify changes the record that it scores")
+    assert (found.status, found.text) == ("failed", "verify changes the record it scores")
 
 
 def test_repeatable_of_a_verifier_that_compares_identities():
@@ -617,7 +617,7 @@ def test_repeatable_of_a_verifier_that_compares_identities():
 def test_repeatable_of_a_group_that_depends_on_its_order():
     found = finding("repeatable", FirstWins)
     assert found.status == "failed"
-    assert found.text == "the same group is scored differently, or by the order of it"
+    assert found.text == "the same group is scored differently, or its order matters"
 
 
 def test_repeatable_of_a_group_that_cannot_be_scored():

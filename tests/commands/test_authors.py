@@ -238,4 +238,4 @@ def test_a_working_directory_that_is_no_utf_8_works_but_for_code_in_it(folder, m
     assert done.exit_code == 2
     [line] = done.stderr.splitlines()
     assert line.startswith("error: judging.py:Judging: its path ")
-    assert line.endswith(r"d\xff/judging.py is no UTF-8; rename the folder, or move the file")
+    assert line.endswith(r"d\xff/judging.py is not UTF-8; rename the folder, or move the file")

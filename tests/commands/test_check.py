@@ -36,7 +36,7 @@ def test_check_one_that_fails():
 def test_check_fails_for_a_role_that_is_not_declared():
     done = gym("check", BROKEN.format("Undeclared"))
     assert done.exit_code == 3
-    words = 'stand_ins of Undeclared gives a model for the role "judge", which no run provides'
+    words = 'Undeclared.stand_ins returns a model for the role "judge", which is not declared'
     assert words in done.stdout
 
 

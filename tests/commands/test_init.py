@@ -35,7 +35,7 @@ def test_init_begins_with_a_single_step(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("x-y",), "error: x-y: is no Python name; take one such as my_env\n"),
+        (("x-y",), "error: x-y: is not a Python name; use one such as my_env\n"),
         (("demo", "--pattern", "chess"), "'chess' is not one of"),
         ((), "Missing argument 'NAME'"),
     ],
@@ -54,5 +54,5 @@ def test_init_twice(tmp_path, monkeypatch):
     before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
     done = gym("init", "demo_env", "--pattern", "game")
     assert done.exit_code == 2
-    assert "error: demo_env.py: is there already; nothing was written\n" in done.stderr
+    assert "error: demo_env.py: already exists; nothing was written\n" in done.stderr
     assert {path: path.read_bytes() for path in tmp_path.glob("*.*")} == before

@@ -78,7 +78,7 @@ def test_collect_says_which_role_is_missing(ask):
     done = gym(*ask)
     assert done.exit_code == 2
     assert (
-        "environment environments needs a model for the role judge: give --role judge=NAME_OR_URL"
+        "environment environments needs a model for the role judge: pass --role judge=NAME_OR_URL"
         in done.stderr
     )
 

@@ -167,7 +167,7 @@ def test_letters_scores_nothing_without_a_verdict(folder, mock_server):
     assert done.exit_code == 4
     [failure] = lines_of(Path("run/failures.jsonl"))
     assert (failure["error"]["class"], failure["error"]["phase"]) == ("RoleError", "role")
-    assert "the judge gave no verdict that can be read" in failure["error"]["message"]
+    assert "the judge's answer has no readable verdict" in failure["error"]["message"]
 
 
 def test_letters_judge_is_not_spoken_for(folder):

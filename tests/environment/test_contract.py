@@ -460,7 +460,7 @@ def test_a_tool_that_blocks_runs_in_a_thread_and_others_go_on():
 
 
 def test_an_async_tool_needs_no_thread():
-    with pytest.raises(TypeError, match="it awaits, and needs no thread"):
+    with pytest.raises(TypeError, match="is async, and so needs no thread"):
 
         @tool(in_thread=True)
         async def wait(self) -> str:

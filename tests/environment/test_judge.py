@@ -118,14 +118,14 @@ def test_parse_survives_hostile_nesting():
         ({}, "either labels or a schema"),
         ({"labels": EQUALITY, "schema": SUCCESS}, "either labels or a schema"),
         ({"labels": EQUALITY, "votes": 0}, "at least one vote, not 0"),
-        ({"labels": EQUALITY, "decides": "success"}, "there is none"),
+        ({"labels": EQUALITY, "decides": "success"}, "the judge has no schema"),
         ({"labels": {}}, "differ from one another"),
         ({"labels": {"a": "[[A]]", "b": "[[A]]"}}, "differ from one another"),
         ({"labels": {"a": "A"}}, "two characters or more"),
-        ({"labels": {"a": "A "}}, "no space around"),
+        ({"labels": {"a": "A "}}, "without spaces around"),
         ({"schema": {"type": "object"}}, "names no properties"),
         ({"schema": SUCCESS, "decides": "succes"}, 'no property "succes"'),
-        ({"schema": SUCCESS, "rule": "tagged"}, "a tag is for labels"),
+        ({"schema": SUCCESS, "rule": "tagged"}, "`tagged` is for labels"),
     ],
 )
 def test_judge_refuses_what_it_cannot_read(keywords, message):
@@ -177,7 +177,7 @@ def test_ask_sends_prompt_schema_params_and_version():
 def test_ask_fails_where_nothing_can_be_read(judge, text):
     """Such an answer is not kept either, so that a resume asks again."""
     model = Scripted(lambda prompt: text)
-    with pytest.raises(RoleError, match="gave no verdict that can be read") as caught:
+    with pytest.raises(RoleError, match="answer has no readable verdict") as caught:
         asyncio.run(judge.ask(model, a="", b=""))
     assert caught.value.is_answered
     keeps = model.asked[0].cache.keeps
@@ -375,7 +375,7 @@ def test_tagged_judge_reads_what_stands_in_its_tag(answer, label):
         answer = answer.replace(name, written)
     model = Scripted([answer])
     if label is None:
-        with pytest.raises(RoleError, match="no verdict that can be read"):
+        with pytest.raises(RoleError, match="no readable verdict"):
             asyncio.run(TAGGED.ask(model, a="1"))
     else:
         assert asyncio.run(TAGGED.ask(model, a="1")).label == label

@@ -175,7 +175,9 @@ def test_find_agent_falls_back_to_what_is_given():
         assert registry.find_agent("tales_gymnasium_agent", "arithmetic").name == "arithmetic"
     [warning] = registry.agent_warnings
     assert warning.startswith('no environment is known for the agent "tales_gymnasium_agent"')
-    with pytest.raises(UnknownNameError, match="--env tales_gymnasium_agent=ENV says where"):
+    with pytest.raises(
+        UnknownNameError, match="--env tales_gymnasium_agent=ENV names the environment"
+    ):
         registry.find_agent("tales_gymnasium_agent", None)
     with pytest.raises(UnknownNameError):
         registry.find("tales_gymnasium_agent")
@@ -475,7 +477,7 @@ def test_split_env_args_assigns_by_name_or_to_the_only_one_that_fits(given, expe
 @pytest.mark.parametrize(
     ("key", "environments", "words"),
     [
-        ("level", FOUND, "--env-arg level: one and two both have it; write one.level=..."),
+        ("level", FOUND, "--env-arg level: one and two have this option; write one.level=..."),
         (
             "levl",
             FOUND,

@@ -119,7 +119,7 @@ def test_session_lost_at_a_tool_call_fails_the_attempt():
     """A server that does not find its cookie answers from an empty session: that shows."""
     error = failed(ResourcesServer(cookies="ignored"))
     assert isinstance(error, EpisodeError)
-    assert "another session" in str(error)
+    assert "a session other than" in str(error)
     assert "/increment_counter" in str(error)
 
 
@@ -134,7 +134,7 @@ def test_session_opened_late_fails_the_attempt():
     """The cookie of `/seed_session` got lost; the first one that comes is of another session."""
     error = failed(ResourcesServer(cookies="late"))
     assert isinstance(error, EpisodeError)
-    assert "another session" in str(error)
+    assert "a session other than" in str(error)
 
 
 def test_session_without_any_cookie_is_noted():
@@ -248,8 +248,8 @@ def test_tool_calls_run_one_after_another():
         ((500, '"RuntimeError()"'), 'status 500: "RuntimeError()"'),
         ((422, '{"detail": "no"}'), 'status 422: {"detail": "no"}'),
         ((307, ""), "status 307; redirects are not followed: it is empty"),
-        ((200, "nothing"), "no JSON object: nothing"),
-        ((200, "[]"), "no JSON object: []"),
+        ((200, "nothing"), "not a JSON object: nothing"),
+        ((200, "[]"), "not a JSON object: []"),
     ],
 )
 def test_setup_that_the_server_refuses_fails(fault, words):
@@ -263,7 +263,7 @@ def test_setup_in_the_dialect_of_aviary_is_refused():
     server = ResourcesServer(faults={"/seed_session": (200, '{"env_id": "e", "obs": []}')})
     error = failed(server)
     assert isinstance(error, SetupError)
-    assert "not spoken here" in str(error)
+    assert "not supported" in str(error)
 
 
 def test_setup_without_a_server_fails():
@@ -548,7 +548,7 @@ def test_game_without_cookies_is_noted():
 def test_game_in_another_session_fails():
     error = failed_game(GameServer(cookies="ignored"), says("5"))
     assert isinstance(error, SetupError)
-    assert "another session" in str(error)
+    assert "a session other than" in str(error)
 
 
 @pytest.mark.parametrize("reward", ['"1"', "[1]"])
@@ -556,7 +556,7 @@ def test_game_step_without_a_number_fails(reward):
     body = f'{{"observation": "x", "reward": {reward}}}'
     error = failed_game(GameServer(faults={"/step": (200, body)}), says("5"))
     assert isinstance(error, EpisodeError)
-    assert "gave the reward" in str(error)
+    assert "returned the reward" in str(error)
 
 
 def test_game_at_an_address_of_something_else():

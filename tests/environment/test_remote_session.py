@@ -127,7 +127,7 @@ def test_a_cookie_that_we_lose_is_noticed():
             session._client.cookie_jar.clear()
             await session.ask("get_counter_value", {}, seconds=5.0, error_class=EpisodeError)
 
-    with pytest.raises(EpisodeError, match="another session than the one that was opened"):
+    with pytest.raises(EpisodeError, match="a session other than the one that was opened"):
         on_server(ResourcesServer(), episode)
 
 
@@ -257,9 +257,9 @@ def test_the_seed_goes_along():
 @pytest.mark.parametrize(
     ("switches", "kind", "words"),
     [
-        ({"opened": {"messages": 3}}, SetupError, "no answer of gym serve"),
-        ({"stepped": {"reward": "high"}}, EpisodeError, "lacks what gym serve gives"),
-        ({"verified": {}}, VerifierError, "lacks what gym serve gives"),
+        ({"opened": {"messages": 3}}, SetupError, "not an answer of gym serve"),
+        ({"stepped": {"reward": "high"}}, EpisodeError, "lacks what gym serve returns"),
+        ({"verified": {}}, VerifierError, "lacks what gym serve returns"),
         ({"faults": {"/step": (503, '{"detail": "full"}')}}, EpisodeError, "status 503"),
         (
             {"faults": {"/verify": (500, '{"detail": "no"}')}},

@@ -41,7 +41,7 @@ def test_score_sends_a_scalar_model_the_conversation():
 
 @pytest.mark.parametrize("text", ["", "good", "nan", "inf", "-Infinity"])
 def test_score_of_a_scalar_model_that_gives_no_number(text):
-    with pytest.raises(RoleError, match=f"the reward model gave '{text}', no finite number"):
+    with pytest.raises(RoleError, match=f"the reward model answered '{text}', not a finite number"):
         asyncio.run(RewardModel().score(Scripted([text], is_scalar=True), CONVERSATION))
 
 

@@ -91,7 +91,7 @@ def test_reply_uses_other_markers():
 
 @pytest.mark.parametrize("marker", ["", "#", " end"])
 def test_user_refuses_a_marker_that_any_text_may_hold(marker):
-    with pytest.raises(ValueError, match="cannot be told from what stands in a prompt"):
+    with pytest.raises(ValueError, match="cannot be told from other text of a prompt"):
         _user(stop=marker)
 
 
@@ -104,7 +104,7 @@ def test_opening_tries_again(first):
 
 def test_opening_gives_up():
     user, model = _user("", "", "Bye ###STOP###")
-    with pytest.raises(RoleError, match="the simulated user gave no usable message in 3 tries"):
+    with pytest.raises(RoleError, match="the simulated user wrote no usable message in 3 tries"):
         asyncio.run(user.opening())
     assert len(model.asked) == 3
 
@@ -126,7 +126,7 @@ def test_reply_tries_again_where_an_answer_is_of_no_use():
     user, model = _user(cut, "Thanks!")
     assert asyncio.run(user.reply(CONVERSATION)).text == "Thanks!"
     user, model = _user(cut, cut, cut)
-    with pytest.raises(RoleError, match="in 3 tries; the last one was of no use: user: the answer"):
+    with pytest.raises(RoleError, match="in 3 tries; the last one was unusable: user: the answer"):
         asyncio.run(user.reply(CONVERSATION))
     assert len(model.asked) == 3
 

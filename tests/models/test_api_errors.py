@@ -612,7 +612,7 @@ def half_an_answer(*, leaves: bool) -> ModelError:
 def test_signs_of_a_body_that_stands_still():
     error = half_an_answer(leaves=False)
     assert isinstance(error, EndpointTimeoutError)
-    assert str(error).endswith("the answer stood still for 0.2 seconds")
+    assert str(error).endswith("the answer stalled for 0.2 seconds")
     assert signs(error) == ["silence"]
 
 

@@ -88,7 +88,7 @@ def test_breaker_closes_with_the_first_sign_of_life(caplog):
     time.now += 100
     assert (breaker.num_outages, breaker.outage_seconds) == (1, 20)
     first, second = (record.getMessage() for record in caplog.records)
-    assert first.startswith("http://h: seems to be gone (8 failures in a row)")
+    assert first.startswith("http://h: appears to be down (8 failures in a row)")
     assert second == "http://h: is back after 20.0 seconds"
 
 
@@ -103,7 +103,7 @@ def test_breaker_gives_up_with_a_probe_past_the_deadline():
     assert breaker.has_given_up
     error = breaker.error()
     assert type(error) is EndpointGoneError
-    assert str(error) == f"{REFUSED} (nothing better for 300 seconds)"
+    assert str(error) == f"{REFUSED} (no success for 300 seconds)"
 
 
 def test_breaker_soon_gives_up_an_address_that_never_answered():
@@ -122,7 +122,7 @@ def test_breaker_gives_up_an_endpoint_that_has_too_much_to_do_for_ever():
     assert not breaker.record_overload(BUSY, num_others=0)
     time.now += 1
     assert breaker.record_overload(BUSY, num_others=0)
-    assert str(breaker.error()) == "answered 429 (nothing better for 1200 seconds)"
+    assert str(breaker.error()) == "answered 429 (no success for 1200 seconds)"
     assert breaker.error().status == 429
 
 

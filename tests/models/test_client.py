@@ -138,7 +138,7 @@ def test_answer_gives_up_an_endpoint_that_does_not_come_back():
     assert {type(error) for error in errors} == {EndpointGoneError}
     assert all(is_fatal(error) for error in errors)
     assert "is the server running" in str(errors[0])
-    assert "(nothing better for 6" in str(errors[0])
+    assert "(no success for 6" in str(errors[0])
     assert now >= 1060
     assert num_sleeps == 0
 

@@ -355,7 +355,7 @@ def test_answer_times_out_when_a_stream_stands_still():
     stall = scripted([MockAnswer(text="x", fault="stall")])
     error = failure(stall, stream=True, idle_timeout=0.1, max_attempts=1)
     assert type(error) is EndpointTimeoutError
-    assert str(error).endswith("the answer stood still for 0.1 seconds")
+    assert str(error).endswith("the answer stalled for 0.1 seconds")
 
 
 def test_answer_times_out_while_connecting():

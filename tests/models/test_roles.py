@@ -90,7 +90,7 @@ def test_role_sources_takes_local_and_oracle(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("http://127.0.0.1:3/v1", "name the model behind the address: URL#MODEL"),
+        ("http://127.0.0.1:3/v1", "name the model after the address: URL#MODEL"),
         ("http://user:hush@127.0.0.1/v1#m", "must not carry a user"),
         ("http://user:hush@127.0.0.1/v1", "name the model"),
         ("http://127.0.0.1/v1?api_key=hush#m", "must end with its path"),
@@ -114,9 +114,9 @@ def test_role_sources_says_how_a_role_gets_a_model():
     with pytest.raises(UsageError) as caught:
         source_of("bigg", {})
     assert str(caught.value) == (
-        '--role judge=bigg: no endpoint for model bigg (did you mean "big" of gym.toml?): give a '
-        "name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for the "
-        "models of the OpenAI API"
+        '--role judge=bigg: no endpoint for model bigg (did you mean "big" of gym.toml?): pass a '
+        "name from [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
+        "the models of the OpenAI API"
     )
 
 
@@ -177,7 +177,7 @@ def test_check_declared_names_what_is_missing():
 
 @pytest.mark.parametrize(
     ("role", "message"),
-    [("jugde", 'did you mean "judge"'), ("x", r"this run has it \(roles: judge, user\)")],
+    [("jugde", 'did you mean "judge"'), ("x", r"this run uses it \(roles: judge, user\)")],
 )
 def test_check_declared_refuses_roles_that_nobody_has(role, message):
     with pytest.raises(UsageError, match=message):
@@ -186,7 +186,7 @@ def test_check_declared_refuses_roles_that_nobody_has(role, message):
 
 @pytest.mark.parametrize("name", ["gpt-4o", "", "http://user:hush@127.0.0.1:9/v1#j"])
 def test_check_declared_refuses_a_mere_name(name):
-    message = r"^the role judge: .* give a gymcli\.Endpoint, or local"
+    message = r"^the role judge: .* pass a gymcli\.Endpoint, local"
     with pytest.raises(UsageError, match=message) as caught:
         check_declared({"judge": name}, (), ENVIRONMENTS)
     assert "hush" not in str(caught.value)
@@ -368,7 +368,7 @@ def test_everybody_gets_the_answer_in_the_form_that_is_kept():
 def test_log_probabilities_of_an_answer_that_is_kept_are_refused(params):
     async def use(asking):
         models = await asking.judge()
-        with pytest.raises(UsageError, match="judge: an answer that is kept has no log prob"):
+        with pytest.raises(UsageError, match="judge: cached answers have no log prob"):
             await asking.model(models).complete(PROMPT, params=params, cache="1")
         await asking.model(models).complete(PROMPT, params=params)
         await asking.model(models).complete(PROMPT, params={"logprobs": False}, cache="1")

@@ -164,20 +164,24 @@ def test_answer_takes_the_number_of_the_whole_conversation(dialect, item, text):
     "number", [None, math.nan, math.inf, "0.5", True, 10**400], ids=lambda number: str(number)[:9]
 )
 def test_answer_refuses_what_is_no_finite_number(dialect, number):
-    with pytest.raises(InvalidAnswerError, match="no finite number"):
+    with pytest.raises(InvalidAnswerError, match="not a finite number"):
         read(dialect, NUMBERS[dialect](number))
 
 
 @pytest.mark.parametrize(
     ("dialect", "item", "words"),
     [
-        ("score", {}, 'no finite number as its "score"'),
-        ("pooling", {}, "no finite number as its last pooled value"),
-        ("pooling", {"data": []}, "no finite number"),
-        ("pooling", {"data": [[]]}, "no finite number"),
-        ("pooling", {"data": "AACAPw=="}, "no finite number"),
-        ("pooling", {"data": [[0.0] * 64]}, "64 numbers a token, hidden states and no rewards"),
-        ("classify", {"probs": []}, 'no finite number as its last of "probs"'),
+        ("score", {}, 'the "score" of the answer is not a finite number'),
+        ("pooling", {}, "the last pooled value of the answer is not a finite number"),
+        ("pooling", {"data": []}, "not a finite number"),
+        ("pooling", {"data": [[]]}, "not a finite number"),
+        ("pooling", {"data": "AACAPw=="}, "not a finite number"),
+        (
+            "pooling",
+            {"data": [[0.0] * 64]},
+            "64 numbers per token, which are hidden states and not rewards",
+        ),
+        ("classify", {"probs": []}, 'the last of "probs" of the answer is not a finite number'),
     ],
 )
 def test_answer_refuses_an_item_without_a_reward(dialect, item, words):

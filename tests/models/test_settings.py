@@ -131,7 +131,7 @@ def test_load_settings_lists_every_mistake_and_no_value(tmp_path):
 def test_load_settings_without_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_settings() == Settings()
-    with pytest.raises(ConfigError, match="there is no such file"):
+    with pytest.raises(ConfigError, match="no such file"):
         load_settings(tmp_path / "other.toml")
 
 
@@ -302,7 +302,7 @@ def test_resolve_endpoint_of_several_addresses(is_named):
 
 
 def test_resolve_endpoint_refuses_addresses_behind_different_proxies():
-    with pytest.raises(UsageError, match="name a proxy for all of them"):
+    with pytest.raises(UsageError, match="name one proxy for all of them"):
         resolve(
             "m",
             base_url=["http://near:1", "http://far:1"],
@@ -373,14 +373,14 @@ def test_served_model_gives_the_only_one():
     [
         ('{"data": [{"id": "a"}, {"id": "b"}]}', 200, "serves a, b"),
         ('{"data": []}', 200, "serves no model"),
-        ("oops", 200, "status 200, no list of models"),
-        ('{"error": {"message": "key?"}}', 401, "status 401, no list of models"),
+        ("oops", 200, "status 200, not a list of models"),
+        ('{"error": {"message": "key?"}}', 401, "status 401, not a list of models"),
     ],
 )
 def test_served_model_says_how_to_name_one(body, status, message):
     with pytest.raises(UsageError, match=message) as caught:
         asked_of(body, status)
-    assert str(caught.value).endswith("; name the model behind the address: URL#MODEL")
+    assert str(caught.value).endswith("; name the model after the address: URL#MODEL")
 
 
 def test_served_model_looks_below_v1_as_well():
@@ -389,7 +389,7 @@ def test_served_model_looks_below_v1_as_well():
 
 
 def test_served_model_tells_an_endpoint_that_is_not_there():
-    with pytest.raises(UsageError, match="name the model behind the address"):
+    with pytest.raises(UsageError, match="name the model after the address"):
         asyncio.run(served_model("http://127.0.0.1:9/v1"))
 
 

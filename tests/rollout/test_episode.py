@@ -380,7 +380,7 @@ def test_play_records_no_reward_for_turns_that_no_step_saw():
 def test_play_refuses_a_step_reward_that_is_no_finite_number(reward):
     error = failed(Scripted(says()), steps=[Step([], reward=reward)]).error
     assert isinstance(error, EpisodeError)
-    assert "no finite number" in str(error)
+    assert "not a finite number" in str(error)
 
 
 def test_play_sums_up_usage_retries_and_times():

@@ -1,4 +1,4 @@
-"""Thinks of a number and says of each guess whether it is too low or too high.
+"""Thinks of a number and answers each guess with "too low" or "too high".
 
 One row: {"id": "number-0", "difficulty": "easy", "prompt": "I think of a number between 40 and 56.
 You have 4 guesses; each message is a number.", "secret": 47, "num_guesses": 4}
@@ -13,7 +13,7 @@ from gymcli import Context, Environment, JSONObject, Message, Properties, Rollou
 
 
 class Secret(Task):
-    """The number, and how many guesses there are."""
+    """The number to guess, and how many guesses the model has."""
 
     secret: int
     num_guesses: int
@@ -32,7 +32,7 @@ class NewEnvironment(Environment[Secret]):
         return []
 
     async def step(self, message: Message) -> Step:
-        """Answer a guess; what is no number costs a guess too."""
+        """Answer a guess; a message without a number costs a guess too."""
         self.num_left -= 1
         found = re.search(r"-?\d+", message.text)
         guess = int(found[0]) if found and len(found[0]) < 10 else None
@@ -48,18 +48,18 @@ class NewEnvironment(Environment[Secret]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Play the record again and add up the rewards of its steps."""
+        """Replay the record and add up the rewards of its steps."""
         world = await context.replay(rollout)
         reward = math.fsum(step or 0.0 for step in world.rollout.step_rewards)
         return Score(reward, details={"reason": "found" if reward else "not_found"})
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Know the number, as the oracle alone does."""
+        """Answer with the number, which only the oracle knows."""
         return Message(role="assistant", content=str(self.task.secret))
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write games that halving always wins, over wider and wider ranges."""
+        """Yield games over ranges that binary search always solves; harder ones are wider."""
         rows: dict[str, JSONObject] = {}
         while (number := len(rows)) < num:
             difficulty, num_guesses = list(LEVELS.items())[number % len(LEVELS)]
@@ -78,9 +78,9 @@ class NewEnvironment(Environment[Secret]):
 
 
 def user(text: str) -> Message:
-    """Return a message of the environment to the model."""
+    """Return a message from the environment to the model."""
     return Message(role="user", content=text)
 
 
 LEVELS = {"easy": 4, "medium": 6, "hard": 8}
-"""Guesses by difficulty."""
+"""The number of guesses by difficulty."""

@@ -1,4 +1,4 @@
-"""Asks for numbers in words; a judge says whether the words mean the number.
+"""Asks for numbers in words; a judge decides whether the words mean the number.
 
 One row: {"id": "words-0", "difficulty": "easy", "prompt": "Write 48 in words.", "number": 48}
 """
@@ -33,7 +33,7 @@ Think first. Your verdict is [[SAME]] or [[DIFFERENT]].""",
 
 
 class Number(Task):
-    """The number that is to be written."""
+    """The number to write in words."""
 
     number: int
 
@@ -46,7 +46,7 @@ class NewEnvironment(Environment[Number]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the judge says that the answer means the number."""
+        """Reward 1 if the judge finds that the answer means the number."""
         gold = in_words(cls.parse_task(rollout.task).number)
         verdict = await JUDGE.ask(context.roles["judge"], answer=rollout.last_text, gold=gold)
         details: JSONObject = {"reason": verdict.label, "verdict": verdict.record()}
@@ -54,7 +54,7 @@ class NewEnvironment(Environment[Number]):
 
     @classmethod
     def stand_ins(cls, task: Number) -> Mapping[str, Model]:
-        """Return a judge that compares the words themselves."""
+        """Return a scripted judge that compares the words."""
         return {"judge": StandIn(compare_words)}
 
     async def oracle(self, rollout: Rollout) -> Message:
@@ -63,7 +63,7 @@ class NewEnvironment(Environment[Number]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write numbers of two and three digits, the hard ones without a zero."""
+        """Yield numbers of two and three digits, the hard ones without a zero."""
         numbers = {
             "easy": rng.sample(range(21, 100), num // 3 + 1),
             "medium": rng.sample(range(100, 1000, 10), num // 3 + 1),
@@ -81,14 +81,14 @@ class NewEnvironment(Environment[Number]):
 
 
 def compare_words(messages: list[Message]) -> str:
-    """Judge without a model: find both texts in the prompt and compare their words."""
+    """Judge without a model: extract both texts from the prompt and compare their words."""
     shown = messages[-1].text
     first, second = (words(between(shown, name)) for name in ("first", "second"))
     return "[[SAME]]" if first == second else "[[DIFFERENT]]"
 
 
 def between(text: str, name: str) -> str:
-    """Return the content of an element: from the first opening to the last closing."""
+    """Return the content of an element: from the first opening tag to the last closing tag."""
     return text.partition(f"<{name}>")[2].rpartition(f"</{name}>")[0]
 
 

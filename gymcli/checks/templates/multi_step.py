@@ -1,4 +1,4 @@
-"""Asks what an order costs; a tool knows the prices.
+"""Asks for the cost of an order; a tool looks up the prices.
 
 One row: {"id": "order-0", "difficulty": "easy", "prompt": "What do 3 lamps cost? Answer with the
 number.", "order": {"lamp": 3}, "prices": {"lamp": 17, "rug": 40}}
@@ -25,14 +25,14 @@ from gymcli import (
 
 
 class Order(Task):
-    """What is ordered, and what everything costs."""
+    """The ordered items with their counts, and the price of every item."""
 
     order: dict[str, int]
     prices: dict[str, int]
 
     @property
     def total(self) -> int:
-        """What the order costs."""
+        """The cost of the order."""
         return sum(self.prices[item] * count for item, count in self.order.items())
 
 
@@ -50,12 +50,12 @@ class NewEnvironment(Environment[Order]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the last number of the last message is the total."""
+        """Reward 1 if the last number of the last message is the total."""
         last = (context.search(r"\d+", rollout.last_text) or [""])[-1]
         return Score(float(last == str(cls.parse_task(rollout.task).total)), answer=last or None)
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Look up one price a turn, then give the total."""
+        """Look up one price per turn, then answer with the total."""
         num_known = len(rollout.tool_calls)
         if num_known == len(self.task.order):
             return Message(role="assistant", content=str(self.task.total))
@@ -65,7 +65,7 @@ class NewEnvironment(Environment[Order]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write orders of one to three items."""
+        """Yield orders of one to three items."""
         rows: dict[str, JSONObject] = {}
         while (number := len(rows)) < num:
             difficulty, num_items = list(LEVELS.items())[number % len(LEVELS)]
@@ -83,5 +83,5 @@ class NewEnvironment(Environment[Order]):
 
 
 LEVELS = {"easy": 1, "medium": 2, "hard": 3}
-"""Items of an order by difficulty."""
+"""The number of items in an order by difficulty."""
 ITEMS = ["lamp", "rug", "chair", "clock", "mirror", "vase", "cushion", "basket"]

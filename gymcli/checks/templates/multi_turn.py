@@ -11,7 +11,7 @@ from gymcli import Context, Environment, JSONObject, Message, Properties, Rollou
 
 
 class Numbers(Task):
-    """The numbers that are named, the first of them in the prompt."""
+    """The numbers that are named; the first is in the prompt."""
 
     numbers: list[int]
 
@@ -22,7 +22,7 @@ class NewEnvironment(Environment[Numbers]):
     properties = Properties("multi-turn", "context", "mathematics", "follow-up", "exact match")
 
     async def reply(self, rollout: Rollout) -> str | None:
-        """Name the next number; after the last one ask for the sum."""
+        """Name the next number; after the last one, ask for the sum."""
         num_answers = count_answers(rollout)
         if num_answers < len(self.task.numbers):
             return f"The next is {self.task.numbers[num_answers]}."
@@ -32,7 +32,7 @@ class NewEnvironment(Environment[Numbers]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the last number of the answer to the question is the sum."""
+        """Reward 1 if the last number of the answer to the question is the sum."""
         numbers = cls.parse_task(rollout.task).numbers
         if count_answers(rollout) <= len(numbers):
             return Score(0.0, details={"reason": "unfinished"})
@@ -42,14 +42,14 @@ class NewEnvironment(Environment[Numbers]):
         return Score(float(is_right), answer=last or None, details={"reason": reason})
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Wait for the question, then give the sum."""
+        """Wait for the question, then answer with the sum."""
         is_asked = count_answers(rollout) == len(self.task.numbers)
         text = str(sum(self.task.numbers)) if is_asked else "Go on."
         return Message(role="assistant", content=text)
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write two to six numbers; tasks with the same first message are left out."""
+        """Yield tasks of one to six numbers; no two have the same first message."""
         rows: dict[str, JSONObject] = {}
         while (number := len(rows)) < num:
             difficulty, most = list(LEVELS.items())[number % len(LEVELS)]
@@ -71,4 +71,4 @@ def count_answers(rollout: Rollout) -> int:
 
 
 LEVELS = {"easy": 2, "medium": 4, "hard": 6}
-"""The most numbers by difficulty."""
+"""The largest count of numbers by difficulty."""

@@ -22,7 +22,7 @@ class NewEnvironment(Environment[Product]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the last number of the answer is the product."""
+        """Reward 1 if the last number of the answer is the product."""
         last = (context.search(r"\d+", rollout.output_text) or [""])[-1]
         return Score(float(last == str(cls.parse_task(rollout.task).product)), answer=last or None)
 
@@ -32,7 +32,7 @@ class NewEnvironment(Environment[Product]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write at most 841 products; the more of the two numbers have two digits, the harder."""
+        """Yield up to 841 products; a task is harder with each number that has two digits."""
         for a, b in rng.sample([(a, b) for a in range(2, 31) for b in range(2, 31)], num):
             difficulty = ("easy", "medium", "hard")[(a > 9) + (b > 9)]
             prompt = f"What is {a} * {b}? Answer with the number."
