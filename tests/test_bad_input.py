@@ -81,7 +81,7 @@ CASES = [
         "--model oracle takes no --base-url, --api-key-env or --dialect",
         {"tasks.jsonl": ROW},
     ),
-    Case("no environment", COLLECT, 2, "give --env NAME", {"tasks.jsonl": NO_ENV}),
+    Case("no environment", COLLECT, 2, "use --env NAME", {"tasks.jsonl": NO_ENV}),
     Case("no such file of code", f"{COLLECT} --env code.py:Env", 2, "code.py: no such file"),
     Case(
         "code that fails",
@@ -245,7 +245,12 @@ CASES = [
     ),
     Case("a folder that is no run", f"{COLLECT.replace('run', 'folder')}", 2, "holds no run"),
     Case("--out below a file", f"{COLLECT}/../tasks.jsonl/run", 4, "cannot be created"),
-    Case("--out is a file", "collect tasks.jsonl --model oracle --out tasks.jsonl", 4, "be made"),
+    Case(
+        "--out is a file",
+        "collect tasks.jsonl --model oracle --out tasks.jsonl",
+        4,
+        "cannot be created",
+    ),
     Case(
         "other tasks in the default folder",
         "collect tasks.jsonl --model oracle",
@@ -299,7 +304,14 @@ CASES = [
     Case("verify: nothing there", "verify no", 2, "no: no such run directory or rollout file"),
     Case("verify: no rollouts", "verify tasks.jsonl", 2, "tasks.jsonl:1: is not a rollout"),
     Case("verify: no run", "verify folder", 2, "folder: holds no rollouts.jsonl"),
-    Case("verify: --out is there", "verify run --out folder", 2, "folder: exists", {}, (COLLECT,)),
+    Case(
+        "verify: --out is there",
+        "verify run --out folder",
+        2,
+        "folder: already exists",
+        {},
+        (COLLECT,),
+    ),
     Case(
         "verify: wrong tasks",
         "verify run --tasks bad.jsonl",

@@ -299,7 +299,7 @@ def test_collect_that_cannot_write_a_file(collect):
     done = collect("--csv", "run")
     assert done.exit_code == 2
     assert "files         run\n" in done.stdout
-    assert "error: run: is no regular file" in done.stderr
+    assert "error: run: is not a regular file" in done.stderr
 
     done = collect("--csv", "few", "--out", "few", "--min-coverage", "0.99")
     assert done.exit_code == 4

@@ -127,11 +127,11 @@ def test_export_writes_over_none_of_its_runs(run):
     before = Path("run/rollouts.jsonl").read_bytes()
     assert gym("export", run, "--to", "jsonl", "-o", ".jsonl").exit_code == 0
     done = gym("export", run, "--to", "jsonl", "-o", "run/rollouts.jsonl", "--where", "passed")
-    assert (done.exit_code, "is needed here" in done.stderr) == (2, True)
+    assert (done.exit_code, "is an input and would be overwritten" in done.stderr) == (2, True)
     assert Path("run/rollouts.jsonl").read_bytes() == before
     Path("ng_aggregate_metrics.json").write_bytes(lines(scored()))
     done = gym("export", "ng_aggregate_metrics.json", "--to", "nemo-gym", "-o", "ng.jsonl")
-    assert (done.exit_code, "is needed here" in done.stderr) == (2, True)
+    assert (done.exit_code, "is an input and would be overwritten" in done.stderr) == (2, True)
     assert not Path("ng.jsonl").exists()
 
 

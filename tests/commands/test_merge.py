@@ -196,7 +196,7 @@ def test_rollouts_alone_go_into_a_file(ask, suffix):
     assert f"rollouts      {there.count(b'}' + bytes([10]))}\n" in done.stdout
     again = gym("merge", "s1", "s2", "-o", f"all.jsonl{suffix}")
     assert again.exit_code == 2
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_merge_refuses_and_leaves_nothing(ask):
@@ -220,7 +220,7 @@ def test_merge_refuses_and_leaves_nothing(ask):
     before = Path("whole", "rollouts.jsonl").read_bytes()
     done = gym("merge", "s1", "s2", "-o", "whole")
     assert done.exit_code == 2
-    assert "whole: exists already" in done.stderr
+    assert "whole: already exists" in done.stderr
     assert Path("whole", "rollouts.jsonl").read_bytes() == before
 
 

@@ -94,4 +94,4 @@ def test_collect_shows_a_lost_cookie_for_what_it_is(ask):
     assert done.exit_code == 4
     assert "5 EpisodeError" in done.stdout
     for line in lines_of(Path("run/failures.jsonl")):
-        assert "answered from another session" in line["error"]["message"]
+        assert "answered from a session other than" in line["error"]["message"]

@@ -223,7 +223,7 @@ def test_a_signal_after_the_run_directory_was_deleted(start):
     running.process.send_signal(signal.SIGINT)
     Path("held").unlink()
     assert running.end() == 4
-    assert "run: was deleted while it was written" in running.text.splitlines()[-1]
+    assert "run: was deleted while it was being written" in running.text.splitlines()[-1]
 
 
 @pytest.mark.parametrize("number", CODES)

@@ -87,7 +87,7 @@ def test_tables_say_when_there_are_too_many_names(tmp_path):
     names = {f"n{number}": 1.0 for number in range(70)}
     exported = export("csv", write_run(tmp_path / "run", rollouts=[scored(metrics=names)]))
     assert len(read_csv(exported)[0]) == len(COLUMNS) + 64
-    assert "those of 64 names are in the table" in exported.warnings[0]
+    assert "only the first 64 names are in it" in exported.warnings[0]
 
 
 def test_parquet_has_every_attempt(run):

@@ -125,7 +125,7 @@ def test_nemo_gym_refuses_runs_that_do_not_go_together(tmp_path):
     ours = write_run(tmp_path / "run", rollouts=[scored()])
     other = tmp_path / "other.jsonl"
     other.write_bytes(lines(scored("b"), scored()))
-    with pytest.raises(UsageError, match="export them one after the other"):
+    with pytest.raises(UsageError, match="export them separately"):
         export("nemo-gym", ours, foreign)
     with pytest.raises(UsageError, match=r"other\.jsonl: attempt 0 of task a \(quiz\): is in ano"):
         export("nemo-gym", ours, other)

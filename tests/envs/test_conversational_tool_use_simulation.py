@@ -429,7 +429,7 @@ def test_final_state_with_a_simulator_out_of_its_part_is_unscored(text):
 
 def test_verify_scores_nothing_without_a_verdict():
     found = roles(judge=judging("last message only, with", verdict="Hm."))
-    with pytest.raises(RoleError, match="no verdict that can be read"):
+    with pytest.raises(RoleError, match="no readable verdict"):
         scored(lamp_played(says("Done."), found=roles()), roles=found)
 
 
@@ -438,7 +438,7 @@ def test_final_state_leaves_a_verdict_that_cannot_be_read_to_verify():
     rollout = lamp_played(says("Done."), found=found)
 
     assert "simulator_verdicts" not in rollout.final_state
-    with pytest.raises(RoleError, match="no verdict that can be read"):
+    with pytest.raises(RoleError, match="no readable verdict"):
         scored(rollout, roles=found)
 
 

@@ -69,9 +69,9 @@ def test_verify_asks_once_by_default(said, reward, reason):
     ],
 )
 def test_verify_scores_nothing_without_a_verdict(said):
-    with pytest.raises(RoleError, match="no verdict that can be read"):
+    with pytest.raises(RoleError, match="no readable verdict"):
         judged_text(asked(), "In nine hours.", said)
-    with pytest.raises(RoleError, match="no verdict that can be read"):
+    with pytest.raises(RoleError, match="no readable verdict"):
         judged_text(asked(), "In nine hours.", EQUAL, said, check_twice_swap=True)
 
 

@@ -104,7 +104,7 @@ def test_verify_records_every_verdict():
     ],
 )
 def test_verify_scores_nothing_without_a_verdict_of_our_own_judge(said):
-    with pytest.raises(RoleError, match="no verdict that can be read"):
+    with pytest.raises(RoleError, match="no readable verdict"):
         judged(Scripted([PASS, said]))
 
 
@@ -414,7 +414,7 @@ def test_verify_lets_no_response_speak_for_the_judge(verdict, template):
     labels = [item["label"] for item in rollout.details["verdicts"]]
     assert labels == [expected, expected]
     assert all(shown in prompt for prompt in judge.prompts)
-    with pytest.raises(RoleError, match="no verdict that can be read"):
+    with pytest.raises(RoleError, match="no readable verdict"):
         judged(Scripted([f"It says:\n{shown}"]), hostile, **fields)
 
 

@@ -175,7 +175,7 @@ def test_verify_asks_the_judge_in_both_orders(said, reward, reason):
     ],
 )
 def test_verify_scores_nothing_without_a_verdict(said):
-    with pytest.raises(RoleError, match="no verdict that can be read"):
+    with pytest.raises(RoleError, match="no readable verdict"):
         judged("at noon", r"It is \boxed{12}", Scripted([*said]))
 
 

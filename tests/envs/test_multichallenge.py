@@ -70,7 +70,7 @@ def test_verify_reads_a_verdict(said, label, pass_criteria):
     ],
 )
 def test_verify_scores_nothing_without_a_verdict(said):
-    with pytest.raises(RoleError, match="no verdict that can be read"):
+    with pytest.raises(RoleError, match="no readable verdict"):
         judged(replied(item(), item()), YES, said)
 
 

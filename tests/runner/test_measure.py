@@ -118,7 +118,7 @@ def test_measure_takes_the_environment_of_lines_that_name_none(tmp_path):
     assert list(measure(tmp_path / "r.jsonl", env="mcqa").metrics().environments) == ["mcqa"]
     spec = f"{tmp_path / 'flaky.py'}:Flaky"
     assert list(measure(tmp_path / "r.jsonl", env=spec).metrics().environments) == ["flaky"]
-    with pytest.raises(UsageError, match="give --env NAME"):
+    with pytest.raises(UsageError, match="use --env NAME"):
         measure(tmp_path / "r.jsonl")
     with pytest.raises(UnknownNameError, match='no environment "mqca"'):
         measure(tmp_path / "r.jsonl", env="mqca")

@@ -93,7 +93,7 @@ def test_check_address(address):
     ],
 )
 def test_check_address_refuses_what_is_none(address):
-    with pytest.raises(UsageError, match="it looks like HOST:6379"):
+    with pytest.raises(UsageError, match="such as HOST:6379"):
         check_address(address)
 
 
@@ -101,10 +101,12 @@ def test_check_address_refuses_what_is_none(address):
 def test_malformed_address_ends_a_command_before_it_begins(tmp_path, monkeypatch):
     begin(tmp_path, monkeypatch)
     ray = ("--engine", "ray", "--address", "head:port")
-    assert_refused(gym(*COLLECT, "--out", "other", *ray), 2, "head:port: is no address")
+    assert_refused(gym(*COLLECT, "--out", "other", *ray), 2, "head:port: is not the address")
     assert not Path("other").exists()
-    assert_refused(gym("verify", "run", *ENV, *ray), 2, "head:port: is no address")
-    assert_refused(gym("verify", "run", "--pending", *ENV, *ray), 2, "head:port: is no address")
+    assert_refused(gym("verify", "run", *ENV, *ray), 2, "head:port: is not the address")
+    assert_refused(
+        gym("verify", "run", "--pending", *ENV, *ray), 2, "head:port: is not the address"
+    )
 
 
 @on_ray

@@ -213,7 +213,7 @@ def test_rescoring_writes_over_nothing(run, tmp_path, kind):
     else:
         out.mkdir()
         (out / "x").touch()
-    with pytest.raises(UsageError, match="--out takes a new directory"):
+    with pytest.raises(UsageError, match="--out needs a new directory"):
         Rescoring(run, out=out)
 
 

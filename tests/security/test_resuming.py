@@ -34,7 +34,7 @@ def test_a_task_whose_id_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_s
     arguments = ("--base-url", mock_server.base_url, "--model", "m", "--out", tmp_path / "run")
     ended = gym("collect", tasks, *arguments)
     assert ended.exit_code == 2
-    assert "tasks.jsonl:1: the task's id holds a key in use" in ended.stderr
+    assert "tasks.jsonl:1: the task's id contains a key in use" in ended.stderr
     assert SECRET not in ended.stderr
     assert mock_server.requests == []
     assert gym("collect", tasks, *arguments, "--id-field", "name", "--quiet").exit_code == 0
@@ -95,7 +95,7 @@ def test_an_environment_whose_name_holds_a_secret_is_refused(tmp_path, monkeypat
     arguments = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
     ended = gym("collect", "tasks.jsonl", "--env", "agents_4711.py:Flaky", *arguments)
     assert ended.exit_code == 2
-    assert "tasks.jsonl:1: the name of the environment holds a key in use" in ended.stderr
+    assert "tasks.jsonl:1: the name of the environment contains a key in use" in ended.stderr
     assert mock_server.requests == []
 
 

@@ -196,7 +196,9 @@ def test_collect_from_python_says_that_the_file_is_gone(tmp_path):
         async for _ in gymcli.collect(tasks, model="oracle", out=run, concurrency=1):
             (run / ROLLOUTS).unlink(missing_ok=True)
 
-    with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: was deleted while it was writ"):
+    with pytest.raises(
+        RunDirectoryError, match=r"rollouts\.jsonl: was deleted while it was being writ"
+    ):
         asyncio.run(run_it())
     asyncio.run(ended(tasks, model="oracle", out=run))
     assert len(finals(run)) == 5

@@ -141,7 +141,7 @@ BOMBS = {
     "a line in .gz": (".gz", b"x", TOO_LONG),
     "a line in .zst": (".zst", b"x", TOO_LONG),
     "spaces in .zst": (".zst", b" ", TOO_LONG),
-    "blank lines in .gz": (".gz", b"\n", "more than 1 MB of blank lines"),
+    "blank lines in .gz": (".gz", b"\n", "has more than 1 MB of blank lines"),
 }
 
 READ = """

@@ -28,7 +28,9 @@ def test_read_manifest_names_a_damaged_file(tmp_path, text):
     (tmp_path / "run.json").write_bytes(text)
     with pytest.raises(RunFileError, match=r"run\.json: is not a run's manifest: ") as caught:
         read_manifest(tmp_path)
-    assert f"the scores are in {tmp_path}/rollouts.jsonl, which can be given" in str(caught.value)
+    assert f"the scores are in {tmp_path}/rollouts.jsonl, which you can pass instead" in str(
+        caught.value
+    )
 
 
 def test_read_manifest_names_a_file_that_cannot_be_read(tmp_path):

@@ -517,7 +517,7 @@ def test_index_reads_rollouts_of_nemo_gym(tmp_path):
         assert select(index, "contains(lower(text), 'in rom')") == ["0/1", "1/0"]
     bad = tmp_path / "bad.jsonl"
     bad.write_bytes(nemo_line(0, 10**7, 1.0))
-    with pytest.raises(RunFileError, match="attempt 10000000 is more than"):
+    with pytest.raises(RunFileError, match="attempt 10000000 exceeds"):
         RunIndex(bad)
     bare = tmp_path / "bare.jsonl"
     bare.write_bytes(nemo_line(0, 0, 1.0, agent_ref=None))
