@@ -303,11 +303,11 @@ def test_collect_that_cannot_write_a_file(collect):
 
     done = collect("--csv", "few", "--out", "few", "--min-coverage", "0.99")
     assert done.exit_code == 4
-    assert "warning: few: is no regular file" in done.stderr
+    assert "warning: few: is not a regular file" in done.stderr
 
     done = collect("--csv", "new", "--out", "new", "--max-tokens-total", "30")
     assert done.exit_code == 6
-    assert "warning: new: is no regular file" in done.stderr
+    assert "warning: new: is not a regular file" in done.stderr
 
 
 def test_collect_that_scores_nothing_ends_so(collect, mock_server):

@@ -127,7 +127,9 @@ def test_nemo_gym_refuses_runs_that_do_not_go_together(tmp_path):
     other.write_bytes(lines(scored("b"), scored()))
     with pytest.raises(UsageError, match="export them separately"):
         export("nemo-gym", ours, foreign)
-    with pytest.raises(UsageError, match=r"other\.jsonl: attempt 0 of task a \(quiz\): is in ano"):
+    with pytest.raises(
+        UsageError, match=r"other\.jsonl: attempt 0 of task a \(quiz\): is also in ano"
+    ):
         export("nemo-gym", ours, other)
 
 

@@ -521,7 +521,7 @@ def test_index_reads_rollouts_of_nemo_gym(tmp_path):
         RunIndex(bad)
     bare = tmp_path / "bare.jsonl"
     bare.write_bytes(nemo_line(0, 0, 1.0, agent_ref=None))
-    with pytest.raises(RunFileError, match="give --env NAME"):
+    with pytest.raises(RunFileError, match="use --env NAME"):
         RunIndex(bare)
     with RunIndex(bare, "mine") as index:
         assert index.rows[0].env == "mine"
