@@ -41,7 +41,7 @@ class CalculatorEnv(Environment[CalculatorState]):
         self.problem = problem
 
     async def reset(self) -> tuple[Messages, list[Tool]]:
-        """Give the problem and the tools."""
+        """Return the problem and the tools."""
         self.state = CalculatorState()
         self.tools = [Tool.from_function(self.calculator), Tool.from_function(self.submit_answer)]
         return [Message(content=self.problem)] if self.problem else [], self.tools

@@ -1,4 +1,4 @@
-"""Gives the checks an answer: its words, sentences and lines, and what a row looks for in it."""
+"""An answer as the checks read it: its words, sentences and lines, and what a row looks for."""
 
 from __future__ import annotations
 

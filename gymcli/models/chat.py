@@ -183,9 +183,8 @@ class Chat:
             ServerError: The endpoint says that it could not finish the answer.
         """
         body = decode(payload)
-        choices = body.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, dict):
+        choice = next(iter(objects_in(body.get("choices"))), None)
+        if choice is None:
             if body.get("error"):
                 raise error_in(body["error"])
             raise InvalidAnswerError('the body has no "choices"')

@@ -165,24 +165,17 @@ def new_line(
     return line[: -len(old)] + new
 
 
-class _Tail(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The end of a line: its fields from the first one that a new score changes."""
-
-    timing: Timing = msgspec.field(default_factory=Timing)
-    retries: dict[str, int] = {}
-    reward: float | None = None
-    components: dict[str, float] = {}
-    metrics: dict[str, float] = {}
-    answer: str | None = None
-    details: JSONObject = {}
-    verifier: Verifier = msgspec.field(default_factory=Verifier)
+_TAIL_FIELDS = Rollout.__struct_fields__[Rollout.__struct_fields__.index("timing") :]
+"""The fields at the end of a line, from the first one that a new score changes."""
 
 
 def _tail(rollout: Rollout, timing: Timing) -> bytes:
-    tail = _Tail(**{name: getattr(rollout, name) for name in _Tail.__struct_fields__})
+    # Fields with their defaults are omitted: all that precedes the tail is an empty "usage".
+    tail = Rollout(**{name: getattr(rollout, name) for name in _TAIL_FIELDS})
     tail.timing = timing
+    encoded = msgspec.json.encode(tail)
     # `,"` cannot occur inside a JSON string, where the quotation mark is escaped.
-    return b"," + msgspec.json.encode(tail)[1:]
+    return encoded[encoded.index(b',"timing":') :]
 
 
 class RescoreJob(msgspec.Struct, frozen=True):

@@ -23,6 +23,8 @@ counts = st.integers(0, 400)
 p_values = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30)
 eighths = st.integers(0, 8).map(lambda number: number / 8)
 quarters = st.integers(-4, 4).map(lambda number: number / 4)
+sixty_fourths = st.integers(-64, 64).map(lambda number: number / 64)
+"""Exact in binary: of sums that are rounded, scipy takes equal ones for different."""
 
 
 def of_scipy(differences):
@@ -37,7 +39,7 @@ def of_scipy(differences):
 
 
 @settings(max_examples=40)
-@given(st.lists(quarters | st.floats(-1.0, 1.0).map(lambda x: round(x, 6)), min_size=2, max_size=9))
+@given(st.lists(quarters | sixty_fourths, min_size=2, max_size=9))
 def test_few_differences_agree_with_scipy(differences):
     found = sign_flip(differences, seed="any")
     assert found.is_exact
