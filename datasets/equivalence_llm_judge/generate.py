@@ -1,4 +1,4 @@
-"""Writes questions whose answers are computed, and can be put in more than one way."""
+"""Generates questions with computed answers that can be worded in more than one way."""
 
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
@@ -10,7 +10,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write questions whose answers are computed, in every form of asking."""
+    """Yield different questions with computed answers, in every form of `FORMS`."""
     prompts: set[str] = set()
     while (number := len(prompts)) < num:
         difficulty = list(QUESTIONS)[number % len(QUESTIONS)]
@@ -40,7 +40,7 @@ ELEMENTS = (
     "vanadium chromium manganese iron cobalt nickel copper zinc gallium germanium arsenic selenium "
     "bromine krypton rubidium strontium yttrium zirconium"
 )
-"""In the order of their protons."""
+"""By their number of protons."""
 PEOPLE = ("Amina", "Bruno", "Celia", "Dario", "Edith", "Farid", "Greta", "Hamid", "Irene", "Jonas")
 
 
@@ -126,7 +126,7 @@ QUESTIONS: dict[str, tuple[Callable[[Random], Question], ...]] = {
     "medium": (_later_date, _element),
     "hard": (_cheaper, _shares, _timetable),
 }
-"""Makers of questions; the answers of timetables are longer than 120 characters."""
+"""Functions that draw questions; the answers of timetables are longer than 120 characters."""
 
 FORMS = (
     ("Give the answer alone, without any explanation.", "{answer}", None),
@@ -141,4 +141,4 @@ FORMS = (
         r"<<([^<>]+)>>",
     ),
 )
-"""How prompts ask for the answer, how it is then written, and the pattern that reads it."""
+"""How prompts ask for the answer, the form of such an answer, and the pattern that reads it."""

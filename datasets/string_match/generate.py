@@ -1,4 +1,4 @@
-"""Writes questions whose short answers are computed, in every way of asking for them."""
+"""Generates questions with short computed answers, in every extraction mode."""
 
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
@@ -16,11 +16,11 @@ class Question(NamedTuple):
     text: str
     answer: str
     case_sensitive: bool = False
-    """Whether the form is asked for, too: without it a number that is near is worth nearly all."""
+    """Whether the text must match exactly; otherwise a number within one percent scores 0.98."""
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write questions of three difficulties in four modes, no two of them alike."""
+    """Yield different questions of three difficulties in four modes."""
     found: dict[str, JSONObject] = {}
     while (number := len(found)) < num:
         difficulty = list(KINDS)[number % len(KINDS)]
@@ -157,7 +157,7 @@ REQUESTS = {
         "Write nothing but the answer: no sentence, no explanation.",
     ),
 }
-"""How prompts ask for the answer, by the mode that reads it."""
+"""How prompts ask for the answer, by the extraction mode that reads it."""
 
 WORDS = "anchor barrel candle dolphin engine feather garden hammer island jacket kettle"
 
