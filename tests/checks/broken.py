@@ -1,4 +1,4 @@
-"""Environments that `check` finds by name, each with one thing that it must say."""
+"""Environments that `check` finds by name, each with one defect that it must report."""
 
 from gymcli import MissingPackageError, StandIn
 from gymcli.environment.contract import Environment
@@ -42,7 +42,7 @@ class Undeclared(Sound):
 
 
 class Packless(Sound):
-    """Needs a package that is not there."""
+    """Needs a package that is not installed."""
 
     @classmethod
     def prepare(cls, options):
@@ -50,11 +50,11 @@ class Packless(Sound):
 
 
 class LatePackless(Packless):
-    """Finds out as late as it can."""
+    """Notices the missing package as late as possible."""
 
     @classmethod
     def prepare(cls, options):
-        """Find nothing missing."""
+        """Accept everything."""
 
     @classmethod
     async def verify(cls, rollout, context):
@@ -80,7 +80,7 @@ class Empty(Sound):
 
 
 class Untidy(Sound):
-    """Generates rows that are wrong."""
+    """Generates invalid rows."""
 
     @classmethod
     def generate(cls, rng, num):

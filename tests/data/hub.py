@@ -1,4 +1,4 @@
-"""A Hugging Face hub on loopback with a few data sets, which keeps what it was asked for."""
+"""A Hugging Face hub on loopback with a few data sets, which records its requests."""
 
 import http.server
 import json
@@ -63,6 +63,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer_about(found[1], found[2] or "")
         elif found := re.fullmatch(r"/datasets/(\w+/\w+)/resolve/\w+/(.*)", path):
             stops = found[1] in ("org/cut", "org/stalled") and found[2] == "data.jsonl"
+            # The answer stops halfway; HEAD is not affected, so the client knows the full length.
             stops = stops and self.command == "GET"
             self._send_file(REPOSITORIES.get(found[1], {}), found[2], stops=stops)
             if stops and found[1] == "org/stalled":
@@ -124,13 +125,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """The server; `asked` are the paths of its requests."""
+    """The server; `asked` has the paths of its requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
         self.is_over = threading.Event()
-        """Ends answers that stall."""
+        """Set to end stalled answers."""
 
     @property
     def address(self) -> str:
@@ -139,7 +140,7 @@ class Hub(http.server.ThreadingHTTPServer):
 
 @contextmanager
 def running_hub() -> Iterator[Hub]:
-    """Run a hub while the block does."""
+    """Run a hub while the block lasts."""
     with Hub() as hub:
         thread = threading.Thread(target=hub.serve_forever)
         thread.start()

@@ -1,4 +1,4 @@
-"""An environment that misbehaves where its row says so; given by `tests.runner.misbehaving:...`."""
+"""Environments that misbehave in the way and at the place that the row names."""
 
 import asyncio
 import os
@@ -13,25 +13,25 @@ from gymcli import Environment, Score, Task, tool
 
 
 async def hang():
-    """Wait for what never comes."""
+    """Wait for ever."""
     await asyncio.get_running_loop().create_future()
 
 
 async def swallow():
-    """Wait, whatever anybody says, for longer than anybody waits for it."""
+    """Wait for ever, until the second cancellation."""
     for _ in range(2):
         with suppress(BaseException):
             await hang()
 
 
 async def spin():
-    """Compute, without an end."""
+    """Compute for ever."""
     while True:
         pass
 
 
 async def spin_on():
-    """Compute, whatever anybody says."""
+    """Compute for ever, and ignore every exception."""
     while True:
         with suppress(BaseException):
             await spin()
@@ -50,14 +50,14 @@ async def grow():
 
 
 async def sleep():
-    """Compute for a while, and come to an end."""
+    """Compute for a while."""
     ends = time.monotonic() + 0.3
     while time.monotonic() < ends:
         pass
 
 
 async def group():
-    """Fail in one member of a group, while another one takes its time to tidy up."""
+    """Fail in one member of a task group, while another one needs time to clean up."""
 
     async def tidy():
         try:
@@ -75,14 +75,14 @@ async def group():
 
 
 async def old_timeout():
-    """Limit itself as libraries did before `Task.uncancel`, and go on."""
+    """Limit itself as libraries did before `Task.uncancel`, and continue."""
     asyncio.current_task().cancel()
     with suppress(asyncio.CancelledError):
         await hang()
 
 
 async def late_timeout():
-    """Limit itself as libraries did before `Task.uncancel`, and tell of it."""
+    """Limit itself as libraries did before `Task.uncancel`, and raise a TimeoutError."""
     await old_timeout()
     raise TimeoutError("late")
 
@@ -94,7 +94,7 @@ async def cancel():
 
 
 async def leave():
-    """Ask to end the program."""
+    """Exit the program."""
     sys.exit(0)
 
 
@@ -104,7 +104,7 @@ async def fail():
 
 
 class PanicException(BaseException):  # the name that PyO3 gives it
-    """What a Rust extension raises when it panics."""
+    """The exception of a Rust extension that panics."""
 
 
 async def panic():
@@ -113,14 +113,14 @@ async def panic():
 
 
 class UnreadableError(Exception):
-    """Has a text that cannot be made."""
+    """Has no text: str() fails."""
 
     def __str__(self):
         raise ValueError("no text")
 
 
 async def unreadable():
-    """Fail without words."""
+    """Fail with an exception that has no text."""
     raise UnreadableError
 
 
@@ -168,7 +168,7 @@ class Misbehaving(Environment[Task]):
 
 
 class Patient(Misbehaving):
-    """Say anything; tools alone have little time."""
+    """Say anything; only tools have a short time limit."""
 
     tool_timeout = 0.1
     step_timeout = verify_timeout = 60.0
@@ -176,12 +176,12 @@ class Patient(Misbehaving):
 
 
 class Raising(Misbehaving):
-    """Say anything; there is time for all."""
+    """Say anything; all time limits are long."""
 
     setup_timeout = step_timeout = close_timeout = tool_timeout = verify_timeout = 60.0
 
 
 async def misbehave(fields, place):
-    """Do what a row says, where it says so."""
+    """Misbehave if this is the place that the row names."""
     if fields.get("place") == place:
         await DOES[fields["does"]]()

@@ -1,4 +1,4 @@
-"""What a hostile model may write: texts and arguments that take much from whoever reads them."""
+"""Texts and arguments that a hostile model may write, which are expensive or dangerous to read."""
 
 _SIZE = 100_000
 
@@ -77,7 +77,8 @@ TEXTS = {
 }
 """Texts by what is wrong with them."""
 
-TEXTS["half a pair"] = "half a pair \ufffd"  # what the wire makes of it
+# The client decodes a lone surrogate as U+FFFD.
+TEXTS["half a pair"] = "half a pair \ufffd"
 
 NAMES = (
     "verify",
@@ -117,4 +118,4 @@ ARGUMENTS = {
 """Arguments of tool calls by what is wrong with them."""
 
 VALUES = ('"' + "a" * 100_000 + '"', "9" * 4_000, "1e400", '"../../etc/passwd"', "[[[[]]]]", "null")
-"""Values of an argument that has the right name."""
+"""Values for an argument with the right name."""
