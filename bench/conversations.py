@@ -88,7 +88,7 @@ async def play_gym(job: Job) -> list[float]:
         env="bench.talking:Talk",
         env_args={"num_turns": str(job.num_turns)},
         out=Path(job.folder) / "run",
-        fresh=True,
+        fresh=True,  # earlier contestants have used the folder
         concurrency=NUM_AT_ONCE,
     )
     num_scored = 0

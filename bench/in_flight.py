@@ -109,6 +109,8 @@ async def ask_bare(base_url: str, num_tasks: int) -> int:
         async with session.post(f"{base_url}/chat/completions", data=body) as response:
             return nonce.encode() in await response.read()
 
+    # Each request needs a connection: more than the usual limit of open files, and than the 100
+    # that aiohttp opens by default.
     allow_open_files(MOST_OPEN_FILES)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=MAX_SECONDS)

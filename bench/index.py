@@ -115,6 +115,7 @@ def measure(scale: float = 1.0) -> list[Figure]:
             indexed.append(_run(_INDEX, str(file), *_FILTERS.values()))
         size = file.stat().st_size
     details: dict[str, float | str | list[float]] = {"MB": size / 1e6, "orjson s": median(parsed)}
+    # _INDEX prints CPU and memory of the build, then the CPU of each filter.
     whats = {"building the index": 0} | {what: 2 + n for n, what in enumerate(_FILTERS)}
     figures = []
     for what, place in whats.items():

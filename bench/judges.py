@@ -34,6 +34,7 @@ from gymcli.types import JSONObject, Message, Request, Rollout
 
 __all__ = ["ANSWERS", "JUDGES", "SETTINGS", "Tally", "count"]
 
+# The verdict's tag contains a hash of the filled prompt, so an answer cannot have it in advance.
 _TAG = re.compile(r"<(verdict-[0-9a-f]{8})>LABEL")
 
 

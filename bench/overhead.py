@@ -135,6 +135,7 @@ async def play_bare(job: Job, tasks: Path, out: Path) -> int:
         messages = row.pop("messages")
         usage = {"prompt_tokens": 0, "completion_tokens": 0}
         count = row.get("initial_count", 0)
+        # The tools of example_session_state_mgmt, without an environment.
         while calls := (message := await ask(messages, usage)).get("tool_calls"):
             messages.append({"role": "assistant", "tool_calls": calls})
             for call in calls:
@@ -160,6 +161,7 @@ async def play_bare(job: Job, tasks: Path, out: Path) -> int:
 
     async def work() -> None:
         nonlocal num_written
+        # All workers share one iterator over the file: a free worker takes the next line.
         for line in lines:
             written.write(orjson.dumps(await play(orjson.loads(line))) + b"\n")
             num_written += 1
@@ -336,6 +338,7 @@ class Result(msgspec.Struct, kw_only=True):
     ) -> Figure:
         """Compare the medians of one field; the spread is that of the turns' ratios."""
         gym = [getattr(run, field) for run in self.runs["gym"]]
+        # The bare loop has no workers, so its process is its tree.
         bare = [run.microseconds for run in self.runs["bare"]]
         ratios = [ours / theirs for ours, theirs in zip(gym, bare, strict=True)]
         return Figure(
@@ -361,6 +364,7 @@ def measure_shape(
     write_tasks(folder / "tasks.jsonl", shape, num_rollouts)
     write_tasks(folder / "warm-up.jsonl", shape, num_warm_up)
     tools = Registry().find(shape.env).environment.method_tools().values()
+    # Two warm-up runs come before the measured one.
     num_requests = len(shape.answers) * (num_rollouts + 2 * num_warm_up)
     runs: dict[str, list[Run]] = {name: [] for name in CONTESTANTS}
     with serving(script, latency) as mock:

@@ -252,6 +252,7 @@ def _answer(request: Request) -> MockAnswer | str:
 def _on_a_terminal(command: list[str], folder: Path, environ: dict[str, str]) -> tuple[str, int]:
     """Run a command on a terminal; return what it printed there and its exit code."""
     ours, theirs = pty.openpty()
+    # On a narrow terminal, long lines are wrapped.
     environ = {**environ, "TERM": "xterm-256color", "COLUMNS": "40"}
     with subprocess.Popen(
         command, cwd=folder, env=environ, stdin=theirs, stdout=theirs, stderr=theirs
@@ -268,6 +269,7 @@ def _on_a_terminal(command: list[str], folder: Path, environ: dict[str, str]) ->
 @contextmanager
 def _serving() -> Iterator[str]:
     """Serve in a thread during the block; yield the address."""
+    # Waiting for the commands blocks this thread.
     loop = asyncio.new_event_loop()
     server = MockServer(_answer)
     is_open, is_over = threading.Event(), asyncio.Event()

@@ -47,7 +47,8 @@ class OnDisk(NamedTuple):
 
     def num_lost_by(self, later: OnDisk) -> int:
         """Return the number of lines that a later state lacks or has changed."""
-        # Files are only appended to, so each line must be at the same place later.
+        # Files are only appended to, so each line must be at the same place later. The padding
+        # makes a line count that is missing at the end.
         return sum(
             line != there
             for name, lines in self.lines.items()

@@ -51,7 +51,7 @@ class Machine(msgspec.Struct, kw_only=True):
     def here(cls) -> Machine:
         """Describe this machine now."""
         return cls(
-            num_cores=len(os.sched_getaffinity(0)),
+            num_cores=len(os.sched_getaffinity(0)),  # that this process may use
             load_average=round(os.getloadavg()[0], 2),
             system=f"{platform.system()} {platform.machine()}",
             python=platform.python_version(),

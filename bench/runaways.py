@@ -71,6 +71,7 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     # An attempt that fails, is tried again after a restart and gets a score has one outcome.
     outcomes = [*scored, *(set(failed) - set(scored))]
     expected = {str(number) for number in range(num_tasks)}
+    # Only the bad task may lack a score. It may have one, since some ways do no lasting harm.
     is_sound = (
         set(outcomes) == expected
         and len(scored) == len(set(scored))
@@ -80,7 +81,7 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     if not is_sound:
         print(run.stderr[-2000:], file=sys.stderr)
     names = ", ".join(name for key, name in failed.items() if key not in scored)
-    num_restarts = run.stderr.count("restarting it")
+    num_restarts = run.stderr.count("restarting it")  # the supervisor's words
     return Row(place, way, len(scored), names, num_restarts, run.returncode, seconds, is_sound)
 
 

@@ -103,6 +103,7 @@ def collecting(
     """Run `gym collect` with the tasks.jsonl and gym.toml of a folder, for the block at most."""
     command = [*GYM, "collect", "tasks.jsonl", "--env", f"{NONCES}:{environment}", "--out", "run"]
     command += ["--model", "mock", "--concurrency", str(concurrency), "--json", *options]
+    # Appended to, since several commands may run in a folder.
     with (
         (folder / "stdout").open("ab") as stdout,
         (folder / "stderr").open("ab") as stderr,

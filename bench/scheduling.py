@@ -95,6 +95,7 @@ def run_once(in_flight: int, num_tasks: int) -> Run:
             raise SystemExit(f"{found.num_right} of {num_tasks} right: {ended.last_words}")
         with (folder / "log.jsonl").open("rb") as lines:
             log = [msgspec.json.decode(line, type=Exchange) for line in lines]
+    # The server logs a request when it has ended.
     log.sort(key=lambda exchange: exchange.started)
     waits = waits_of(log, Latency.parse(LATENCY), SEED)
     seconds = max(exchange.ended or 0.0 for exchange in log) - log[0].started
@@ -113,6 +114,7 @@ def figure_of(in_flight: int, num_tasks: int, runs: Sequence[Run]) -> Figure:
         "most in flight": max(run.max_in_flight for run in runs),
         "server's share": round(share, 2),
     }
+    # Without a goal, a row in which the server set the pace is reported with a remark.
     if in_flight == IN_FLIGHT:
         check_share(share)
         return Figure(

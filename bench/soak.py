@@ -115,6 +115,7 @@ def soak(repeats: int, num_rollouts: int, *, concurrency: int, interval: float) 
     steady = [one for one in samples if one.num_requests >= WARM_UP * num_rollouts]
     if not steady:
         raise SystemExit(f"no sample was taken after the start: {ended.last_words}")
+    # A short run may have no sample before or after the last request.
     asked = [one for one in steady if one.num_requests < num_rollouts] or steady
     ending = [one for one in steady if one.num_requests >= num_rollouts] or steady[-1:]
     return Soak(

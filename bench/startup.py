@@ -114,6 +114,7 @@ def measure(scale: float = 1.0) -> list[Figure]:
 
 def _run(line: Sequence[str], folder: Path) -> Run:
     """Run a command to its end, in a folder without gym.toml or tasks."""
+    # The folder is not the checkout, whose gymcli must be the one that is imported.
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     started = time.perf_counter()
     process = subprocess.Popen(

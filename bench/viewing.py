@@ -108,7 +108,7 @@ def _rollout(number: int, random: Random, hay: str) -> Rollout:
             Message(role="assistant", content=_cut(hay, random), tool_calls=[call]),
             Message(role="tool", content=_cut(hay, random), tool_call_id=call.id),
         ]
-    if number % 1000 == 7:
+    if number % 1000 == 7:  # one rollout in a thousand matches the filter by text
         messages[2].content = f"{_cut(hay, random)} {_NEEDLE}"
     answered = Rollout(
         schema_version=1,

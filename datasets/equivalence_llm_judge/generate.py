@@ -68,6 +68,7 @@ def _end(rng: Random) -> Question:
 
 
 def _later_date(rng: Random) -> Question:
+    # Every month has 28 days.
     start = date(rng.randint(1990, 2039), rng.randint(1, 12), rng.randint(1, 28))
     num_days = rng.randint(40, 300)
     question = f"Which date is {num_days} days after {_dated(start)}?"
@@ -84,7 +85,8 @@ def _element(rng: Random) -> Question:
 
 def _cheaper(rng: Random) -> Question:
     shops, goods = rng.sample(PEOPLE, 2), rng.choice(("rice", "flour", "coffee", "salt", "lentils"))
-    prices = rng.sample(range(120, 480, 4), 2)  # cents for a kilogram
+    # Cents per kilogram, in steps of 4 so that a quarter of a kilogram costs whole cents.
+    prices = rng.sample(range(120, 480, 4), 2)
     quarters = rng.sample(range(2, 16), 2)
     offers = [
         f"{shop} sells {250 * weight} grams of {goods} for {price * weight / 400:.2f} euros"

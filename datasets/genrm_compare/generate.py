@@ -50,6 +50,7 @@ def conversation(rng: Random, difficulty: str) -> Conversation:
     )
     if difficulty == "easy":
         return Conversation(messages, "", wanted)
+    # A right answer to the first message, with an item that the second one removes.
     draft = [first, third, second, *others[: wanted.num_items - 3]]
     wanted = PackingList(
         theme=theme,

@@ -70,6 +70,7 @@ def _linear_equation(rng: Random) -> Problem:
 
 
 def _common_divisor(rng: Random) -> Problem:
+    # The factors are pairwise coprime, so `shared` is the greatest common divisor.
     shared = rng.randint(11, 99)
     a, b = (shared * factor for factor in rng.sample((4, 5, 7, 9, 11, 13), 2))
     return f"What is the greatest common divisor of {a} and {b}?", str(math.gcd(a, b))
@@ -104,6 +105,7 @@ def _committees(rng: Random) -> Problem:
 
 
 def _surd_root(rng: Random) -> Problem:
+    # The radicands are square-free, so the root is in its simplest form.
     half, scale, radicand = rng.randint(1, 9), rng.randint(2, 5), rng.choice((2, 3, 5, 6, 7, 11))
     sign = rng.choice((-1, 1))
     equation = _polynomial([1, 2 * sign * half, half**2 - scale**2 * radicand])

@@ -21,6 +21,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
         options = list(zip(LETTERS, texts, strict=False))
         listing = "\n".join(f"{letter}: {option}" for letter, option in options)
         prompt = f"{text}\n\n{listing}\n\n{request}"
+        # A repeated prompt keeps its row, and the loop draws again.
         rows[prompt] = rows.get(prompt) or {
             "id": f"mcqa-{number}",
             "difficulty": difficulty,

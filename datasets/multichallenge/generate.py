@@ -167,6 +167,7 @@ def write_chat(rng: Random, difficulty: str) -> Chat:
     told = " ".join(["Hello!", *rng.sample(facts, 2), *manners.wishes, "Please remember that."])
     pairs = [(told, "I will."), *rng.sample(ASIDES, level.num_asides)]
     if level.has_correction:
+        # Never before the first turn, which sets the limit.
         correction = theme.correction.format(limits[-1])
         pairs.insert(rng.randrange(1, len(pairs)), (correction, "I will go by that from now on."))
     others = ", ".join(f'"{name}"' for name in sorted(wrong))

@@ -53,7 +53,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 def _row(rng: Random, difficulty: Difficulty, kind: Kind) -> JSONObject:
-    num_errands = NUM_ERRANDS[difficulty] + (kind == "batch")
+    num_errands = NUM_ERRANDS[difficulty] + (kind == "batch")  # a batch has at least two calls
     errands = [_errand(rng, lookup) for lookup in rng.sample(xlam_fc.LOOKUPS, num_errands)]
     steps = [*(errand.find for errand in errands), *(errand.use for errand in errands)]
     following = _next(rng, errands, steps, kind)

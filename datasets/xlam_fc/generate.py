@@ -495,6 +495,7 @@ def shown_tools(
     wanted = {action.name: action for action in needed}
     domains = {action.domain for action in needed}
     others = [a for a in rng.sample(ACTIONS, len(ACTIONS)) if a.name not in wanted]
+    # False sorts before True, and the sort keeps the random order within each half.
     others.sort(key=lambda action: (action.domain in domains) != has_siblings)
     shown = [*wanted.values(), *others[:num_others]]
     rng.shuffle(shown)
