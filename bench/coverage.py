@@ -61,7 +61,7 @@ SCENARIOS = [
 def observe(scenario: Scenario, *, num_replications: int, seed: int = 0) -> Observed:
     """Simulate one scenario; equal arguments return equal shares."""
     random = Random(f"{seed}/{scenario}")
-    # Most scenarios have few distinct results: each interval is computed once.
+    # Equal results share an interval; with few tasks or attempts most results are equal.
     runs = Counter(_draw(scenario, random) for _ in range(num_replications))
     hits = [0, 0]
     for passes, times in runs.items():

@@ -20,7 +20,7 @@ class Computed(Environment[Task]):
 
 
 class JudgedTalk(Environment[Task]):
-    """Say anything twice; a judge says whether it is good."""
+    """Say anything twice; a judge decides whether it is good."""
 
     required_roles = ("judge",)
     judge = Judge(

@@ -1,4 +1,4 @@
-"""Figures with goals, which measurements return, as a table and as a file."""
+"""Figures: the results of measurements with their goals, printed as a table or saved to a file."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def peak_megabytes(process_id: int) -> float:
 def watch(process: subprocess.Popen[bytes]) -> float:
     """Wait for the end of a process; return its peak memory."""
     started, peak = time.monotonic(), 0.0
-    # /proc/PID is gone once the process has ended, so its peak is read while it runs.
+    # /proc has no memory of a process that has ended, so the peak is read while it runs.
     while process.poll() is None:
         peak = max(peak, peak_megabytes(process.pid))
         if time.monotonic() - started > MAX_SECONDS:

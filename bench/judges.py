@@ -111,7 +111,7 @@ class Shown(NamedTuple):
 
     @property
     def answer(self) -> str:
-        """The answer as it stands in the prompt."""
+        """The answer as the prompt has it, with broken labels."""
         name = self.setting.element
         return self.prompt.partition(f"<{name}>\n")[2].rpartition(f"\n</{name}>")[0]
 

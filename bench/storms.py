@@ -41,7 +41,7 @@ class Storm(NamedTuple):
 
 
 def storm_in_flight(limit: int) -> Storm:
-    """Return a storm whose server answers this many requests at once."""
+    """Return a storm whose server answers this many requests together."""
     fixed = sorted({max(1, round(limit * factor)) for factor in (0.75, 1.0, 1.25, 1.5)})
     return Storm(
         f"{limit} in flight",
