@@ -453,7 +453,7 @@ def needs_others_moved(row):
     return not any(examine(json.dumps(listed), expected).is_right for listed in placed)
 
 
-def test_tasks_get_harder():
+def test_tasks_get_harder(rows):
     easy, medium, hard = (
         [r for r in rows if r["difficulty"] == d] for d in ("easy", "medium", "hard")
     )
