@@ -92,6 +92,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(ROWS, max_size=6), min_size=1, max_size=2), st.booleans(), st.booleans())
 def test_rows_are_those_of_the_first_reading(tmp_path_factory, files, is_prefixed, is_templated):
     """Copies among them, in one file or in several, and of a file that is given twice."""

@@ -72,6 +72,7 @@ async def play_game(client, record, row, turns):
     return math.fsum(step["reward"] for step in steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_client_that_sends_nothing_of_ours_gets_the_rewards_of_the_process(name):
     environment = Registry().find(name).environment
