@@ -218,6 +218,7 @@ class AdaptiveLimit:
             return
         if self.current == self.ceiling or num_under_way + 1 <= self.current:
             return
+        # One more request for each round; after many quiet rounds, the step doubles each round.
         extra = int(self._num_quiet / self.current) - _QUIET_ROUNDS
         step = min(2.0 ** min(max(extra, 0), 32), self.current)
         self.current = self.capacity = min(self.current + step / self.current, self.ceiling)
@@ -227,11 +228,13 @@ class AdaptiveLimit:
         self._num_ended += 1
         self._num_refused += 1
         self._num_quiet = 0
+        # Not below the number in flight: the endpoint has not refused these.
         self.current = max(1.0, min(max(self.current - 1, num_others), self.capacity))
         if self._num_ended < self.capacity:
             return
         has_many = self._num_refused >= _MANY_REFUSALS * self._num_ended
         less = self.capacity / 2 if has_many else self.capacity - 1
+        # The endpoint bears at least as many as were in flight when it answered.
         seen = self._sum_under_way / max(1, self._num_ended - self._num_refused)
         self.capacity = max(1.0, min(self.capacity, max(less, seen)))
         self.current = min(self.current, self.capacity)
@@ -348,6 +351,7 @@ class CircuitBreaker:
         self._last_error = error
         self._num_in_a_row += 1
         if self.is_open:
+            # A request that was sent before the outage reports nothing new.
             if request is not self.probe:
                 return False
             self._pause = min(2 * self._pause, _LONGEST_PROBE_PAUSE)
@@ -490,6 +494,7 @@ class ConcurrencyLimiter:
         if self._line and self._line[0][3] is not request:
             return math.inf
         breaker = self.breaker
+        # While the address is down, only its probes pass, whatever the limit.
         delay = breaker.delay if breaker.is_open else 0.0
         if not breaker.is_open and self.num_under_way + 1 > self.limit.current:
             return math.inf
@@ -521,6 +526,7 @@ class ConcurrencyLimiter:
         try:
             return await future
         except asyncio.CancelledError:
+            # `_serve` may have given it a slot just before this task was cancelled.
             if not future.cancelled() and future.result():
                 self.cancelled(request)
             else:
@@ -560,7 +566,7 @@ class ConcurrencyLimiter:
             is_change = breaker.record_answer()
         if request.was_refused:
             self._slow_down(request, error)
-        elif num_others and is_connect_timeout(error):
+        elif num_others and is_connect_timeout(error):  # too many connections are being opened
             self.limit.record_refusal(num_others)
         if is_retried(error):
             self._num_failures_in_a_row = min(self._num_failures_in_a_row + 1, _MOST_FAILURES)

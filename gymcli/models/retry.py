@@ -55,6 +55,7 @@ class RetryPolicy:
 
         async def attempt() -> Answer:
             nonlocal first
+            # tenacity has no way to begin after a failure, so its first call repeats that one.
             if first is not None:
                 error, first = first, None
                 raise error

@@ -137,11 +137,11 @@ def resolve_endpoint(
     """Return the endpoint that options, gym.toml and environment variables name.
 
     The first of these wins: the option `base_url`, the table of gym.toml that `model` names, the
-    variable OPENAI_BASE_URL, the OpenAI API. Each key goes only to its own endpoint: that of
-    `api_key_env` (which may name OPENAI_API_KEY) to any of them, that of a table's variable to the
-    table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API. So `base_url` gets only that of
-    `api_key_env`. Several addresses serve the same model and get the same key. `ways_out` ends the
-    message if no endpoint is named.
+    variable OPENAI_BASE_URL, the OpenAI API. A key is sent only to its own endpoint: the key in
+    `api_key_env` (which may name OPENAI_API_KEY) to any endpoint, a table's key to that table's
+    addresses, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API. So `base_url` gets only the
+    key in `api_key_env`. Several addresses serve the same model and get the same key. `ways_out`
+    ends the message if no endpoint is named.
 
     Raises:
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
@@ -193,8 +193,8 @@ def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
     parts = urlsplit(base_url)
     host = parts.hostname or ""
     name = f"{parts.scheme}_proxy"
-    proxy = environ.get(name) or environ.get(name.upper())
-    if not proxy or is_loopback(host):
+    proxy = environ.get(name) or environ.get(name.upper())  # lower case wins, as in curl
+    if not proxy or is_loopback(host):  # a proxy would look for the server on its own machine
         return None
     excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     if any(_covers(entry.strip().lower(), host, parts.port) for entry in excluded.split(",")):
@@ -228,6 +228,7 @@ def _known_address(
 def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:
     if variable is None:
         return ""
+    # A key that was read from a file often ends with a line break, which no header can carry.
     key = environ.get(variable, "").strip()
     if not key:
         raise UsageError(f"the environment variable {variable} must hold the key, and is empty")
