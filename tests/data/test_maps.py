@@ -100,7 +100,10 @@ def test_number_refuses_what_may_mean_another(text):
         ("nowhere", 'there is no column "nowhere" (the row has: question, choices, answer,'),
         ("choices.text.3", 'there is no column "choices.text.3"'),
         ("question.x", 'there is no column "question.x"'),
-        ("{from: question, apply: number}", "column \"question\": number: '1 + 1?' is not a number"),
+        (
+            "{from: question, apply: number}",
+            "column \"question\": number: '1 + 1?' is not a number",
+        ),
         ("{from: flag, apply: number}", "'true' is not a number"),
         ("{from: choices.text, apply: number}", 'column "choices.text": number: ['),
         ("{from: level, apply: strip}", 'column "level": strip: 5 is not text'),
