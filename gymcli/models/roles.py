@@ -410,7 +410,7 @@ class _RoleModel:
         except ModelError as error:
             total.add(RoleUse(num_failed=1))
             raise RoleError(f"{self.role}: {error}") from error
-        finally:
+        finally:  # a request that failed has retries and tokens too
             total.add(RoleUse(retries=tries.retries))
             if tries.usage != Usage():
                 self._count(total, RoleUse(usage=tries.usage), client.endpoint)

@@ -86,7 +86,7 @@ def lines_with_structs(
         try:
             yield line, decoder.decode(line.data)
         except JSON_ERRORS as error:
-            if not line.is_complete:
+            if not line.is_complete:  # its writer died, or is still writing it
                 return
             way_out = WAYS_OUT.get(path.name, "delete the line")
             raise RunFileError(f"{path}:{line.number}: is damaged: {error}; {way_out}") from error
@@ -132,7 +132,7 @@ def read_done(path: Path) -> DoneTasks:
     if not path.is_file():
         return found
     for line, scored in lines_with_structs(path, msgspec.json.Decoder(_ScoredAttempt)):
-        task = intern(scored.env), scored.task_id
+        task = intern(scored.env), scored.task_id  # one string for all tasks of an environment
         before = found.get(task, Done(scored.task_hash, 0, scored.group_size))
         if before.has(scored.attempt):
             raise RunFileError(

@@ -172,7 +172,7 @@ class RunIndex:
         """
         files = self._contents.files
         if any(file.is_replaced() for file in files):
-            contents = self._read()
+            contents = self._read()  # if it fails, the old rows are still there
             self.close()
             self._contents = contents
             return Refreshed(len(contents.table), 0, is_rebuilt=True)
@@ -213,6 +213,7 @@ class RunIndex:
                     f"{shown}: attempt {entry.attempt} of task {entry.task_id} ({entry.env}) "
                     "appears twice; delete one of the lines"
                 )
+            # The conversation still waits for a score; the failure only adds the reason.
             if before == "waiting" and entry.error and entry.error.phase in ("verify", "role"):
                 table.set_error(row, entry.error)
                 return row
@@ -301,6 +302,7 @@ class RunIndex:
         for row in found:
             names.row = row
             values[row] = names[name]
+        # None cannot be compared, and comes last in either direction.
         known = [row for row in found if values[row] is not None]
         known.sort(key=values.__getitem__, reverse=is_descending)
         return known + [row for row in found if values[row] is None]
@@ -350,6 +352,7 @@ class _Rows(Sequence[Row]):
 
 def _files(path: Path, manifest: Manifest | None) -> list[Path]:
     """Return the files that hold the attempts of a run."""
+    # Conversations before failures: a failure adds its reason to the conversation that waits.
     files = [path / name for name in (ROLLOUTS, GENERATIONS, FAILURES)]
     if path.is_dir() and (manifest is not None or any(file.is_file() for file in files)):
         return files

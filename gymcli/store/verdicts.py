@@ -165,5 +165,6 @@ def _lines(folder: Path) -> Iterator[_VerdictLine]:
     if not path.is_file():
         return
     for line in read_structs(path, msgspec.json.Decoder(_VerdictLine)):
+        # An empty answer judges nothing, so the judge is asked again.
         if line.message.text.strip() or line.message.tool_calls:
             yield line
