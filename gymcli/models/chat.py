@@ -190,7 +190,7 @@ class Chat:
             if body.get("error"):
                 raise error_in(body["error"])
             raise InvalidAnswerError('the body has no "choices"')
-        # OpenRouter reports an error that occurs after the first token in the choice.
+        # OpenRouter puts the error of an answer that had begun into the choice.
         if choice.get("error"):
             raise error_in(choice["error"])
         fields = choice.get("message")
@@ -264,10 +264,9 @@ def _with_instructions(messages: list[Message], instructions: str) -> list[Messa
 
 
 def _is_unsayable(message: Message, send_reasoning: str | None) -> bool:
-    """Return whether this format cannot express a message, which is then left out.
+    """Return whether a message is left out: it is only reasoning, or an item of Responses.
 
-    It is only reasoning, or an item that only Responses has. An empty answer is neither, since its
-    content is "" and not None.
+    An empty answer is neither, and is sent: its content is "" and not None.
     """
     says_reasoning = bool(send_reasoning and message.reasoning)
     if message.role != "assistant" or message.refusal or says_reasoning:

@@ -33,7 +33,7 @@ _CALL = 'To use a tool: {"tool": "<name>", "arguments": {…}}'
 _ANSWER = 'To answer: {"answer": "<text>"}'
 _DROPPED = ("tool_choice", "parallel_tool_calls")
 _KEYS = ('"answer"', '"tool"')
-"""The first key of a reply."""
+"""The keys that a reply may begin with."""
 _CUT: tuple[FinishReason, ...] = ("length", "content_filter")
 """Finish reasons of incomplete answers."""
 

@@ -27,8 +27,7 @@ SLOT_TOKENS = 8192
 was trained with less."""
 
 MAX_ANSWER_TOKENS = 2048
-"""The limit if the request names none: a small model may repeat itself until the context is full.
-"""
+"""The limit of a request that names none: a small model may repeat itself until its end."""
 
 MAX_THREADS = 8
 """More threads slow a small model down: its layers are short, and all threads wait at each."""

@@ -180,7 +180,7 @@ def resolve_endpoint(
 
 def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:
     proxies = {proxy_for(address, environ) for address in addresses}
-    if len(proxies) > 1:
+    if len(proxies) > 1:  # one session, with one proxy, serves all addresses
         raise UsageError(
             "endpoint: base_url: HTTPS_PROXY, HTTP_PROXY and NO_PROXY choose different proxies "
             "for the addresses of one model; name one proxy for all of them in gym.toml"

@@ -217,6 +217,7 @@ class RunIndex:
             if before == "waiting" and entry.error and entry.error.phase in ("verify", "role"):
                 table.set_error(row, entry.error)
                 return row
+            # Of two failures the later one counts, and a score replaces any of them.
             if STATUSES.index(now) < STATUSES.index(before):
                 return None
         threshold, passed = facts.success_threshold, None
@@ -392,6 +393,7 @@ class _RowNames(Mapping[str, object]):
                 return _inner(getattr(self._fields(), first, None), rest)
             values = self._columns[name] = self._table.column(name)
         value = values[self.row]
+        # The column holds a long answer shortened.
         if name == "answer" and isinstance(value, str) and len(value) > MAX_ANSWER_CHARACTERS:
             return getattr(self._fields(), "answer", None)
         return value

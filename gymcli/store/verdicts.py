@@ -84,7 +84,7 @@ class Verdicts:
         line = msgspec.json.encode(_VerdictLine(key=key, role=role, model=model, message=message))
         for file in self._files:
             file.append(line)
-            self._syncer.start()
+            self._syncer.start()  # no thread for a run that asks no judge
         self.num_unkept += not self._files
         self._answers[key] = compact_answer(message)
 
