@@ -114,7 +114,7 @@ def _supervise(arguments: Sequence[str]) -> Supervised:
             _say(f"the run was stopped for longer than its blocking_timeout; {_AGAIN}")
             continue
         death = found
-        # A run that gets on may die any number of times.
+        # A run that makes progress may die any number of times.
         num_deaths = 1 if run.has_recorded else num_deaths + 1
         if num_deaths == _MAX_DEATHS:
             _end_dead(run, death)

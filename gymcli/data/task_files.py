@@ -72,7 +72,9 @@ class Validation(msgspec.Struct, kw_only=True):
         """Things that are valid but may be mistakes."""
         texts = []
         if self.num_copies:
-            texts.append(f"{self.num_copies} rows are copies of others: more attempts of one task")
+            texts.append(
+                f"{self.num_copies} rows are copies of others: each adds an attempt to its task"
+            )
         if self.num_without_id:
             texts.append(
                 f"{self.num_without_id} tasks have no id: a hash of their content is used, "

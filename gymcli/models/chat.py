@@ -525,7 +525,7 @@ def decode_events(events: Iterable[bytes]) -> Iterator[JSONObject]:
 
 
 def _decode_unclean(payload: bytes) -> JSON:
-    # Unlike msgspec, the standard library takes a BOM, NaN and half a surrogate pair.
+    # utf-8-sig drops a BOM. Unlike msgspec, the standard library takes NaN and lone surrogates.
     value = json.loads(
         payload.decode("utf-8-sig", errors="replace"),
         parse_constant=lambda _: None,

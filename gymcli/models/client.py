@@ -133,9 +133,9 @@ class Conversation:
 
     @property
     def waited(self) -> float:
-        """Seconds so far in which it had a request that the endpoint did not work on.
+        """Seconds so far in which its requests waited, and the endpoint did not work on them.
 
-        It waits in the queue, during a pause, for an address that is down, and between two tries.
+        They wait in the queue, during a pause, for an address that is down, and between two tries.
         """
         current = 0.0 if self.idle_since is None else self.client.clock() - self.idle_since
         return self.past_waits + current

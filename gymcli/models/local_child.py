@@ -23,8 +23,8 @@ NUM_SLOTS = 4
 """Requests answered in parallel; others wait in the server's queue."""
 
 SLOT_TOKENS = 8192
-"""Context of each slot: that of the shipped model's training. llama.cpp lowers it for a model that
-was trained with less."""
+"""Context of each slot: the length that the shipped model was trained with. llama.cpp lowers it for
+a model that was trained with less."""
 
 MAX_ANSWER_TOKENS = 2048
 """The limit of a request that names none: a small model may repeat itself until its end."""

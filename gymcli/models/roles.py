@@ -253,6 +253,7 @@ class ModelPool:
                 endpoint = Endpoint(
                     base_url=server.base_url,
                     model=server.model,
+                    # A chat template without tools would leave them out of the prompt.
                     emulate_tools=not has_tool_template(source),
                     outage_deadline=_LOCAL_OUTAGE_DEADLINE,
                 )

@@ -75,7 +75,7 @@ def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
     if entry.error is not None and entry.task_id and name == FAILURES:
         entry.attempt = max(entry.attempt, 0)
         return entry
-    # Another program's line, whose fields stand in other places.
+    # Another program wrote the line, and its fields have other names.
     rollout = decode_rollout(line.number, line.data, reading)
     if rollout.attempt > MAX_ATTEMPT:
         raise RunFileError(f"{place}: attempt {rollout.attempt} exceeds {MAX_ATTEMPT}")
@@ -116,7 +116,7 @@ class AttemptTable:
         self.tasks: dict[str, dict[str, int]] = {}
         """The number of each task, by environment and task id."""
         self.named: dict[str, NDArray[np.float64]] = {}
-        """Columns by `components.NAME` or `metrics.NAME`; NaN where a row lacks the number."""
+        """Columns by `components.NAME` or `metrics.NAME`; NaN if a row lacks the number."""
         self.has_more_names = False
         """Whether more named numbers are only in the file."""
         self._task_ids: list[str] = []
@@ -233,7 +233,7 @@ class AttemptTable:
         return found
 
     def column(self, name: str) -> list[object]:
-        """Return a column's value for each row; None where a row lacks it."""
+        """Return a column's value for each row; None if a row lacks it."""
         tasks = self._columns["task"][: len(self)]
         if name == "task_id":
             return [self._task_ids[task] for task in tasks.tolist()]

@@ -300,9 +300,9 @@ def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
             num_new = cast("io.BufferedIOBase", file).readinto(memoryview(memory)[num_held:])
             # At the end of the file the rest is a last line without a newline.
             num_held += num_new
-            # Only the new bytes are searched: a long line would be searched again and again.
+            # Only the new bytes, since a long line would be searched again with every read.
             end = memory.rfind(b"\n", num_held - num_new, num_held) + 1 if num_new else num_held
-            # The buffer grows only for its first line, so that no other line can be too long.
+            # Only the first line can be too long: the buffer exceeds the limit by one byte at most.
             if max(end, num_held) > MAX_LINE_BYTES:
                 newline = memory.find(b"\n", 0, end)
                 if not 0 <= newline < MAX_LINE_BYTES:

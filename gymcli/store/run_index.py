@@ -229,6 +229,7 @@ class RunIndex:
         if name not in contents.environments:
             recorded = {} if contents.manifest is None else contents.manifest.environments
             found = (name, EnvironmentFacts())
+            # The manifest wins: the environment's code may have changed since the run.
             if name in recorded:
                 best, threshold = recorded[name].max_reward, recorded[name].pass_threshold
                 found = (name, EnvironmentFacts(max_reward=best, pass_threshold=threshold))
@@ -256,7 +257,7 @@ class RunIndex:
         return self._contents.table.rows_of(env, task_id)
 
     def values(self, name: str) -> Sequence[object]:
-        """Return the value of a `ROW_NAMES` field for each row; None where a row lacks it."""
+        """Return the value of a `ROW_NAMES` field for each row; None if a row lacks it."""
         return self._contents.table.column(name)
 
     def read(self, row: Row) -> Rollout | Failure:
@@ -331,7 +332,7 @@ class _Contents(NamedTuple):
 
 
 class _Rows(Sequence[Row]):
-    """Rows that are created on access."""
+    """Rows that are created on access: all of a large run would take too much memory."""
 
     def __init__(self, numbers: range, make: Callable[[int], Row]) -> None:
         self._numbers = numbers

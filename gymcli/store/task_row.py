@@ -313,7 +313,7 @@ def is_nemo_row(row: JSONObject) -> bool:
 
 def without_stamps(row: JSONObject) -> JSONObject:
     """Return a row without the `_ng_` fields that a collector adds, which are not content."""
-    for name in row:
+    for name in row:  # most rows have none, and are not copied
         if name.startswith("_ng_"):
             return {n: value for n, value in row.items() if not n.startswith("_ng_")}
     return row
