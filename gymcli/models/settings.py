@@ -157,7 +157,7 @@ def resolve_endpoint(
     else:
         addresses = base_urls or [_known_address(model, settings, environ, ways_out)]
         key = _key_of(api_key_env, environ)
-        # OpenAI's key never goes to the address of an option, which may be anyone's.
+        # OPENAI_API_KEY goes to the address of an option only if `api_key_env` names it.
         if not key and not base_urls:
             key = environ.get("OPENAI_API_KEY", "").strip()
     if not model:
