@@ -1,4 +1,5 @@
-# Requires Python 3.11 or later, git and make. On Debian: python3, python3-venv, git, make.
+# Requires Python 3.11 or later, git and make. On Debian: python3, python3-venv, git, make; and
+# libgomp1 for the embedded model.
 # The tests also need gcc and python3-dev: reasoning-gym depends on pycosat, which has no wheels.
 # The tests of HTML pages need chromium and are skipped without it.
 

@@ -248,7 +248,10 @@ async def _await_ready(child: Process, log: IO[bytes], model: str, seconds: floa
             f"the embedded model {model} was not ready within {seconds:g} seconds; "
             "a smaller GGUF file loads faster"
         ) from error
-    raise RunError(f"the embedded model {model} did not start: {_reason(log, status)}")
+    reason = _reason(log, status)
+    if "libgomp" in reason:  # which a bare Debian lacks, and llama.cpp's wheel too
+        reason += "; install OpenMP: apt-get install libgomp1 on Debian and Ubuntu"
+    raise RunError(f"the embedded model {model} did not start: {reason}")
 
 
 async def _is_healthy(address: str, child: Process) -> bool:
