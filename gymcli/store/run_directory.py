@@ -175,7 +175,7 @@ class RunDirectory:
             if self._conversations is not None:
                 stack.callback(self._conversations.close)
                 self._conversations = None
-            for file in self._files:
+            for file in reversed(self._files):
                 file.is_told = is_told
                 stack.callback(file.close)
             stack.callback(self._syncer.close)
