@@ -115,7 +115,7 @@ def has_unique_words(answer: Answer, given: Arguments) -> bool:
 
 
 def has_letter_often(answer: Answer, given: Arguments) -> bool:
-    """Return whether a letter is found at least, or less than, `let_frequency` times, in any case."""
+    """Return whether a letter of any case occurs at least, or less than, `let_frequency` times."""
     count = answer.text.lower().count(given.letter)
     return compare(count, given.let_relation, given.let_frequency)
 

@@ -586,7 +586,7 @@ def test_stand_in_judge_fails_a_result_that_is_not_the_gold(mode):
     result = next(message for message in rollout.responses if message.role == "tool")
     result.content = '{"loan_id": "other"}'
 
-    with pytest.raises(RoleError, match="tools fell out"):
+    with pytest.raises(RoleError, match="tools did not keep"):
         scored(rollout, judge_mode=mode)
 
 
