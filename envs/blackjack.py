@@ -49,6 +49,7 @@ Result = Literal["win", "draw", "loss", "bust", "forfeit", "unfinished"]
 ACTION = re.compile(r"<action>\s*(hit|stand)\s*</action>", re.IGNORECASE | re.ASCII)
 RANKS = ("A", *map(str, range(2, 11)), "J", "Q", "K")
 DECK = tuple(f"{rank}{suit}" for suit in "♠♥♦♣" for rank in RANKS)
+# An ace counts 1 here; `total` adds 10 where that fits.
 POINTS = {rank: min(number, 10) for number, rank in enumerate(RANKS, start=1)}
 REWARDS: dict[Result, float] = {
     "win": 1.0,
@@ -58,7 +59,7 @@ REWARDS: dict[Result, float] = {
     "forfeit": -1.0,
     "unfinished": 0.0,
 }
-"""The reward of each result; `unfinished` is a hand that is not over."""
+"""The reward of each result; that of `unfinished` is for a step that does not end the hand."""
 MAX_UNREADABLE = 3
 """Consecutive messages without an action that forfeit the hand."""
 
@@ -76,6 +77,7 @@ class Blackjack(Environment[Deal]):
     # Not every deal can be won.
     max_reward = None
     pass_threshold = 1.0
+    # The longest hand takes ten actions, each after at most two messages without one.
     max_turns = 32
     properties = Properties("multi-turn", "decisions", "games", "card game", "replayed rewards")
 
@@ -102,6 +104,7 @@ class Blackjack(Environment[Deal]):
         """Play the message's action and show the table; the last step has the reward."""
         if self._is_over():
             return Step([], stop_reason="env_done")
+        # There are no tools: a call is refused, but the text of its message still counts.
         refused = await self.call_tools(message.tool_calls)
         found = ACTION.search(message.text)
         text = self._played(found[1].lower()) if found else self._asked_again()
@@ -202,7 +205,7 @@ def is_soft(cards: Sequence[str]) -> bool:
 
 
 def total(cards: Sequence[str]) -> int:
-    """Count a hand; one ace counts 11 where that does not exceed 21."""
+    """Count a hand; one ace counts 11 if that does not exceed 21."""
     return lowest_total(cards) + (10 if is_soft(cards) else 0)
 
 

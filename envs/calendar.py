@@ -82,7 +82,8 @@ class ExpectedEvent(BaseModel):
     max_time: str
     """No event ends after this time."""
     constraint: str | None = None
-    """`before X` limits the end, `after X` the start, `between X and Y` both, `at X` sets it."""
+    """The latest end (`before X`), the earliest start (`after X`), both (`between X and Y`), or the
+    start (`at X`)."""
 
     @field_validator("min_time", "max_time")
     @classmethod

@@ -68,6 +68,7 @@ class CircleClick(Environment[ClickTask]):
 
     async def step(self, message: Message) -> Step:
         """Run the calls of the only message, then end the episode."""
+        # The reference's driver, too, stops after one message.
         return Step(await self.call_tools(message.tool_calls), stop_reason="env_done")
 
     @classmethod

@@ -160,6 +160,7 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
         """
         options, task = cls.options_of(context), cls.parse_task(rollout.task)
         details: JSONObject = {"expected_answer": task.gold}
+        # The end of the text, since the last match counts.
         text = rollout.last_text.strip()[-MAX_SHOWN:]
         if not text:
             return Score(0.0, details={"reason": "no_answer", **details})
@@ -173,6 +174,7 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
         judge = context.roles["judge"]
         verdicts = [await JUDGE.ask(judge, **fields)]
         is_equal = verdicts[0].label == "equal"
+        # As in the reference, a long answer is asked about only once.
         if is_equal and options.check_twice_swap and not is_long:
             verdicts.append(await SWAPPED_JUDGE.ask(judge, **fields))
         # A dropped pattern leaves the answer equal to the text: there is no more to ask about.

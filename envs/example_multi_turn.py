@@ -90,6 +90,7 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
 
 def _num_sent(rollout: Rollout) -> int:
     """Count the follow-ups that were sent."""
+    # `responses` leaves out the prompt, with its own user messages.
     return sum(message.role == "user" for message in rollout.responses)
 
 

@@ -50,6 +50,7 @@ class ExampleSingleToolCall(Environment[WeatherQuestion]):
     @tool(reads_only=True)
     def get_weather(self, city: str) -> JSONObject:
         """Look up the weather of a city."""
+        # The reference's answer for every city.
         return {"city": city, "weather_description": f"The weather in {city} is cold."}
 
     @classmethod

@@ -134,7 +134,7 @@ class GenrmCompare(Environment[Talk]):
         answer_bonus: FiniteFloat = 0.0
         """Added for the shortest answer of the group, if its score is among the top ones."""
         top_percentile: float = Field(default=0.2, ge=0.0, le=1.0)
-        """The share of the group that counts as the top."""
+        """The share of the scores that counts as the top."""
         reasoning_length_penalty: FiniteFloat = 0.0
         """The advantage of the shortest reasoning over the longest; it does not move the mean."""
         answer_length_penalty: FiniteFloat = 0.0
@@ -292,7 +292,7 @@ async def _compared(
 async def _together(comparing: Sequence[Coroutine[object, object, Result]]) -> list[Result]:
     """Wait for all comparisons, then raise the first error."""
     results = []
-    # An error must not cancel the others, whose answers are paid for and will be cached.
+    # No error is raised while others are under way: their answers are paid for, and are cached.
     for result in await asyncio.gather(*comparing, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
@@ -303,6 +303,7 @@ async def _together(comparing: Sequence[Coroutine[object, object, Result]]) -> l
 MIDDLE = 3.5
 """The ranking of two equally good answers."""
 
+# Possessive where a long run without its end would otherwise be searched over and over.
 CODE = re.compile(r"```.*?```", re.DOTALL)
 STYLE = (
     re.compile(r"^#{1,6}\s", re.MULTILINE),

@@ -261,6 +261,7 @@ def _in_order(calls: list[ToolCall], given: list[Message]) -> list[Message]:
         found = (m for m in left if m.role == "tool" and m.tool_call_id == call.id)
         answer = next(found, None)
         if answer is None:
+            # A world may leave a call unanswered; an endpoint would then refuse the conversation.
             answer = Message(role="tool", tool_call_id=call.id, content=UNANSWERED)
         else:
             # Two calls may share an id, as some endpoints send none; each takes one answer.

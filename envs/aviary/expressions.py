@@ -12,7 +12,7 @@ MAX_CHARACTERS = 200
 """The limit on length also bounds how deeply an expression nests."""
 
 _ALLOWED = re.compile(r"[0-9.eE+\-*/%() \t]*")
-"""The only letter is the exponent's: words and strings may make Python's parser print warnings."""
+"""The only letters are the exponent's; words and strings could make Python's parser warn."""
 
 
 def _power(base: float, exponent: float) -> float:

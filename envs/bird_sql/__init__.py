@@ -92,7 +92,7 @@ class BirdSQL(Environment[QueryTask]):
         max_steps: PositiveInt = MAX_STEPS
         """Steps of SQLite's virtual machine that a query may take."""
         max_seconds: PositiveFloat = 60.0
-        """Seconds that the whole comparison may take; most queries reach `max_steps` sooner."""
+        """Seconds that the whole comparison may take; `max_steps` is usually reached sooner."""
 
     options: Options
 

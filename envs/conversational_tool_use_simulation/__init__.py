@@ -136,6 +136,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         """Run the calls of a message; if it has none, let the customer answer."""
         if message.tool_calls:
             return Step(await self._results(message.tool_calls))
+        # The customer could not answer it; the reference, too, ends at an invalid message.
         if not message.text.strip():
             return Step([], stop_reason="env_done")
         turn = await self.customer.reply(self.rollout.messages)
@@ -144,7 +145,8 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         return Step(said, stop_reason="env_done" if turn.ended else None)
 
     async def _results(self, calls: list[ToolCall]) -> list[Message]:
-        """Run the first calls in order; only one if the row forbids parallel calls."""
+        """Run the first calls of a message in order, and refuse the others."""
+        # As in the reference, only the first call is run if the row forbids parallel ones.
         is_single = self.rollout.sampling.get("parallel_tool_calls") is False
         run = calls[: 1 if is_single else MAX_CALLS]
         # Endpoints require an answer to every call.

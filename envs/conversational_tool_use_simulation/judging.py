@@ -144,7 +144,7 @@ class Hearing(NamedTuple):
         return verdicts
 
     async def representative(self, mode: JudgeMode) -> list[Verdict]:
-        """Judge each message of the representative up to the first failure, else the whole too.
+        """Judge each message of the representative; if none fails, judge the whole conversation.
 
         Raises:
             RoleError: A call failed.

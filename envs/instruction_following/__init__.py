@@ -111,7 +111,7 @@ class InstructionFollowing(Environment[Instructions]):
         """Reward 1 if all instructions are followed, or the share of those that are."""
         task = cls.parse_task(rollout.task)
         answer = Answer(rollout.last_text, context)
-        # Silence would follow many instructions, such as "no commas".
+        # As in IFEval's evaluation: silence would follow many instructions, such as "no commas".
         has_text = bool(answer.text.strip())
         results = [
             (name, has_text and CHECKS[name].is_followed(answer, given))

@@ -20,6 +20,7 @@ from gymcli import Context
 
 __all__ = ["Answer", "Arguments", "Relation", "compare", "sentences", "stretches", "words"]
 
+# Joined by hyphens and by either form of the apostrophe.
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "vs", "e.g", "i.e")
 # A lookbehind for each abbreviation, since Python allows only those of a fixed width.
@@ -141,7 +142,7 @@ class Arguments(BaseModel):
     n_end: int = 0
     """The character after the last one of the span."""
     language: Text = ""
-    """A code of langdetect's, such as `en` or `zh-cn`."""
+    """A language code of langdetect, such as `en` or `zh-cn`."""
 
     @model_validator(mode="before")
     @classmethod

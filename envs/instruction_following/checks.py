@@ -20,6 +20,7 @@ class Check(NamedTuple):
     """Raises if the arguments are such that no answer can be checked."""
 
 
+# The reference has several ids for some of its checks.
 _FREQUENCY = Check(wording.has_keyword_often, ("keyword", "frequency", "relation"))
 _LETTER = Check(wording.has_letter_often, ("letter", "let_frequency", "let_relation"))
 _COPY = Check(form.is_copy, ("prompt_to_repeat",))

@@ -63,6 +63,7 @@ class Draft:
         avoided = {word.lower() for word in self.avoided}
         usable = [filler for filler in FILLERS if not avoided & {*filler.split()}]
         fillers = itertools.cycle(usable or FILLERS)
+        # Every paragraph needs a sentence, whatever the contents.
         paragraphs = [[next(fillers)] for _ in range(self.num_paragraphs)]
         paragraphs[0] += self.contents
         paragraphs[-1] += [next(fillers) for _ in range(num_fillers + bool(self.num_bullets))]

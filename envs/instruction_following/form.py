@@ -49,6 +49,7 @@ _DASH_BULLET = re.compile(r"^[^\S\n]*-", re.MULTILINE)
 _EMPHASIS = re.compile(r"\*[^\n*]*\*")
 _STRONG = re.compile(r"\*\*[^\n*]*\*\*")
 _FENCES = ("```json", "```Json", "```JSON", "```")
+# IFEval's patterns for its own two markers; any other marker is a pattern itself.
 _POSTSCRIPTS = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
 _MARK_AFTER_WORD = re.compile(r"[.,?!'\"]")
 
@@ -80,6 +81,7 @@ def has_two_spaced_paragraphs(answer: Answer, given: Arguments) -> bool:
 
 def _num_parts(parts: list[str]) -> int | None:
     """Count the parts that are not blank; None if one between the first and the last is blank."""
+    # As in IFEval, a separator may begin or end the text.
     if not all(part.strip() for part in parts[1:-1]):
         return None
     return sum(bool(part.strip()) for part in parts)
@@ -155,6 +157,7 @@ def is_constrained(answer: Answer, given: Arguments) -> bool:
 def is_json(answer: Answer, given: Arguments) -> bool:
     """Return whether the answer is JSON, with or without a code fence."""
     text = answer.text.strip()
+    # IFEval's list; text after any other fence is not JSON.
     for fence in _FENCES:
         text = text.removeprefix(fence)
     try:

@@ -131,7 +131,8 @@ def has_few_lowercase_words(answer: Answer, given: Arguments) -> bool:
 
 
 def has_capital_words(answer: Answer, given: Arguments) -> bool:
-    """Return whether at least, or less than, `capital_frequency` words are in capitals; "I" is."""
+    """Return whether at least, or less than, `capital_frequency` words are in capitals."""
+    # Single letters such as "I" count too.
     count = sum(word.isupper() for word in words(answer.text))
     return compare(count, given.capital_relation, given.capital_frequency)
 
@@ -197,7 +198,7 @@ def require_language(given: Arguments) -> None:
 
 
 def is_in_language(answer: Answer, given: Arguments) -> bool:
-    """Return whether the answer is in the language; a text without one, such as digits, is."""
+    """Return whether the answer is in the language, or in none, such as a text of digits."""
     langdetect = _langdetect()
     # Without a seed, langdetect samples at random and its result varies.
     langdetect.DetectorFactory.seed = 0
