@@ -1,7 +1,8 @@
 """Asks for the sum of two small numbers and reads the last integer of the answer.
 
-Written for gymcli; no reference implementation exists. One row:
+Written for gymcli; no reference implementation exists.
 
+One row:
 {"id": "3+4", "difficulty": "easy", "prompt": "What is 3 + 4? Answer with the number.", "answer": 7}
 """
 

@@ -95,6 +95,7 @@ class ExpectedEvent(BaseModel):
     @field_validator("constraint")
     @classmethod
     def _is_constraint(cls, text: str | None) -> str | None:
+        # Raises if the text cannot be read.
         _span(text or "", 0)
         return text
 

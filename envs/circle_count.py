@@ -67,6 +67,7 @@ class CircleCount(Environment[CircleTask]):
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the first number in a box is the number of circles of the colour."""
         num_expected = len(cls.parse_task(rollout.task).targets)
+        # As in the reference, the first box counts, not the last.
         found = NUMBER.search(rollout.output_text)
         digits = found[1] if found else ""
         is_short = 0 < len(digits) <= MAX_DIGITS

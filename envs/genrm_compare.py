@@ -18,7 +18,9 @@ others to compare with gets `default_score`. Differences from the reference:
 - Emoji are the characters of Unicode's emoji blocks; no Chinese or Japanese character is one.
 
 `verify` returns 0 as a placeholder, since a single attempt has no reward; `verify_group` replaces
-it. One row:
+it.
+
+One row:
 {"id": "list-0", "difficulty": "easy", "messages": [{"role": "user", "content": "Write a packing
 list for a picnic in the park: 6 items, …"}], "dataset": "lists", "principle": "", "wanted":
 {"theme": "a picnic in the park", "include": ["napkins", "a corkscrew"], "num_items": 6}}

@@ -23,7 +23,7 @@ is the lowest verdict on the representative. Differences from the reference:
 - The calls of the last allowed turn are run, although nothing follows them.
 - The judge gives one verdict on a message with several calls.
 - Customer and judge are always models. The reference's scripted customer, made-up tool results,
-  `enable_llm_judge: false` and `enable_termination: false` do not exist.
+  `enable_llm_judge: false` and `enable_termination: false` do not exist here.
 - The judge samples with its role's parameters, not at a temperature of 1.0.
 - Rates of failures by party and of skipped transfers are left out: an attempt in which customer or
   tools failed is unscored, and its reason is recorded.
@@ -81,6 +81,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
     version = "2"
     required_roles = ("user", "judge")
     optional_roles = ("tool",)
+    # The reference's limit.
     max_turns = 50
     # A slow simulator is not a failure of the call; the model's client has its own time limits.
     tool_timeout = 3600.0

@@ -123,6 +123,7 @@ def transcript(messages: list[Message], ending: Ending = "") -> str:
 SAMPLING: JSONObject = {"temperature": 1.0}
 """The reference's sampling of customer and tools."""
 MAX_TRIES = 3
+"""The most tries for a message of the customer or a result, as in the reference."""
 
 CUSTOMER_INSTRUCTIONS = """You are a customer and talk with a representative of a business. \
 The scenario below says who you are and what you want; stay in that role, and never write for the \

@@ -22,7 +22,9 @@ class Script:
     def answer(self, messages: list[Message]) -> str:
         """Return the customer's message or a tool's result."""
         last = messages[-1].text
+        # Only the instructions tell which of the two is asked.
         if messages[0].text.startswith(TOOL_INSTRUCTIONS):
+            # The call is the last line of the prompt.
             return self._result(msgspec.json.decode(last.rpartition("\n")[2]))
         return self._words(last, is_first=len(messages) == 2)
 
@@ -39,6 +41,7 @@ class Script:
         if is_first:
             told = self._told(task.facts if task.profile == "general" else ())
             return f"{task.customer_scenario.reason_for_contact or 'Hello.'} {told}"
+        # The words of the oracle.
         if "transferring you" in asked:
             return "All right. ###TRANSFER###"
         if task.report and task.report in heard:

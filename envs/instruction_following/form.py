@@ -136,6 +136,7 @@ def has_highlights(answer: Answer, given: Arguments) -> bool:
 def has_sections(answer: Answer, given: Arguments) -> bool:
     """Return whether the section's word precedes a number at least `num_sections` times."""
     pattern = rf"(?:{answer.pattern(given.section_spliter)})\s?\d+"
+    # In its own case, unlike keywords.
     return len(answer.find(pattern, flags=0)) >= given.num_sections
 
 

@@ -76,6 +76,7 @@ def has_no_forbidden_word(answer: Answer, given: Arguments) -> bool:
 
 def has_no_loose_keyword(answer: Answer, given: Arguments) -> bool:
     """Return whether a keyword, in its own case, is never between two spaces."""
+    # As in the reference, a word next to punctuation or at either end is not found.
     return f" {given.keyword} " not in answer.text
 
 
@@ -105,6 +106,7 @@ def has_no_consecutive_initials(answer: Answer, given: Arguments) -> bool:
 
 def has_palindrome(answer: Answer, given: Arguments) -> bool:
     """Return whether a word, split at white space, reads the same backwards."""
+    # As in the reference, a single letter is one.
     return any(word == word[::-1] for word in answer.text.split())
 
 
@@ -139,6 +141,7 @@ def has_capital_words(answer: Answer, given: Arguments) -> bool:
 
 def is_uppercase(answer: Answer, given: Arguments) -> bool:
     """Return whether all letters are capitals, in any language."""
+    # IFEval also asks langdetect whether the text is English.
     return answer.text.isupper()
 
 
@@ -170,6 +173,7 @@ def sentences_end_with_word(answer: Answer, given: Arguments) -> bool:
 
 
 def _first_word(text: str) -> str:
+    # As in the reference, punctuation at the first word stays, unlike that at the last.
     return "".join(text.split(maxsplit=1)[:1]).lower()
 
 
