@@ -476,13 +476,13 @@ def test_worlds_of_aviary_run_by_name(options, fields, opening):
         pytest.param(
             {"env_class": f"{HERE}:no_world"},
             {},
-            f"{HERE}:no_world gave str, no aviary environment",
+            f"{HERE}:no_world returned str, not an aviary environment",
             id="no environment",
         ),
         pytest.param(
             {"dataset": f"{HERE}:Lamp"},
             {"task_idx": 0},
-            f"{HERE}:Lamp gave Lamp, no aviary task data set",
+            f"{HERE}:Lamp returned Lamp, not an aviary task data set",
             id="environment for data set",
         ),
         pytest.param({"env_class": f"{HERE}:Late"}, {}, "notebook did not start", id="its timeout"),
