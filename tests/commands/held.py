@@ -1,4 +1,4 @@
-"""An environment whose attempts wait at a chosen point while a file exists."""
+"""An environment whose attempts wait, in a place of their own, while a file is there."""
 
 import asyncio
 import os
@@ -9,10 +9,10 @@ from gymcli import Context, Environment, Message, Rollout, Score, Step, Task
 
 
 class Held(Environment[Task]):
-    """Say anything. Files hold it while they exist.
+    """Say anything. A file that is there holds it.
 
-    `held` holds the step, `threaded` a thread of the step, `blocking` the event loop, `stuck`
-    closing, and `computing` the verifier.
+    `held` the step, `threaded` a thread of it, `blocking` the loop in it, `stuck` the closing,
+    `computing` the verifier.
     """
 
     waits_to_verify = True
@@ -43,14 +43,13 @@ class Held(Environment[Task]):
 
 
 def wait_for_the_end_of(name: str) -> None:
-    """Block this thread while a file exists."""
+    """Let nothing else run in this thread while a file is there."""
     while Path(name).exists():
         time.sleep(0.01)
 
 
 def compute(task_id: str) -> None:
-    """Write the process id to a file and never end."""
-    # Renamed, so that a reader never sees the file before the id is in it.
+    """Write the process's id down and never end."""
     Path(f"writing-{task_id}").write_text(str(os.getpid()))
     Path(f"writing-{task_id}").rename(f"computing-{task_id}")
     while True:

@@ -1,4 +1,4 @@
-"""Runs commands as a user would, for the tests of commands."""
+"""Runs commands in a folder of their own, as a user would, for the tests of commands."""
 
 import os
 import shlex
@@ -14,10 +14,10 @@ from gymcli.mock.behaviours import last_user_text
 from gymcli.types import Request
 
 NO_ENDPOINT = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TERM": "dumb"}
-"""Environment variables that a test unsets or fixes, since a developer may have set them."""
+"""Environment variables that a developer may have set are not there for a test."""
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2066 [bold red]markup[/] \x9b31m"
-"""Text that a model may write: escape sequences, bidi characters, rich markup."""
+"""Text as a model may write it: escape sequences, bidi characters, rich markup."""
 
 UNSAFE = "\x1b\x07\x9b\u202e\u2066"
 
@@ -45,7 +45,7 @@ class Flaky(Environment[Task]):
 
 
 def gym(*arguments: str | Path) -> Result:
-    """Run a command; a bug is raised here, a usage error is in the result."""
+    """Run a command; a bug of ours is raised here, a wrong use is in the result."""
     result = CliRunner().invoke(app, [str(a) for a in arguments], env=NO_ENDPOINT)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -53,25 +53,27 @@ def gym(*arguments: str | Path) -> Result:
 
 
 def gym_line(line: str) -> Result:
-    """Run a command that is written as in a shell."""
+    """Run a command as it is written in a shell."""
     return gym(*shlex.split(line))
 
 
 def gym_process(*arguments: str | Path) -> list[str]:
-    """Return the command line of a new process that reacts to Ctrl-C."""
-    # A shell starts background jobs with SIGINT ignored, and their child processes inherit that.
+    """Return the command line of a process of its own, which heeds Ctrl-C.
+
+    A shell starts background jobs, and all that they start, with the interrupt ignored.
+    """
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     start = f"{heed}; from gymcli.cli import main; main()"
     return [sys.executable, "-c", start, *(str(argument) for argument in arguments)]
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment variables for a new process."""
+    """Return the environment variables of a process of its own."""
     return {name: value for name, value in os.environ.items() if name not in NO_ENDPOINT}
 
 
 def unmeasured_environment() -> dict[str, str]:
-    """Return the environment of a command that cannot write coverage data."""
+    """Return the environment of a command that may not write where coverage is measured to."""
     measuring = ("COVERAGE_", "COV_")
     return {k: v for k, v in clean_environment().items() if not k.startswith(measuring)}
 
@@ -87,7 +89,7 @@ def write_sums(path: Path, num: int, *, env: str = "arithmetic") -> Path:
 
 
 def add_up(request: Request) -> MockAnswer:
-    """Answer a sum correctly."""
+    """Answer a sum rightly."""
     words = last_user_text(request).rstrip("?").split()
     return MockAnswer(text=f"It is {int(words[2]) + int(words[4])}.")
 

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, for all tests that join one."""
+"""A Ray cluster of this machine, for all tests that join one."""
 
 import subprocess
 import sys
@@ -27,9 +27,10 @@ sys.stdin.read()
 
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
-    """Yield the address of a cluster with two cores; it ends with the tests."""
-    # The variables keep Ray on the loopback address. It reads them when it is imported, so no test
-    # may import it earlier.
+    """Yield the address of a cluster with two cores; it ends with the tests.
+
+    Ray must not be imported before: it reads then that it is to stay on the loopback address.
+    """
     with (
         pytest.MonkeyPatch.context() as patch,
         tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder,
@@ -43,6 +44,5 @@ def ray_address() -> Iterator[str]:
             assert head.stdin is not None
             assert head.stdout is not None
             yield head.stdout.readline().decode().strip()
-            # The head reads stdin to its end, then exits.
             head.stdin.close()
             head.wait()

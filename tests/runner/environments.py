@@ -1,4 +1,4 @@
-"""Environments with roles and groups, which tests name as `tests.runner.environments:Class`."""
+"""Environments with roles and with groups, given by `tests.runner.environments:Class`."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from gymcli import (
 
 
 class Judged(Environment[Task]):
-    """Say anything; a judge decides whether it is good."""
+    """Say anything; a judge says whether it is good."""
 
     required_roles = ("judge",)
     judge = Judge(
@@ -39,7 +39,7 @@ class Judged(Environment[Task]):
 
 
 def love_gold(messages: list[Message]) -> str:
-    """Judge by whether the text contains gold."""
+    """Judge by a look for gold."""
     return "[[GOOD]]" if "gold" in messages[-1].text else "[[BAD]]"
 
 
@@ -63,7 +63,7 @@ class Unprepared(Environment[Task]):
 
 
 class Unclosed(Environment[Task]):
-    """Say anything; closing fails."""
+    """Say anything; the end of the episode is not clean."""
 
     async def close(self) -> None:
         raise OSError("the door is stuck")
@@ -79,7 +79,7 @@ class Unclosed(Environment[Task]):
 
 
 class Talked(Environment[Task]):
-    """Talk with a user whom another model plays."""
+    """Talk with a user who is another model."""
 
     required_roles = ("user",)
 
@@ -93,7 +93,7 @@ class Talked(Environment[Task]):
 
 
 class Schooled(Judged):
-    """Say anything; a judge answers with a JSON schema, and its stand-in cannot be created."""
+    """Say anything; a judge answers under a JSON schema, and its stand-in cannot be made."""
 
     judge = Judge(
         "Is this good? {answer}",
@@ -121,7 +121,7 @@ class Miscounted(Judged):
 
 
 class Ranked(Environment[Task]):
-    """Say a number; the attempts with the greatest one get the reward."""
+    """Say a number; the greatest of all attempts gets the reward."""
 
     max_reward = None
 
@@ -150,7 +150,7 @@ class JudgedTogether(Judged):
 
 
 class Recorded(Environment[Task]):
-    """Say anything; the score depends on a world that no longer exists."""
+    """Say anything; the score rests on a world that is gone."""
 
     rescore = "recorded"
 

@@ -1,4 +1,4 @@
-"""Environments that misbehave in the way and at the place that the row names."""
+"""An environment that misbehaves where its row says so; given by `tests.runner.misbehaving:...`."""
 
 import asyncio
 import os
@@ -13,25 +13,25 @@ from gymcli import Environment, Score, Task, tool
 
 
 async def hang():
-    """Wait for ever."""
+    """Wait for what never comes."""
     await asyncio.get_running_loop().create_future()
 
 
 async def swallow():
-    """Wait for ever, until the second cancellation."""
+    """Wait, whatever anybody says, for longer than anybody waits for it."""
     for _ in range(2):
         with suppress(BaseException):
             await hang()
 
 
 async def spin():
-    """Compute for ever."""
+    """Compute, without an end."""
     while True:
         pass
 
 
 async def spin_on():
-    """Compute for ever, and ignore every exception."""
+    """Compute, whatever anybody says."""
     while True:
         with suppress(BaseException):
             await spin()
@@ -50,14 +50,14 @@ async def grow():
 
 
 async def sleep():
-    """Compute for a while."""
+    """Compute for a while, and come to an end."""
     ends = time.monotonic() + 0.3
     while time.monotonic() < ends:
         pass
 
 
 async def group():
-    """Fail in one member of a task group, while another one needs time to clean up."""
+    """Fail in one member of a group, while another one takes its time to tidy up."""
 
     async def tidy():
         try:
@@ -75,14 +75,14 @@ async def group():
 
 
 async def old_timeout():
-    """Limit itself as libraries did before `Task.uncancel`, and continue."""
+    """Limit itself as libraries did before `Task.uncancel`, and go on."""
     asyncio.current_task().cancel()
     with suppress(asyncio.CancelledError):
         await hang()
 
 
 async def late_timeout():
-    """Limit itself as libraries did before `Task.uncancel`, and raise a TimeoutError."""
+    """Limit itself as libraries did before `Task.uncancel`, and tell of it."""
     await old_timeout()
     raise TimeoutError("late")
 
@@ -94,7 +94,7 @@ async def cancel():
 
 
 async def leave():
-    """Exit the program."""
+    """Ask to end the program."""
     sys.exit(0)
 
 
@@ -104,7 +104,7 @@ async def fail():
 
 
 class PanicException(BaseException):  # the name that PyO3 gives it
-    """The exception of a Rust extension that panics."""
+    """What a Rust extension raises when it panics."""
 
 
 async def panic():
@@ -113,14 +113,14 @@ async def panic():
 
 
 class UnreadableError(Exception):
-    """Has no text: str() fails."""
+    """Has a text that cannot be made."""
 
     def __str__(self):
         raise ValueError("no text")
 
 
 async def unreadable():
-    """Fail with an exception that has no text."""
+    """Fail without words."""
     raise UnreadableError
 
 
@@ -168,7 +168,7 @@ class Misbehaving(Environment[Task]):
 
 
 class Patient(Misbehaving):
-    """Say anything; only tools have a short time limit."""
+    """Say anything; tools alone have little time."""
 
     tool_timeout = 0.1
     step_timeout = verify_timeout = 60.0
@@ -176,12 +176,12 @@ class Patient(Misbehaving):
 
 
 class Raising(Misbehaving):
-    """Say anything; all time limits are long."""
+    """Say anything; there is time for all."""
 
     setup_timeout = step_timeout = close_timeout = tool_timeout = verify_timeout = 60.0
 
 
 async def misbehave(fields, place):
-    """Misbehave if this is the place that the row names."""
+    """Do what a row says, where it says so."""
     if fields.get("place") == place:
         await DOES[fields["does"]]()
