@@ -242,7 +242,7 @@ def main() -> None:
     """Make the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--only", action="append", metavar="KIND", help="run only this fault")
-    parser.add_argument("--rate", type=float, default=0.2, help="share of requests that fail")
+    parser.add_argument("--rate", type=float, default=0.2, help="share of requests with a fault")
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--latency", default="uniform:0.02:0.06", help="of the mock server")

@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     if not Path("/proc/self/status").is_file():
-        parser.error("needs Linux: /proc has the peak memory of a process")
+        parser.error("needs Linux: the peak memory is read from /proc")
     figures = measure(options.scale)
     print_figures(figures)
     if options.json is not None:

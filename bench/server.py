@@ -68,7 +68,7 @@ def cpu_seconds(process_id: int) -> float:
     try:
         text = Path(f"/proc/{process_id}/stat").read_text()
     except FileNotFoundError:
-        raise SystemExit("needs Linux: /proc has the CPU time of the server") from None
+        raise SystemExit("needs Linux: the server's CPU time is read from /proc") from None
     # The second field, the name, is in brackets and may itself contain spaces and brackets.
     fields = text.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
