@@ -70,14 +70,14 @@ def test_what_did_not_come_up_counts_as_none(name):
     ("name", "reason"),
     [
         ("failures.ServerEror", 'did you mean "failures.ServerError"'),
-        ("failures.int", "there is none of this name"),
-        ("stop_reasons.stopped", "there is none of this name"),
-        ("tool_errors.broken", "there is none of this name"),
-        ("usage.tokens", "there is none of this name"),
-        ("components.style", "there is none of this name; there are "),
-        ("cost", "gym.toml takes prices"),
-        ("coverage", "not known of slices"),
-        ("difference", "takes --baseline RUN"),
+        ("failures.int", "no number has this name"),
+        ("stop_reasons.stopped", "no number has this name"),
+        ("tool_errors.broken", "no number has this name"),
+        ("usage.tokens", "no number has this name"),
+        ("components.style", "no number has this name; there are "),
+        ("cost", "set prices in gym.toml"),
+        ("coverage", "unknown for slices"),
+        ("difference", "needs --baseline RUN"),
     ],
 )
 def test_what_is_not_known_is_explained(name, reason):
@@ -95,7 +95,9 @@ def test_that_nothing_is_scored_is_said():
 def test_that_a_run_has_too_few_attempts_is_said():
     lines = [ScoredLine(env="e", task_id=str(task), reward=1.0) for task in range(3)]
     metrics = aggregate(lines, facts={"e": EnvironmentFacts(max_reward=1.0)})
-    with pytest.raises(UsageError, match=r"attempts of a task are 1; there are pass@1$"):
+    with pytest.raises(
+        UsageError, match=r"no task has more than 1 scored attempt; there are pass@1$"
+    ):
         number_of(metrics, "pass@8")
     without = aggregate(lines)
     with pytest.raises(UsageError, match="rewards have no threshold of success"):
