@@ -90,6 +90,7 @@ class CiRequest:
         """Whether a file is printed to stdout, which then holds nothing else."""
         if is_json and printed:
             raise UsageError(f"{printed[0]} -: --json already uses stdout; name a file")
+        # Different names may lead to one file, even one that does not exist yet.
         if len(given) > len({os.path.realpath(path) for path in given.values()}):
             raise UsageError(f"{', '.join(given)}: name a different file for each")
         if files.baseline is not None and not files.baseline.exists():

@@ -494,7 +494,7 @@ def _explained(collection: Collection, cause: GymError, command: str) -> GymErro
         text = f"{cause}; resume with: {command}"
     else:
         text = str(cause)
-    return type(cause)(text)
+    return type(cause)(text)  # the class has the exit code
 
 
 def _resume_command(
@@ -521,6 +521,7 @@ def _quoted(argument: str) -> str:
     """Quote for a shell, on one line and without control characters."""
     if argument.isprintable():
         return shlex.quote(argument)
+    # $'...' of bash and zsh can escape bytes, other quotes cannot.
     escaped = (
         character
         if character.isprintable() and character not in "\\'"

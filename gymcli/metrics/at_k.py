@@ -230,7 +230,7 @@ class Metric(NamedTuple):
     """Whether it uses only the first k attempts."""
 
     def of_tasks(self, tasks: TaskRewards, k: int) -> Values:
-        """Return the value of each task; None where they have fewer attempts than k."""
+        """Return the value of each task; None if they have fewer attempts than k."""
         return self.estimator(tasks, k) if tasks.num_attempts >= k else None
 
 

@@ -94,7 +94,7 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class RunSide(msgspec.Struct, kw_only=True):
-    """One of the two runs alone: all its tasks, including those that the other run lacks."""
+    """One of the two runs: all its tasks, including those that the other run lacks."""
 
     run: str
     model: str = ""

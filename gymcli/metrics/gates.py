@@ -369,7 +369,7 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
 def with_differences(metrics: RunMetrics, comparison: Comparison) -> RunMetrics:
     """Return the numbers with `difference`, the difference from a baseline, among the estimates.
 
-    Its interval is the one that decides in `gym compare`, so `difference > -0.02` passes where
+    Its interval is the one that decides in `gym compare`, so `difference > -0.02` passes if
     that command passes with a margin of 0.02.
     """
     environments, slices = comparison.environments, comparison.slices

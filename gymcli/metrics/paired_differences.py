@@ -52,7 +52,7 @@ class Measure(NamedTuple):
     key: str
     """The name of the component or number; empty for the reward."""
     of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None]
-    """Returns the value of each task; None where the attempts are too few."""
+    """Returns the value of each task; None if the attempts are too few."""
     scale: Literal["reward", "share", "none"]
     """The range of the value: 0 to the best reward, 0 to 1, or not known."""
     is_mean: bool
@@ -124,7 +124,7 @@ class TaskValues(NamedTuple):
     """The values of tasks in one run, indexed by task number."""
 
     value: NDArray[np.float64]
-    """nan where the attempts are too few."""
+    """nan if the attempts are too few."""
     num_attempts: NDArray[np.int64]
     """Scored attempts that have the compared value."""
     num_passes: NDArray[np.int64]

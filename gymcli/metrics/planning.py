@@ -63,7 +63,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
 
     num_tasks: int
     between: float
-    """Variance of the tasks' true means; the mean of both runs where there are two."""
+    """Variance of the tasks' true means; the mean of both runs if there are two."""
     within: float | None
     """Variance of attempts around it; None if no task has two attempts: `between` includes it."""
     correlation: float = ASSUMED_CORRELATION

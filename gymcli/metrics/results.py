@@ -27,7 +27,7 @@ Curve: TypeAlias = dict[str, float]
 """A value for each k; the keys are text, as in JSON."""
 
 IntervalMethod = Literal["wilson-neff", "t"]
-"""`wilson-neff` where rewards lie between 0 and a known best one, else `t`."""
+"""`wilson-neff` if rewards lie between 0 and a known best one, else `t`."""
 
 
 class Interval(msgspec.Struct, kw_only=True):

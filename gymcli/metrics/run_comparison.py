@@ -134,7 +134,7 @@ def compare(
         best = part.best_rewards(facts)
         if not _is_one_scale(best):
             found = _counted(part)
-            found.way_out = "the environments have different best rewards; each is judged alone"
+            found.way_out = "the best rewards of environments differ; each is judged separately"
             return found
         largest = 1.0 if is_share else None
         if measure.scale == "reward" and len(set(best.values())) == 1:

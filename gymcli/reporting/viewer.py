@@ -134,6 +134,7 @@ class CachedMeasurement(Generic[T]):
 
     async def of(self, version: Hashable) -> Measurement[T]:
         """Return the measurement of a version; for a while, that of an older version."""
+        # Repeated, since the measurement that was awaited may be of an older version.
         while self._last is None or (
             self._last.version != version and self._clock() >= self._last.fresh_until
         ):
@@ -230,7 +231,7 @@ class Listings:
 
     def take(self, refreshed: Refreshed) -> None:
         """Take over the result of a refresh."""
-        if refreshed.is_rebuilt:
+        if refreshed.is_rebuilt:  # the numbers of rows mean other rows now
             self._kept.clear()
         if refreshed.is_rebuilt or refreshed.num_new or refreshed.num_changed:
             self.version += 1
@@ -242,6 +243,7 @@ class Listings:
         found = self._kept.pop(listing, None)
         if found is None or (found.version != self.version and self._clock() > found.fresh_until):
             found = self._search(listing)
+        # Popped above and added again, so the first is the least recently used.
         self._kept[listing] = found
         while len(self._kept) > _MAX_KEPT:
             del self._kept[next(iter(self._kept))]
@@ -421,7 +423,7 @@ def failures_of(run: Path, row: Row) -> list[Failure]:
         try:
             failure = _FAILURE.decode(line.data)
         except JSON_ERRORS as error:
-            if not line.is_complete:
+            if not line.is_complete:  # the run is still writing it
                 break
             text = f"{path}:{line.number}: is damaged: {error}; {WAYS_OUT[FAILURES]}"
             raise RunFileError(text) from error
@@ -484,7 +486,7 @@ class ViewedRun:
         now = asyncio.get_running_loop().time()
         if self._refreshed_at and now - self._refreshed_at < _REFRESH_AFTER:
             return
-        self._refreshed_at = now
+        self._refreshed_at = now  # before the refresh, so that concurrent requests skip theirs
 
         def read(index: RunIndex, listings: Listings) -> str | None:
             num_rows = len(index.rows)
@@ -808,6 +810,7 @@ def _checked(request: web.Request, token: str) -> str:
     if (name if colon and port.isdecimal() else host) not in _HOSTS:
         raise RefusedError(403, "this server only answers as 127.0.0.1 or localhost")
     given, slash, rest = request.path.removeprefix("/").partition("/")
+    # In constant time, so that timing tells nothing; as bytes, since it refuses text beyond ASCII.
     if not secrets.compare_digest(given.encode(errors="replace"), token.encode()):
         raise RefusedError(403, "open the address that gym view printed, including its token")
     if request.method not in ("GET", "HEAD"):

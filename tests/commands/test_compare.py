@@ -165,7 +165,7 @@ def test_environments_on_other_scales_are_judged_one_by_one(tmp_path):
         (run / "run.json").write_bytes(msgspec.json.encode(manifest))
     done = gym("compare", "a", "b")
     assert done.exit_code == 0
-    assert "PASS: the environments are judged one by one" in done.stdout
+    assert "PASS: each environment is judged separately" in done.stdout
     assert "flaky         0 tasks" in done.stdout
     undecided = gym("compare", "a", "b", "--margin", "0")
     assert undecided.exit_code == 5
