@@ -214,6 +214,7 @@ class CiRequest:
 
     def end(self, reports: Sequence[RunReport]) -> None:
         """End with the exit code of the gates."""
+        # What could not be judged ends with 2, whatever the other verdicts are.
         num_problems = sum(len(report.problems) for report in reports)
         if num_problems:
             raise UsageError(

@@ -508,7 +508,7 @@ def _resume_command(
     kept: list[str] = []
     rest: list[str] = list(context.meta[TYPED])
     while rest and rest[0] != "--":
-        size = 2 if rest[0] in with_value else 1
+        size = 2 if rest[0] in with_value else 1  # `--option=value` is one argument
         if rest[0].partition("=")[0] not in dropped:
             kept += rest[:size]
         del rest[:size]

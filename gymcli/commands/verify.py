@@ -167,6 +167,7 @@ def _score_waiting(
 ) -> None:
     from gymcli.runner.rescoring import score_pending
 
+    # If they cannot be scored, that is an error with --pending and a warning without it.
     leave = None if is_pending else warn
     waited = run_async(score_pending(run, env=env, judges=judges, leave=leave, engine=engine))
     if is_pending or waited.num_scored or waited.num_failed:

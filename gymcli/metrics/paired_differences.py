@@ -97,7 +97,7 @@ def _measure_at_k(metric: Metric, k: int) -> Measure:
         "",
         lambda tasks: metric.of_tasks(tasks, k),
         "share" if metric.needs_threshold else "reward",
-        is_mean=name in ("pass@1", "pass^1"),
+        is_mean=name in ("pass@1", "pass^1"),  # the variance of others does not shrink as 1/K
     )
 
 
@@ -208,6 +208,7 @@ def paired_estimate(
     begins at 0, or None if they have no range.
     """
     num_tasks = len(values_a)
+    # Equal means of different rewards may differ in their last digits, which is no difference.
     noise = _ROUNDING * float(max(np.abs(values_a).max(), np.abs(values_b).max()))
     differences = values_b - values_a
     differences[np.abs(differences) <= noise] = 0.0

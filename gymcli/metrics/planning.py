@@ -186,6 +186,7 @@ def plan(pilot: Pilot, *, margin: float | None = None) -> Plan:
                     design=design,
                     num_attempts=num_attempts,
                     differences={str(n): quantiles * math.sqrt(spread / n) for n in sizes},
+                    # The variance between tasks takes two of them, however large the margin is.
                     tasks_needed=None if needed is None else max(2, math.ceil(needed)),
                 )
             )

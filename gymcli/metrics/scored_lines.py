@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 LAST_ATTEMPT = (1 << 63) - 1
+"""The largest number of an attempt: columns hold them in 64 bits."""
 
 _Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 _Attempt = Annotated[int, msgspec.Meta(ge=0, le=LAST_ATTEMPT)]
@@ -124,6 +125,8 @@ class OwnMetrics(NamedTuple):
         from gymcli.errors import boundary  # late: heavy, and few environments get here
 
         wanted = self.slice_fields
+        # Groups also have the fields of --by, and of other environments, on which numbers must not
+        # depend.
         own = (g._replace(fields={name: g.fields[name] for name in wanted}) for g in groups)
         with boundary(VerifierError):
             found: dict[str, object] = dict(self.compute(own))

@@ -384,6 +384,7 @@ class EnvironmentTally:
             absent, seeds = np.zeros(len(group.tasks), np.int32), list[str]()
             if failed:
                 absent[:] = [failed.pop(task_ids[task], 0) for task in group.tasks.tolist()]
+            # A seed by name: the subsets that are drawn do not depend on the other tasks of a run.
             if has_answers and may_draw(group.lines.shape[1]):
                 seeds = [f"{self.name}/{task_ids[task]}" for task in group.tasks.tolist()]
             num_absent.append(absent)

@@ -179,7 +179,7 @@ def _scatter(found: Comparison) -> Chart | None:
     better = sum(task.difference > 0.0 for task in found.tasks)
     worse = sum(task.difference < 0.0 for task in found.tasks)
     equal = len(found.tasks) - better - worse
-    places: dict[tuple[float, float], list[str]] = {}
+    places: dict[tuple[float, float], list[str]] = {}  # tasks at one place share a larger point
     for task in drawn:
         places.setdefault((task.value_a, task.value_b), []).append(task.task_id)
     table = Table(

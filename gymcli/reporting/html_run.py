@@ -902,6 +902,7 @@ def task_data(
         # "x" is an attempt without a reward, None one without a record.
         held = range(min(num, MAX_ATTEMPTS))
         strips.append(["x" if rewards.get(a, 0.0) is None else rewards.get(a) for a in held])
+    # By column, since 20,000 tasks would repeat the names of their fields.
     data: JSONObject = {
         "environments": environments,
         "env": [place[task.env] for task in ordered],

@@ -238,7 +238,7 @@ class Listings:
 
     def rows(self, listing: Listing) -> tuple[Sequence[int], Hashable]:
         """Return the numbers of the listed rows, and the version they belong to."""
-        if not any(listing):
+        if not any(listing):  # all rows in the order of the file
             return range(len(self._index.rows)), self.version
         found = self._kept.pop(listing, None)
         if found is None or (found.version != self.version and self._clock() > found.fresh_until):
@@ -735,6 +735,7 @@ _HOSTS = (_HOST, "localhost", "[::1]")
 """Host names of this machine in a browser, also through a tunnel. A request with any other name
 comes from a foreign page whose name was made to resolve to this machine (DNS rebinding)."""
 _SHUTDOWN = 1.0
+"""Seconds that open requests get to end when the server stops."""
 _MAX_LINE_BYTES = 1 << 16
 """The longest request line in bytes; it may contain long task ids."""
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
