@@ -78,7 +78,7 @@ class Difference(msgspec.Struct, kw_only=True):
     difference stays the same; None if it is decided already, or if no number would decide."""
     attempts_needed: int | None = None
     """Attempts per task in each run that would decide likewise; None if it is decided already, if
-    no number would decide, or if it is unknown because no task has two attempts."""
+    no number would decide, or if it is unknown, for example because no task has two attempts."""
     way_out: str = ""
     """Advice on what would decide; empty if it is decided."""
     num_fixed: int | None = None

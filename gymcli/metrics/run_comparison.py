@@ -1,6 +1,6 @@
 """Two runs compared task by task: the difference, its interval and the verdict.
 
-B passes if its interval excludes a loss of the margin or more, and fails only if it is worse. "No
+B passes if the interval excludes a loss of the margin or more, and fails only if it is worse. "No
 significant difference" is no reason to pass, since too few tasks never show one. Piaggio et al.
 2012, "Reporting of noninferiority and equivalence randomized trials", JAMA 308(24). The tasks and
 attempts that would decide follow Miller 2024, arXiv 2411.00640, section 5.
@@ -117,7 +117,7 @@ def compare(
     """Compare run B with run A task by task.
 
     `environments` has the attempts of both runs, `a` and `b` the other facts about them, `fields`
-    the names of the columns in `PairedAttempts.slices`. Only `with_tasks` lists the tasks.
+    the names of the columns in `PairedAttempts.slices`. The result lists tasks only `with_tasks`.
 
     Raises:
         UsageError: The metric needs a threshold of success that an environment lacks, or a field
@@ -467,8 +467,9 @@ def _with_attempts(
 def among(differences: Mapping[T, Difference], level: float) -> dict[T, Difference]:
     """Return parts of a comparison with p-values adjusted for the number of parts.
 
-    A part fails only if its adjusted p-value is below 2 alpha, as the p-value is where the 1 - 2
-    alpha interval lies below 0: of many unchanged parts, some look worse by chance.
+    A part fails only if its adjusted p-value is below 2 alpha, since some of many unchanged parts
+    look worse by chance. Without adjustment, p is below 2 alpha where the 1 - 2 alpha interval lies
+    below 0.
     """
     tested = {part: own.p_value for part, own in differences.items() if own.p_value is not None}
     adjusted = dict(zip(tested, holm([*tested.values()]), strict=True))

@@ -166,7 +166,7 @@ def _method(found: Comparison) -> list[str]:
             f"{estimate.num_clusters:,} tasks{said}."
         )
     lines.append(
-        "Verdict by non-inferiority: PASS where B is worse by less than the margin, FAIL where it "
+        "Verdict by non-inferiority: PASS if B is not worse by the margin or more, FAIL if it "
         "is worse, else INCONCLUSIVE. Finding no difference is not a verdict."
     )
     return lines

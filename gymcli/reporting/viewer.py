@@ -798,7 +798,7 @@ def viewer_runner(
     return web.AppRunner(
         application,
         access_log=None,  # it would contain the token
-        handler_cancellation=True,  # a search that nobody waits for is not started
+        handler_cancellation=True,  # do not start a search after its client left
         max_line_size=_MAX_LINE_BYTES,
         shutdown_timeout=_SHUTDOWN,
     )
