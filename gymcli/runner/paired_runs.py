@@ -105,8 +105,8 @@ def compare_runs(
     if drift and not allow_drift:
         found = "\n".join(f"  {one}" for one in drift)
         raise RunMismatchError(
-            f"A ({a}) and B ({b}) were not made alike, so causes other than the model may make "
-            f"a difference; --allow-drift compares them anyway:\n{found}"
+            f"A ({a}) and B ({b}) differ in more than the model, so a difference may have other "
+            f"causes; --allow-drift compares them anyway:\n{found}"
         )
     comparison = compare(
         list(reader.pairs.values()),
