@@ -470,13 +470,13 @@ def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path):
         ),
         (
             {"generator": "spell_backward", "config": {"data_file": "/etc/hostname"}},
-            "names '/etc/hostname', which is no file of the library",
+            "names '/etc/hostname', which is not a file of the library",
         ),
         ({"generator": "aiw", "index": 10}, "there is no entry 10 of 'aiw': its \"size\" is 10"),
         ({"generator": "aiw", "index": -1}, "greater than or equal to 0"),
-        ({"question": "?", "answer": "1"}, 'neither a "generator" nor "question"'),
-        ({"answer": "1", "metadata": {"source_dataset": "aiw"}}, 'neither a "generator" nor'),
-        ({"question": "?", "metadata": {"source_dataset": 1}}, 'neither a "generator" nor'),
+        ({"question": "?", "answer": "1"}, 'needs a "generator", or "question" and'),
+        ({"answer": "1", "metadata": {"source_dataset": "aiw"}}, 'needs a "generator", or'),
+        ({"question": "?", "metadata": {"source_dataset": 1}}, 'needs a "generator", or'),
     ],
 )
 def test_parse_task_refuses_what_cannot_be_played(fields, words):
