@@ -137,7 +137,7 @@ class GraphSearch(Environment[GraphQuestion]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write graphs of random names with both kinds of questions; one in seven has no answer."""
+        """Write graphs of random names with both kinds of questions; one in seven has no nodes."""
         yield from load_generator("lc_niah").generate(rng, num)
 
 

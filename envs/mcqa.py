@@ -157,6 +157,7 @@ def _by_patterns(question: Question, text: str, context: Context) -> str | None:
         try:
             found = context.search(pattern, text, flags=re.IGNORECASE)
         except ValueError:
+            # An invalid pattern; one that takes too long raises another error.
             continue
         last = found[-1].strip() if found else ""
         letter = last.translate(OTHER_SCRIPTS).upper()
@@ -195,6 +196,7 @@ def _answer_colon(text: str, choices: Choices) -> str | None:
     """Read the text after the first "answer:": a single letter, or an option's text."""
     match = ANSWER_COLON.search(text)
     written = match[1].strip() if match else ""
+    # As written first, because an option's text may have `\text{...}` itself.
     payloads = [written, without_text_commands(written).strip()]
     for payload in payloads:
         letter = payload.upper()

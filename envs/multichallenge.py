@@ -188,6 +188,7 @@ class MultiChallenge(Environment[Chat]):
         task = cls.parse_task(rollout.task)
         reply = _without_thoughts(rollout.last_text)
         num_items = float(len(task.items))
+        # Items whose answer must be NO would pass for silence.
         if not reply:
             metrics = {"num_passed": 0.0, "num_total": num_items}
             return Score(0.0, metrics=metrics, details={"reason": "no_answer"})
@@ -244,6 +245,7 @@ def _context(task: Chat, rollout: Rollout) -> str:
     if task.context:
         return task.context
     if task.metadata and task.metadata.messages:
+        # `Message` joins the parts of a content; its own role is not used.
         turns = [
             (turn.role, Message(role="user", content=turn.content).text)
             for turn in task.metadata.messages

@@ -446,6 +446,7 @@ def _pulled_apart(rng: Random, room: Room) -> Room:
         ahead, behind = _moved(room.player, step), _moved(room.player, step, back=True)
         if ahead not in room.floor or ahead in room.boxes:
             continue
+        # A pull: the box follows to where the player was.
         if behind in room.boxes and rng.random() < _PULL_SHARE:
             room = room._replace(boxes=room.boxes - {behind} | {room.player})
         room = room._replace(player=ahead)

@@ -106,6 +106,7 @@ _READ_BY = Judge(
 _NUM_LAST_LINES = 5
 """As in the reference."""
 _BARE_KEYWORD = re.compile(r"[\W_]*(?:PASS|FAIL)[\W_]*")
+# A prompt that says `PASS` or `{"result": "PASS"}` by itself must not make that verdict a quote.
 _EXAMPLE = re.compile(rf"{_BARE_KEYWORD.pattern}|(?:```\w*\s*)?\{{.*\}}\s*(?:```)?", re.DOTALL)
 _THOUGHT_TAG = re.compile(r"<(/?think(?:ing)?)>")
 _QUOTED = "\0"
@@ -129,12 +130,14 @@ class RubricJudge(Judge):
             # Our prompt asks for an object, so a bare word is not looked for: the judge may end
             # with a line of the response.
             return _as_label(_READ_BY.parse(text)[0]), {}
+        # A judge may repeat its instructions, which mention PASS and FAIL.
         for words in self._own_words():
             text = text.replace(words, _QUOTED)
         # By pattern rather than by parsing: an object that a token limit cut off still counts.
         results = {result.upper() for result in _RESULT.findall(text)}
         if results:
             return _as_label(results.pop() if len(results) == 1 else None), {}
+        # The response as the judge saw it, since that is what it quotes.
         return _last_keyword(text.upper(), self.neutralise(quotable(self.response)).upper()), {}
 
     def _own_words(self) -> list[str]:
@@ -210,6 +213,7 @@ def as_template(text: str) -> str:
 
     """
     pieces, names = [], set()
+    # `parse` raises the ValueError of stray braces, and returns doubled ones as single.
     for literal, name, form, conversion in Formatter().parse(text):
         pieces.append(literal.translate(_BRACE_FIELDS))
         if name is None:
@@ -234,6 +238,7 @@ def without_thoughts(text: str) -> str:
     """Remove `<think>` and `<thinking>` blocks, with or without their opening tag."""
     for tag in ("think", "thinking"):
         text = _without_pairs(text, f"<{tag}>", f"</{tag}>")
+    # A chat template that opens the thought in the prompt leaves only the closing tag.
     for tag in ("think", "thinking"):
         before, closing, after = text.partition(f"</{tag}>")
         text = after if closing else before

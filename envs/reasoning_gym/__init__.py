@@ -227,6 +227,7 @@ def extracted(text: str) -> str:
         _, tag, inner = piece.partition("<answer>")
         if tag:
             return inner.strip()
+    # The reference's pattern, `\boxed{([^}]+)}`, needs a character: an empty box is skipped.
     start = text.find("\\boxed{")
     while start >= 0:
         start += len("\\boxed{")

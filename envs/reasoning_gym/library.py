@@ -113,7 +113,7 @@ def evaluate(
             isinstance(node.func, ast.Name) and not node.keywords
         )
         if not (isinstance(node, NODES) and is_known and is_plain):
-            raise ValueError(f"no term and no list: {source!r:.200}")
+            raise ValueError(f"neither a term nor a list: {source!r:.200}")
     known = {"__builtins__": {}} if global_names is None else global_names
     code = compile(tree, "<answer>", "eval")
     return builtins.eval(code, known, local_names)  # noqa: S307  # nothing else is in it
@@ -349,7 +349,7 @@ def _config(address: Address) -> object:
     if address.index >= size:
         raise ValueError(
             f'there is no entry {address.index} of {address.generator!r}: its "size" is {size}, '
-            "unless the config says otherwise"
+            "unless the config sets another one"
         )
     return config
 

@@ -256,6 +256,7 @@ class Paper(NamedTuple):
         try:
             schema = msgspec.json.decode(self.schema)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            # `examine` reports it, and runs no validator.
             return False
         # Encoded again, because an escape such as `p\u0061ttern` would hide a key.
         return _CAN_RUN_AWAY.search(msgspec.json.encode(schema).decode()) is not None
@@ -286,6 +287,7 @@ def examine(paper: Paper) -> Finding:
 
 def strict(schema: object) -> object:
     """Return the schema with every property required and no others allowed."""
+    # Lists of schemas, as in `oneOf`, stay as they are: the reference does not look into lists.
     if not isinstance(schema, dict):
         return schema
     made = {key: _strict_within(key, value) for key, value in schema.items()}
@@ -322,6 +324,7 @@ def _validated(value: object, schema: object) -> Finding:
 
 def _blamed(interruption: Exception, schema: dict[str, object] | bool) -> Finding:
     """Return whether the schema or the answer made the validator fail."""
+    # Only now: a schema may be wrong in a part that no answer meets.
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:

@@ -203,6 +203,7 @@ class WorkplaceAssistant(
         for call in changing:
             num_before = office.num_changes
             [answer] = await environment.call_tools([call])
+            # A refusal is a sentence like any other answer; only the count shows it.
             if office.num_changes == num_before:
                 raise VerifierError(
                     f"a gold call was refused; {OTHER_TABLES} ({call.name}: {answer.text:.200})"
@@ -231,6 +232,7 @@ class WorkplaceAssistant(
         yield from load_generator("workplace_assistant").generate(rng, num)
 
 
+# Models send null for optional arguments that they mean to leave out; no schema here allows it.
 def _without_nulls(call: ToolCall) -> ToolCall:
     try:
         arguments = msgspec.json.decode(call.arguments)

@@ -72,6 +72,7 @@ class EmailTools:
             if date_min <= email["sent_datetime"][:10] <= (date_max or "9999")
             and _has_all(email, words)
         ]
+        # `sort` is stable, in reverse too: e-mails of the same second keep their order.
         found.sort(key=lambda email: email["sent_datetime"], reverse=True)
         return page_of(found, "emails", page, page_size)
 

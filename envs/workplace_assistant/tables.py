@@ -246,6 +246,7 @@ class Table:
 
     def append(self, row: Row) -> None:
         """Append a row as it is."""
+        # Without gaps, the labels are 0, 1, 2 and so on already.
         if self._relabels and self._has_gaps:
             self.labelled_rows = list(labelled(self.rows))
             self._has_gaps = False
@@ -295,6 +296,7 @@ class Office:
         self.addresses = source.addresses
         self.visits = Table(tables["analytics_data"], "visitor_id", noun="visitor")
         self.emails = Table(tables["emails"], "email_id", noun="e-mail")
+        # The only table that the reference does not renumber when a row is added.
         self.events = Table(tables["calendar_events"], "event_id", noun="event", relabels=False)
         self.plots = Table((), "file_path", noun="plot")
         self.tasks = Table(tables["project_tasks"], "task_id", noun="task")
