@@ -1,4 +1,4 @@
-r"""Asks mathematical problems; math-verify compares the answer, a judge if it finds it wrong.
+r"""Asks for the answer to a mathematical problem; math-verify checks it, then a judge.
 
 Source: the resources server math_with_judge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The library math-verify (extra `math`) reads the whole text; an answer that it
@@ -65,7 +65,7 @@ __all__ = ["LibraryFinding", "MathProblem", "MathWithJudge", "compare"]
 MAX_ANSWER = 1000
 """Characters of an extracted answer that the record keeps and a judge is shown."""
 MAX_TEXT = 4000
-"""The number of last characters that a judge is shown of a text without an extracted answer."""
+"""The number of trailing characters that the judge is shown of a text without an answer."""
 
 EQUAL, DIFFERENT = "[[A=B]]", "[[A!=B]]"
 
@@ -119,7 +119,7 @@ class LibraryFinding(NamedTuple):
 
 
 class MathWithJudge(Environment[MathProblem]):
-    """Solve mathematical problems; math-verify compares the answer, then a judge if it differs."""
+    """Solve mathematical problems; math-verify checks the answer, a judge what it rejects."""
 
     version = "2"
     optional_roles = ("judge",)
@@ -129,7 +129,7 @@ class MathWithJudge(Environment[MathProblem]):
     )
 
     class Options(EnvironmentOptions):
-        """Whether a judge compares, and how long the library may."""
+        """Whether to ask a judge, and the time limit of the library."""
 
         use_judge: bool = True
         """False: only the library decides, even if there is a judge."""

@@ -1,4 +1,4 @@
-r"""Continues a chat whose early turns matter; a judge answers a rubric about the reply.
+r"""Asks for a reply to a chat whose early turns matter; a judge answers a rubric about it.
 
 Source: the resources server multichallenge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The reply is the model's last message, without `<think>...</think>` and
@@ -58,7 +58,7 @@ from gymcli.envs import load_generator
 __all__ = ["Chat", "MultiChallenge", "RubricItem"]
 
 MAX_SHOWN = 20_000
-"""The number of first characters that a judge is shown of a reply."""
+"""The number of leading characters of a reply that the judge is shown."""
 
 YES, NO = "[[YES]]", "[[NO]]"
 
@@ -188,7 +188,7 @@ class MultiChallenge(Environment[Chat]):
         task = cls.parse_task(rollout.task)
         reply = _without_thoughts(rollout.last_text)
         num_items = float(len(task.items))
-        # Items whose answer must be NO would pass for silence.
+        # It would pass every item whose answer must be NO.
         if not reply:
             metrics = {"num_passed": 0.0, "num_total": num_items}
             return Score(0.0, metrics=metrics, details={"reason": "no_answer"})

@@ -329,9 +329,9 @@ RULES = (
 _MAX_STATES = 100_000
 _MAX_TRIES = 500
 _MIN_STEPS = 20
-"""The least steps of the walk backwards, for each box."""
+"""The minimum number of steps of the walk backwards, per box."""
 _MAX_STEPS = 50
-"""The most steps of the walk backwards, for each floor cell."""
+"""The maximum number of steps of the walk backwards, per floor cell."""
 _WALL_SHARE = 0.15
 _PULL_SHARE = 0.7
 

@@ -1,4 +1,4 @@
-r"""Asks for a short answer and compares it as text, from exactly to approximately.
+r"""Asks for a short answer and compares it as text, exactly or in normal forms.
 
 Source: the resources server string_match of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The answer is read from all messages, joined by line breaks: the last closed
@@ -87,7 +87,7 @@ class ShortAnswer(Task):
 
 
 class StringMatch(Environment[ShortAnswer]):
-    """Answer in a few words, which are compared as text, number or list."""
+    """Answer in a few words, compared as text, as a number or as a list."""
 
     properties = Properties(
         "single-step", "short answers", "general", "short answer", "normalised string match"
@@ -236,7 +236,7 @@ def compare(answer: str, expected: str) -> Match | None:
 
 
 def closing_braces(text: str) -> dict[int, int]:
-    """Return the place of the closing brace by that of its opening brace."""
+    """Map the place of each opening brace to that of its closing brace, if it has one."""
     closing: dict[int, int] = {}
     still_open: list[int] = []
     for brace in BRACES.finditer(text):

@@ -104,7 +104,7 @@ _READ_BY = Judge(
 )
 """Reads an object even if the endpoint ignored the schema in the request."""
 _NUM_LAST_LINES = 5
-"""As in the reference."""
+"""The lines at the end in which a keyword counts, as in the reference."""
 _BARE_KEYWORD = re.compile(r"[\W_]*(?:PASS|FAIL)[\W_]*")
 # A prompt that says `PASS` or `{"result": "PASS"}` by itself must not make that verdict a quote.
 _EXAMPLE = re.compile(rf"{_BARE_KEYWORD.pattern}|(?:```\w*\s*)?\{{.*\}}\s*(?:```)?", re.DOTALL)

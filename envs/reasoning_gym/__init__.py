@@ -1,4 +1,4 @@
-r"""Asks any of the puzzles that the library reasoning-gym generates, and scores with its scorers.
+r"""Asks puzzles that the library reasoning-gym generates, and scores answers with its scorers.
 
 Source: the resources server reasoning_gym of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently; generators and scorers are those of the package reasoning-gym (extra
@@ -186,7 +186,7 @@ class ReasoningGym(Environment[Puzzle]):
         entry = task.entry or _recorded(rollout)
         if entry is None:
             if rollout.responses:
-                raise VerifierError("the record has no final_state, which would have the question")
+                raise VerifierError("the record has no final_state, which holds the question")
             return Score(0.0, details={"reason": "no_answer"})
         answer = extracted(rollout.output_text)
         try:

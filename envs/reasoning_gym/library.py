@@ -128,7 +128,7 @@ def _replaced(name: str, function: Callable[..., object]) -> Iterator[None]:
     try:
         yield
     finally:
-        for module in modules:  # by default None: an abandoned thread may have removed it already
+        for module in modules:  # with a default: an abandoned thread may have removed it already
             vars(module).pop(name, None)
 
 

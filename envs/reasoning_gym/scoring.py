@@ -122,7 +122,7 @@ def _most_of_puzzle24(answer: str, gold: str) -> float:
 
 
 def _most_of_spell_backward(answer: str, gold: str) -> float:
-    """Score an answer that continues after the gold word 0.8, as the scorer means to."""
+    """Score an answer that continues after the gold word with 0.8, as the scorer intends."""
     is_longer = len(answer) > len(gold) and answer.lower().startswith(gold.lower())
     return 0.8 if is_longer else 1.0
 

@@ -172,7 +172,7 @@ async def _examined(paper: Paper, context: Context) -> Finding:
     try:
         return await context.isolated(examine, paper, timeout=seconds)
     except VerifierTimeoutError:
-        # With a schema like that it is unknown which of the two is at fault.
+        # Then the schema may be at fault, not the answer.
         if paper.can_run_away:
             raise
         return Finding("parse_error", "the answer takes too long to read")

@@ -223,7 +223,7 @@ class Table:
         return next((row for _, row in self.labelled_rows if row[self._key] == identity), None)
 
     def missing(self, identity: str) -> str:
-        """Return the sentence that no row has an id."""
+        """Return the sentence for an id that no row has."""
         return f"There is no {self._noun} with the id {identity!r}."
 
     def read(self, identity: str, field: str) -> JSONObject | str:
