@@ -162,7 +162,7 @@ class MathWithJudge(Environment[MathProblem]):
         try:
             found = await cls._compared(task, rollout, context)
         except VerifierError as error:
-            # A timeout says nothing about the answer: a slow machine must not make it wrong.
+            # Neither a slow library nor a gold answer that it cannot read makes the answer wrong.
             if judge is None:
                 raise
             failure = str(error)

@@ -157,7 +157,7 @@ def _found(folder: Path, name: str) -> Path:
 
 def _read_lines(path: Path) -> list[list[str]]:
     try:
-        # Spreadsheet programs begin a CSV file with a byte order mark.
+        # Some spreadsheet programs begin a CSV file with a byte order mark.
         with path.open(encoding="utf-8-sig", newline="") as file:
             return list(csv.reader(file))
     except (OSError, UnicodeError, csv.Error) as error:
