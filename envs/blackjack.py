@@ -7,9 +7,9 @@ is 1 for a win, 0 for a draw, -1 for a loss. Differences from the reference:
 
 - A row's `deck_seed` fixes the deal, so that all attempts at it play the same hand. A row without
   one, as the reference's are, is dealt from the attempt's seed; the reference has no seed.
-- A message without an action is answered with a reminder of the format; in the reference it stands.
-  The third such message in a row forfeits the hand, with reward -1: silence must not pay better
-  than bad luck.
+- A message without an action is answered with a reminder of the format; in the reference it means
+  stand. The third such message in a row forfeits the hand, with reward -1: silence must not pay
+  better than bad luck.
 - A hand that ends early, for example at a token limit, is forfeited, with reward -1: running on
   must not pay better than losing.
 - An episode has 32 turns instead of 10: enough for the ten actions that a hand can take, each after
@@ -45,9 +45,11 @@ __all__ = ["Blackjack", "Deal"]
 
 Result = Literal["win", "draw", "loss", "bust", "forfeit", "unfinished"]
 
+# ASCII, because "\u017f", the long s, matches "s" if case is ignored, but is its own lower case.
 ACTION = re.compile(r"<action>\s*(hit|stand)\s*</action>", re.IGNORECASE | re.ASCII)
 RANKS = ("A", *map(str, range(2, 11)), "J", "Q", "K")
 DECK = tuple(f"{rank}{suit}" for suit in "♠♥♦♣" for rank in RANKS)
+# An ace counts 1 here; `total` adds 10 where that fits.
 POINTS = {rank: min(number, 10) for number, rank in enumerate(RANKS, start=1)}
 REWARDS: dict[Result, float] = {
     "win": 1.0,
@@ -57,9 +59,9 @@ REWARDS: dict[Result, float] = {
     "forfeit": -1.0,
     "unfinished": 0.0,
 }
-"""The reward of each result; `unfinished` is a hand that is not over."""
+"""The reward of each result; that of `unfinished` is for a step that does not end the hand."""
 MAX_UNREADABLE = 3
-"""The number of messages in a row without an action at which the hand is forfeited."""
+"""Consecutive messages without an action that forfeit the hand."""
 
 
 class Deal(Task):
@@ -72,8 +74,10 @@ class Deal(Task):
 class Blackjack(Environment[Deal]):
     """Hit or stand: come closer to 21 than a dealer who draws to 17."""
 
+    # Not every deal can be won.
     max_reward = None
     pass_threshold = 1.0
+    # The longest hand takes ten actions, each after at most two messages without one.
     max_turns = 32
     properties = Properties("multi-turn", "decisions", "games", "card game", "replayed rewards")
 
@@ -91,6 +95,7 @@ class Blackjack(Environment[Deal]):
         self.hand, self.dealer, self.deck = deck[:2], deck[2:4], deck[4:]
         self.result, self.num_unreadable = "unfinished", 0
         shown = table(self.hand, self.dealer)
+        # Our rows show the deal; the reference's cannot, since it deals without a seed.
         if any(shown in message.text for message in self.rollout.messages):
             return []
         return [Message(role="user", content=f"{shown}\n\n{EXPECTED}")]
@@ -99,6 +104,7 @@ class Blackjack(Environment[Deal]):
         """Play the message's action and show the table; the last step has the reward."""
         if self._is_over():
             return Step([], stop_reason="env_done")
+        # There are no tools: a call is refused, but the text of its message still counts.
         refused = await self.call_tools(message.tool_calls)
         found = ACTION.search(message.text)
         text = self._played(found[1].lower()) if found else self._asked_again()
@@ -131,8 +137,9 @@ class Blackjack(Environment[Deal]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Replay the record and score the hand; an unfinished one is lost."""
+        # A record without a version is another program's; only a seed in the row tells its deck.
         if not rollout.env_version and cls.parse_task(rollout.task).deck_seed is None:
-            raise VerifierError('the record does not say how its deck lay: it has no "deck_seed"')
+            raise VerifierError('the deck of this record is unknown: its row has no "deck_seed"')
         world = await context.replay(rollout)
         assert isinstance(world, cls)
         ended = "forfeit" if world.result == "unfinished" else world.result
@@ -158,7 +165,7 @@ class Blackjack(Environment[Deal]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Deal winnable hands, equally many of each difficulty."""
+        """Yield hands that can be won, as many of each difficulty."""
         rows: dict[str, JSONObject] = {}
         while (number := len(rows)) < num:
             deck_seed = rng.randrange(10**6)
@@ -167,6 +174,7 @@ class Blackjack(Environment[Deal]):
             level = DIFFICULTIES[number % len(DIFFICULTIES)]
             result, _ = best_play(hand, dealer, rest)
             shown = table(hand, dealer)
+            # Another seed may deal the same three cards that the prompt shows.
             if (result, difficulty(hand)) != ("win", level) or shown in rows:
                 continue
             rows[shown] = {
@@ -197,7 +205,7 @@ def is_soft(cards: Sequence[str]) -> bool:
 
 
 def total(cards: Sequence[str]) -> int:
-    """Count a hand; one ace counts 11 where that does not exceed 21."""
+    """Count a hand; one ace counts 11 if that does not exceed 21."""
     return lowest_total(cards) + (10 if is_soft(cards) else 0)
 
 
@@ -207,7 +215,7 @@ def described(cards: Sequence[str]) -> str:
 
 
 def table(hand: Sequence[str], dealer: Sequence[str]) -> str:
-    """Return what the player sees: their hand and the dealer's first card."""
+    """Describe what the player sees: their hand and the dealer's first card."""
     return f"Your hand: {described(hand)}. The dealer shows {dealer[0]}."
 
 
@@ -234,6 +242,7 @@ def best_play(
         (stood(cards, dealer, deck[num_hits:])[1], num_hits)
         for num_hits, cards in enumerate(playable)
     ]
+    # `max` returns the first of equal plays, the one with the fewest hits.
     return max(plays, key=lambda play: REWARDS[play[0]])
 
 

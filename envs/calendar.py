@@ -1,4 +1,4 @@
-r"""Continues a chat about a calendar, whose events must meet every request so far.
+r"""Continues a chat about a calendar, whose events must meet every request made so far.
 
 Source: the resources server calendar of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
 The row has the chat, and the model adds one message. The first list in it that contains an object
@@ -9,7 +9,7 @@ be strings, minutes may exceed 59, and any text around the list is ignored. Time
 case only: "10:30 AM" is an error, "10:30 am" is not. Differences from the reference:
 
 - Braces and brackets in names are part of the names, objects may contain lists, and unclosed braces
-  hide no list. Texts are read in one pass; too deep nesting is not JSON.
+  do not hide a list. A text is read in one pass; one that nests too deeply is not JSON.
 - An event that is listed twice is an error; in the reference the last one counts.
 - All parts of a message are read. A message with tool calls or without text is not an answer.
 - Times with blanks or signs, such as "10 : 30" or "+9:00", are errors; the reference accepts them.
@@ -62,6 +62,7 @@ __all__ = [
 ]
 
 NEVER, ALWAYS = -(10**6), 10**6
+"""Minutes before and after any time that can be written; for a span without a limit."""
 
 
 class Span(NamedTuple):
@@ -81,18 +82,20 @@ class ExpectedEvent(BaseModel):
     max_time: str
     """No event ends after this time."""
     constraint: str | None = None
-    """`before X` and `after X` for the end and the start, `between X and Y`, or `at X`."""
+    """The latest end (`before X`), the earliest start (`after X`), both (`between X and Y`), or the
+    start (`at X`)."""
 
     @field_validator("min_time", "max_time")
     @classmethod
     def _is_time(cls, text: str) -> str:
         if minutes_of(text) is None:
-            raise ValueError(f"{text!r} is no time such as 13:45 or 1:45pm")
+            raise ValueError(f"{text!r} is not a time such as 13:45 or 1:45pm")
         return text
 
     @field_validator("constraint")
     @classmethod
     def _is_constraint(cls, text: str | None) -> str | None:
+        # Raises if the text cannot be read.
         _span(text or "", 0)
         return text
 
@@ -108,7 +111,7 @@ class ExpectedEvent(BaseModel):
 
     @property
     def starts(self) -> Span:
-        """The starts that keep to everything, which are none where the first is after the last."""
+        """The starts that meet both; there is none if `earliest` is after `latest`."""
         earliest, latest = zip(self.hours, self.wish, strict=True)
         return Span(max(earliest), min(latest))
 
@@ -153,7 +156,7 @@ class Calendar(Environment[CalendarTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write chats about a day that was planned first, so that there is a right answer."""
+        """Yield chats about a day that was planned first, so that a right answer exists."""
         yield from load_generator("calendar").generate(rng, num)
 
 
@@ -164,7 +167,7 @@ def _last_text(rollout: Rollout) -> str:
 
 
 MAX_SCHEDULED = 14
-"""Events that `schedule` takes; the work doubles with each."""
+"""The most events that `schedule` takes; each one doubles the work."""
 
 TIME = re.compile(r"([0-9]{1,2})(?::([0-9]{1,2}))?\s*(am|pm)?")
 
@@ -172,6 +175,7 @@ TIME = re.compile(r"([0-9]{1,2})(?::([0-9]{1,2}))?\s*(am|pm)?")
 def minutes_of(text: str) -> int | None:
     """Return the minutes after midnight of `13:45`, `1:45pm` or `1pm`, else None."""
     match = TIME.fullmatch(text.strip())
+    # A bare number is not a time.
     if match is None or not (match[2] or match[3]):
         return None
     hour, minute = int(match[1]), int(match[2] or 0)
@@ -181,18 +185,18 @@ def minutes_of(text: str) -> int | None:
 
 
 def schedule(events: Sequence[ExpectedEvent]) -> list[int] | None:
-    """Return a start for each event so that all keep to what is expected and none overlap.
+    """Return a start for each event so that all requirements are met and no events overlap.
 
-    None where there is no such schedule, or there are more than `MAX_SCHEDULED` events. Of all
-    orders of a set of events the one that ends first leaves the most room for the others, so that
-    one is kept for each set (Held and Karp 1962, "A dynamic programming approach to sequencing
-    problems").
+    None if there is no such schedule, or if there are more than `MAX_SCHEDULED` events.
     """
     if len(events) > MAX_SCHEDULED:
         return None
     spans = [event.starts for event in events]
     plans: dict[int, tuple[int, dict[int, int]]] = {0: (NEVER, {})}
-    """By the bits of the events that are placed: the last one's end, and all starts."""
+    """For each set of placed events, as bits: when the last one ends, and all starts."""
+    # Of all orders of a set, the one that ends first leaves the most room for the others, so only
+    # that one is kept (Held and Karp 1962, "A dynamic programming approach to sequencing
+    # problems").
     for _ in events:
         longer: dict[int, tuple[int, dict[int, int]]] = {}
         for placed, (free_from, starts) in plans.items():
@@ -208,10 +212,10 @@ def schedule(events: Sequence[ExpectedEvent]) -> list[int] | None:
 
 
 def _span(constraint: str, duration: int) -> Span:
-    """Read the starts that a constraint allows.
+    """Return the starts that a constraint allows; an empty constraint allows all.
 
     Raises:
-        ValueError: It has none of the four forms, or a time in it cannot be read.
+        ValueError: It has none of the four forms, or has an unreadable time.
 
     """
     word, _, rest = constraint.strip().partition(" ")
@@ -226,7 +230,7 @@ def _span(constraint: str, duration: int) -> Span:
             return Span(start, end - duration)
         case "at", [int(start)]:
             return Span(start, start)
-    raise ValueError(f"{constraint!r} is no constraint that can be read, such as 'before 1:45pm'")
+    raise ValueError(f"{constraint!r} is not a constraint such as 'before 1:45pm'")
 
 
 Reason = Literal[
@@ -249,18 +253,18 @@ Reason = Literal[
 
 OUTSIDE = re.compile(r"[\[\]{]")
 INSIDE = re.compile(r'[\[\]{}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-"""Brackets and strings; a string that nobody closes takes the rest, so that none is read twice."""
+"""Brackets, braces and strings; an unclosed string takes the rest, so nothing is read twice."""
 
 
 class Entry(NamedTuple):
-    """When an event of a calendar starts, and how many minutes it takes."""
+    """The start of an event, in minutes after midnight, and its duration in minutes."""
 
     start: int
     duration: float
 
     @property
     def end(self) -> float:
-        """When it is over."""
+        """The minute at which the event is over."""
         return self.start + self.duration
 
 
@@ -269,11 +273,11 @@ class Finding(NamedTuple):
 
     reason: Reason
     faults: Mapping[str, Reason] = {}
-    """Errors of single events, by id."""
+    """Errors of single events by id."""
     share_kept: float = 0.0
-    """The expected events that are right, each taken by itself."""
+    """The share of the expected events that are right, each regardless of the others."""
     answer: str | None = None
-    """The starts of all events, where these are the expected ones."""
+    """The starts of all events, if these are the expected ones."""
 
     @property
     def is_right(self) -> bool:
@@ -282,7 +286,8 @@ class Finding(NamedTuple):
 
 
 def examine(text: str, expected: Mapping[str, ExpectedEvent]) -> Finding:
-    """Return whether the calendar in a text is one that is expected, and why not."""
+    """Check the calendar in a text against the expected events."""
+    # The order is the reference's: a think tag is wrong even if no event is expected.
     if not text.strip():
         return Finding("no_answer")
     if "<think>" in text:
@@ -294,23 +299,27 @@ def examine(text: str, expected: Mapping[str, ExpectedEvent]) -> Finding:
         return Finding("no_list")
     try:
         listed = json.loads(written)
-    except (ValueError, RecursionError):  # no JSON, numbers of 5,000 digits, nested too deeply
+    except (ValueError, RecursionError):  # not JSON, a number of 5,000 digits, nested too deeply
         return Finding("no_json")
     return _compared([_read(item) for item in listed], expected)
 
 
 def first_list(text: str) -> str | None:
-    """Return the first [...] that holds {...}, without a look at what else it is.
+    """Return the first `[...]` that directly contains `{...}`, whether it is JSON or not.
 
-    A bracket right in a bracket takes its place, so that remarks and lists of lists are passed
-    over. What stands in braces is part of them, unless they are never closed. Every character is
-    read once.
+    A bracket directly within a bracket replaces it, so a list of lists leads to the innermost one.
+    Brackets within braces belong to the braces, unless these are never closed.
     """
+    # One scan over the marks: the reference's regular expression takes exponential time on a list
+    # that is never closed.
     is_open: list[int] = []
-    """The places of brackets and braces that are not closed yet; the first is a bracket."""
+    """The positions of unclosed brackets and braces; the first is a bracket."""
     holders: set[int] = set()
+    """The positions of brackets and braces that directly contain closed braces."""
+    # All lists, since an inner list closes before the one around it.
     lists: dict[int, int] = {}
     num_braces = position = 0
+    # Quotes delimit strings only within braces; in prose they may be apostrophes or inches.
     while mark := (INSIDE if num_braces else OUTSIDE).search(text, position):
         position = mark.end()
         is_in_bracket = bool(is_open) and text[is_open[-1]] == "["
@@ -335,7 +344,7 @@ def first_list(text: str) -> str | None:
 
 
 def _read(item: object) -> tuple[str, Entry] | None:
-    """Read the id, start and duration of one event; None where one is missing or unreadable."""
+    """Read the id, start and duration of one event; None if one is missing or unreadable."""
     match item:
         case {
             "event_id": int() | str() as name,
@@ -355,6 +364,7 @@ def _compared(
     entries = dict(read)
     found = {name: _fault(entries.get(name), event) for name, event in expected.items()}
     faults = {name: fault for name, fault in found.items() if fault is not None}
+    # As in the reference, faults of the whole list precede those of single events.
     reason: Reason = next(iter(faults.values()), "correct")
     if len(listed) != len(expected):
         reason = "wrong_count"
@@ -388,6 +398,7 @@ def _fault(entry: Entry | None, event: ExpectedEvent) -> Reason | None:
 
 def _overlap(entries: list[Entry]) -> bool:
     """Return whether two events overlap; one may start when another ends."""
+    # Once sorted, an overlap of any two events shows between neighbours too.
     in_order = sorted(entries, key=lambda entry: (entry.start, entry.end))
     return any(after.start < before.end for before, after in itertools.pairwise(in_order))
 
@@ -402,7 +413,7 @@ class Listed(NamedTuple):
 
 
 def written(entries: Iterable[Listed]) -> str:
-    """Write a calendar as JSON, in the order of time."""
+    """Return a calendar as JSON, sorted by start."""
     return json.dumps(
         [
             {

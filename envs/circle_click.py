@@ -1,15 +1,15 @@
-"""Asks for a click on the circle of a colour; the first call of the tool `click` counts.
+"""Asks for a click on the circle of a given colour; the first call of the tool `click` counts.
 
 Source: the resources server circle_click of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently: coordinates are read as Python's `int` does, so that 12.9, "12" and true are 12, 12
-and 1, and the edge of a circle belongs to it. One message is all that the model has. Kept, though a
-picture may show several circles of the colour: only the row's first one counts. Differences from
-the reference:
+and 1, and the edge of a circle belongs to it. The model has one message. Also as in the reference,
+only the row's first circle of the colour counts, although a picture may show several. Differences
+from the reference:
 
-- A row without a circle of the colour, where no click could be right, is refused.
-- Coordinates that are no numbers, infinite ones among them, are a miss, not an error.
+- A row without a circle of the colour is refused, since no click could be right.
+- Coordinates that are not finite numbers are a miss, not an error.
 
-One row, but for the picture, which is a part of the message:
+One row, with its picture shortened:
 {"id": "click-0", "difficulty": "easy", "messages": [{"role": "user", "content": [{"type":
 "image_url", "image_url": {"url": "data:image/png;base64,..."}}, {"type": "text", "text": "..."}]}],
 "circles": [{"x": 48, "y": 61, "radius": 30, "color": "red"}], "target_color": "red"}
@@ -43,7 +43,7 @@ from .circle_count import CircleTask
 __all__ = ["CircleClick", "ClickTask"]
 
 MAX_COORDINATE = 1_000_000
-"""Clicks beyond it hit no circle; floats could not hold the distance of some."""
+"""Clicks beyond it are unreadable: the distance of some would not fit into a float."""
 
 
 class ClickTask(CircleTask):
@@ -67,12 +67,14 @@ class CircleClick(Environment[ClickTask]):
         return {"x": x, "y": y}
 
     async def step(self, message: Message) -> Step:
-        """Run the calls of the only message and end the episode."""
+        """Run the calls of the only message, then end the episode."""
+        # The reference's driver, too, stops after one message.
         return Step(await self.call_tools(message.tool_calls), stop_reason="env_done")
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the first click is not farther from the centre than the radius."""
+        # The first circle and the first click, as in the reference.
         target = cls.parse_task(rollout.task).targets[0]
         clicks = [call.arguments for call in rollout.tool_calls if call.name == "click"]
         if not clicks:
@@ -95,13 +97,14 @@ class CircleClick(Environment[ClickTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Draw pictures with one circle of the colour; the harder, the more and the smaller."""
+        """Yield pictures with one circle of the colour; harder ones have more, smaller circles."""
         yield from load_generator("circle_click").generate(rng, num)
 
 
 def _point(arguments: str) -> tuple[int, int] | None:
-    """Read the coordinates of a call; None where they are none of a picture."""
+    """Read the coordinates of a call; None if they are missing, unreadable or too large."""
     try:
+        # `int` as in the reference, which also takes floats, booleans and texts.
         found = json.loads(arguments)
         x, y = int(found["x"]), int(found["y"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):

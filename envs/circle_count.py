@@ -1,12 +1,12 @@
 r"""Asks how many circles of a colour a picture shows; the number is read from a box.
 
 Source: the resources server circle_count of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently: the first `\boxed{...}` of all that was said that holds digits, and digits alone, is
-the answer. Differences from the reference:
+independently: the answer is the first `\boxed{...}` in all the text of the model that holds only
+digits. Differences from the reference:
 
 - A number of more than 1,000 digits is wrong, not an error.
 
-One row, but for the picture, which is a part of the message:
+One row, with its picture shortened:
 {"id": "count-0", "difficulty": "easy", "messages": [{"role": "user", "content": [{"type":
 "image_url", "image_url": {"url": "data:image/png;base64,..."}}, {"type": "text", "text": "..."}]}],
 "circles": [{"x": 48, "y": 61, "radius": 30, "color": "red"}], "target_color": "red"}
@@ -34,11 +34,11 @@ __all__ = ["Circle", "CircleCount", "CircleTask"]
 
 NUMBER = re.compile(r"\\boxed\{(\d+)\}")
 MAX_DIGITS = 1000
-"""Python converts no number of more than 4,300 digits."""
+"""Python refuses to convert a number of more than 4,300 digits by default."""
 
 
 class Circle(BaseModel):
-    """A circle of a picture; y counts from the top."""
+    """A circle of a picture, in pixels; y counts from the top."""
 
     x: int | float
     y: int | float
@@ -65,8 +65,9 @@ class CircleCount(Environment[CircleTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the first number in a box is that of the circles of the colour."""
+        """Reward 1 if the first number in a box is the number of circles of the colour."""
         num_expected = len(cls.parse_task(rollout.task).targets)
+        # As in the reference, the first box counts, not the last.
         found = NUMBER.search(rollout.output_text)
         digits = found[1] if found else ""
         is_short = 0 < len(digits) <= MAX_DIGITS
@@ -74,6 +75,7 @@ class CircleCount(Environment[CircleTask]):
         reason = "correct" if is_right else "wrong_number" if digits else "no_number"
         return Score(
             float(is_right),
+            # Through `int`, since `\d` also matches digits of other scripts, and zeros may lead.
             answer=str(int(digits)) if is_short else None,
             details={"reason": reason, "expected_count": num_expected},
         )
@@ -89,7 +91,7 @@ class CircleCount(Environment[CircleTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Draw pictures in which every number of circles of the colour is as likely."""
+        """Yield pictures in which every number of circles of the colour is equally likely."""
         yield from load_generator("circle_count").generate(rng, num)
 
 

@@ -1,29 +1,27 @@
-r"""Asks for a short answer; a judge says whether it means the same as the expected one.
+r"""Asks for a short answer; a judge decides whether it means the same as the expected one.
 
 Source: the resources server equivalence_llm_judge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The last match of a pattern, the row's `template_metadata.output_regex` or an option,
-is the answer: its first group that holds anything, else all of it, and without a match the whole
-text. Beyond `extraction_length_threshold` characters of the expected answer a row's pattern is
-dropped, and the judge is asked once. Else it is asked a second time: in the other order where it
-said equal and `check_twice_swap` is on, about the whole text where it did not and the row has a
-pattern. The question is the last user message; the row's `question` is not read. Leniency kept from
-the reference: a row's pattern that is no regular expression finds nothing. Differences from the
-reference:
+independently. The answer is the last match of a pattern, which is the row's
+`template_metadata.output_regex` or else an option: its first group that is not blank, or else the
+whole match; without a match it is the whole text. If the expected answer is longer than
+`extraction_length_threshold` characters, the row's pattern is dropped and the judge is asked only
+once. Otherwise the judge may be asked a second time: in the other order, if it said equal and
+`check_twice_swap` is on; about the whole text, if it did not and the row has a pattern. The
+question is the last user message, not the row's `question`. Leniency kept from the reference: a
+row's pattern that is not a regular expression finds nothing. Differences from the reference:
 
-- The judge is asked for its label in a tag that neither the answer nor the prompt can hold, or for
-  the label alone. An answer without a label, or with both, is a failure of the judge and leaves the
-  attempt unscored; in the reference it is "not equal", and the first label counts.
-
-- The second question of `check_twice_swap` shows both answers in the other order, and still says
-  which of them is the expected one. There they exchange their parts, in a prompt that treats them
-  differently: what is expected may be a range, which an answer meets by lying in it, and an answer
-  that is a range is vague.
-- A text that is empty has reward 0, and no judge is asked.
+- The judge is asked for its label in a tag that neither the answer nor the prompt can contain, or
+  for the label alone. A reply without a label, or with both, is a failure of the judge and leaves
+  the attempt unscored; in the reference it is "not equal", and of two labels the first counts.
+- The second question of `check_twice_swap` shows the answers in the other order and still states
+  which one is expected. In the reference they exchange roles, in a prompt that treats them
+  differently: any value in an expected range is right, but an answer that is a range is vague.
+- An empty text has reward 0, without asking the judge.
 - Only the last 20,000 characters of a text count. A pattern that searches them for longer than two
   seconds leaves the attempt unscored.
-- Where the answer is the whole text, the judge is not asked the same about it again.
-- Parts of a message are joined as they are, not by line breaks.
-- A row without an expected answer is refused, and so is an option that is no regular expression.
+- If the answer already is the whole text, the judge is not asked about the whole text again.
+- The parts of a message are joined without line breaks.
+- A row without an expected answer is refused, and so is an option that is not a regular expression.
 
 One row:
 {"id": "equivalence-3", "difficulty": "easy", "prompt": "A concert begins at 14:17 and lasts 1 hour
@@ -68,31 +66,31 @@ __all__ = [
 ]
 
 MAX_SHOWN = 20_000
-"""Characters, the last ones, of a text that are searched and that a judge is shown."""
+"""Characters at the end of a text that patterns search and the judge sees."""
 MAX_ANSWER = 1000
-"""Characters, the last ones, of an answer that the score keeps."""
+"""Characters at the end of an answer that the score records."""
 PATTERN_SECONDS = 2.0
-"""How long a pattern may search."""
+"""The most seconds that a pattern may search."""
 NO_PATTERN = (re.error, OverflowError, RecursionError)
-"""What `re` raises where a text is no regular expression."""
+"""The exceptions of `re` for a text that is not a regular expression."""
 
 
 class TemplateMetadata(BaseModel):
     """How the prompt asks for the answer."""
 
     output_regex: str | None = None
-    """A pattern that reads the answer."""
+    """A pattern that finds the answer."""
 
 
 class ShortAnswer(Task):
-    """A question's answer."""
+    """The expected answer to a question, and how to find the model's."""
 
     expected_answer: str | None = Field(default=None, coerce_numbers_to_str=True)
     metadata: JSONObject | None = None
-    """Its `expected_answer` counts where the row has none."""
+    """Its `expected_answer` is used if the row has none."""
     template_metadata: TemplateMetadata | None = None
     answer_format: str = "{answer}"
-    """How the prompt asks for the answer to be written; for the oracle."""
+    """The format in which the prompt asks for the answer; for the oracle."""
 
     @model_validator(mode="after")
     def _has_answer(self) -> "ShortAnswer":
@@ -120,25 +118,25 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
     properties = Properties("single-step", "knowledge", "general", "short answer", "judge")
 
     class Options(EnvironmentOptions):
-        """How answers are read, and what a second question to the judge is worth."""
+        """How answers are found, and when the judge is asked a second question."""
 
         check_twice_swap: bool = False
-        """Ask again, in the other order, where the judge says equal."""
+        """Ask again, in the other order, if the judge says equal."""
         reward_if_swap_fails: float = Field(default=0.0, allow_inf_nan=False)
-        """Where the judge then says anything else."""
+        """The reward if the judge then says anything else."""
         use_per_record_regex: bool = True
-        """False: a row's pattern is not used."""
+        """False: the rows' own patterns are not used."""
         extraction_length_threshold: int | None = 120
-        """Characters of an expected answer above which a row's pattern is dropped."""
+        """A row's pattern is dropped if its expected answer has more characters; None: never."""
         check_full_generation_on_fail: bool = True
-        """Ask about the whole text where the judge does not say equal of what a row's pattern
+        """Ask about the whole text if the judge does not say equal about what a row's pattern
         found."""
         reward_if_full_generation_succeeds: float = Field(default=0.5, allow_inf_nan=False)
-        """Where the judge then says equal."""
+        """The reward if the judge then says equal."""
         response_extract_regex: str | None = None
-        """Reads the answer where the row has no pattern."""
+        """The pattern that finds the answer in rows without a pattern."""
         question_extract_regex: str | None = None
-        """Reads the question from the last user message."""
+        """The pattern that finds the question in the last user message."""
 
         @field_validator("response_extract_regex", "question_extract_regex")
         @classmethod
@@ -146,22 +144,23 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
             try:
                 re.compile(pattern or "")
             except NO_PATTERN as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
             return pattern
 
     options: Options
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the judge says equal; the options say what a second question gives.
+        """Reward 1 if the judge says equal; the options set the rewards of a second question.
 
         Raises:
-            RoleError: The judge failed, or gave no verdict.
-            VerifierTimeoutError: A pattern searched too long.
+            RoleError: A call of the judge failed, or returned no verdict.
+            VerifierTimeoutError: A pattern took too long.
 
         """
         options, task = cls.options_of(context), cls.parse_task(rollout.task)
         details: JSONObject = {"expected_answer": task.gold}
+        # The end of the text, since the last match counts.
         text = rollout.last_text.strip()[-MAX_SHOWN:]
         if not text:
             return Score(0.0, details={"reason": "no_answer", **details})
@@ -175,8 +174,10 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
         judge = context.roles["judge"]
         verdicts = [await JUDGE.ask(judge, **fields)]
         is_equal = verdicts[0].label == "equal"
+        # As in the reference, a long answer is asked about only once.
         if is_equal and options.check_twice_swap and not is_long:
             verdicts.append(await SWAPPED_JUDGE.ask(judge, **fields))
+        # A dropped pattern leaves the answer equal to the text: there is no more to ask about.
         has_more = bool(own_pattern) and answer != text
         if not is_equal and options.check_full_generation_on_fail and has_more:
             fields["answer"] = text
@@ -186,28 +187,29 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
         return Score(reward, answer=answer[-MAX_ANSWER:], details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Return the expected answer as the prompt wants it written."""
+        """Return the expected answer in the format that the prompt asks for."""
         text = self.task.answer_format.replace("{answer}", self.task.gold)
         return Message(role="assistant", content=text)
 
     @classmethod
     def stand_ins(cls, task: ShortAnswer) -> Mapping[str, Model]:
-        """Return a judge that looks whether an answer ends with the words of the reference."""
+        """Return a judge that checks whether an answer ends with the words of the reference."""
         return {"judge": StandIn(compare_words)}
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write questions whose answers are computed, in every form of asking."""
+        """Yield questions with computed answers, in every format of answer."""
         yield from load_generator("equivalence_llm_judge").generate(rng, num)
 
 
 def extract(pattern: str, text: str) -> str | None:
-    """Return what the last match of a pattern holds; runs in a worker, which also limits its time.
+    """Return the content of a pattern's last match; runs in a worker, which limits its time.
 
-    That is the first group that is not blank, else the whole match; None where there is no match
-    or no regular expression.
+    The content is the first group that is not blank, else the whole match. None if nothing matches
+    or the pattern is not a regular expression.
     """
     try:
+        # The reference's flags.
         matches = re.finditer(pattern, text, re.MULTILINE | re.DOTALL)
         last = deque(matches, maxlen=1)
     except NO_PATTERN:
@@ -219,12 +221,10 @@ def extract(pattern: str, text: str) -> str | None:
 
 
 async def _found(pattern: str | None, text: str, context: Context) -> str:
-    """Return what a pattern finds in a text, else the text.
-
-    `Context.search` gives the first group alone, be it empty.
-    """
+    """Return what a pattern finds in a text, else the text."""
     if pattern is None:
         return text
+    # Not `Context.search`, which returns the first group even if it is blank.
     found = await context.isolated(extract, pattern, text, timeout=PATTERN_SECONDS)
     return text if found is None else found
 
@@ -236,7 +236,8 @@ def _asked(rollout: Rollout) -> str:
 
 
 def _outcome(verdicts: list[Verdict], options: EquivalenceLLMJudge.Options) -> tuple[float, str]:
-    """Return reward and reason."""
+    """Return the reward and its reason."""
+    # A second verdict is about the swapped answers after "equal", else about the whole text.
     match [verdict.label for verdict in verdicts]:
         case ["equal"] | ["equal", "equal"]:
             return 1.0, "equal"
@@ -288,7 +289,7 @@ def _judge(*parts: str) -> Judge:
 
 JUDGE = _judge(REFERENCE, ANSWER)
 SWAPPED_JUDGE = _judge(ANSWER, REFERENCE)
-"""Asks the same, with the answers in the other order."""
+"""Asks the same with the answers in the other order."""
 
 SHOWN_REFERENCE, SHOWN_ANSWER = (
     re.compile(rf"<answer_{letter}>\n(.*)\n</answer_{letter}>", re.DOTALL) for letter in "ab"
@@ -296,7 +297,7 @@ SHOWN_REFERENCE, SHOWN_ANSWER = (
 
 
 def compare_words(messages: list[Message]) -> str:
-    """Judge without a model: whether B ends with the words of A, but for case and punctuation."""
+    """Judge without a model whether B ends with the words of A, ignoring case and punctuation."""
     shown = messages[-1].text
     reference, answer = SHOWN_REFERENCE.search(shown), SHOWN_ANSWER.search(shown)
     if reference is None or answer is None:

@@ -1,14 +1,16 @@
 """Asks for the values of a term's synonyms in a given order, which takes several calls.
 
 Source: the resources server example_multi_step of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The reward is 1 where the last call of `extract_synonym_values` has exactly the
-expected values in their order. `set_overlap` is the number of expected values that were given, by
-the number expected; `order_instruction_following_failure` is 1 where all were given and the reward
-is 0; `original_term_minefield_hit` is 1 where the value of the term itself is among them.
-Differences from the reference:
+independently. The reward is 1 if the last call of `extract_synonym_values` has exactly the expected
+values in their order. `set_overlap` is the number of distinct expected values that were submitted,
+divided by the number expected; `order_instruction_following_failure` is 1 if it is 1 and the reward
+is 0; `original_term_minefield_hit` is 1 if the value of the term itself was submitted. Differences
+from the reference:
 
-- A last call whose arguments are not JSON, or carry no list, scores 0 with a reason.
-- Where nothing is expected, `set_overlap` is 1 if nothing was given, else 0.
+- A last call whose arguments are not JSON, or have no list, scores 0 with a reason; in the
+  reference it fails the rollout.
+- If nothing is expected, `set_overlap` is 1 if nothing was submitted, else 0; the reference divides
+  by zero.
 
 One row (its system message shortened):
 {"id": "synonyms-0", "difficulty": "easy", "capability": "information dependency", "messages":
@@ -43,24 +45,24 @@ __all__ = ["ExampleMultiStep", "SynonymTask"]
 
 
 class SynonymTask(Task):
-    """The synonyms to find and the term that must not be taken for one."""
+    """The synonyms to find, and the term itself, which is not one of them."""
 
     expected_synonyms: list[str]
     expected_synonym_values: list[int]
     minefield_label: str
-    """The term itself, the first one where a message is about two."""
+    """The term itself; the first one if a message is about two."""
     minefield_label_value: int
     begins_with_term: bool = False
-    """Whether the value of the term says where its first synonym stands."""
+    """Whether the value of the term tells the position of its first synonym."""
 
     @property
     def words(self) -> list[str]:
-        """What has to be looked up, in this order."""
+        """The words to look up, in order."""
         return [self.minefield_label] * self.begins_with_term + self.expected_synonyms
 
 
 class Extraction(msgspec.Struct):
-    """The arguments of `extract_synonym_values`, whatever a model put into the list."""
+    """The arguments of `extract_synonym_values`, with anything in the list."""
 
     synonym_values: list[object]
 
@@ -91,7 +93,7 @@ class ExampleMultiStep(Environment[SynonymTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the values handed over last are the expected ones in their order."""
+        """Reward 1 if the values submitted last are the expected ones in their order."""
         task = cls.parse_task(rollout.task)
         values, fault = _handed_over(rollout)
         expected = task.expected_synonym_values
@@ -111,7 +113,7 @@ class ExampleMultiStep(Environment[SynonymTask]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Look up one word per turn, submit the values, and report it."""
+        """Look up one word per turn, submit the values, then report that."""
         task, num_calls = self.task, len(rollout.tool_calls)
         if num_calls > len(task.words):
             return Message(role="assistant", content="I have handed over the values.")
@@ -124,12 +126,12 @@ class ExampleMultiStep(Environment[SynonymTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write lists of growing length; the hard messages only hint at what they are about."""
+        """Yield lists of growing length; the messages of hard rows only hint at their terms."""
         yield from load_generator("example_multi_step").generate(rng, num)
 
 
 def value_of(synonym: str) -> int:
-    """Add up the code points of a text."""
+    """Return the sum of a text's code points, as the reference's tool does."""
     return sum(ord(character) for character in synonym)
 
 
@@ -139,12 +141,13 @@ def _call(number: int, name: str, **arguments: object) -> ToolCall:
 
 
 def _handed_over(rollout: Rollout) -> tuple[list[object], str]:
-    """Return the values of the last extraction, and what is wrong with it."""
+    """Return the values that were submitted last, and what is wrong with the call."""
     calls = [call for call in rollout.tool_calls if call.name == "extract_synonym_values"]
     if not calls:
         return [], ""
     try:
         return msgspec.json.decode(calls[-1].arguments, type=Extraction).synonym_values, ""
+    # Before DecodeError, of which it is a kind.
     except msgspec.ValidationError:
         return [], "no_list_of_values"
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -152,7 +155,8 @@ def _handed_over(rollout: Rollout) -> tuple[list[object], str]:
 
 
 def _overlap(expected: list[int], values: list[object]) -> float:
-    """Return the part of the expected values that was handed over."""
+    """Return the share of the expected values that was submitted."""
     if not expected:
         return float(not values)
+    # As in the reference, equal expected values count once here and twice in the divisor.
     return sum(value in values for value in {*expected}) / len(expected)

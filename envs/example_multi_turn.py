@@ -1,11 +1,11 @@
-"""Asks a question, then scripted follow-ups, and looks for a text in the last answer.
+"""Asks a question and scripted follow-ups, and looks for a text in the last answer.
 
 Source: the resources server example_multi_turn_gymnasium of NVIDIA NeMo Gym (Apache-2.0),
-reimplemented independently: the reward is 1 where the answer to the last follow-up contains
-`expected_answer`, in upper or lower case, anywhere in it; an episode that ends before that has
-reward 0. Differences from the reference:
+reimplemented independently: the reward is 1 if the answer to the last follow-up contains
+`expected_answer` anywhere, in upper or lower case; an episode that ends before that has reward 0.
+Differences from the reference:
 
-- How many follow-ups were sent is counted in the conversation, not kept beside it.
+- The follow-ups sent so far are counted in the conversation, not in a separate counter.
 
 One row:
 {"id": "turns-0", "difficulty": "easy", "messages": [{"role": "user", "content": "Which month comes
@@ -51,13 +51,15 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
             for message in rollout.responses
             if message.role == "assistant" and not (message.tool_calls or message.is_reasoning_only)
         ]
+        # The opening question has an answer too.
         if len(answers) <= len(task.follow_ups):
             return Score(0.0, details={"reason": "unfinished"})
         is_right = task.expected_answer.lower() in answers[-1].text.lower()
         return Score(float(is_right), details={"reason": "correct" if is_right else "wrong_answer"})
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Return the gold answer to the question at hand."""
+        """Return the gold answer to the current question."""
+        # Rows of the reference have no earlier answers.
         answers = dict(enumerate(self.task.earlier_answers))
         num_sent = _num_sent(rollout)
         is_last = num_sent == len(self.task.follow_ups)
@@ -66,12 +68,12 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
 
     @classmethod
     def choices(cls, task: ScriptedTask) -> list[str]:
-        """Return the lengths of months where one is asked for."""
+        """Return the lengths of months if the last question asks for one."""
         return ["28", "30", "31"] if task.follow_ups[-1:] == [HOW_LONG] else []
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write a month and its length, chains of sums, and chains that look back."""
+        """Yield questions about the length of a month, sums in steps, and sums that look back."""
         for number in range(num):
             difficulty = list(SCRIPTS)[number % len(SCRIPTS)]
             (opening, _), *follow_ups = script = SCRIPTS[difficulty](rng)
@@ -88,6 +90,7 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
 
 def _num_sent(rollout: Rollout) -> int:
     """Count the follow-ups that were sent."""
+    # `responses` leaves out the prompt, with its own user messages.
     return sum(message.role == "user" for message in rollout.responses)
 
 

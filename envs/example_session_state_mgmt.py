@@ -1,14 +1,13 @@
 """Keeps a counter that two tools change and read, and checks its final value.
 
 Source: the resources server example_session_state_mgmt of NVIDIA NeMo Gym (Apache-2.0),
-reimplemented independently: the reward is 1 where the counter equals `expected_count`, 0 elsewhere;
-whether the model reads the counter, or says its value, does not count. Differences from the
-reference:
+reimplemented independently: the reward is 1 if the counter equals `expected_count`, else 0. Whether
+the model reads the counter or states its value does not matter. Differences from the reference:
 
-- The counter lives in the episode, so that no session can be lost and scored 0 for it.
-- The verifier plays the recorded calls again rather than reading a live counter.
-- A call whose count is written as text, or that has an argument the tool does not know, is refused
-  with a sentence that says so; replayed records of other programs are read more loosely.
+- The counter lives in the episode, so no session can be lost and score 0 for it.
+- The verifier replays the recorded calls instead of reading a live counter.
+- A call whose count is a text, or that has an unknown argument, is refused with a sentence that
+  says so; replayed records of other programs are read more loosely.
 
 One row:
 {"id": "counter-0", "difficulty": "easy", "messages": [{"role": "user", "content": "Add 2, then add
@@ -43,7 +42,7 @@ class CounterTask(Task):
     expected_count: int
     initial_count: int = 0
     additions: list[int] = []
-    """The steps that the prompt asks for, for the oracle; empty: one step for all."""
+    """The additions that the prompt asks for, for the oracle; empty: a single one."""
 
 
 class ExampleSessionStateMgmt(Environment[CounterTask]):
@@ -76,6 +75,7 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the counter, after the recorded calls, is as expected."""
+        # Only the calls: records of other programs have no final state.
         world = await context.replay(rollout)
         assert isinstance(world, cls)
         is_right = world.count == world.task.expected_count
@@ -100,7 +100,7 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write chains of one to six steps; the hard ones also take away."""
+        """Yield chains of one to six additions; hard ones also subtract."""
         for number in range(num):
             difficulty, longest, smallest = LEVELS[number % len(LEVELS)]
             steps = range(rng.randint(longest - 1, longest))
@@ -119,4 +119,4 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
 
 
 LEVELS = [("easy", 2, 0), ("medium", 4, 0), ("hard", 6, -30)]
-"""Difficulty, the most steps, and the lowest one."""
+"""Each difficulty with its most additions and the lowest number to add."""

@@ -3,7 +3,7 @@
 Source: the resources server example_single_tool_call of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently: the reward is always 1. Differences from the reference:
 
-- The metric `asked_weather` tells the episodes that called the tool from those that did not.
+- The metric `asked_weather` tells which episodes called the tool.
 
 One row:
 {"id": "weather-0", "difficulty": "easy", "messages": [{"role": "system", "content": "Help people
@@ -33,10 +33,10 @@ __all__ = ["ExampleSingleToolCall", "WeatherQuestion"]
 
 
 class WeatherQuestion(Task):
-    """A question about the weather; the verifier needs nothing of it."""
+    """A question about the weather; the verifier reads none of it."""
 
     cities: list[str] = []
-    """The cities that are asked about, for the oracle."""
+    """The cities that the question names, for the oracle."""
 
 
 class ExampleSingleToolCall(Environment[WeatherQuestion]):
@@ -50,6 +50,7 @@ class ExampleSingleToolCall(Environment[WeatherQuestion]):
     @tool(reads_only=True)
     def get_weather(self, city: str) -> JSONObject:
         """Look up the weather of a city."""
+        # The reference's answer for every city.
         return {"city": city, "weather_description": f"The weather in {city} is cold."}
 
     @classmethod
@@ -59,7 +60,7 @@ class ExampleSingleToolCall(Environment[WeatherQuestion]):
         return Score(1.0, metrics={"asked_weather": float(has_asked)})
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Look up every city in one message, then answer."""
+        """Look up all cities in one message, then answer."""
         if rollout.tool_calls or not self.task.cities:
             return Message(role="assistant", content="It is cold, so take a coat.")
         calls = [
@@ -73,7 +74,7 @@ class ExampleSingleToolCall(Environment[WeatherQuestion]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write questions that ask outright, that hint, and that name several cities."""
+        """Yield questions that ask directly, that hint, and that name two cities."""
         for number in range(num):
             difficulty = list(QUESTIONS)[number % len(QUESTIONS)]
             cities = rng.sample(CITIES, 2 if difficulty == "hard" else 1)

@@ -1,20 +1,21 @@
-"""Asks for one function call, and rewards what is right about it by three separate components.
+"""Asks for one function call and rewards it by three separate components.
 
 Source: the resources server example_tool_call_multireward of NVIDIA NeMo Gym (Apache-2.0),
 reimplemented independently, for training on several objectives as in GDPO (arXiv:2601.05242). The
-reward is the sum of three components, each 0 or 1: `correctness`, any call is of the expected tool
-and has every expected argument equal; `schema_valid`, the first call's arguments are an object with
-all that its tool requires; `format`, there is one call and no text. Leniency kept from the
-reference: arguments beyond the expected ones are free, 1, 1.0 and true are equal, and of a schema
-nothing but the names in its outermost `required` counts. Differences from the reference:
+reward is the sum of three components, each 0 or 1: `correctness`, if any call is of the expected
+tool with every expected argument; `schema_valid`, if the first call's arguments are an object with
+all arguments that its tool requires; `format`, if there is one call and no text. Leniency kept from
+the reference: further arguments are allowed; 1, 1.0 and true are equal; and only the names in the
+outermost `required` of a schema count. Differences from the reference:
 
 - The calls end the episode. The reference's driver runs them and asks for a final message, so that
   `format` is always 0 there.
-- A tool that the row does not declare makes no valid call; the reference requires nothing of it.
-- Arguments that are no JSON object are never correct, and an argument that is expected to be null
-  has to be there; the reference takes both for absent. What counts as JSON is told in xlam_fc.
-- Text of white space alone, which several endpoints put before a call, is no text.
-- A row without an expected call is refused; the reference lets nothing be correct there.
+- A call of a tool that the row does not declare is never valid; the reference requires no argument
+  of it.
+- Arguments that are not a JSON object are never correct, and an argument that is expected to be
+  null must be present; the reference takes both for absent. xlam_fc describes what counts as JSON.
+- White space, which several endpoints put before a call, is not text.
+- A row without an expected call is refused; in the reference no answer to it is correct.
 
 One row (its tools left out):
 {"id": "call-0", "difficulty": "easy", "messages": [{"role": "system", "content": "..."},
@@ -57,18 +58,19 @@ class SingleCall(Task):
 
 
 class ExampleToolCallMultireward(Environment[SingleCall]):
-    """Make the one function call that a request asks for, and say nothing."""
+    """Make the one function call that a request asks for, without any text."""
 
     properties = Properties(
         "single-step", "tool use", "everyday services", "function calling", "three components"
     )
     max_reward = 3.0
+    # Results of the calls would lead to a final text, which rules `format` out.
     executes_tools = False
     skipped_checks = {"guessing": "a single call has the component `format`, whatever it calls"}
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward the sum of the three components."""
+        """Reward with the sum of the three components."""
         expected = cls.parse_task(rollout.task).expected_call
         predicted = predicted_calls(rollout)
         is_valid = bool(predicted) and _has_required(predicted[0], rollout.tools)
@@ -93,17 +95,18 @@ class ExampleToolCallMultireward(Environment[SingleCall]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write requests for one tool of one, of four, and of nine with its closest neighbours."""
+        """Yield requests that show one tool, four, or nine with the closest neighbours."""
         yield from load_generator("example_tool_call_multireward").generate(rng, num)
 
 
 def _has_required(call: PredictedCall, tools: list[JSONObject]) -> bool:
-    """Return whether a call is of a declared tool and has every argument that this one requires."""
+    """Return whether a call is of a declared tool and has all arguments that it requires."""
     functions = [tool.get("function") for tool in tools]
     declared = [f for f in functions if isinstance(f, dict) and f.get("name") == call.name]
     if not declared or call.arguments is None:
         return False
     schema = declared[0].get("parameters")
+    # Only these names, as in the reference: neither types nor values are checked.
     required = schema.get("required") if isinstance(schema, dict) else None
     names = required if isinstance(required, list) else []
     return all(name in call.arguments for name in names if isinstance(name, str))
@@ -114,4 +117,4 @@ FAULTS = {
     "schema_valid": "missing_arguments",
     "format": "not_one_call_alone",
 }
-"""What is said of the first component that is 0."""
+"""The recorded reason, by the first component that is 0."""

@@ -1,24 +1,26 @@
-r"""Compares all attempts of a task in pairs; a generative reward model sets the reward.
+r"""Compares the attempts of a task in pairs; a generative reward model scores them.
 
 Source: the resources server genrm_compare of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The model of the role `reward` sees the conversation and the final answers of two
-attempts, and gives each a score from 1 to 5 and the pair a ranking from 1 to 6. Where the scores
-are equal, the ranking moves them apart (`simple_tiebreaker`). The reward of an attempt is the mean
-of its scores; options add what shortness and plain style are worth. An attempt without a mate gets
-`default_score`. Differences from the reference:
+attempts. It scores each from 1 to 5 and ranks the pair from 1 (the first is better) to 6. If the
+scores are equal, the ranking moves them apart (`simple_tiebreaker`). The reward of an attempt is
+the mean of its scores; options add bonuses and penalties for length and style. An attempt without
+others to compare with gets `default_score`. Differences from the reference:
 
-- A comparison that cannot be read, however often it is asked for (`parse_retries`), is recorded and
-  counted, and enters no mean; there it is two scores of 3. An attempt that has no other comparison
-  gets `default_score` with the reason "unparseable". Read is what has all three numbers, each
-  within its range. A failed call leaves the group unscored.
-- The pair stands in one prompt that any chat model takes, not in chat roles of its own. A row's
-  `principle` is always shown, and where the row has none, one of ours: the better response is
-  correct, does what was asked, and is clear. Sampling is left to the role's own parameters.
-- The attempts are put in order before they are paired, and no comparison that comes late is lost.
-- Emoji are those of Unicode's blocks of them: no Chinese or Japanese character is one.
+- A comparison that stays unreadable after `parse_retries` is recorded and counted, but enters no
+  mean; in the reference it is two scores of 3. An attempt without any readable comparison gets
+  `default_score` with the reason "unparseable". A comparison is readable if it has all three
+  numbers, each within its range. A failed call leaves the group unscored.
+- Both answers are in one prompt that any chat model takes, not in special chat roles. It always
+  shows a principle: the row's, or else our own, by which the better response is correct, does what
+  was asked, and is clear. Sampling follows the role's own parameters.
+- The attempts are sorted before they are paired, and late comparisons are not dropped.
+- Emoji are the characters of Unicode's emoji blocks; no Chinese or Japanese character is one.
 
-`verify` gives 0 as a placeholder, since an attempt alone has no reward; `verify_group` replaces it.
+`verify` returns 0 as a placeholder, since a single attempt has no reward; `verify_group` replaces
+it.
 
+One row:
 {"id": "list-0", "difficulty": "easy", "messages": [{"role": "user", "content": "Write a packing
 list for a picnic in the park: 6 items, …"}], "dataset": "lists", "principle": "", "wanted":
 {"theme": "a picnic in the park", "include": ["napkins", "a corkscrew"], "num_items": 6}}
@@ -70,7 +72,7 @@ __all__ = [
 
 
 class PackingList(BaseModel):
-    """What a list has to be like in the end."""
+    """The wishes that a list has to fulfil in the end."""
 
     theme: str
     include: list[str] = Field(min_length=1)
@@ -82,7 +84,7 @@ class PackingList(BaseModel):
     """The line after the list."""
 
     def fulfilled(self, text: str) -> list[bool]:
-        """Say of each wish whether a text fulfils it; one without list items fulfils none."""
+        """Return for each wish whether a text fulfils it."""
         lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
         items = [line[2:].strip().casefold() for line in lines if line.startswith("- ")]
         others = [line for line in lines if not line.startswith("- ")]
@@ -91,21 +93,23 @@ class PackingList(BaseModel):
         found += [len(items) == self.num_items, others == [self.closing] * bool(self.closing)]
         if self.top:
             found.append(items[:1] == [self.top.casefold()])
+        # Without items, a text would fulfil every wish to leave something out.
         return [is_fulfilled and bool(items) for is_fulfilled in found]
 
 
 class Talk(Task):
-    """A conversation to be continued; nothing but its messages is needed."""
+    """A conversation to continue; only its messages are required."""
 
     principle: str | None = None
-    """What a better answer is; else the judge's own."""
+    """What makes an answer better; without it, the judge is shown a principle of ours."""
     wanted: PackingList | None = None
-    """What the answer has to be like."""
+    """What the answer has to be like; for the oracle and the stand-in of the reward model."""
 
 
 class GenrmCompare(Environment[Talk]):
     """Continue a conversation; every attempt is compared with others at the same task."""
 
+    # Rewards are relative to the other attempts of a task.
     max_reward = None
     required_roles = ("reward",)
     properties = Properties(
@@ -116,31 +120,34 @@ class GenrmCompare(Environment[Talk]):
     }
 
     class Options(EnvironmentOptions):
-        """Who is compared with whom, and what counts beside it."""
+        """Which attempts are compared, and what else the reward depends on."""
 
         pairs: Literal["circular", "all_pairs"] = "circular"
-        """Each with the next one and the last with the first, or all with all."""
+        """`circular`: each attempt with the next one and the last with the first. `all_pairs`: each
+        with every other."""
         judges_per_comparison: int = Field(default=1, ge=1)
+        """How often each pair is compared."""
         parse_retries: int = Field(default=3, ge=0)
-        """How often the model is asked again where its words cannot be read."""
+        """How often the model is asked again if its answer cannot be read."""
         default_score: FiniteFloat = 3.0
-        """The reward of an attempt that could not be compared."""
+        """The reward of an attempt without a readable comparison."""
         reasoning_bonus: FiniteFloat = 0.0
-        """For the shortest reasoning of all, if its score is among the top ones."""
+        """Added for the shortest reasoning of the group, if its score is among the top ones."""
         answer_bonus: FiniteFloat = 0.0
-        """For the shortest answer of all, if its score is among the top ones."""
+        """Added for the shortest answer of the group, if its score is among the top ones."""
         top_percentile: float = Field(default=0.2, ge=0.0, le=1.0)
-        """The share of the group that counts as the top."""
+        """The share of the scores that counts as the top."""
         reasoning_length_penalty: FiniteFloat = 0.0
-        """What the longest reasoning loses against the shortest; zero in the mean."""
+        """The advantage of the shortest reasoning over the longest; it does not move the mean."""
         answer_length_penalty: FiniteFloat = 0.0
+        """The same for the length of the answer."""
         style_penalty: FiniteFloat = 0.0
-        """The same by headers, list items, bold words and emoji a character, outside code."""
+        """The same for headers, list items, bold words and emoji per character, outside code."""
 
     options: Options
 
     async def setup(self) -> list[Message]:
-        """Refuse to ask the policy for what could not be compared."""
+        """Refuse a scalar reward model before the policy is asked for an answer."""
         if "reward" in self.roles:
             _refuse_scalar(self.roles["reward"])
         return []
@@ -152,10 +159,10 @@ class GenrmCompare(Environment[Talk]):
 
     @classmethod
     async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:
-        """Reward each attempt with the mean of its scores, and what the options add.
+        """Reward each attempt with the mean of its scores and what the options add.
 
         Raises:
-            RoleError: A call failed, once the others have ended; or the model gives numbers only.
+            RoleError: A call failed, and the others have ended; or the model is scalar.
 
         """
         options = cls.options_of(context)
@@ -163,7 +170,8 @@ class GenrmCompare(Environment[Talk]):
             return [Score(options.default_score, details={"reason": "alone"}) for _ in rollouts]
         model = context.roles["reward"]
         _refuse_scalar(model)
-        # In order of the attempts, whatever order they come in: it decides who is shown first.
+        # Sorted, because the order decides who is paired and who is shown first, and attempts may
+        # arrive in any order.
         order = sorted(
             range(len(rollouts)), key=lambda n: (rollouts[n].attempt, rollouts[n].last_text)
         )
@@ -172,24 +180,24 @@ class GenrmCompare(Environment[Talk]):
         return [by_place[n] for n in range(len(rollouts))]
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return a list that is as wanted; a row that does not say how has no gold."""
+        """Return a list that fulfils all wishes; None if the row has none."""
         if self.task.wanted is None:
             return None
         return Message(role="assistant", content=written(self.task.wanted))
 
     @classmethod
     def stand_ins(cls, task: Talk) -> Mapping[str, Model]:
-        """Return a judge of pairs that counts; none where there is nothing to count."""
+        """Return a judge that counts fulfilled wishes; none if the row has no wishes."""
         return {"reward": comparing(task.wanted)} if task.wanted else {}
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Ask for packing lists, at once or with wishes that change over two or three turns."""
+        """Yield requests for packing lists, in one turn or with wishes that change over several."""
         yield from load_generator("genrm_compare").generate(rng, num)
 
 
 def paired(num: int, options: GenrmCompare.Options) -> list[tuple[int, int]]:
-    """Return the places of the attempts to compare; the first of a pair is shown first."""
+    """Return the positions of the attempts to compare; the first of a pair is shown first."""
     if options.pairs == "all_pairs":
         return list(itertools.combinations(range(num), 2))
     return [(place, (place + 1) % num) for place in range(num)]
@@ -198,7 +206,7 @@ def paired(num: int, options: GenrmCompare.Options) -> list[tuple[int, int]]:
 def adjusted(
     scores: Sequence[float], rollouts: Sequence[Rollout], options: GenrmCompare.Options
 ) -> list[float]:
-    """Add what shortness and plain style are worth, in the order of the source."""
+    """Add the bonuses and penalties of the options, in the reference's order."""
     answers = [rollout.last_text.strip() for rollout in rollouts]
     answer_lengths = [len(answer) for answer in answers]
     reasoning_lengths = [len(_reasoning(rollout)) for rollout in rollouts]
@@ -209,6 +217,7 @@ def adjusted(
         (answer_lengths, options.answer_bonus),
     ):
         place = shortest(lengths)
+        # For the second bonus, the reward includes the first.
         if place is not None and rewards[place] >= threshold:
             rewards[place] += bonus
     for values, penalty in (
@@ -228,7 +237,7 @@ def _reasoning(rollout: Rollout) -> str:
 async def _scores(
     rollouts: Sequence[Rollout], model: Model, options: GenrmCompare.Options
 ) -> list[Score]:
-    """Compare the attempts, all pairs at once, and score them."""
+    """Compare all pairs of attempts concurrently, and score the attempts."""
     results = await _together(
         [
             _compared(model, rollouts, pair, judge, options.parse_retries)
@@ -255,7 +264,7 @@ def _refuse_scalar(model: Model) -> None:
 
 
 class Result(NamedTuple):
-    """One comparison; its places are those of the attempts in the group."""
+    """One comparison, with the positions of its attempts in the group."""
 
     first: int
     second: int
@@ -265,10 +274,11 @@ class Result(NamedTuple):
 async def _compared(
     model: Model, rollouts: Sequence[Rollout], pair: tuple[int, int], judge: int, retries: int
 ) -> Result:
-    """Compare two attempts; each judge and each try is a question of its own."""
+    """Compare two attempts, and try again if the answer cannot be read."""
     first, second = (rollouts[place] for place in pair)
     history = first.messages[: first.num_prompt_messages]
     for number in range(retries + 1):
+        # The version is part of the cache key: no judge or try may get the answer of another.
         comparison = await PairwiseJudge(version=f"1/{judge}/{number}").compare(
             model,
             history,
@@ -282,8 +292,9 @@ async def _compared(
 
 
 async def _together(comparing: Sequence[Coroutine[object, object, Result]]) -> list[Result]:
-    """Wait for all, so that no answer that was paid for is lost; then raise the first error."""
+    """Wait for all comparisons, then raise the first error."""
     results = []
+    # No error is raised while others are under way: their answers are paid for, and are cached.
     for result in await asyncio.gather(*comparing, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
@@ -292,8 +303,9 @@ async def _together(comparing: Sequence[Coroutine[object, object, Result]]) -> l
 
 
 MIDDLE = 3.5
-"""The ranking of two answers that are as good as each other."""
+"""The ranking of two equally good answers."""
 
+# Possessive where a long run without its end would otherwise be searched over and over.
 CODE = re.compile(r"```.*?```", re.DOTALL)
 STYLE = (
     re.compile(r"^#{1,6}\s", re.MULTILINE),
@@ -306,7 +318,8 @@ STYLE = (
 
 
 def without_tie(comparison: Comparison) -> tuple[float, float]:
-    """Return both scores; equal ones are moved apart by the ranking."""
+    """Return both scores; the ranking moves equal ones apart."""
+    # The reference's `simple_tiebreaker`; a ranking below the middle prefers the first.
     first, second, ranking, _ = comparison
     shift = MIDDLE - ranking if first == second else 0.0
     return first + shift, second - shift
@@ -315,7 +328,7 @@ def without_tie(comparison: Comparison) -> tuple[float, float]:
 def score_of(
     place: int, results: Sequence[Result], rollouts: Sequence[Rollout], default: float
 ) -> Score:
-    """Return the mean of the scores of one attempt, with every comparison that it was part of."""
+    """Return the mean score of one attempt, with all comparisons that it was part of."""
     own = [result for result in results if place in (result.first, result.second)]
     read = [result for result in own if result.comparison.is_parsed]
     scores = [without_tie(result.comparison)[result.second == place] for result in read]
@@ -335,7 +348,7 @@ def score_of(
 
 
 def _record(place: int, result: Result, rollouts: Sequence[Rollout]) -> JSONObject:
-    """Return what was compared and what was said; nothing was where it could not be read."""
+    """Return a comparison for the details of an attempt; without scores if it was unreadable."""
     other = result.first if place == result.second else result.second
     shown: JSONObject = {
         "with_attempt": rollouts[other].attempt,
@@ -348,18 +361,18 @@ def _record(place: int, result: Result, rollouts: Sequence[Rollout]) -> JSONObje
 
 
 def top_threshold(scores: Sequence[float], share: float) -> float:
-    """Return the lowest of the top scores: of a share of them, and of one at least."""
+    """Return the lowest of the top scores: a share of all, and at least one."""
     return sorted(scores, reverse=True)[max(0, int(len(scores) * share) - 1)]
 
 
 def shortest(lengths: Sequence[int]) -> int | None:
-    """Return the place of the first shortest text that is not empty; None where all are."""
+    """Return the position of the first shortest text that is not empty; None if all are."""
     places = [place for place, length in enumerate(lengths) if length]
     return min(places, key=lambda place: lengths[place], default=None)
 
 
 def centred(values: Sequence[float]) -> list[float]:
-    """Return a weight for each value: the lowest is 1 above the highest, and the mean is 0."""
+    """Return a weight per value: the lowest value's is 1 above the highest's, and the mean is 0."""
     low, high = min(values), max(values)
     if low == high:
         return [0.0] * len(values)
@@ -369,7 +382,7 @@ def centred(values: Sequence[float]) -> list[float]:
 
 
 def style_density(text: str) -> float:
-    """Count headers, list items, bold words and emoji for each character, outside code."""
+    """Return the headers, list items, bold words and emoji per character, outside code."""
     prose = CODE.sub("", text)
     length = len(prose.strip())
     return sum(len(pattern.findall(prose)) for pattern in STYLE) / length if length else 0.0
@@ -381,10 +394,7 @@ SHOWN_ANSWERS = re.compile(
 
 
 def comparing(wanted: PackingList) -> StandIn:
-    """Return a judge of pairs without a model: the better list is the one that fulfils more wishes.
-
-    It raises RoleError where the prompt shows no two answers.
-    """
+    """Return a scripted judge that prefers the list that fulfils more wishes."""
 
     def compare(messages: list[Message]) -> str:
         shown = SHOWN_ANSWERS.search(messages[-1].text)
@@ -392,6 +402,7 @@ def comparing(wanted: PackingList) -> StandIn:
             raise RoleError("the prompt shows no two answers")
         wishes = [wanted.fulfilled(answer) for answer in shown.groups()]
         first, second = (sum(found) / len(found) for found in wishes)
+        # On the scales of the prompt, where the lowest ranking prefers the first answer.
         verdict = {
             "score_1": 1.0 + 4.0 * first,
             "score_2": 1.0 + 4.0 * second,
@@ -403,7 +414,7 @@ def comparing(wanted: PackingList) -> StandIn:
 
 
 def written(wanted: PackingList) -> str:
-    """Write a list that is as wanted, of those that `conversation` asks for."""
+    """Return a list that fulfils all wishes of a generated task."""
     kept = [wanted.top, *wanted.include] if wanted.top else wanted.include
     items = list(dict.fromkeys(kept))
     spare = [item for item in THEMES[wanted.theme] if item not in (*items, *wanted.exclude)]

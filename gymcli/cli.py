@@ -89,7 +89,7 @@ class _Group(typer.core.TyperGroup):
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
         context = cast("typer.Context", ctx)
-        context.meta[TYPED] = list(args)
+        context.meta[TYPED] = list(args)  # for the message that shows how to resume
         with _ending():
             return super().parse_args(context, _with_common_first(args))
 
@@ -119,6 +119,7 @@ def _unencodable(args: list[str]) -> Iterator[None]:
         yield
     except UnicodeEncodeError as error:
         for before, argument in zip(["", *args], args, strict=False):
+            # Python decodes a byte of an argument that is not UTF-8 to one of these (PEP 383).
             if any("\udc80" <= character <= "\udcff" for character in argument):
                 option = f"{before} " if before.startswith("-") else ""
                 shown = os.fsencode(argument).decode(errors="backslashreplace")
@@ -138,7 +139,7 @@ def _ending() -> Iterator[None]:
                 sys.stdout.flush()
             raise
         finally:
-            sys.stdout.flush()
+            sys.stdout.flush()  # here, so that a full disk or a closed pipe is reported below
     except GymError as error:
         if LOGGER.hasHandlers():  # before the options are read, Python would print it
             LOGGER.error(harmless(str(error)))
@@ -151,7 +152,8 @@ def _ending() -> Iterator[None]:
         message(text)
         raise typer.Exit(code) from error
     except BrokenPipeError as error:
-        # The reader closed the pipe (gym metrics | head): no message.
+        # The reader closed the pipe (gym metrics | head): no message, and a shell's code for
+        # SIGPIPE, 128 + 13.
         raise typer.Exit(141) from error
 
 
@@ -299,13 +301,14 @@ def _logging_to(handlers: list[logging.Handler], level: int) -> Iterator[None]:
 def main(supervised: Supervised | None = None) -> None:
     """Run the command line; `supervised` links to the supervisor that forked this process."""
     raise_at_signals()
-    guard_descriptors()
+    guard_descriptors()  # before the streams are wrapped: it replaces only Python's own stdout
     make_safe(os.environ)
     code = 1  # a traceback, which Python prints
     try:
         try:
             if supervised is not None:
                 supervised.end_with_supervisor()
+                # A signal that arrived since the fork is delivered now, inside this `try`.
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, supervised.signals)
             app(obj=supervised)
         except KeyboardInterrupt as error:  # before or after the command itself
@@ -315,11 +318,13 @@ def main(supervised: Supervised | None = None) -> None:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         main_thread = threading.main_thread()
+        # Python would wait for threads of an environment, maybe forever.
         if any(not one.daemon and one is not main_thread for one in threading.enumerate()):
             exit_at_signals(code)
             exit_despite_threads(code)
         raise
     finally:
         if supervised is not None:
+            # From here on, a signal ends the process with this code and cannot stop the report.
             exit_at_signals(code)
             supervised.tell(Tag.FINISHED, str(code))

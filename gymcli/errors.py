@@ -45,7 +45,7 @@ GymError                      1   a bug in gymcli, except for the classes below
         ├── CancelledAttemptError     a signal, or an endpoint that is down, ended the run
         └── BudgetAttemptError        the run stopped at a budget
 
-`boundary` turns whatever third-party code raises into the AttemptError of its phase.
+`boundary` turns any exception of third-party code into the AttemptError of its phase.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class RunError(GymError):
 
 
 class FatalEndpointError(RunError):
-    """Raised when the endpoint refused in a way that holds for every request of the run."""
+    """Raised when the endpoint refused for a reason that applies to every request of the run."""
 
 
 class EngineError(RunError):
@@ -225,7 +225,7 @@ class ModelError(AttemptError):
         self.retry_after = retry_after
         """Seconds that the endpoint asked us to wait before the next try."""
         self.is_hopeless = is_hopeless
-        """Whether the endpoint would refuse every other request as well, by its own words."""
+        """Whether the endpoint's message means that it would refuse every other request too."""
         self.follows_answers = False
         """Whether the endpoint had answered another request before."""
 
@@ -289,7 +289,7 @@ class EnvironmentTimeoutError(EpisodeError):
 
 
 class CrashedAttemptError(EpisodeError):
-    """Raised when a run's process died twice during an attempt, which last time ran alone."""
+    """Raised when a run's process died twice during an attempt, the second time with no other."""
 
 
 class RoleError(AttemptError):
@@ -344,6 +344,7 @@ class BudgetAttemptError(UnfinishedAttemptError):
 _MAX_FRAMES = 5
 
 _OURS = f"{Path(__file__).parent}{os.sep}"
+# The environments in the package are an author's files, like those of a user.
 _ENVIRONMENTS = f"{_OURS}_envs{os.sep}"
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -351,7 +352,7 @@ _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 @contextmanager
 def boundary(error_class: type[AttemptError]) -> Iterator[None]:
-    """Attribute whatever third-party code raises in the block to one phase of an attempt.
+    """Attribute any exception of third-party code in the block to one phase of an attempt.
 
     This includes `sys.exit`, a panic of a Rust extension and the outcomes of test frameworks, which
     are not an `Exception`: each ends the attempt, never the run. Errors that end a run pass: a full
@@ -391,6 +392,7 @@ def frames_of(error: BaseException) -> list[str]:
     """
     link: BaseException | None = error
     while link is not None and not isinstance(link, ModelError | UnfinishedAttemptError):
+        # An error from another process has no traceback here, only its frames.
         if isinstance(link, AttemptError) and link.frames:
             return list(link.frames)
         calls = [(f.f_code, line) for f, line in traceback.walk_tb(link.__traceback__)]
@@ -448,7 +450,7 @@ def leave_copy(process: int) -> None:
 def _ends_coroutine(error: BaseException) -> bool:
     """Return whether an error ends the running coroutine: its task is cancelled, or it is closed.
 
-    A CancelledError that third-party code raises by itself does not.
+    A CancelledError that third-party code raises without a cancellation does not.
     """
     import asyncio  # late: `gym --help` does not need it
 

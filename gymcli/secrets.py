@@ -192,6 +192,7 @@ class Scrubber:
         """
         found = data
         for form in self._encoded:
+            # Most lines hold no secret, and one search for its beginning is fast.
             if form[:MIN_CHARACTERS] in found:
                 found = _without(found, form, _REDACTED_BYTES, _CUT_BYTES)
         if found is data:
@@ -200,6 +201,7 @@ class Scrubber:
 
         try:
             msgspec.json.decode(found)
+            # Two such keys may have become one and the same, and one of their values would be lost.
             is_sound = len(_REDACTED_KEY.findall(found)) <= 1
         except (msgspec.MsgspecError, ValueError):  # the match was outside a string, or cut one
             is_sound = False
@@ -237,6 +239,7 @@ def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:
     pieces: list[AnyStr] = []
     while start >= 0:
         length = len(commonprefix([form, text[start : start + len(form)]]))  # noqa: RUF071  # no paths
+        # A few common characters prove nothing, except where a message was cut after them.
         is_whole = length == len(form) or length >= max(_MIN_PART, len(form) // 2)
         if is_whole or text.startswith(cut, start + length):
             pieces += (text[end:start], mark)
@@ -271,9 +274,10 @@ def _forms(secret: str) -> set[str]:
     return {
         secret,
         _escaped(secret),
-        json.dumps(secret)[1:-1],
+        json.dumps(secret)[1:-1],  # as Python writes it: with escapes for all but ASCII
         repr(secret)[1:-1],
         *in_address,
+        # RFC 3986 allows the hex digits of %2F in lower case too.
         *(re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), form) for form in in_address),
     }
 

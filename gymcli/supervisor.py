@@ -2,7 +2,7 @@
 
 The code of an environment may block, crash or exit the process in which it runs. So this process
 stays small: it forks the run before anything heavy is imported, passes signals on, and restarts the
-run when it dies without reporting that it is finished. All other commands run in this process. The
+run if it dies without reporting that it is finished. All other commands run in this process. The
 fork stays in the same process group, so that job control and `breakpoint()` work.
 """
 
@@ -32,14 +32,14 @@ _SECOND_PATIENCE = 5.0
 _FINISHED_PATIENCE = 10.0
 """Seconds that a finished process gets to exit: a thread of an environment may hold it up."""
 _STOP_SECONDS = 5.0
-"""A process that dies as blocked this soon after it was stopped was not blocked: its clock went on
-while it was stopped."""
+"""If a process is reported as blocked this soon after it was stopped, it was not blocked: the time
+limit ran on while it was stopped."""
 _MAX_DEATHS = 3
 _BLOCKED = "Timeout ("
 """The start of faulthandler's report about a blocked process."""
 _MAX_STACK_CHARACTERS = 2000
 _ONLY_SHOWS = {"--help", "-h", "--dry-run", "--version"}
-_AFTER_DISPLAY = "\r\n\x1b[?25h"
+_AFTER_DISPLAY = "\r\n\x1b[?25h"  # a new line, and the cursor is shown again
 _AGAIN = "restarting it"
 
 
@@ -59,6 +59,8 @@ def main() -> None:
 def _scoring_command(arguments: Sequence[str]) -> str:
     """Return `collect` or `verify` if the arguments run it, rather than show help or a plan."""
     left = list(arguments)
+    # Read by hand, since typer would make this process large. These are the options that may come
+    # before the command's name.
     while left and left[0].startswith("-"):
         if left[0] == "--log-file":
             del left[1:2]
@@ -79,6 +81,7 @@ def _supervise(arguments: Sequence[str]) -> Supervised:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) is not signal.SIG_IGN
     )
+    # Blocked, so that they stay pending until `_next_signal` takes them: none is lost in between.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*passed_on, signal.SIGCHLD})
     death: Death | None = None
     directory: str | None = None
@@ -86,6 +89,7 @@ def _supervise(arguments: Sequence[str]) -> Supervised:
     num_deaths = 0
     while True:
         report, reported = map(_above_standard, os.pipe())
+        # Only this process holds the second end, so the run reads its end of file when it dies.
         guard, guarded = map(_above_standard, os.pipe())
         process = os.fork()
         if not process:
@@ -110,6 +114,7 @@ def _supervise(arguments: Sequence[str]) -> Supervised:
             _say(f"the run was stopped for longer than its blocking_timeout; {_AGAIN}")
             continue
         death = found
+        # A run that makes progress may die any number of times.
         num_deaths = 1 if run.has_recorded else num_deaths + 1
         if num_deaths == _MAX_DEATHS:
             _end_dead(run, death)
@@ -213,6 +218,7 @@ class _Run:
 
     def _has_ended(self) -> bool:
         while True:
+            # Also when Ctrl-Z stops the run and `fg` continues it.
             process, status = os.waitpid(self._process, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not process:
                 return False
@@ -233,11 +239,14 @@ class _Run:
         self._last[number] = now
         self._num_signals += 1
         self.cause = self.cause or number
+        # The run stops after its grace at the first signal and now at the second. If both had no
+        # effect, its code is stuck.
         if self._num_signals > 2:
             os.kill(self._process, signal.SIGKILL)
             return
         os.kill(self._process, number)
         ends = now + (self._patience if self._num_signals == 1 else _SECOND_PATIENCE)
+        # A later signal never gives the run more time.
         self._ends = ends if self._ends is None else min(self._ends, ends)
 
     def _read_report(self) -> None:

@@ -66,7 +66,7 @@ JSON_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def canonical_json(value: object) -> bytes:
-    """Encode with sorted keys and no spaces: equal values give equal bytes."""
+    """Encode with sorted keys and no spaces, so that equal values have equal bytes."""
     return msgspec.json.encode(value, order="sorted")
 
 
@@ -81,6 +81,8 @@ FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 """Why the endpoint ended a message; any other value that it sends counts as `stop`."""
 
 
+# `gc=False`: no cycle leads through these structs, so the garbage collector need not visit the many
+# of them that a run holds.
 class FunctionCall(msgspec.Struct, gc=False):
     """The function that a model calls."""
 
@@ -122,7 +124,7 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """For role `tool`: the id of the call that this message answers."""
     name: str | None = None
     response_items: list[JSONObject] = []
-    """The Responses items of this message, verbatim, where chat shape cannot express them."""
+    """The Responses items of this message, verbatim, if chat shape cannot express them."""
     logprobs: JSON = None
     extra: JSON = {}
     """An object: other members that the endpoint sent, such as `reasoning_details`."""
@@ -151,7 +153,7 @@ _MAX_COUNT = 2**64 - 1
 
 
 class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """Tokens as the endpoint counted them; 0 where it sent no count."""
+    """Tokens as the endpoint counted them; 0 if it sent no count."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -211,7 +213,7 @@ class Answer(msgspec.Struct, kw_only=True):
     message: Message
     finish_reason: FinishReason = "stop"
     unknown_finish: str | None = None
-    """The endpoint's own value where it is not a `FinishReason`."""
+    """The endpoint's own value, if it is not a `FinishReason`."""
     usage: Usage = msgspec.field(default_factory=Usage)
     model: str | None = None
     """The model's name as the endpoint reports it."""
@@ -224,7 +226,7 @@ class Call(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
     usage: Usage = msgspec.field(default_factory=Usage)
     finish_reason: str
-    """A `FinishReason`, or the endpoint's own value where it is not one of these."""
+    """A `FinishReason`, or the endpoint's own value if it is not one of these."""
     response_id: str = ""
     seconds: float = 0.0
     """Time until the answer was complete, including failed tries."""
@@ -253,7 +255,7 @@ StopReason = Literal[
     "episode_time",
     "episode_cost",
 ]
-"""Why an episode ended. Episodes are scored whatever the reason."""
+"""Why an episode ended. Every episode is scored, for whichever reason it ended."""
 
 
 class Timing(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
@@ -285,6 +287,7 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     def add(self, other: RoleUse) -> None:
         """Add the use of another attempt, or of a later scoring, to this one."""
+        # Calls without a price make the sum unknown; a part without calls does not.
         known = [use.cost for use in (self, other) if use.num_calls or use.cost is not None]
         self.cost = None if not known or None in known else math.fsum(c for c in known if c)
         self.model = self.model or other.model
@@ -349,6 +352,7 @@ class Verifier(msgspec.Struct, omit_defaults=True, gc=False):
 
 def is_other_source(one: str, other: str) -> bool:
     """Return whether two source hashes cover different code; False if that is unknown."""
+    # A hash of code and a hash of whole files differ even for the same source.
     kinds = {source_hash.startswith(CODE_HASH) for source_hash in (one, other)}
     return bool(one and other) and len(kinds) == 1 and one != other
 
@@ -445,7 +449,7 @@ class Rollout(RecordHead, kw_only=True):
 
     def unscored(self) -> Rollout:
         """Return a copy of this record without its score."""
-        cleared = Rollout()
+        cleared = Rollout()  # has the default of each field
         names = ("reward", "components", "metrics", "answer", "details", "verifier")
         return msgspec.structs.replace(self, **{name: getattr(cleared, name) for name in names})
 

@@ -215,6 +215,7 @@ def test_the_supervisor_imports_nothing_heavy():
     assert done.stdout == b"[]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("do", "how"),
     [
@@ -320,6 +321,7 @@ def test_a_stop_is_no_death(start):
     assert not Path("run/failures.jsonl").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [
@@ -342,6 +344,7 @@ def test_a_signal_to_the_supervisor_stops_the_run(start, number, code, word):
     assert last.startswith(f"{word}: 1 of 2 attempts are scored; resume with: gym collect")
 
 
+@pytest.mark.slow
 def test_a_terminal_sends_its_signal_to_both(start):
     """The run hears two of one kind in a moment, and takes them for one."""
     write_tasks("block_alone", "")
@@ -376,6 +379,7 @@ def test_a_blocked_run_ends_at_the_third_signal(start):
     assert shlex.split(command) == ["gym", *COMMAND, "--grace", "600"]
 
 
+@pytest.mark.slow
 def test_a_background_task_cannot_end_the_command(start):
     write_tasks("leave", "")
     running = start(*COMMAND, "--gate", "pass@1 >= 2")

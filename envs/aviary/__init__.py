@@ -1,23 +1,24 @@
-r"""Plays any FutureHouse aviary environment; a calculator of our own stands in where none is named.
+r"""Plays any FutureHouse aviary environment; by default, our own calculator.
 
 Source: the resources server and the agent aviary of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The world gives opening, tools and a reward for every step; the score is their sum. A
-message without tool calls ends the episode, unless the option `nudge` answers it. The calculator
-follows the GSM8K environment of aviary: +1 for an answer within 1e-4 of the right one, 0 for any
-other, a number beyond every float among them, -1 and the end where a tool fails. Differences from
-the reference:
+independently. The aviary environment, here called the world, supplies the opening messages, the
+tools and a reward for every step; the reward of the episode is their sum. A message without tool
+calls ends the episode, unless the option `nudge` answers it. The calculator follows aviary's GSM8K
+environment: +1 for an answer within a relative 1e-4 of the right one, 0 for any other, including
+numbers too large for a float. If a tool fails, the reward is -1 and the episode ends. Differences
+from the reference:
 
-- A call of no tool, or with arguments that do not fit, is answered by a tool message and counted;
-  the other calls of its message are still made. Where none is left the reward is 0.
-- A world without tools is given the text of the message.
-- An exception that leaves the world, and a step that takes too long, leave the attempt unscored.
+- A call of an unknown tool, or with invalid arguments, is answered by a tool message and counted;
+  the other calls of the message are still made. If none is left, the reward of the step is 0.
+- A world without tools receives the text of the message.
+- If the world raises an exception or a step takes too long, the attempt is unscored.
 - Old messages about the world's state stay in the conversation.
 
-Which world is played is said by the options alone, since they may name code; a row says which task
-of it: `task_idx` of a data set, or `task` or `task_kwargs` for a class. Nothing is loaded for a
-record: what others wrote cannot be played again, so the rewards on record are the score.
+The options alone name the world, because a name may load code. A row chooses the task: by
+`task_idx` of a data set, or by `task` or `task_kwargs` of a class. Scoring loads no world: a
+third-party world cannot be replayed, so the recorded rewards are the score.
 
-One row of ours, and one for `--env-arg dataset=gsm8k`:
+A shipped row, and a row for `--env-arg dataset=gsm8k`:
 {"id": "calculator-3", "difficulty": "easy", "prompt": "Ana packs 15 crates with 12 jars of honey in
 each. How many jars is that?\n\n...", "expression": "15 * 12", "task_kwargs": {"answer": 180}}
 {"task_idx": 0, "responses_create_params": {"input": []}}
@@ -61,40 +62,42 @@ __all__ = ["Aviary", "AviaryTask"]
 
 
 class AviaryTask(Task):
-    """Which task of the world a row means."""
+    """The task that a row chooses."""
 
     task_idx: int | None = None
-    """The position in the data set; without it and `task_kwargs`, its next environment."""
+    """The position in the data set. Without it and `task_kwargs`, the data set's next environment
+    is played."""
     task: str | None = None
-    """The text for `from_task` of the class."""
+    """The text that is passed to the class's `from_task`."""
     task_kwargs: JSONObject = {}
-    """Keyword arguments of the class, or of `get_new_env_by_args` of the data set."""
+    """Keyword arguments of the class, or of the data set's `get_new_env_by_args`."""
     expression: str | None = None
-    """What the calculator comes to the answer by; for the oracle."""
+    """The expression whose value is the answer; for the oracle."""
 
 
 class Aviary(Environment[AviaryTask]):
     """Play any FutureHouse aviary environment; by default, word problems with a calculator."""
 
     max_reward = 1.0
-    """Of the shipped tasks, and of gsm8k; the worlds of others may give more."""
+    """For the shipped tasks and gsm8k; other worlds may reward more."""
+    # A third-party world cannot be replayed.
     rescore = "recorded"
     properties = Properties("stateful", "tool use", "mathematics", "word problems", "step rewards")
 
     class Options(EnvironmentOptions):
-        """Which world is played."""
+        """The world to play, and its limits."""
 
         dataset: str | None = None
         """A task data set: a name that aviary knows, such as gsm8k, or `module:Class`."""
         dataset_args: JSONObject = {}
         """Keyword arguments of the data set, such as its split."""
         env_class: str | None = None
-        """An environment: a name that aviary knows, or `module:Class`; any callable that gives an
-        environment will do."""
+        """An environment: a name that aviary knows, or `module:Class`. Any callable that
+        returns an environment works."""
         nudge: str = ""
-        """The answer to a message without tool calls; empty: such a message ends the episode."""
+        """The reply to a message without tool calls. If empty, such a message ends the episode."""
         step_timeout: float = Field(default=300.0, gt=0)
-        """Seconds that one step of the world may take. Only async tools can be stopped."""
+        """Seconds that one step of the world may take. Only async tools can be interrupted."""
 
         @field_validator("env_class")
         @classmethod
@@ -126,7 +129,7 @@ class Aviary(Environment[AviaryTask]):
         return opening
 
     def _made(self) -> World:
-        """Make the world that the options name, for the task that the row names."""
+        """Make the world that the options name, for the task that the row chooses."""
         _require_package()
         from . import worlds  # late: it needs the package
 
@@ -152,7 +155,8 @@ class Aviary(Environment[AviaryTask]):
         return list(self._tools)
 
     async def step(self, message: Message) -> Step:
-        """Hand the calls that can be made to the world, all at once, and pass its answer on."""
+        """Pass all valid calls to the world in one step, and return its answer."""
+        # A world without tools acts on text, so it gets every message.
         if not message.tool_calls and self._tools:
             nudge = self.options.nudge
             return Step([Message(role="user", content=nudge)] if nudge else [])
@@ -164,6 +168,7 @@ class Aviary(Environment[AviaryTask]):
         try:
             answer = await self._world.step(message.text, sound)
         finally:
+            # `call_tools` timed only the checks of the calls; here the world runs them.
             self.tool_seconds += time.perf_counter() - started
         messages = _in_order(message.tool_calls, refusals + answer.messages)
         if answer.is_done or answer.is_truncated:
@@ -174,10 +179,11 @@ class Aviary(Environment[AviaryTask]):
     async def _sorted(
         self, calls: list[ToolCall]
     ) -> tuple[list[tuple[ToolCall, JSONObject]], list[Message]]:
-        """Return the calls that can be made with their arguments, and answers to all others."""
+        """Return the valid calls with their arguments, and answers to the others."""
         sound: list[tuple[ToolCall, JSONObject]] = []
         refusals: list[Message] = []
         for call in calls:
+            # One call at a time, so that the recorded arguments are those of this call.
             self._taken.clear()
             answers = await self.call_tools([call])
             if self._taken:
@@ -186,8 +192,8 @@ class Aviary(Environment[AviaryTask]):
                 refusals += answers
         return sound, refusals
 
-    # The world makes all calls of a message at once, so a call that passes the checks is only taken
-    # down. No docstring: it would stand in for the description of a tool that has none.
+    # The world runs all calls of a message in one step, so a call that passes the checks is only
+    # recorded here. No docstring: it would become the description of a tool that has none.
     def _take_down(self, /, **arguments: object) -> str:
         self._taken.append(arguments)
         return ""
@@ -203,16 +209,18 @@ class Aviary(Environment[AviaryTask]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Add up the step rewards on record."""
+        """Add up the recorded step rewards."""
+        # None: the world was not shown the message, for example because it was nudged.
         rewards = [reward for reward in rollout.step_rewards if reward is not None]
         state = rollout.final_state
         outcome = state.get("outcome") if isinstance(state, dict) else None
+        # `fsum` is exact, so the score does not depend on the order of the rewards.
         return Score(math.fsum(rewards), details={"reason": str(outcome or "unknown")})
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Work out the row's expression and hand in what the calculator gave.
+        """Evaluate the row's expression with the calculator and submit the result.
 
-        None for rows without one: a world of others does not say how it is won.
+        None for rows without an expression: other worlds do not tell how to solve their tasks.
         """
         if self.task.expression is None:
             return None
@@ -222,7 +230,7 @@ class Aviary(Environment[AviaryTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write word problems for the calculator; the more steps they take, the harder."""
+        """Yield word problems for the calculator; harder ones take more steps."""
         yield from load_generator("aviary").generate(rng, num)
 
 
@@ -236,6 +244,7 @@ def _require_package() -> None:
     try:
         importlib.import_module("aviary.core")  # late: the package is optional
     except ModuleNotFoundError as error:
+        # An import that fails inside aviary is another problem and must not be hidden.
         if error.name not in ("aviary", "aviary.core"):
             raise
         raise MissingPackageError(
@@ -245,17 +254,20 @@ def _require_package() -> None:
 
 
 def _in_order(calls: list[ToolCall], given: list[Message]) -> list[Message]:
-    """Put an answer to every call first, in their order, as endpoints want it; the rest follows."""
+    """Return one answer per call in the order of the calls, as endpoints require, then the rest."""
     left = list(given)
     answers = []
     for call in calls:
         found = (m for m in left if m.role == "tool" and m.tool_call_id == call.id)
         answer = next(found, None)
         if answer is None:
+            # A world may leave a call unanswered; an endpoint would then refuse the conversation.
             answer = Message(role="tool", tool_call_id=call.id, content=UNANSWERED)
         else:
+            # Two calls may share an id, as some endpoints send none; each takes one answer.
             left.remove(answer)
         answers.append(answer)
+    # Endpoints refuse tool messages that answer no call, and only the policy writes as assistant.
     strays = [
         Message(role="user", content=m.content) if m.role in ("tool", "assistant") else m
         for m in left

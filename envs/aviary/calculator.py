@@ -1,4 +1,4 @@
-"""A calculator as an aviary environment: one problem, one tool to work it out, one answer."""
+"""A calculator as an aviary environment: one problem, one tool to solve it with, one answer."""
 
 import math
 
@@ -14,25 +14,25 @@ WRONG_REWARD = 0.0
 FAILURE_REWARD = -1.0
 
 TOLERANCE = 1e-4
-"""How far an answer may be off, as a part of the right one."""
+"""The relative error at which an answer is wrong, as in aviary's GSM8K environment."""
 
 
 class CalculatorState(BaseModel):
-    """What the step under way has brought."""
+    """The reward of the current step, and whether it ended the episode."""
 
     reward: float = 0.0
     is_done: bool = False
 
 
 class CalculatorEnv(Environment[CalculatorState]):
-    """Hand in the number that a problem asks for.
+    """Submit the number that a problem asks for.
 
-    The first answer counts: +1 where it is right, else 0. A tool that fails gives -1. Each of
-    these ends the episode, and calls of the same message after it are not made.
+    The first answer counts: the reward is +1 if it is right, else 0. If a tool fails, it is -1.
+    Each of these ends the episode, and later calls of the same message are not made.
 
     Args:
         answer: The right number.
-        problem: The text that opens the episode; empty where the prompt has it already.
+        problem: The text that opens the episode; empty if the prompt already shows it.
 
     """
 
@@ -47,13 +47,14 @@ class CalculatorEnv(Environment[CalculatorState]):
         return [Message(content=self.problem)] if self.problem else [], self.tools
 
     async def step(self, action: Message) -> tuple[Messages, float, bool, bool]:
-        """Make the calls in their order, as far as the episode goes on."""
+        """Make the calls in order, up to the end of the episode."""
         if not isinstance(action, ToolRequestMessage) or not action.tool_calls:
             return self.default_no_tool_calls_response
         answers: Messages = []
         for call in action.tool_calls:
             if self.state.is_done:
                 break
+            # One by one: aviary runs the calls of one request concurrently by default.
             answers += await self.exec_tool_calls(ToolRequestMessage(tool_calls=[call]))
         return answers, self.state.reward, self.state.is_done, False
 
@@ -79,11 +80,12 @@ class CalculatorEnv(Environment[CalculatorState]):
         """
         try:
             difference = abs(float(answer) - self.answer)
-        except OverflowError:  # a whole number beyond every float
+        except OverflowError:  # an integer too large for a float
             difference = math.inf
         except ValueError:
             self._end(FAILURE_REWARD)
             return "The answer is not a number."
+        # aviary's formula; the term added to the divisor makes an expected 0 possible.
         is_right = difference / (abs(self.answer) + TOLERANCE) < TOLERANCE
         self._end(CORRECT_REWARD if is_right else WRONG_REWARD)
         return "The answer is right." if is_right else "The answer is wrong."

@@ -1,4 +1,4 @@
-"""Works out arithmetic that is written as text, and lets nothing else pass."""
+"""Evaluates arithmetic expressions and refuses all other text."""
 
 import ast
 import math
@@ -9,13 +9,15 @@ from collections.abc import Callable
 __all__ = ["MAX_CHARACTERS", "evaluate", "number_text"]
 
 MAX_CHARACTERS = 200
+"""The limit on length also bounds how deeply an expression nests."""
 
 _ALLOWED = re.compile(r"[0-9.eE+\-*/%() \t]*")
-"""With no other letter there are neither names nor strings, of which Python's parser may warn."""
+"""The only letters are the exponent's; words and strings could make Python's parser warn."""
 
 
 def _power(base: float, exponent: float) -> float:
     value = base**exponent
+    # Python's result for a fractional power of a negative number.
     if isinstance(value, complex):
         raise ValueError("a power in it has no real value")
     return float(value)
@@ -38,12 +40,10 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 
 def evaluate(text: str) -> float:
-    """Work out an expression of numbers, `+ - * / // % **` and parentheses.
-
-    All is done in floats: there a power cannot take long, however large.
+    """Evaluate an expression of numbers, `+ - * / // % **` and parentheses.
 
     Raises:
-        ValueError: It is no such expression, too long, or has no finite value.
+        ValueError: The text is not such an expression, is too long, or has no finite value.
 
     """
     if len(text) > MAX_CHARACTERS:
@@ -51,6 +51,7 @@ def evaluate(text: str) -> float:
     if not _ALLOWED.fullmatch(text):
         raise ValueError("it has other things than numbers, + - * / // % ** and parentheses")
     try:
+        # Stripped, since Python refuses an expression that is indented.
         return _value(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError as error:
         raise ValueError(f"it is not well formed: {error.msg}") from error
@@ -61,13 +62,14 @@ def evaluate(text: str) -> float:
 
 
 def number_text(value: float) -> str:
-    """Write a number as a pocket calculator does: 15 digits, no zeros at the end."""
+    """Write a number as a pocket calculator does: up to 15 digits, no trailing zeros."""
     return f"{value + 0.0:.15g}"  # adding 0.0 turns -0.0 into 0.0
 
 
 def _value(node: ast.expr) -> float:
     match node:
         case ast.Constant(value=int() | float() as number):
+            # In floats even a huge power is fast; in integers it could take minutes.
             value = float(number)
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SIGNS:
             value = _SIGNS[type(sign)](_value(operand))

@@ -1,4 +1,4 @@
-"""Makes aviary environments and speaks to them in gymcli's messages; needs fhaviary."""
+"""Makes aviary environments and converts between their messages and gymcli's; needs fhaviary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ShownTool(NamedTuple):
-    """What a model is shown of a tool."""
+    """The part of a tool that a model sees."""
 
     name: str
     description: str
@@ -27,7 +27,7 @@ class ShownTool(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a world answers to one step."""
+    """A world's answer to one step."""
 
     messages: list[Message]
     reward: float
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class World:
-    """An aviary environment that is spoken to in gymcli's messages."""
+    """An aviary environment that takes and returns gymcli's messages."""
 
     def __init__(self, environment: core.Environment[object], *, timeout: float) -> None:
         self._environment = environment
@@ -47,17 +47,17 @@ class World:
         """Return the opening messages and the tools.
 
         Raises:
-            TimeoutError: It took too long.
+            TimeoutError: The world took too long.
 
         """
         observations, tools = await self._in_time("opening", self._environment.reset())
         return [_message(given) for given in observations], [_shown(tool) for tool in tools]
 
     async def step(self, text: str, calls: Iterable[tuple[ToolCall, JSONObject]]) -> Answer:
-        """Act with a text and tool calls, each with its arguments.
+        """Take one step with a text and tool calls, each with its parsed arguments.
 
         Raises:
-            TimeoutError: It took too long.
+            TimeoutError: The world took too long.
 
         """
         functions = [
@@ -84,6 +84,7 @@ class World:
             async with scope:
                 return await doing
         except TimeoutError:
+            # A timeout inside the world's own code is not this limit.
             if not scope.expired():
                 raise
             raise TimeoutError(
@@ -94,7 +95,7 @@ class World:
 def world_of_dataset(
     name: str, dataset_args: JSONObject, *, task_idx: int | None, task_kwargs: JSONObject
 ) -> core.Environment[object]:
-    """Return a new environment of a data set: by position, by arguments, else the next one.
+    """Return a new environment of a data set: by position, by arguments, or else the next one.
 
     Args:
         name: A data set that aviary knows, or `module:Class`.
@@ -104,8 +105,8 @@ def world_of_dataset(
 
     Raises:
         ValueError: aviary knows no data set of this name.
-        ImportError: It cannot be imported.
-        TypeError: It gave something else.
+        ImportError: The data set cannot be imported.
+        TypeError: The name leads to something other than a data set.
 
     """
     dataset = _dataset(name, msgspec.json.encode(dataset_args))
@@ -121,7 +122,7 @@ def world_of_dataset(
 def world_of_class(
     name: str, *, task: str | None, task_kwargs: JSONObject
 ) -> core.Environment[object]:
-    """Make an environment: by `from_task` where there is a text, else with keyword arguments.
+    """Make an environment: with `from_task` if there is a text, else with keyword arguments.
 
     Args:
         name: An environment that aviary knows, or `module:Class`.
@@ -130,8 +131,8 @@ def world_of_class(
 
     Raises:
         ValueError: aviary knows no environment of this name.
-        ImportError: It cannot be imported.
-        TypeError: It gave something else.
+        ImportError: The class cannot be imported.
+        TypeError: The name leads to something other than an environment.
 
     """
     if ":" not in name:
@@ -143,7 +144,8 @@ def world_of_class(
     return _checked(maker(**task_kwargs), name)
 
 
-# Loading a data set may take minutes; it is the same for every episode of a process.
+# Loading a data set may take minutes, and all episodes of a process share it. The arguments come
+# as JSON text because a cache key must be hashable.
 @functools.cache
 def _dataset(name: str, arguments_text: bytes) -> core.TaskDataset[core.Environment[object]]:
     arguments = msgspec.json.decode(arguments_text, type=dict[str, object])
@@ -153,7 +155,7 @@ def _dataset(name: str, arguments_text: bytes) -> core.TaskDataset[core.Environm
         _check_known(name, "task data set", core.TASK_DATASET_REGISTRY)
         made = core.TaskDataset.from_name(name, **arguments)
     if not isinstance(made, core.TaskDataset):
-        raise TypeError(f"{name} gave {type(made).__name__}, no aviary task data set")
+        raise TypeError(f"{name} returned {type(made).__name__}, not an aviary task data set")
     return made
 
 
@@ -175,15 +177,18 @@ def _attribute(name: str) -> Callable[..., object]:
 
 def _checked(environment: object, name: str) -> core.Environment[object]:
     if not isinstance(environment, core.Environment):
-        raise TypeError(f"{name} gave {type(environment).__name__}, no aviary environment")
+        raise TypeError(f"{name} returned {type(environment).__name__}, not an aviary environment")
     return environment
 
 
 def _message(given: core.Message) -> Message:
-    """Turn a message into ours; marks for a prompt cache, which not every endpoint takes, go."""
+    """Convert a message of aviary's to ours."""
+    # Marks for a prompt cache turn the content into parts that not every endpoint takes.
     plain = given.model_copy(update={"cache_breakpoint": False}).model_dump(exclude_none=True)
+    # OpenAI's deprecated role; its successor `tool` needs the id of a call.
     if plain["role"] == "function":
         plain["role"] = "user"
+    # aviary names the tool in every answer; the chat format has no such field.
     plain.pop("name", None)
     plain.setdefault("content", "")
     return msgspec.convert(plain, Message)
@@ -192,5 +197,7 @@ def _message(given: core.Message) -> Message:
 def _shown(tool: core.Tool) -> ShownTool:
     info = tool.info
     parameters = info.parameters.model_dump(exclude_none=True) if info.parameters else {}
+    # Unknown arguments must fail the check of the call: in the world they may raise, and an
+    # exception of the world leaves the attempt unscored.
     shown = {"type": "object", "properties": {}, "additionalProperties": False, **parameters}
     return ShownTool(info.name, info.description, shown)

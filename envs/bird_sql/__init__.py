@@ -15,17 +15,18 @@ columns counts, their names do not. Differences from the reference:
 - A block must be closed before the next one begins. In the reference the next fence closes it.
 - A query may only read. Its limits are counted, not timed: 200 million steps of SQLite's virtual
   machine, with 100 for each call of a date or time function; 100,000 bytes for the query; a million
-  bytes per value, 8 million per result, and 256 million of memory. Beyond them it is wrong. The
-  reference stops waiting after 30 seconds and lets it run on. A query with few but slow steps is
-  killed after 60 seconds, and wrong.
-- The present is always 2025-06-15 12:30:45, for the context, the gold query and the model's alike,
-  and the time zone of the machine is UTC. `random()`, and functions and tables that describe the
-  process or the build of SQLite, are not allowed.
+  bytes per value, 8 million per result, and 256 million of memory. A query that exceeds one is
+  wrong. A query with few but slow steps is killed after 60 seconds, and is wrong too. The reference
+  stops waiting after 30 seconds, but the query runs on.
+- The present is always 2025-06-15 12:30:45 UTC, for the context and for both queries, and local
+  time is UTC. `random()`, and functions and tables that describe the process or the build of
+  SQLite, are not allowed.
 - If the context or the gold query fails or breaks these rules, the attempt is unscored.
 
 The result of a query and its number of steps may depend on the version and build of SQLite: newer
-ones have more functions (`concat`, `timediff`), some lack mathematical functions, some refuse "x"
-as a text, and sums of floats are rounded differently since 3.43. The version is in the details.
+versions have more functions (`concat`, `timediff`), some builds lack mathematical functions or do
+not accept "x" as a text, and 3.43 changed how sums of floats are rounded. The score's details name
+the version.
 
 One row (its prompt and context shortened):
 {"id": "bird-sql-0", "difficulty": "easy", "db_id": "library", "prompt": "A lending library ...",
@@ -59,9 +60,11 @@ from .database import MAX_STEPS, Comparison, compare
 
 __all__ = ["BirdSQL", "QueryTask"]
 
+# A fence before "sql" opens the next block instead of closing this one. The possessive quantifier
+# saves backtracking that cannot succeed.
 BLOCK = re.compile(r"```sql\b((?:(?!```).)*+)```(?!sql\b)", re.DOTALL | re.IGNORECASE)
 MAX_SHOWN = 500
-"""Characters of a message or an answer that are recorded."""
+"""The most characters of an error message or a query that the score records."""
 
 
 class QueryTask(Task):
@@ -71,7 +74,7 @@ class QueryTask(Task):
     gt_sql: Annotated[str, StringConstraints(pattern=r"[A-Za-z]")]
     """The gold query."""
     sql_context: str
-    """Statements that make the tables and fill them."""
+    """Statements that create and fill the tables."""
     db_id: str = ""
     difficulty: str = ""
 
@@ -80,24 +83,25 @@ class BirdSQL(Environment[QueryTask]):
     """Write the SQL query that answers a question about a database."""
 
     properties = Properties("single-step", "coding", "databases", "text to SQL", "execution")
+    # The comparison awaits a worker process.
     waits_to_verify = True
 
     class Options(EnvironmentOptions):
-        """How much a query may do."""
+        """The limits of a query."""
 
         max_steps: PositiveInt = MAX_STEPS
         """Steps of SQLite's virtual machine that a query may take."""
         max_seconds: PositiveFloat = 60.0
-        """Seconds that all of the scoring may take; most queries take less for their steps."""
+        """Seconds that the whole comparison may take; `max_steps` is usually reached sooner."""
 
     options: Options
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the query gives the same rows as the gold query.
+        """Reward 1 if the query returns the same set of rows as the gold query.
 
         Raises:
-            VerifierError: The row's tables cannot be made, or its gold query fails.
+            VerifierError: The row's tables cannot be created, or its gold query fails.
 
         """
         task = cls.parse_task(rollout.task)
@@ -120,12 +124,12 @@ class BirdSQL(Environment[QueryTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write questions about four small databases, filled anew for each."""
+        """Yield questions about four small databases; each task has its own table rows."""
         yield from load_generator("bird_sql").generate(rng, num)
 
 
 def _last_query(text: str) -> str | None:
-    """Return what stands in the last block of SQL, if there is a letter in it."""
+    """Return the content of the last SQL block if it has a letter, as the reference requires."""
     blocks = BLOCK.findall(text)
     query = blocks[-1].strip() if blocks else ""
     return query if re.search(r"[A-Za-z]", query) else None
@@ -138,7 +142,8 @@ async def _compared(
     try:
         return await context.isolated(compare, *given, query, options.max_steps, timeout=seconds)
     except VerifierTimeoutError:
-        # Without the model's query it times out again where the row is to blame.
+        # The context or the gold query may be the slow part. Then this times out again, and the
+        # attempt is unscored; otherwise the model's query was too slow.
         alone = await context.isolated(compare, *given, None, options.max_steps, timeout=seconds)
         message = f"it takes over {seconds:g} seconds"
         return alone._replace(reason="too_slow", message=message)

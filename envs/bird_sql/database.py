@@ -1,8 +1,8 @@
-"""Runs queries on a database in memory: reading only, never the clock or chance, and not for ever.
+"""Runs queries on a database in memory: read-only, without clock or chance, and within limits.
 
-How much a query may do is counted in steps of SQLite's virtual machine and in bytes, so that the
-same query comes to the same end, however busy the processor is, save for what few steps are counted
-for.
+The limits count steps of SQLite's virtual machine and bytes, not seconds, so that a query has the
+same result on a busy machine. The exception is slow work inside one step, such as matching a
+pattern.
 """
 
 import sqlite3
@@ -26,19 +26,14 @@ __all__ = [
     "compare",
 ]
 
-# The functions that a query may call; those of dates and times know one present that stands still.
-#
-# SQLite's others give values of the process or of the build (`sqlite_version`, `fts3_tokenizer`),
-# of chance (`random`), or of changes that a query cannot make.
-
 Cell = str | int | float | bytes | None
 
 NOW = "2025-06-15 12:30:45"
-"""The present, in UTC; no midnight and no first day, so that what is cut off is seen to be."""
+"""The present, in UTC: not at midnight nor on a first of the month, so that truncating it shows."""
 PRESENT = dict.fromkeys(("now", "subsec", "subsecond"), NOW)
-"""What SQLite takes for the present where a time stands; the last two only since 3.42."""
+"""The words that SQLite reads as the present; the last two since version 3.42."""
 ZONES = dict.fromkeys(("localtime", "utc"), "+0 days")
-"""The modifiers that depend on where the machine stands, here in UTC: they change nothing."""
+"""The modifiers that depend on the machine's time zone; in UTC they change nothing."""
 TIMES = {
     "date": (0, 1),
     "time": (0, 1),
@@ -48,13 +43,15 @@ TIMES = {
     "strftime": (1, 2),
     "timediff": (0, 2),
 }
-"""Where the times of each function begin and end; modifiers follow. A time left out is now."""
+"""The positions of each function's times, as a range; modifiers follow. A missing time is now."""
 CURRENT = {
     "current_date": NOW.split()[0],
     "current_time": NOW.split()[1],
     "current_timestamp": NOW,
 }
 
+# Left out are functions whose value depends on the process or the build (`sqlite_version`,
+# `fts3_tokenizer`), on chance (`random`), or on changes, which a query cannot make.
 NAMES = """
 abs char coalesce concat concat_ws format glob hex if ifnull iif instr length like likelihood
 likely lower ltrim max min nullif octet_length printf quote replace round rtrim sign soundex
@@ -73,17 +70,18 @@ bm25 highlight match snippet
 sqlite_drop_column sqlite_fail sqlite_rename_column sqlite_rename_quotefix
 sqlite_rename_table sqlite_rename_test
 """
-"""As SQLite itself calls them; those of the last two lines are ALTER TABLE's, and no query's."""
+"""The names that SQLite passes to an authorizer. The last two lines are for ALTER TABLE in a
+context; no query can call them."""
 FUNCTIONS = frozenset(NAMES.split()).union(TIMES, CURRENT)
 FUNCTIONS_OF_CONTEXT = FUNCTIONS | {"last_insert_rowid"}
-"""A context adds rows, and may ask for the last one."""
+"""A context inserts rows, and may ask for the last one."""
 
 
 class Calendar:
-    """SQLite's functions of dates and times, at the fixed present.
+    """SQLite's date and time functions with a fixed present.
 
     Args:
-        tick: Is called at each call, since SQLite counts no steps for what Python does.
+        tick: Called at each call of a function, because SQLite counts no steps for Python's work.
 
     """
 
@@ -92,14 +90,14 @@ class Calendar:
         self._connection = sqlite3.connect(":memory:")
 
     def install(self, connection: sqlite3.Connection) -> None:
-        """Put the functions in the place of those that read the clock."""
+        """Replace the functions that read the clock."""
         for name, text in CURRENT.items():
             connection.create_function(name, 0, lambda text=text: text, deterministic=True)
         for name in TIMES:
             connection.create_function(name, -1, self._standing(name), deterministic=True)
 
     def close(self) -> None:
-        """Release its memory."""
+        """Close the connection that computes the functions."""
         self._connection.close()
 
     def _standing(self, name: str) -> Callable[..., Cell]:
@@ -107,11 +105,13 @@ class Calendar:
 
         def call(*arguments: Cell) -> Cell:
             self._tick()
+            # `date()` is `date('now')`.
             given = arguments if len(arguments) != start else (*arguments, NOW)
             times = [PRESENT.get(_word(one), one) for one in given[start:end]]
             modifiers = [ZONES.get(_word(one), one) for one in given[end:]]
             told = [*given[:start], *times, *modifiers]
             marks = ", ".join("?" * len(told))
+            # On another connection, where the functions are still SQLite's own.
             found = self._connection.execute(f"SELECT {name}({marks})", told).fetchone()
             return found[0]  # type: ignore[no-any-return]  # sqlite3 knows no types of columns
 
@@ -119,7 +119,7 @@ class Calendar:
 
 
 def _word(argument: Cell) -> str:
-    """Return an argument as SQLite compares it: in any case, and up to the first null character."""
+    """Return an argument as SQLite compares it: lower-cased, and up to the first null character."""
     text = argument.decode(errors="replace") if isinstance(argument, bytes) else str(argument)
     return text.partition("\0")[0].lower()
 
@@ -129,21 +129,23 @@ Reason = Literal[
 ]
 
 MAX_STEPS = 200_000_000
-"""Steps of the virtual machine that a query may take: two to a dozen seconds."""
+"""Steps of the virtual machine that a query may take: 2 to 12 seconds."""
 STEPS_AT_ONCE = 1000
+"""Steps between two looks at the limit."""
 STEPS_OF_TIMES = 100
-"""Steps that a call of a function of dates and times counts as; it takes about as long."""
+"""Steps that a call of a date or time function counts as; it takes about as long."""
 MAX_QUERY = 100_000
-"""Bytes of a query."""
+"""The most bytes of a query."""
 MAX_VALUE = 1_000_000
-"""Bytes of one text or blob."""
+"""The most bytes of one text or blob."""
 MAX_RESULT = 8_000_000
-"""Bytes of a result, where a number is `BYTES_OF_CELL`, and so much is added to every text."""
+"""The most bytes of a result."""
 BYTES_OF_CELL = 16
+"""What each value of a result counts as; a text or blob counts its length too."""
 MAX_HEAP = 256_000_000
-"""Bytes that SQLite may take, temporary tables and the context included.
+"""The most bytes that SQLite may allocate, including temporary tables and the context.
 
-Where SQLite is built without statistics of memory (macOS), only the worker's own limit holds.
+If SQLite is built without memory statistics, as on macOS, only the worker's own limit applies.
 """
 
 READING = {
@@ -155,7 +157,7 @@ READING = {
 
 
 class QueryError(Exception):
-    """A query has no result, for the reason given."""
+    """A query has no result; `reason` says why."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -163,7 +165,7 @@ class QueryError(Exception):
 
 
 class Comparison(NamedTuple):
-    """What came of a query, and how many different rows there were."""
+    """How a query did, and the numbers of distinct rows."""
 
     reason: Reason
     message: str = ""
@@ -172,14 +174,13 @@ class Comparison(NamedTuple):
 
 
 def compare(context: str, gold: str, query: str | None, max_steps: int) -> Comparison:
-    """Compare the results of two queries as sets of rows; None is a query that was not given.
-
-    To be called in a worker, since the limit on memory holds for the whole process and for good.
+    """Compare the results of two queries as sets of rows; None stands for a missing query.
 
     Raises:
         VerifierError: The context or the gold query fails.
 
     """
+    # Call this in a worker only: the limit is the whole process's, and cannot be raised again.
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP}")
     try:
@@ -202,7 +203,7 @@ def compare(context: str, gold: str, query: str | None, max_steps: int) -> Compa
 
 
 class Database:
-    """A database in memory that is built from statements and can then be read.
+    """A database in memory that is built from statements and can then only be read.
 
     Raises:
         QueryError: A statement fails.
@@ -216,11 +217,13 @@ class Database:
         self._refused = ""
         self._calendar = Calendar(self._count_call)
         self._connection = connection = sqlite3.connect(":memory:", isolation_level=None)
-        # What is no UTF-8 stays different from all else.
+        # Different bytes that are not UTF-8 must stay different values.
         connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
+        # No files: temporary tables stay in memory, and ATTACH is refused.
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        # Once reading begins, no other table that is part of SQLite can be opened.
+        # SQLite sets its built-in tables up on first use, which the authorizer refuses once reading
+        # begins. So these two are the only ones that a query can read.
         connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
         self._calendar.install(connection)
         connection.set_authorizer(self._authorized)
@@ -229,16 +232,17 @@ class Database:
         except FAILURES as error:
             self.close()
             raise self._described(error) from error
+        # Only from here on: a context may be longer than a query.
         connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_QUERY)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         connection.set_progress_handler(self._is_over, STEPS_AT_ONCE)
         self._is_filled = True
 
     def read(self, query: str) -> set[tuple[Cell, ...]]:
-        """Return the different rows that a query has for a result.
+        """Return the distinct rows of a query's result.
 
         Raises:
-            QueryError: It is no single query that only reads, fails, or goes beyond a limit.
+            QueryError: The query is not a single one that only reads, fails, or exceeds a limit.
 
         """
         self._num_steps, self._refused = 0, ""
@@ -246,6 +250,7 @@ class Database:
         num_bytes = 0
         try:
             cursor = self._connection.execute(query)
+            # An empty text or a comment runs without an error.
             if cursor.description is None:
                 raise QueryError("sql_error", "there is no statement in it")
             for row in cursor:
@@ -258,14 +263,15 @@ class Database:
         return rows
 
     def close(self) -> None:
-        """Forget all tables."""
+        """Close the connections, which drops all tables."""
         self._connection.close()
         self._calendar.close()
 
     def _described(self, error: Exception) -> QueryError:
-        """Return which limit or rule a failure comes from."""
+        """Return the limit or rule that a failure is due to."""
         if self._refused:
             return QueryError("not_allowed", f"{self._refused} is not allowed")
+        # DataError: a value exceeds SQLITE_LIMIT_LENGTH.
         if isinstance(error, MemoryError | sqlite3.DataError):
             return QueryError("too_large", str(error) or "it takes too much memory")
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
@@ -273,13 +279,14 @@ class Database:
         return QueryError("sql_error", str(error))
 
     def _is_over(self) -> bool:
-        """Count steps, and say whether these were too many."""
+        """Count steps and return whether they exceed the limit, which interrupts the query."""
         self._num_steps += STEPS_AT_ONCE
         return self._num_steps > self._max_steps
 
     def _count_call(self) -> None:
         self._num_steps += STEPS_OF_TIMES
 
+    # For a function, SQLite passes its name as the second argument of the action.
     def _authorized(self, action: int, _: str | None, function: str | None, *__: str | None) -> int:
         known = FUNCTIONS if self._is_filled else FUNCTIONS_OF_CONTEXT
         if action == sqlite3.SQLITE_FUNCTION and function not in known:
@@ -292,7 +299,7 @@ class Database:
 
 
 FAILURES = (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError)
-"""Two statements are a Warning in Python 3.11, and what is no UTF-8 is a ValueError."""
+"""Two statements raise a Warning in Python 3.11; a lone surrogate in a query is a ValueError."""
 
 
 def _size(cell: Cell) -> int:

@@ -1,32 +1,33 @@
-r"""Serves a simulated customer by a policy, with simulated tools; a judge looks at every message.
+r"""Lets the model serve a simulated customer by a policy; a judge checks every message.
 
 Source: the resources server conversational_tool_use_simulation of NVIDIA NeMo Gym and its agent
 (Apache-2.0), reimplemented independently. Models play the customer (role `user`) and the tools
-(role `tool`, else the customer's). The reward is 0 where the customer did not end the conversation,
-and where a transfer is not what the scenario's `outside_policy_scope` says, without the judge.
-Otherwise the judge sees every message of customer and tools, then every message of the
-representative up to the first failure, then the whole; the reward is the least of what it says of
-the representative. Differences from the reference:
+(role `tool`; without one, the customer's model). The reward is 0, without asking the judge, if the
+customer did not end the conversation or if a transfer does not match the scenario's
+`outside_policy_scope`. Otherwise the judge sees every message of the customer and the tools, then
+every message of the representative up to the first failure, then the whole conversation; the reward
+is the lowest verdict on the representative. Differences from the reference:
 
-- A call of an unknown tool, or with wrong arguments, is answered in a sentence and counted, and
-  does not end the episode. Ids of calls are not looked at: the endpoint gives them.
-- What customer or tools cannot say, or should not have said, leaves the attempt unscored. They are
-  judged at the end of the episode, so that a resume plays it anew, and not again by other judges; a
-  call that failed there is made up for by scoring. The reference's reward is 0, with a mark to be
-  left out.
-- A verdict that cannot be read is a failure of the judge, which leaves the attempt unscored.
-- The row's own system message is shown, whether or not it is its policy in our words.
-- A message with text and calls has its calls run; the customer reads the text with the next turn.
-- Of the calls of one message the first 32 are run at most; the others are answered with a sentence.
-- An empty message ends the episode, as an invalid one does there. So does a cut-off one.
-- The calls of the last turn that is allowed are run, though nothing comes of them.
-- Of a message with several calls the judge says one verdict.
-- Customer and judge are always models, where the reference can do without: there is no scripted
-  customer, no made-up tool result, no `enable_llm_judge: false` and no `enable_termination: false`.
-- The judge samples as its role is told to, not at a temperature of 1.0.
+- A call of an unknown tool, or with wrong arguments, is answered with a sentence and counted, and
+  does not end the episode. The ids of calls are not checked: the endpoint assigns them.
+- If the customer or a tool fails, or the judge finds fault with one of their messages, the attempt
+  is unscored. They are judged at the end of the episode, so that a resume plays a faulty episode
+  again, and a rescoring does not judge them twice; scoring repeats a call of the judge that failed
+  there. The reference sets the reward to 0 and marks the sample to be left out.
+- A verdict that cannot be read is a failure of the judge and leaves the attempt unscored.
+- The row's own system message is shown, whether or not it words the policy as we do.
+- If a message has both text and calls, the calls are run; the customer reads the text with the next
+  turn.
+- At most the first 32 calls of a message are run; the others are answered with a sentence.
+- An empty or cut-off message ends the episode, as an invalid one does in the reference.
+- The calls of the last allowed turn are run, although nothing follows them.
+- The judge gives one verdict on a message with several calls.
+- Customer and judge are always models. The reference's scripted customer, made-up tool results,
+  `enable_llm_judge: false` and `enable_termination: false` do not exist here.
+- The judge samples with its role's parameters, not at a temperature of 1.0.
 - Rates of failures by party and of skipped transfers are left out: an attempt in which customer or
-  tools failed is unscored, with the reason on record.
-- A rollout of the reference ended as the markers in its user messages say.
+  tools failed is unscored, and its reason is recorded.
+- A record of the reference does not say how it ended: the markers in its user messages tell.
 
 One row (its policy, tools and scenario shortened):
 {"id": "simulation-0", "difficulty": "easy", "domain_name": "public library", "profile": "general",
@@ -69,42 +70,43 @@ from .stand_ins import Script, ScriptedJudge
 __all__ = ["ConversationalToolUseSimulation"]
 
 MAX_CALLS = 32
-"""Calls of one message that are run: each costs a call of the tools and one of the judge."""
+"""The most calls of a message that are run; each costs a request to the tools and to the judge."""
 
 NOT_RUN = "This call was not carried out: make one call at a time."
 
 
 class ConversationalToolUseSimulation(Environment[SimulationTask]):
-    """Serve a simulated customer by a policy, with simulated tools, before a judge."""
+    """Serve a simulated customer by a policy, with simulated tools; a judge checks each message."""
 
     version = "2"
     required_roles = ("user", "judge")
     optional_roles = ("tool",)
+    # The reference's limit.
     max_turns = 50
-    # A simulator that is slow is no failure of the call; its client has time limits of its own.
+    # A slow simulator is not a failure of the call; the model's client has its own time limits.
     tool_timeout = 3600.0
     properties = Properties(
         "multi-turn", "proactive asking", "customer service", "dialogue", "staged judge"
     )
 
     class Options(EnvironmentOptions):
-        """How strictly it is judged."""
+        """How strictly a conversation is judged."""
 
         judge_mode: JudgeMode = "message"
-        """`combined`: the judge is asked once, of customer, tools and representative together."""
+        """`combined`: the judge is asked once about customer, tools and representative together."""
         judge_simulators: bool = True
-        """False: customer and tools are taken at their word."""
+        """False: the messages of the customer and the tools are not judged."""
         enforce_transfer: bool = True
-        """False: whether the customer had to be transferred is left to the judge."""
+        """False: whether a transfer was right is left to the judge."""
 
     options: Options
     ended: Ending = ""
 
     async def setup(self) -> list[Message]:
-        """Ask the customer for the first message, where the row has none.
+        """Ask the customer for the first message, unless the row has one.
 
         Raises:
-            RoleError: The customer gives none.
+            RoleError: The customer's model returned none.
 
         """
         self.customer = customer(self.roles["user"], self.task)
@@ -114,7 +116,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         return [Message(role="user", content=text)]
 
     def tools(self) -> list[Tool]:
-        """Return the row's tools, each of which the simulator answers for."""
+        """Return the row's tools, whose calls the simulator answers."""
         return [
             Tool(
                 self._function(tool),
@@ -132,9 +134,10 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         return simulated
 
     async def step(self, message: Message) -> Step:
-        """Run the calls of a message, else let the customer answer it."""
+        """Run the calls of a message; if it has none, let the customer answer."""
         if message.tool_calls:
             return Step(await self._results(message.tool_calls))
+        # The customer could not answer it; the reference, too, ends at an invalid message.
         if not message.text.strip():
             return Step([], stop_reason="env_done")
         turn = await self.customer.reply(self.rollout.messages)
@@ -143,37 +146,41 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         return Step(said, stop_reason="env_done" if turn.ended else None)
 
     async def _results(self, calls: list[ToolCall]) -> list[Message]:
-        """Run the first calls in order, and only one where the row wants one at a time."""
+        """Run the first calls of a message in order, and refuse the others."""
+        # As in the reference, only the first call is run if the row forbids parallel ones.
         is_single = self.rollout.sampling.get("parallel_tool_calls") is False
         run = calls[: 1 if is_single else MAX_CALLS]
+        # Endpoints require an answer to every call.
         left = [Message(role="tool", tool_call_id=c.id, content=NOT_RUN) for c in calls[len(run) :]]
         return [*await self.call_tools(run), *left]
 
     async def final_state(self) -> JSONObject:
-        """Return how the customer ended, and what the judge says of customer and tools.
+        """Return how the customer ended the conversation, and the verdicts on customer and tools.
 
         Raises:
-            RoleError: Customer or tools fell out of their parts.
+            RoleError: The judge finds fault with the customer or a tool.
 
         """
         state: JSONObject = {"ended": self.ended or "none"}
         options, task = self.options, self.task
         fault = _fault(task, self.ended, enforces_transfer=options.enforce_transfer)
+        # Here rather than in `verify`, so that a resume plays a faulty episode again.
         if options.judge_simulators and not fault:
             hearing = Hearing(self.roles["judge"], task, self.rollout.messages, self.ended)
             try:
                 verdicts = await hearing.simulators(options.judge_mode)
             except RoleError:
-                # A failed call must not cost the conversation: it is saved, and `verify` asks.
+                # A failed call must not cost the conversation: it is saved, and `verify` asks
+                # again.
                 return state
             check_simulators(verdicts)
             state["simulator_verdicts"] = [verdict.record() for verdict in verdicts]
         return state
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Ask for what was not told, make the gold calls, tell what came of them.
+        """Ask for missing facts, make the gold calls, then report the outcome.
 
-        None for the rows of others, which have no gold.
+        None for rows without gold calls, such as the reference's.
         """
         task, num_calls = self.task, len(rollout.tool_calls)
         if not task.gold_calls:
@@ -198,7 +205,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         """Reward 1 if the customer was served to the end and the judge finds no failure.
 
         Raises:
-            RoleError: A call of the judge failed, or customer or tools fell out of their parts.
+            RoleError: A call of the judge failed, or it finds fault with the customer or a tool.
 
         """
         options, task = cls.options_of(context), cls.parse_task(rollout.task)
@@ -219,6 +226,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
             check_simulators(verdicts)
             details["simulator_verdicts"] = [verdict.record() for verdict in verdicts]
         verdicts = await hearing.representative(options.judge_mode)
+        # Verdicts end at the first failure, so the last one is the lowest.
         is_right = verdicts[-1].label == "true"
         if not is_right:
             details["reason"] = "agent_failure"
@@ -228,23 +236,24 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
 
     @classmethod
     def stand_ins(cls, task: SimulationTask) -> Mapping[str, Model]:
-        """Return a customer and tools that follow the gold, and a judge that compares with it."""
+        """Return a customer and tools that follow the gold calls, and a judge that checks them."""
         script, judge = StandIn(Script(task).answer), StandIn(ScriptedJudge(task).answer)
         return {"user": script, "tool": script, "judge": judge}
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write requests to five businesses: questions, changes, and what only a colleague can."""
+        """Yield requests to five businesses: questions, changes, and matters for a colleague."""
         yield from load_generator("conversational_tool_use_simulation").generate(rng, num)
 
 
 def _ended(rollout: Rollout) -> tuple[Ending, bool]:
-    """Return how the customer ended, and whether customer and tools were judged."""
+    """Return how the customer ended the conversation, and whether the simulators were judged."""
     state = rollout.final_state
     if isinstance(state, dict):
         ended = state.get("ended")
         found = cast("Ending", ended) if ended in ("stop", "transfer") else ""
         return found, "simulator_verdicts" in state
+    # A record of the reference: it has no such state, but its messages keep the markers.
     said = "".join(message.text for message in rollout.messages if message.role == "user")
     if "###TRANSFER###" in said:
         return "transfer", False
@@ -252,7 +261,7 @@ def _ended(rollout: Rollout) -> tuple[Ending, bool]:
 
 
 def _fault(task: SimulationTask, ended: Ending, *, enforces_transfer: bool) -> str:
-    """Return why the reward is 0 whatever a judge would say."""
+    """Return the reason for a reward of 0 that no verdict can change, else an empty text."""
     if not ended:
         return "unfinished"
     is_due = task.customer_scenario.outside_policy_scope

@@ -1,4 +1,4 @@
-"""What the judge is asked: of every message of customer and tools, and of the representative."""
+"""Asks the judge about the messages of the customer, the tools and the representative."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -104,18 +104,19 @@ QUESTIONS: Mapping[Question, str] = {
 
 
 def question(kind: Question, task: SimulationTask) -> str:
-    """Return what the judge is asked."""
+    """Return a question to the judge; on a proactive row it also forbids guesses."""
     is_of_representative = kind not in ("customer", "tool")
     asks = task.profile == "proactive" and is_of_representative
     return QUESTIONS[kind] + (_PROACTIVE if asks else "")
 
 
 BATCH = 16
-"""Messages that the judge is asked of at once: each prompt has the whole conversation before it."""
+"""Messages that the judge is asked about concurrently. Prompts for all of them would take memory
+that grows with the square of their number."""
 
 
 class Hearing(NamedTuple):
-    """A conversation before its judge."""
+    """A conversation and its judge."""
 
     judge: Model
     task: SimulationTask
@@ -123,10 +124,10 @@ class Hearing(NamedTuple):
     ending: Ending
 
     async def simulators(self, mode: JudgeMode) -> list[Verdict]:
-        """Judge what customer and tools said, some messages at a time.
+        """Judge the messages of the customer and the tools, in batches.
 
         Raises:
-            RoleError: A call failed; those of the same batch have ended by then.
+            RoleError: A call failed; the others of its batch have ended by then.
 
         """
         if mode == "combined":
@@ -136,13 +137,14 @@ class Hearing(NamedTuple):
         for start in range(0, len(judged), BATCH):
             items = [self._until(place) for place in judged[start : start + BATCH]]
             verdicts += await JUDGE.ask_all(self.judge, items)
+        # The customer may end the conversation without a word; then the ending itself is judged.
         if self.ending and self.messages[-1].role != "user":
             last = self._prompt("customer", self.messages, self.ending)
             verdicts.append(await JUDGE.ask(self.judge, **last))
         return verdicts
 
     async def representative(self, mode: JudgeMode) -> list[Verdict]:
-        """Judge every message of the representative, and then all of it, up to the first failure.
+        """Judge each message of the representative; if none fails, judge the whole conversation.
 
         Raises:
             RoleError: A call failed.
@@ -164,10 +166,11 @@ class Hearing(NamedTuple):
         return await COMBINED_JUDGE.ask(self.judge, **fields)
 
     def _until(self, place: int) -> dict[str, str]:
-        """Return the prompt on one message, with those before it."""
+        """Return the prompt about one message, which shows those before it."""
         kinds: dict[str, Question] = {"user": "customer", "tool": "tool"}
         kind = kinds.get(self.messages[place].role, "message")
         shown = self.messages[: place + 1]
+        # How it ended is shown only with the message that ended it: nobody knew it before.
         ends_here = kind == "customer" and len(shown) == len(self.messages)
         return self._prompt(kind, shown, self.ending if ends_here else "")
 
@@ -183,10 +186,10 @@ class Hearing(NamedTuple):
 
 
 def check_simulators(verdicts: list[Verdict]) -> None:
-    """Let nobody be scored for a conversation in which customer or tools fell out of their parts.
+    """Refuse to score a conversation in which the customer or a tool failed.
 
     Raises:
-        RoleError: They did.
+        RoleError: A verdict says so.
 
     """
     parties = {"success": "customer or tools", "customer_success": "customer"}
@@ -195,13 +198,14 @@ def check_simulators(verdicts: list[Verdict]) -> None:
         for key, party in parties.items():
             if verdict.value.get(key) is False:
                 reason = " ".join(str(verdict.value.get("explanation", "")).split())
-                raise RoleError(f"the simulated {party} fell out of their part: {reason}")
+                raise RoleError(f"the simulated {party} did not keep to their part: {reason}")
 
 
 def _is_simulated(message: Message) -> bool:
-    """Return whether customer or tools said it: a sentence on a bad call is of the environment."""
+    """Return whether a simulator wrote a message."""
     if message.role != "tool":
         return message.role == "user"
+    # Simulated results are JSON; the environment's own sentence about a bad call is not.
     try:
         msgspec.json.decode(message.text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The simulated customer and the simulated tools: what their models are told, and what counts."""
+"""The simulated customer and tools: the prompts of their models, and checks of their answers."""
 
 import re
 from typing import Literal
@@ -29,6 +29,7 @@ class ToolSpec(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
+    # Rows of the reference use either name.
     name: str
     description: str = Field("", validation_alias=AliasChoices("description", "doc"))
     parameters: JSONObject | None = Field(
@@ -36,7 +37,7 @@ class ToolSpec(BaseModel):
     )
     """The JSON Schema of its arguments; None: it takes none."""
     returns: JSONObject | None = None
-    """The JSON Schema of its result; None: any JSON will do."""
+    """The JSON Schema of its result; None: any JSON."""
 
 
 class Scenario(BaseModel):
@@ -53,10 +54,10 @@ class Scenario(BaseModel):
     """What the customer does not know."""
     task_instructions: str | None = None
     outside_policy_scope: bool = False
-    """The representative must not help, but hand the customer over."""
+    """The representative must transfer the customer instead of helping."""
 
     def render(self) -> str:
-        """Write the scenario out, a paragraph for each thing that it says."""
+        """Return the scenario as text, with a line for each field that has a value."""
         parts = {
             "Who the customer is": self.customer_persona,
             "Where they call": self.representative_domain,
@@ -69,7 +70,7 @@ class Scenario(BaseModel):
 
 
 class GoldCall(BaseModel):
-    """A call that the request needs, and what its tool answers."""
+    """A call that the request needs, and its result."""
 
     name: str
     arguments: JSONObject
@@ -81,25 +82,27 @@ class SimulationTask(Task):
 
     domain_name: str = ""
     policy: str
-    """What the representative may and may not do, in Markdown."""
+    """The rules of the representative, in Markdown."""
     tools: list[ToolSpec]
     customer_scenario: Scenario
     profile: Literal["general", "proactive"] = "general"
-    """`proactive`: the customer tells only what they are asked for."""
+    """`proactive`: the customer reveals only what they are asked for."""
     initial_user_message: str | None = None
-    """The customer's first words, where they are not left to the simulated customer."""
+    """The customer's first message; None: the simulated customer writes it."""
     gold_calls: list[GoldCall] = []
     facts: dict[str, str] = {}
-    """What the gold calls need to know of the customer, by the name that one asks for it with."""
+    """What the gold calls need from the customer, by the name that a question uses."""
     report: str = ""
-    """What the customer must be told in the end, word for word; of our own rows."""
+    """The words that the customer must be told in the end; only our own rows have them."""
 
 
 def transcript(messages: list[Message], ending: Ending = "") -> str:
-    """Write a conversation as JSON, a line for each message, so that no message can forge one."""
+    """Return a conversation as JSON lines, one for each message."""
+    # JSON escapes line breaks, so no message can forge the line of another.
     names: dict[str | None, str] = {}
     lines: list[JSONObject] = []
     for message in messages:
+        # Ids may repeat later in the conversation, so each result is named by the latest call.
         names |= {call.id: call.name for call in message.tool_calls}
         if message.role == "user":
             lines.append({"speaker": "customer", "says": message.text})
@@ -118,7 +121,9 @@ def transcript(messages: list[Message], ending: Ending = "") -> str:
 
 
 SAMPLING: JSONObject = {"temperature": 1.0}
+"""The reference's sampling of customer and tools."""
 MAX_TRIES = 3
+"""The most tries for a message of the customer or a result, as in the reference."""
 
 CUSTOMER_INSTRUCTIONS = """You are a customer and talk with a representative of a business. \
 The scenario below says who you are and what you want; stay in that role, and never write for the \
@@ -160,7 +165,7 @@ def customer(model: Model, task: SimulationTask) -> SimulatedUser:
 
 
 class ToolSimulator:
-    """All tools of an episode, played by one model that remembers the results it gave."""
+    """All tools of an episode, played by one model that sees its earlier results."""
 
     def __init__(self, model: Model, task: SimulationTask) -> None:
         self.model = model
@@ -172,8 +177,8 @@ class ToolSimulator:
         """Return the result of a call as JSON text.
 
         Raises:
-            RoleError: The call of the model failed, or none of its tries fits the tool's schema, or
-                that is none.
+            RoleError: The call of the model failed, no answer fits the tool's schema, or the schema
+                is invalid.
 
         """
         call = msgspec.json.encode({"tool": tool.name, "arguments": arguments}).decode()
@@ -183,17 +188,19 @@ class ToolSimulator:
             try:
                 answer = await self.model.complete(asked, params=SAMPLING)
             except RoleError as error:
+                # An answer that is cut or empty is worth another try; a failed request is not.
                 if not error.is_answered:
                     raise
                 continue
             text = _unfenced(answer.text)
             if _fits(text, tool):
-                # Of earlier calls the conversation is left out: the last one has all of it.
+                # Earlier calls are kept without their conversation, which the newest one shows.
                 self._known.append(Message(role="user", content=call))
                 self._known.append(Message(role="assistant", content=text))
                 return text
         raise RoleError(
-            f"the simulated tool {tool.name} gave no JSON that fits its schema in {MAX_TRIES} tries"
+            f"the simulated tool {tool.name} returned no JSON that fits its schema "
+            f"in {MAX_TRIES} tries"
         )
 
 
@@ -216,10 +223,10 @@ def _unfenced(text: str) -> str:
 
 
 def _fits(text: str, tool: ToolSpec) -> bool:
-    """Return whether a text is JSON that the tool can return.
+    """Return whether a text is JSON that fits the tool's schema.
 
     Raises:
-        RoleError: The tool's schema is none, or refers to what it does not hold.
+        RoleError: The schema is invalid, or has a reference that cannot be resolved.
 
     """
     import jsonschema  # late: heavy
@@ -228,11 +235,13 @@ def _fits(text: str, tool: ToolSpec) -> bool:
     schema = tool.returns or {}
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
-        # The empty registry is what keeps references off the network.
+        # Without an empty registry, references would be fetched over the network.
         validator = jsonschema.Draft202012Validator(schema, registry=referencing.Registry())
         return validator.is_valid(msgspec.json.decode(text))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False
     except (jsonschema.SchemaError, referencing.exceptions.Unresolvable) as error:
         reason = " ".join(str(error).split())[:200]
-        raise RoleError(f'"returns" of the tool {tool.name} is no JSON Schema: {reason}') from error
+        raise RoleError(
+            f'"returns" of the tool {tool.name} is not a JSON Schema: {reason}'
+        ) from error

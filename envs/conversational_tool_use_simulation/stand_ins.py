@@ -1,4 +1,4 @@
-"""Scripted models for rows with a gold: customer and tools, and a judge that compares with it."""
+"""Scripted models for rows with gold calls: customer, tools, and a judge that checks the calls."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -14,20 +14,22 @@ __all__ = ["Script", "ScriptedJudge"]
 
 
 class Script:
-    """The customer and the tools of a task, in one model: tools may be left to the user's."""
+    """The customer and the tools of a task in one model, since one role may play both."""
 
     def __init__(self, task: SimulationTask) -> None:
         self.task = task
 
     def answer(self, messages: list[Message]) -> str:
-        """Return what the customer says, or what the tool gives."""
+        """Return the customer's message or a tool's result."""
         last = messages[-1].text
+        # Only the instructions tell which of the two is asked.
         if messages[0].text.startswith(TOOL_INSTRUCTIONS):
+            # The call is the last line of the prompt.
             return self._result(msgspec.json.decode(last.rpartition("\n")[2]))
         return self._words(last, is_first=len(messages) == 2)
 
     def _result(self, call: JSONObject) -> str:
-        """Return the gold result of a gold call; of any other, something empty that fits."""
+        """Return the result of a gold call; for any other call, the smallest value that fits."""
         for gold in self.task.gold_calls:
             if {"tool": gold.name, "arguments": gold.arguments} == call:
                 return msgspec.json.encode(gold.result).decode()
@@ -39,6 +41,7 @@ class Script:
         if is_first:
             told = self._told(task.facts if task.profile == "general" else ())
             return f"{task.customer_scenario.reason_for_contact or 'Hello.'} {told}"
+        # The words of the oracle.
         if "transferring you" in asked:
             return "All right. ###TRANSFER###"
         if task.report and task.report in heard:
@@ -52,9 +55,10 @@ class Script:
 
 
 class ScriptedJudge:
-    """A judge that looks for the gold calls, the gold results and the outcome that is told.
+    """A judge that looks for the gold calls, their results and the reported outcome.
 
-    A call is right only where its arguments stand in what customer, tools or policy said before.
+    A call is right only if its arguments occur in the policy or in an earlier message of the
+    customer or a tool.
     """
 
     def __init__(self, task: SimulationTask) -> None:
@@ -87,13 +91,14 @@ class ScriptedJudge:
         return all(self._rules[speaker](lines[:place]) for place in places)
 
     def _keeps_secrets(self, lines: list[JSONObject]) -> bool:
-        """Return whether the customer told only what was asked for, where that is the profile."""
+        """Return whether the customer of a proactive row told only what was asked for."""
         says, asked = str(lines[-1].get("says")), " ".join(_said(lines)).casefold()
         told = [name for name, value in self.task.facts.items() if value in says]
         return self.task.profile == "general" or all(name in asked for name in told)
 
     def _gives_gold(self, lines: list[JSONObject]) -> bool:
-        """Return whether the result is the gold one, where its call is; calls come in turn."""
+        """Return whether the last result is the gold one, if its call is a gold call."""
+        # Results come in the order of their calls.
         num_results = sum(line["speaker"] == "tool" for line in lines)
         call = _calls(lines)[num_results - 1]
         result = _decoded(str(lines[-1]["result"]))
@@ -101,12 +106,12 @@ class ScriptedJudge:
         return result is None or not gold or result in gold
 
     def _calls_gold(self, lines: list[JSONObject]) -> bool:
-        """Return whether the last calls are gold ones, and nothing in them is guessed."""
+        """Return whether the last calls are gold calls without a guessed argument."""
         is_gold = all(call in self._gold for call in _calls(lines[-1:]))
         return is_gold and self._is_grounded(lines)
 
     def _is_grounded(self, lines: list[JSONObject]) -> bool:
-        """Return whether every argument of a gold call was heard before the call was made."""
+        """Return whether every argument of a gold call was mentioned before the call."""
         heard = [self.task.policy]
         for line in lines:
             if line["speaker"] != "representative":
@@ -120,12 +125,10 @@ class ScriptedJudge:
         return True
 
     def _serves(self, lines: list[JSONObject]) -> bool:
-        """Return whether the gold calls were made in order, no others, and the outcome was told.
-
-        No call may guess, and no call that nobody needs may be among them.
-        """
+        """Return whether only the gold calls were made, in order, and the outcome was told."""
         made, said = _calls(lines), _said(lines)
         later = iter(made)
+        # `in` consumes the iterator, so each gold call must come after the one before it.
         is_done = all(call in later for call in self._gold)
         is_needed = all(call in self._gold for call in made)
         is_told = bool(said) and self.task.report in said[-1]
@@ -142,7 +145,7 @@ def _calls(lines: list[JSONObject]) -> list[tuple[str, object]]:
 
 
 def _decoded(text: str) -> object:
-    """Decode JSON; None where it is none."""
+    """Decode JSON; None if the text is not JSON."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -150,7 +153,7 @@ def _decoded(text: str) -> object:
 
 
 def _empty(schema: JSONObject) -> object:
-    """Return the smallest value of the common forms of a schema."""
+    """Return the smallest value that fits a schema of a common form."""
     if "enum" in schema:
         return cast("list[object]", schema["enum"])[0]
     if schema.get("type") == "object":

@@ -2,36 +2,36 @@
 
 Source: the resources server instruction_following of NVIDIA NeMo Gym (Apache-2.0) and its library
 of checks, which goes back to IFEval (arXiv 2311.07911) and IF-RLVR (arXiv 2507.02833),
-reimplemented independently. The text of the last message is checked; `binary` gives 1 where all
-instructions are followed, `fraction` the share of them. A row without instructions gets 1 in
-`binary` and 0 in `fraction`, whatever the answer. Leniency kept from the reference: a keyword is a
-regular expression and is found within other words, `exclude_word_harder` sees a word between two
-spaces only, "a" is a palindrome, a postscript may stand anywhere, one of the three sentences of
-`constrained_response` may stand among others, any JSON value is JSON, of `repeat_phrase` only the
-last variant must differ, and an answer of digits is in every language. Strictness that is kept, and
-said in the prompts of our own: the first word of an answer or a sentence has no mark before or
-after it, and a variant of `repeat_phrase` is looked for in the phrase's case, from wherever its
-first word stands. Differences from the reference:
+reimplemented independently. The text of the last message is checked. In the grading mode `binary`
+the reward is 1 if all instructions are followed; in `fraction` it is the share of those followed. A
+row without instructions gets 1 in `binary` and 0 in `fraction`, whatever the answer.
+
+Leniency kept from the reference: a keyword is a regular expression and may match within words;
+`exclude_word_harder` finds a word only between two spaces; "a" is a palindrome; a postscript may be
+anywhere; one of the three sentences of `constrained_response` may be among others; any JSON value
+is JSON; only the last variant of `repeat_phrase` must differ; an answer of digits is in every
+language. Strictness kept from the reference, and stated in our own prompts: the first word of an
+answer or a sentence has no punctuation before or after it; a variant of `repeat_phrase` must have
+the case of the phrase, and begins wherever its first word occurs. Differences from the reference:
 
 - An answer without text follows nothing, as in IFEval's own evaluation; the checks alone would
-  take silence for an answer without commas.
+  accept silence as an answer without commas.
 - A row that names an unknown id, or lacks an argument, is refused when it is read; the reference
-  counts every answer as wrong, or draws the argument anew each time. So is one that names
-  `language:response_language` where its package langdetect is not installed (the extra
-  `langdetect`), or that names a language which langdetect does not know.
-- `language:response_language` draws from a fixed seed and says the same of a text each time, right
-  or wrong, as it may be of a few words. It looks at the first 10,000 characters, web addresses
-  included. A damaged package leaves the rollout unscored, where IFEval takes the instruction for
-  followed.
-- `letter` may be any character; the reference draws one from A to Z in place of any other.
-- Sentences and words are split by rules of our own, not by NLTK's data: `number_sentences`,
-  `first_word_sent`, `last_word_sent`, `sentence_hyphens`, `keyword_specific_position`,
-  `counting_composition`, `count_unique`, `capital_word_frequency` and `start_end` may see them
-  otherwise. Punctuation is no word, so that two full stops are no repetition.
-- `english_capital` and `english_lowercase` do not look at the language: no score hangs on what is
+  counts every answer as wrong, or draws the argument at random each time. Also refused is a row
+  with `language:response_language` if the package langdetect (the extra `langdetect`) is not
+  installed or does not know the language.
+- `language:response_language` has a fixed seed, so that its verdict on a text does not change; on
+  only a few words it may be wrong. It reads the first 10,000 characters, web addresses included. A
+  damaged package leaves the rollout unscored; IFEval counts the instruction as followed.
+- `letter` may be any character; the reference replaces all but A to Z with a random letter.
+- Sentences and words are split by our own rules, not with NLTK's data, which may change the results
+  of `number_sentences`, `first_word_sent`, `last_word_sent`, `sentence_hyphens`,
+  `keyword_specific_position`, `counting_composition`, `count_unique`, `capital_word_frequency` and
+  `start_end`. Punctuation is not a word, so that two full stops are not a repetition.
+- `english_capital` and `english_lowercase` do not check the language: no score depends on what is
   installed.
-- A keyword is a regular expression of the package regex. One that is none is looked for as it
-  stands; one that takes too long leaves the rollout unscored.
+- A keyword is a regular expression of the package regex. An invalid one is searched for literally;
+  one that takes too long leaves the rollout unscored.
 - `n_start` of `copy_span_idx` and other arguments may be 0.
 
 One row:
@@ -96,7 +96,7 @@ class Instructions(Task):
 
 
 class InstructionFollowing(Environment[Instructions]):
-    """Write a text that follows every instruction on its words and form."""
+    """Write a text that follows every instruction about its words and form."""
 
     properties = Properties(
         "single-step",
@@ -108,9 +108,10 @@ class InstructionFollowing(Environment[Instructions]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if all instructions are followed, or the share of them."""
+        """Reward 1 if all instructions are followed, or the share of those that are."""
         task = cls.parse_task(rollout.task)
         answer = Answer(rollout.last_text, context)
+        # As in IFEval's evaluation: silence would follow many instructions, such as "no commas".
         has_text = bool(answer.text.strip())
         results = [
             (name, has_text and CHECKS[name].is_followed(answer, given))
@@ -129,13 +130,13 @@ class InstructionFollowing(Environment[Instructions]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Compose a text; None for rows of others with an instruction that is beyond it."""
+        """Compose a text; None for rows of others with an instruction that has no step for it."""
         text = compose(self.task.instructions)
         return None if text is None else Message(role="assistant", content=text)
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write tasks with one, two and four instructions that go together."""
+        """Yield tasks with one, two and four instructions that can be followed together."""
         yield from load_generator("instruction_following").generate(rng, num)
 
 

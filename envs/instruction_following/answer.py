@@ -1,4 +1,4 @@
-"""An answer as the checks read it: its words, sentences and lines, and what a row looks for."""
+"""How the checks read an answer, and the arguments of instructions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from gymcli import Context
 
 __all__ = ["Answer", "Arguments", "Relation", "compare", "sentences", "stretches", "words"]
 
+# Joined by hyphens and by either form of the apostrophe.
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "vs", "e.g", "i.e")
+# A lookbehind for each abbreviation, since Python allows only those of a fixed width.
 _SENTENCE_END = re.compile(
     r"(?:(?<=[.!?])|(?<=[.!?][\"')\]\u201d]))"
     + "".join(rf"(?<!\b{re.escape(short)}\.)" for short in _ABBREVIATIONS)
@@ -30,18 +32,19 @@ _SENTENCE_END = re.compile(
 
 
 class Answer(NamedTuple):
-    """An answer, and what may look for a row's patterns in it."""
+    """An answer, and the context that searches it for a row's patterns."""
 
     text: str
     context: Context
 
     def find(self, pattern: str, *, flags: int = re.IGNORECASE) -> list[str]:
-        """Return every match of a pattern that a row brings, within the time limit."""
+        """Return every match of a row's pattern, within a time limit."""
         return self.context.search(pattern, self.text, flags=flags)
 
     def pattern(self, keyword: str) -> str:
-        """Return a keyword as the pattern that it is, else one that finds it as it stands."""
+        """Return a keyword unchanged if it is a valid pattern, else escaped."""
         try:
+            # An empty text: only whether the pattern compiles matters.
             self.context.search(keyword, "")
         except ValueError:
             return re.escape(keyword)
@@ -49,21 +52,19 @@ class Answer(NamedTuple):
 
 
 def sentences(text: str) -> list[str]:
-    """Split at white space after `.`, `!` or `?` and a closing mark, but not after "Mr."."""
+    """Split at white space after `.`, `!` or `?` with a closing mark, but not after "Mr."."""
     stripped = text.strip()
     return _SENTENCE_END.split(stripped) if stripped else []
 
 
 def words(text: str) -> list[str]:
-    """Return the words without punctuation; what hyphens or apostrophes join is one word."""
+    """Return the words without punctuation; hyphens and apostrophes join the parts of a word."""
     return _WORD.findall(text)
 
 
 def stretches(text: str, start: str, end: str) -> Iterator[str]:
-    """Yield what reaches, on one line, from each `start` to the next `end`, both included.
-
-    A pattern with `.*?` says the same and takes quadratic time where no `end` follows.
-    """
+    """Yield the parts of each line from a `start` to the next `end`, both included."""
+    # A pattern with `.*?` finds the same, but in quadratic time if no `end` follows.
     for line in text.split("\n"):
         begin = line.find(start)
         while begin >= 0 and (found := line.find(end, begin + len(start))) >= 0:
@@ -76,13 +77,13 @@ Relation = Literal["at least", "less than"]
 
 
 def _first_of_list(value: object) -> object:
-    """Take the word out of a list, as some of the training rows write it."""
+    """Return the first item of a list, in which some training rows put a word."""
     return value[0] if isinstance(value, list) and value else value
 
 
 def _three_words(phrase: str) -> str:
     if phrase and len(phrase.split()) < 3:
-        raise ValueError("a phrase of which a word in the middle changes has three words or more")
+        raise ValueError("a phrase needs at least three words, as one in the middle has to change")
     return phrase
 
 
@@ -92,9 +93,9 @@ Text = Annotated[str, BeforeValidator(_first_of_list), StringConstraints(strip_w
 
 
 class Arguments(BaseModel):
-    """The arguments of one instruction; those that are null count as absent, others are ignored.
+    """The arguments of one instruction; null counts as absent, and unknown ones are ignored.
 
-    Which of them a check needs stands in `CHECKS`; the defaults are never read.
+    `CHECKS` names those that a check needs; the defaults are never read.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -109,7 +110,7 @@ class Arguments(BaseModel):
     forbidden_words: list[str] = []
     frequency: Count = 0
     letter: Annotated[Text, StringConstraints(max_length=1, to_lower=True)] = ""
-    """Or any other character."""
+    """Any character."""
     let_frequency: Count = 0
     capital_frequency: Count = 0
     num_sentences: Count = 0
@@ -126,26 +127,27 @@ class Arguments(BaseModel):
     section_spliter: Text = ""
     end_phrase: Text = ""
     prompt_to_repeat: str = ""
-    """As it is written, since `n_start` and `n_end` count its characters."""
+    """Not stripped, since `n_start` and `n_end` count its characters."""
     phrase: Annotated[Text, AfterValidator(_three_words)] = ""
     small_n: Count = 0
     N: Count = 0
     n: Position = 1
-    """The place of a sentence."""
+    """The position of a sentence, from 1."""
     m: Position = 1
-    """The place of a word in it."""
+    """The position of a word in the sentence, from 1."""
     n_sent: Count = 0
     n_words: Count = 0
     n_start: int = 0
-    """Where a span of characters begins, from 0."""
+    """The first character of a span, from 0."""
     n_end: int = 0
-    """The character after its last one."""
+    """The character after the last one of the span."""
     language: Text = ""
-    """As langdetect calls it: `en`, `zh-cn`."""
+    """A language code of langdetect, such as `en` or `zh-cn`."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_null(cls, fields: object) -> object:
+        # Rows of the reference may list every argument, with null for those that are not meant.
         if not isinstance(fields, dict):
             return fields
         return {name: value for name, value in fields.items() if value is not None}
@@ -157,10 +159,10 @@ class Arguments(BaseModel):
         return self
 
     def has(self, name: str) -> bool:
-        """Return whether an argument was given; an empty text or list is none."""
+        """Return whether an argument was given; an empty text or list counts as missing."""
         return name in self.model_fields_set and getattr(self, name) not in ("", [])
 
 
 def compare(count: int, relation: Relation, bound: int) -> bool:
-    """Return whether a count is in relation to a bound."""
+    """Return whether a count is at least, or less than, a bound."""
     return count >= bound if relation == "at least" else count < bound

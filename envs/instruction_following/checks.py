@@ -1,4 +1,4 @@
-"""Names every check by the id of its instruction, with the arguments that it needs."""
+"""Maps the id of every instruction to its check and the arguments that it needs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ __all__ = ["CHECKS", "Check"]
 
 
 class Check(NamedTuple):
-    """A check with the names of the arguments without which it says nothing."""
+    """A check, with the names of the arguments that a row must have."""
 
     is_followed: Callable[[Answer, Arguments], bool]
     needs: tuple[str, ...] = ()
     require: Callable[[Arguments], None] | None = None
-    """Raises where no answer can be checked."""
+    """Raises if the arguments are such that no answer can be checked."""
 
 
+# The reference has several ids for some of its checks.
 _FREQUENCY = Check(wording.has_keyword_often, ("keyword", "frequency", "relation"))
 _LETTER = Check(wording.has_letter_often, ("letter", "let_frequency", "let_relation"))
 _COPY = Check(form.is_copy, ("prompt_to_repeat",))

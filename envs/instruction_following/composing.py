@@ -1,4 +1,4 @@
-"""Composes an answer that follows instructions, by building in what each of them asks for."""
+"""Composes answers that follow instructions, step by step for each instruction."""
 
 from __future__ import annotations
 
@@ -22,47 +22,48 @@ people come and go until it gets dark
 nobody needs to hurry at this hour
 small details turn out to matter most
 """.strip().splitlines()
-"""Sentences without a comma, a capital, a word of one letter, and the letters j, x and z."""
+"""Sentences without commas, capitals, words of one letter, and the letters j, x and z."""
 
 
 @dataclass
 class Draft:
-    """What an answer is built from; a sentence has neither capital nor full stop yet."""
+    """The parts of an answer; its sentences have neither a capital nor a full stop yet."""
 
     contents: list[str] = field(default_factory=list)
-    """Sentences that hold what was asked for."""
+    """Sentences with the content that was asked for."""
     num_paragraphs: int = 1
     separator: str = "\n\n"
     num_bullets: int = 0
     unwanted_marks: str = ""
     avoided: list[str] = field(default_factory=list)
-    """Words that no filler may have."""
+    """Words that no filler may contain."""
     beginning: str = ""
     beginning_paragraph: int = 1
-    """The paragraph, from 1, that the beginning belongs to."""
+    """The number, from 1, of the paragraph that starts with the beginning."""
     ending: str = ""
     begins_all: bool = False
-    """The beginning is that of every sentence."""
+    """Every sentence starts with the beginning."""
     ends_all: bool = False
     is_closed: bool = True
-    """A mark follows the last sentence."""
+    """Whether a mark follows the last sentence."""
     closing: str = ""
-    """What comes after all sentences."""
+    """The text after all sentences."""
     finish: list[Callable[[str], str]] = field(default_factory=list)
-    """What is done to the whole text."""
+    """Changes to the whole text, in order."""
     goals: list[Callable[[str], bool]] = field(default_factory=list)
-    """Lengths that are reached by adding sentences."""
+    """Tests of the text's length, to be passed by adding sentences."""
 
     @property
     def mark(self) -> str:
-        """What stands at the end of a sentence."""
+        """The mark at the end of a sentence."""
         return next((mark for mark in ".!?" if mark not in self.unwanted_marks), "")
 
     def text(self, num_fillers: int) -> str:
-        """Write it down with so many sentences beyond those that it needs."""
+        """Return the text, with `num_fillers` sentences more than it needs."""
         avoided = {word.lower() for word in self.avoided}
         usable = [filler for filler in FILLERS if not avoided & {*filler.split()}]
         fillers = itertools.cycle(usable or FILLERS)
+        # Every paragraph needs a sentence, whatever the contents.
         paragraphs = [[next(fillers)] for _ in range(self.num_paragraphs)]
         paragraphs[0] += self.contents
         paragraphs[-1] += [next(fillers) for _ in range(num_fillers + bool(self.num_bullets))]
@@ -97,20 +98,21 @@ class Draft:
 
 
 STAND_INS = ("other", "little", "bright", "new", "old")
-"""Words that take the place of one in the middle of a phrase."""
+"""Words that replace one in the middle of a phrase."""
 MAX_FILLERS = 400
 
 
 def compose(instructions: Sequence[tuple[str, Arguments]]) -> str | None:
-    """Return a text that follows instructions; None where one of them is beyond this.
+    """Return a text that follows instructions; None if one of them has no step here.
 
-    Instructions that ask for opposite things are not seen as such.
+    Contradictions between instructions are not detected.
     """
     draft = Draft()
     for name, given in instructions:
         if name not in STEPS:
             return None
         STEPS[name](draft, given)
+    # The shortest that reaches all lengths.
     texts = (draft.text(num_fillers) for num_fillers in range(MAX_FILLERS))
     return next((text for text in texts if all(goal(text) for goal in draft.goals)), None)
 
@@ -184,7 +186,7 @@ def _bullets(draft: Draft, given: Arguments) -> None:
 
 
 def _paragraphs(separator: str, num: int | None = None) -> Callable[[Draft, Arguments], None]:
-    """Make the step that divides the text into two paragraphs, or as many as the row says."""
+    """Return a step that divides the text into `num` paragraphs, or into the row's number."""
 
     def step(draft: Draft, given: Arguments) -> None:
         draft.separator = separator
@@ -216,6 +218,7 @@ def _all_endings(draft: Draft, given: Arguments) -> None:
 
 def _same_ends(draft: Draft, given: Arguments) -> None:
     draft.beginning = draft.ending = "river"
+    # The last word must be the end of the text.
     draft.is_closed = False
 
 
@@ -248,7 +251,7 @@ def _avoided(draft: Draft, given: Arguments) -> None:
 
 
 def _no_mark(mark: str) -> Callable[[Draft, Arguments], None]:
-    """Make the step that does without a mark; sentences have no comma in any case."""
+    """Return a step that avoids a mark; the sentences have no commas anyway."""
 
     def step(draft: Draft, given: Arguments) -> None:
         draft.unwanted_marks += mark
@@ -257,7 +260,7 @@ def _no_mark(mark: str) -> Callable[[Draft, Arguments], None]:
 
 
 def _finished(change: Callable[[str], str]) -> Callable[[Draft, Arguments], None]:
-    """Make the step that changes the whole text at the end."""
+    """Return a step that changes the finished text."""
 
     def step(draft: Draft, given: Arguments) -> None:
         draft.finish.append(change)
@@ -272,6 +275,7 @@ STEPS: dict[str, Callable[[Draft, Arguments], None]] = {
     "combination:two_responses": _paragraphs("\n******\n", 2),
     "copy:repeat_phrase": _phrase,
     "count:count_increment_word": _one_and_two,
+    # In capitals, so that no word is lowercase.
     "count:lowercase_counting": _finished(str.upper),
     "detectable_content:number_placeholders": _placeholders,
     "detectable_content:postscript": _postscript,

@@ -1,4 +1,4 @@
-"""Checks how an answer is built: length, paragraphs, sections, marks, wrappings and copies."""
+"""Checks the form of an answer: length, paragraphs, sections, punctuation, wrapping and copies."""
 
 from __future__ import annotations
 
@@ -40,29 +40,32 @@ __all__ = [
 ]
 
 _CONSTRAINED = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+# As in IFEval, apostrophes and hyphens separate words here; in `answer.words` they join them.
 _WORD = re.compile(r"\w+")
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
+# White space without line breaks: with IFEval's `\s*`, many blank lines take quadratic time.
 _STAR_BULLET = re.compile(r"^[^\S\n]*\*[^*].*$", re.MULTILINE)
 _DASH_BULLET = re.compile(r"^[^\S\n]*-", re.MULTILINE)
 _EMPHASIS = re.compile(r"\*[^\n*]*\*")
 _STRONG = re.compile(r"\*\*[^\n*]*\*\*")
 _FENCES = ("```json", "```Json", "```JSON", "```")
+# IFEval's patterns for its own two markers; any other marker is a pattern itself.
 _POSTSCRIPTS = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
 _MARK_AFTER_WORD = re.compile(r"[.,?!'\"]")
 
 
 def has_num_sentences(answer: Answer, given: Arguments) -> bool:
-    """Return whether there are at least, or less than, so many sentences."""
+    """Return whether there are at least, or less than, `num_sentences` sentences."""
     return compare(len(sentences(answer.text)), given.relation, given.num_sentences)
 
 
 def has_num_words(answer: Answer, given: Arguments) -> bool:
-    """Return whether there are at least, or less than, so many runs of letters and digits."""
+    """Return whether there are at least, or less than, `num_words` runs of letters and digits."""
     return compare(len(_WORD.findall(answer.text)), given.relation, given.num_words)
 
 
 def has_num_paragraphs(answer: Answer, given: Arguments) -> bool:
-    """Return whether `***` divides the answer into so many paragraphs."""
+    """Return whether `***` divides the answer into `num_paragraphs` paragraphs."""
     return _num_parts(_DIVIDER.split(answer.text)) == given.num_paragraphs
 
 
@@ -77,24 +80,26 @@ def has_two_spaced_paragraphs(answer: Answer, given: Arguments) -> bool:
 
 
 def _num_parts(parts: list[str]) -> int | None:
-    """Count parts, of which the first and the last may be empty; None where another is."""
+    """Count the parts that are not blank; None if one between the first and the last is blank."""
+    # As in IFEval, a separator may begin or end the text.
     if not all(part.strip() for part in parts[1:-1]):
         return None
     return sum(bool(part.strip()) for part in parts)
 
 
 def begins_paragraph_with_word(answer: Answer, given: Arguments) -> bool:
-    """Return whether there are so many paragraphs and the n-th begins with the word given."""
+    """Return whether there are `num_paragraphs` paragraphs and the n-th begins with the word."""
     paragraphs = answer.text.split("\n\n")
     if sum(bool(paragraph.strip()) for paragraph in paragraphs) != given.num_paragraphs:
         return False
+    # As in IFEval, blank paragraphs are not counted above, but have a number here.
     first = "".join(paragraphs[given.nth_paragraph - 1].split(maxsplit=1)[:1])
     bare = first.lstrip("'").lstrip('"')
     return _MARK_AFTER_WORD.split(bare, maxsplit=1)[0].lower() == given.first_word.lower()
 
 
 def has_composition(answer: Answer, given: Arguments) -> bool:
-    """Return whether `***` divides three paragraphs of so many sentences of so many words."""
+    """Return whether `***` divides three paragraphs of `n_sent` sentences of `n_words` words."""
     paragraphs = _DIVIDER.split(answer.text)
     return len(paragraphs) == 3 and all(
         [len(words(sentence)) for sentence in sentences(paragraph)]
@@ -104,38 +109,41 @@ def has_composition(answer: Answer, given: Arguments) -> bool:
 
 
 def has_placeholders(answer: Answer, given: Arguments) -> bool:
-    """Return whether there are at least so many placeholders in square brackets."""
+    """Return whether there are at least `num_placeholders` placeholders in square brackets."""
     return sum(1 for _ in stretches(answer.text, "[", "]")) >= given.num_placeholders
 
 
 def has_postscript(answer: Answer, given: Arguments) -> bool:
-    """Return whether the postscript's marker is found, wherever it stands and in any case."""
+    """Return whether the postscript's marker occurs anywhere, in any case."""
     marker = given.postscript_marker
     return bool(answer.find(_POSTSCRIPTS.get(marker, answer.pattern(marker))))
 
 
 def has_bullets(answer: Answer, given: Arguments) -> bool:
-    """Return whether exactly so many lines begin with a single `*` or with `-`."""
+    """Return whether exactly `num_bullets` lines begin with a single `*` or with `-`."""
     text = answer.text
     count = len(_STAR_BULLET.findall(text)) + len(_DASH_BULLET.findall(text))
     return count == given.num_bullets
 
 
 def has_highlights(answer: Answer, given: Arguments) -> bool:
-    """Return whether at least so many stretches are emphasised with `*` or `**`."""
+    """Return whether at least `num_highlights` parts are emphasised with `*` or `**`."""
+    # The pattern for `*` also finds the marks of `**` alone, which hold nothing.
     found = [*_EMPHASIS.findall(answer.text), *_STRONG.findall(answer.text)]
     return sum(bool(stretch.strip("*").strip()) for stretch in found) >= given.num_highlights
 
 
 def has_sections(answer: Answer, given: Arguments) -> bool:
-    """Return whether the word for a section stands before a number at least so many times."""
+    """Return whether the section's word precedes a number at least `num_sections` times."""
     pattern = rf"(?:{answer.pattern(given.section_spliter)})\s?\d+"
+    # In its own case, unlike keywords.
     return len(answer.find(pattern, flags=0)) >= given.num_sections
 
 
 def has_title(answer: Answer, given: Arguments) -> bool:
-    """Return whether a line holds something in double angular brackets."""
+    """Return whether a line has a text in double angle brackets."""
     for line in answer.text.split("\n"):
+        # From the first bracket to the last, like IFEval's greedy pattern.
         start, end = line.find("<<"), line.rfind(">>")
         if 0 <= start < end - 2 and line[start:end].lstrip("<").rstrip(">").strip():
             return True
@@ -143,13 +151,14 @@ def has_title(answer: Answer, given: Arguments) -> bool:
 
 
 def is_constrained(answer: Answer, given: Arguments) -> bool:
-    """Return whether one of the three sentences that IFEval allows stands in the answer."""
+    """Return whether the answer contains one of the three sentences that IFEval allows."""
     return any(sentence in answer.text for sentence in _CONSTRAINED)
 
 
 def is_json(answer: Answer, given: Arguments) -> bool:
     """Return whether the answer is JSON, with or without a code fence."""
     text = answer.text.strip()
+    # IFEval's list; text after any other fence is not JSON.
     for fence in _FENCES:
         text = text.removeprefix(fence)
     try:
@@ -160,27 +169,27 @@ def is_json(answer: Answer, given: Arguments) -> bool:
 
 
 def is_hyphenated(answer: Answer, given: Arguments) -> bool:
-    """Return whether hyphens, and nothing else, stand between the sentences and nowhere else."""
+    """Return whether sentences are joined by hyphens only, and hyphens are nowhere else."""
     parts = answer.text.split("-")
-    # What is left over on either side is not looked at.
+    # As in the reference, surplus parts on either side are ignored.
     pairs = zip(parts, sentences(answer.text.replace("-", " ")), strict=False)
     return all(part == sentence for part, sentence in pairs)
 
 
 def has_bracketed_words(answer: Answer, given: Arguments) -> bool:
-    """Return whether every word, as white space divides them, stands in square brackets."""
+    """Return whether every word, split at white space, is in square brackets."""
     return all(word.startswith("[") and word.endswith("]") for word in answer.text.split())
 
 
 def has_wrapped_bigrams(answer: Answer, given: Arguments) -> bool:
-    """Return whether words stand in pairs in double angular brackets; a last odd one may not."""
+    """Return whether pairs of words are in double angle brackets; a last odd word need not be."""
     found = answer.text.split()
     pairs = zip(found[::2], found[1::2], strict=False)
     return all(first.startswith("<<") and second.endswith(">>") for first, second in pairs)
 
 
 def is_two_responses(answer: Answer, given: Arguments) -> bool:
-    """Return whether `******` divides two different answers."""
+    """Return whether `******` separates two different answers."""
     parts = answer.text.split("******")
     texts = [part.strip() for part in parts if part.strip()]
     return _num_parts(parts) == 2 and texts[0] != texts[1]
@@ -197,7 +206,7 @@ def ends_with_phrase(answer: Answer, given: Arguments) -> bool:
 
 
 def is_quoted(answer: Answer, given: Arguments) -> bool:
-    """Return whether the answer stands in double quotation marks."""
+    """Return whether the whole answer is in double quotation marks."""
     text = answer.text.strip()
     return len(text) > 1 and text[0] == text[-1] == '"'
 
@@ -218,7 +227,10 @@ def has_no_exclamation_mark(answer: Answer, given: Arguments) -> bool:
 
 
 def varies_phrase(answer: Answer, given: Arguments) -> bool:
-    """Return whether the phrase comes so many times with one word changed; only the last must."""
+    """Return whether the phrase occurs `small_n` times, each with at most one word changed.
+
+    The last one must have a changed word.
+    """
     phrase = given.phrase.split()
     found = [s.split() for s in stretches(answer.text, f"{phrase[0]} ", f" {phrase[-1]}")]
     if len(found) != given.small_n or any(len(variant) != len(phrase) for variant in found):
@@ -233,12 +245,12 @@ def is_copy(answer: Answer, given: Arguments) -> bool:
 
 
 def is_repeated_copy(answer: Answer, given: Arguments) -> bool:
-    """Return whether the answer is the request so many times, with `******` between."""
+    """Return whether the answer is the request `N` times, separated by `******`."""
     wanted = given.prompt_to_repeat.strip().lower()
     return [part.strip().lower() for part in answer.text.split("******")] == [wanted] * given.N
 
 
 def is_copy_of_span(answer: Answer, given: Arguments) -> bool:
-    """Return whether the answer is a span of the request's characters; the last one is excluded."""
+    """Return whether the answer is the request's characters from `n_start` up to `n_end`."""
     span = given.prompt_to_repeat[given.n_start : given.n_end]
     return answer.text.strip().lower() == span.strip().lower()

@@ -1,4 +1,4 @@
-"""Checks which words and letters an answer has, how often, in what case and where."""
+"""Checks the words and letters of an answer: which, how often, in what case and where."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def _num_found(answer: Answer, keyword: str) -> int:
 
 
 def has_keywords(answer: Answer, given: Arguments) -> bool:
-    """Return whether every keyword is found, in any case and within words too."""
+    """Return whether every keyword is found, in any case, also within words."""
     return all(_num_found(answer, keyword) for keyword in given.keywords)
 
 
 def has_keyword_often(answer: Answer, given: Arguments) -> bool:
-    """Return whether a keyword is found at least, or less than, so many times."""
+    """Return whether a keyword is found at least, or less than, `frequency` times."""
     return compare(_num_found(answer, given.keyword), given.relation, given.frequency)
 
 
@@ -69,24 +69,25 @@ def has_one_and_two(answer: Answer, given: Arguments) -> bool:
 
 
 def has_no_forbidden_word(answer: Answer, given: Arguments) -> bool:
-    """Return whether none of the forbidden words stands there as a whole word, in any case."""
+    """Return whether no forbidden word occurs as a whole word, in any case."""
     patterns = (rf"\b(?:{answer.pattern(word)})\b" for word in given.forbidden_words)
     return not any(answer.find(pattern) for pattern in patterns)
 
 
 def has_no_loose_keyword(answer: Answer, given: Arguments) -> bool:
-    """Return whether a keyword never stands between two spaces, in the case that it is given in."""
+    """Return whether a keyword, in its own case, is never between two spaces."""
+    # As in the reference, a word next to punctuation or at either end is not found.
     return f" {given.keyword} " not in answer.text
 
 
 def has_keyword_at_place(answer: Answer, given: Arguments) -> bool:
-    """Return whether the m-th word of the n-th sentence is the keyword, in its case."""
+    """Return whether the m-th word of the n-th sentence is the keyword, in its own case."""
     sentence = sentences(answer.text)[given.n - 1 : given.n]
     return bool(sentence) and words(sentence[0])[given.m - 1 : given.m] == [given.keyword]
 
 
 def begins_and_ends_alike(answer: Answer, given: Arguments) -> bool:
-    """Return whether the first and the last word are the same, with nothing around them."""
+    """Return whether the answer begins and ends with the same word, without marks around it."""
     text = answer.text.strip()
     found = words(text)
     if len(found) < 2 or found[0].lower() != found[-1].lower():
@@ -95,80 +96,84 @@ def begins_and_ends_alike(answer: Answer, given: Arguments) -> bool:
 
 
 def has_no_consecutive_initials(answer: Answer, given: Arguments) -> bool:
-    """Return whether no word begins with the letter that follows the one of the word before it."""
+    """Return whether no word's initial is the next letter after that of the word before it."""
     initials = [word[0].lower() for word in answer.text.split()]
-    # Some capitals become two characters in lower case, of which nothing can be said.
+    # Some capitals, such as "\u0130", are two characters in lower case, which `ord` refuses.
     if len(initials) > 1 and any(len(initial) != 1 for initial in initials):
         return False
     return not any(ord(later) - ord(first) == 1 for first, later in itertools.pairwise(initials))
 
 
 def has_palindrome(answer: Answer, given: Arguments) -> bool:
-    """Return whether a word, as white space divides them, reads the same backwards."""
+    """Return whether a word, split at white space, reads the same backwards."""
+    # As in the reference, a single letter is one.
     return any(word == word[::-1] for word in answer.text.split())
 
 
 def has_unique_words(answer: Answer, given: Arguments) -> bool:
-    """Return whether no word comes twice; words that differ in case are two."""
+    """Return whether no word occurs twice; words that differ in case are different."""
     found = words(answer.text)
     return len(found) == len(set(found))
 
 
 def has_letter_often(answer: Answer, given: Arguments) -> bool:
-    """Return whether a letter, in either case, is there at least, or less than, so many times."""
+    """Return whether a letter of any case occurs at least, or less than, `let_frequency` times."""
     count = answer.text.lower().count(given.letter)
     return compare(count, given.let_relation, given.let_frequency)
 
 
 def has_letters(answer: Answer, given: Arguments) -> bool:
-    """Return whether there are at least, or less than, so many letters from A to Z."""
+    """Return whether there are at least, or less than, `N` letters from A to Z."""
     return compare(len(_LETTER.findall(answer.text)), given.relation, given.N)
 
 
 def has_few_lowercase_words(answer: Answer, given: Arguments) -> bool:
-    """Return whether no more than so many words are of small letters from a to z alone."""
+    """Return whether at most `N` words have only lowercase letters from a to z."""
     return len(_LOWERCASE_WORD.findall(answer.text)) <= given.N
 
 
 def has_capital_words(answer: Answer, given: Arguments) -> bool:
-    """Return whether at least, or less than, so many words are in capitals; "I" is one."""
+    """Return whether at least, or less than, `capital_frequency` words are in capitals."""
+    # Single letters such as "I" count too.
     count = sum(word.isupper() for word in words(answer.text))
     return compare(count, given.capital_relation, given.capital_frequency)
 
 
 def is_uppercase(answer: Answer, given: Arguments) -> bool:
-    """Return whether all letters are capitals; the language is not looked at."""
+    """Return whether all letters are capitals, in any language."""
+    # IFEval also asks langdetect whether the text is English.
     return answer.text.isupper()
 
 
 def is_lowercase(answer: Answer, given: Arguments) -> bool:
-    """Return whether all letters are small; the language is not looked at."""
+    """Return whether all letters are lowercase, in any language."""
     return answer.text.islower()
 
 
 def begins_with_word(answer: Answer, given: Arguments) -> bool:
-    """Return whether the answer's first word is the one given, in any case, without punctuation."""
+    """Return whether the answer begins with the word, in any case and without punctuation."""
     return _first_word(answer.text) == given.first_word.lower()
 
 
 def ends_with_word(answer: Answer, given: Arguments) -> bool:
-    """Return whether the last word is the one given, in any case; punctuation may follow."""
+    """Return whether the answer ends with the word, in any case; punctuation may follow."""
     return _last_word(answer.text) == given.last_word.lower()
 
 
 def sentences_begin_with_word(answer: Answer, given: Arguments) -> bool:
-    """Return whether every sentence begins with the word given."""
+    """Return whether every sentence begins with the word, in any case."""
     first_word = given.first_word.lower()
     return all(_first_word(sentence) == first_word for sentence in sentences(answer.text))
 
 
 def sentences_end_with_word(answer: Answer, given: Arguments) -> bool:
-    """Return whether every sentence ends with the word given; punctuation may follow it."""
+    """Return whether every sentence ends with the word, in any case; punctuation may follow."""
     last_word = given.last_word.lower()
     return all(_last_word(sentence) == last_word for sentence in sentences(answer.text))
 
 
 def _first_word(text: str) -> str:
+    # As in the reference, punctuation at the first word stays, unlike that at the last.
     return "".join(text.split(maxsplit=1)[:1]).lower()
 
 
@@ -177,15 +182,16 @@ def _last_word(text: str) -> str:
 
 
 MAX_CHARACTERS = 10_000
-"""How much of an answer is looked at; langdetect takes as much, once it has left out addresses."""
+"""The most characters of an answer that are read; langdetect reads as many, but first removes web
+addresses."""
 
 
 def require_language(given: Arguments) -> None:
-    """See that the language can be told from others.
+    """Check that langdetect can detect the language.
 
     Raises:
         MissingPackageError: langdetect is not installed.
-        ValueError: It does not know the language.
+        ValueError: langdetect does not know the language.
 
     """
     known = sorted(path.name for path in Path(_langdetect().PROFILES_DIRECTORY).iterdir())
@@ -196,13 +202,14 @@ def require_language(given: Arguments) -> None:
 
 
 def is_in_language(answer: Answer, given: Arguments) -> bool:
-    """Return whether the answer is in the language; a text in none, as of digits, counts."""
+    """Return whether the answer is in the language, or in none, such as a text of digits."""
     langdetect = _langdetect()
-    langdetect.DetectorFactory.seed = 0  # else it draws, and may say another language each time
+    # Without a seed, langdetect samples at random and its result varies.
+    langdetect.DetectorFactory.seed = 0
     try:
         return bool(langdetect.detect(answer.text[:MAX_CHARACTERS]) == given.language)
     except langdetect.LangDetectException as error:
-        # All others say that the package is damaged.
+        # Any other code means that the package is damaged.
         if error.get_code() != langdetect.lang_detect_exception.ErrorCode.CantDetectError:
             raise
         return True

@@ -105,6 +105,7 @@ class ExportSource:
     def read(self, run: RunIndex, row: Row) -> ExportedAttempt:
         """Read one attempt; raise UsageError if its line is gone or cannot be read."""
         raw = run.line(row)
+        # The run may be older than a key, or come from another program.
         line = self._scrubber.line(raw)
         self.num_redacted += line is not raw
         return ExportedAttempt(run, row, line, run.decoded(row, line))
@@ -169,6 +170,7 @@ def _pairs(source: ExportSource) -> Iterator[tuple[RunIndex, Row, Row]]:
         for row in source.scored_rows(run, numbers):
             numbers_by_task.setdefault((row.env, row.task_id), []).append(row.number)
         for group in numbers_by_task.values():
+            # Sorted, since the order of the lines differs from one collection to the next.
             rows = sorted((run.rows[number] for number in group), key=lambda row: row.attempt)
             best, worst = max(rows, key=_reward), min(rows, key=_reward)
             if len(rows) == 1:
@@ -187,6 +189,7 @@ def _reward(row: Row) -> float:
 def _preference(source: ExportSource, run: RunIndex, best: Row, worst: Row) -> JSONObject:
     chosen, rejected = source.read(run, best), source.read(run, worst)
     prompt, tools = _prompt(chosen.rollout), chosen.rollout.tools
+    # trl's format has one prompt and one set of tools for both answers.
     if prompt != _prompt(rejected.rollout) or tools != rejected.rollout.tools:
         raise LeftOutError("pairs with different prompts")
     answers = _answer(chosen.rollout), _answer(rejected.rollout)
@@ -215,7 +218,8 @@ def _prompt(rollout: Rollout) -> list[JSONObject]:
 
 
 def _answer(rollout: Rollout) -> list[JSONObject]:
-    messages = rollout.responses  # up to the model's last one
+    # After the model's last message there is nothing to learn.
+    messages = rollout.responses
     while messages and messages[-1].role != "assistant":
         messages.pop()
     if not messages:
@@ -305,7 +309,8 @@ def _write_csv(source: ExportSource, file: BinaryIO) -> int:
 
 def _cell(value: object) -> object:
     # A model must not be able to write a formula: text that a spreadsheet would read as one gets
-    # the prefix `'`, with which spreadsheets themselves mark text.
+    # the prefix `'`, with which spreadsheets themselves mark text. See
+    # https://owasp.org/www-community/attacks/CSV_Injection.
     if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
         return f"'{value}"
     return "" if value is None else value
@@ -420,6 +425,8 @@ def _nemo_gym_line(attempt: ExportedAttempt, task_number: int) -> JSONObject:
     if own_task_id(row) != rollout.task_id:
         row["task_id"] = rollout.task_id
     response = response_of(rollout, row, rollout.responses, rollout.usage)
+    # The row's fields replace metrics and details of the same name. The stamps of an earlier
+    # collection are dropped: the indices below count the rollouts of this export.
     line: JSONObject = {**rollout.metrics, **rollout.details, **row}
     line = {name: value for name, value in line.items() if not name.startswith("_ng_")}
     line |= {"response": response, "reward": attempt.reward}
@@ -452,7 +459,7 @@ def _write_aggregates(aggregates: Mapping[str, NemoAggregate], file: BinaryIO) -
 
 
 class Exporter(NamedTuple):
-    """A format: its writer and the endings of its files."""
+    """A format: its writer, and the endings of its files' names."""
 
     write: Callable[..., int]
     """Takes the ExportSource, the file and, if the format has one, the second file; returns the

@@ -49,15 +49,17 @@ def _number(value: JSON, _: JSON) -> JSON:
         return value
     text = _known_text(value).strip()
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"{value!r:.80} is no number")
+        raise ValueError(f"{value!r:.80} is not a number")
     try:
+        # As JSON, an integer stays one: its digits are exact.
         number: JSON = msgspec.json.decode(text.replace(",", "").removeprefix("+"))
     except JSON_ERRORS as error:  # leading zeros, or too large
-        raise ValueError(f"{value!r:.80} is no number") from error
+        raise ValueError(f"{value!r:.80} is not a number") from error
     return number
 
 
 def _after(value: JSON, marker: JSON) -> JSON:
+    # The last marker counts: in GSM8K, for example, the answer follows the final "####".
     _, found, rest = _known_text(value).rpartition(str(marker))
     if not found:
         raise ValueError(f"{value!r:.80} has no {marker!r}")
@@ -248,6 +250,7 @@ def _value(column: _Column, row: Mapping[str, object]) -> JSON:
 
 
 def _at(row: Mapping[str, object], path: str) -> object:
+    # A column's own name may contain dots.
     if path in row:
         return row[path]
     value: object = row
@@ -262,7 +265,7 @@ def _at(row: Mapping[str, object], path: str) -> object:
 
 
 def json_value(value: object, column: str) -> JSON:
-    """Return a value as JSON; raise ValueError for values that JSON lacks, as bytes and infinity.
+    """Return a value as JSON; raise ValueError for bytes, infinity and others that JSON lacks.
 
     Dates and times become ISO 8601 text, decimals text, NaN null, numpy scalars numbers, and numpy
     arrays lists.
@@ -272,10 +275,11 @@ def json_value(value: object, column: str) -> JSON:
     if isinstance(value, float):
         if math.isinf(value):
             raise ValueError(f'column "{column}" holds {value}, which JSON cannot express')
+        # NaN is how tables mark a missing value. numpy's float64 is a subclass of float.
         return None if math.isnan(value) else float(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal):  # as text, since a float would change its digits
         return str(value)
     if isinstance(value, Mapping):
         return {str(key): json_value(item, f"{column}.{key}") for key, item in value.items()}

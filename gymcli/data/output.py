@@ -47,6 +47,7 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
         unfinished = target.with_name(f".{target.name}.{mark}.tmp")
         with unfinished.open("x+b") as raw:
             temporary = unfinished
+            # Locked, so that no other process takes the file for abandoned.
             with suppress(OSError):  # a file system that cannot lock
                 fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield raw
@@ -112,8 +113,8 @@ def _is_same_file(target: Path, other: Path) -> bool:
 
 
 def compressing(raw: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
-    """Return a file that compresses into `raw` by the suffix; equal content makes equal bytes."""
-    if suffix == ".gz":
+    """Return a file that compresses into `raw` by the suffix; equal content yields equal bytes."""
+    if suffix == ".gz":  # without a name and a time in the header
         return cast("BinaryIO", gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
     if suffix != ".zst":
         return nullcontext(raw)

@@ -158,6 +158,7 @@ def _mapped(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[SourceRow]:
         try:
             if not row_map.takes(row):
                 continue
+            # Through JSON, so that the row is checked in the form that will be read from the file.
             mapped: JSONObject | str = msgspec.json.decode(msgspec.json.encode(row_map.apply(row)))
         except RecursionError:
             mapped = TOO_DEEP

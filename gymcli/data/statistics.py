@@ -93,6 +93,7 @@ def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
     user_texts: set[bytes] = set()
     environments: Counter[str] = Counter()
     tool_names: Counter[str] = Counter()
+    # Arrays, with eight bytes for each number: a spread needs all numbers of a file.
     numbers: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
     fields: dict[str, Counter[str] | None] = {}
     for row in read_tasks(paths, reading):
@@ -101,7 +102,7 @@ def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
         if not isinstance(row, TaskRow):
             continue
         found.num_rows += 1
-        if row.first_attempt == 0:
+        if row.first_attempt == 0:  # not a copy of an earlier row
             found.num_tasks += 1
             found.num_without_id += own_task_id(row.fields) is None
         for message in row.messages:
@@ -118,6 +119,7 @@ def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
         numbers["user_turns"].append(len(users))
         if row.tools is not None:
             numbers["tools"].append(len(row.tools))
+            # A set: a row counts once, even if it declares two tools of the same name.
             tool_names.update({_tool_name(tool) for tool in row.tools})
         for name, value in row.params.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -150,7 +152,7 @@ def _count_values(fields: dict[str, Counter[str] | None], row: JSONObject) -> No
 
 
 def _short(value: JSON) -> str | None:
-    # Different values have different names.
+    # No two values have the same name: text that looks like JSON is quoted.
     if isinstance(value, list | dict):
         return None
     is_plain = isinstance(value, str) and _is_plain(value)

@@ -72,7 +72,9 @@ class Validation(msgspec.Struct, kw_only=True):
         """Things that are valid but may be mistakes."""
         texts = []
         if self.num_copies:
-            texts.append(f"{self.num_copies} rows are copies of others: more attempts of one task")
+            texts.append(
+                f"{self.num_copies} rows are copies of others: each adds an attempt to its task"
+            )
         if self.num_without_id:
             texts.append(
                 f"{self.num_without_id} tasks have no id: a hash of their content is used, "
@@ -148,6 +150,7 @@ def validate(
     result = with_shared_ids(count)
     if registry is not None:
         result.agents = registry.agent_warnings
+    # Only now are all environments of the rows known; raises for an option that none of them has.
     split_env_args(env_args or {}, (found for found, _ in environments.values()))
     if id_field is not None:
         result.num_without_id = 0
@@ -211,6 +214,7 @@ def rendered_rows(
     )
 
     def read_whole(shared_ids: frozenset[tuple[str, str]]) -> TaskReading:
+        # An id may be shared with the last row, so all are read before the first is written.
         told = reading._replace(shared_ids=shared_ids)
         deque(read_tasks([file.path], told), maxlen=0)
         return told
@@ -242,6 +246,7 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
     if own_id not in (None, task.id):
         row["task_id"] = task.id  # the row's own id is shared with other rows
     elif not is_named and own_id is None:
+        # The id stays the hash of the original row: that of the rendered row would differ.
         name = next((name for name in _ID_FIELDS if name not in row), _ID_FIELDS[0])
         row.pop(name, None)
         row = {name: task.id, **row}

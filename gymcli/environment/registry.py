@@ -408,7 +408,7 @@ def describe(found: Found) -> JSONObject:
         "options": {
             name: field.annotation.__name__
             if inspect.isclass(field.annotation)
-            else str(field.annotation)
+            else str(field.annotation).replace("typing.", "")
             for name, field in environment.Options.model_fields.items()
         },
         "roles": [

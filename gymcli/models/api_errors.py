@@ -377,7 +377,7 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None)
             continue
         try:
             seconds = float(text) * unit
-        except ValueError:
+        except ValueError:  # it may be a date
             continue
         return seconds if 0 <= seconds < float("inf") else None
     try:

@@ -79,6 +79,7 @@ _NOT_COPIED = {
 _WITH_TOOLS_ONLY = {"tool_choice", "parallel_tool_calls"}
 """Endpoints refuse these without tools."""
 
+# DeepSeek and older vLLM send `reasoning_content`, OpenRouter and newer vLLM `reasoning`.
 _TEXTS = ("reasoning_content", "reasoning", "refusal")
 _MESSAGE_MEMBERS = ("role", "content", "tool_calls", "function_call", *_TEXTS)
 _CALL_MEMBERS = ("id", "type", "index", "function", "custom")
@@ -90,7 +91,8 @@ _NUM_SHOWN = 200
 _OPENING = "<think>"
 _CLOSING = "</think>"
 _END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
-"""A closing tag without a blank or quotation mark before it, which would only mention the tag."""
+"""A closing tag that is not preceded by a blank, quotation mark or bracket: after one of these the
+model usually writes about the tag."""
 
 _MAX_WORD = 200
 """The most characters of a finish reason or id that are recorded."""
@@ -112,7 +114,7 @@ _FAILURES = ("abort", "error", "cancelled", "insufficient_system_resource")
 
 
 class Chat:
-    """Chat Completions, as OpenAI documents it and others vary it."""
+    """Chat Completions, as OpenAI documents the format and other servers vary it."""
 
     path = "/chat/completions"
 
@@ -125,17 +127,15 @@ class Chat:
         send_reasoning: str | None = None,
         send_fields: Collection[str] = (),
     ) -> JSONObject:
-        """Return the body, ready for `msgspec.json.encode`; messages that need no change are in it.
-
-        Of `max_tokens` and `max_completion_tokens` only the second is sent where both are given.
+        """Return the body, ready for `msgspec.json.encode`; it shares data with the request.
 
         Args:
-            request: What is asked.
+            request: The request.
             model: The model's name as the endpoint knows it.
             stream: Ask for server-sent events instead of one body.
             send_reasoning: The key under which the reasoning of earlier assistant messages is
-                sent back; None: it is not. Opaque reasoning items are always sent.
-            send_fields: What is sent back of the `extra` of earlier messages and calls.
+                sent back; None: it is not sent.
+            send_fields: The fields of the `extra` of earlier messages and calls to send back.
         """
         params = request.params
         left_out = _NOT_COPIED if request.tools else _NOT_COPIED | _WITH_TOOLS_ONLY
@@ -152,6 +152,7 @@ class Chat:
             messages = _with_instructions(messages, str(params["instructions"]))
         sent: list[Message | JSONObject] = []
         for message in messages:
+            # Most messages can be encoded as they are; only the others are looked at closely.
             has_more = message.reasoning or message.tool_calls or message.response_items
             if message.content is not None and not (
                 has_more or message.extra or message.logprobs is not None
@@ -168,11 +169,12 @@ class Chat:
             body.update(added_body(params["extra_body"]))
         if stream:
             body["stream"] = True
+            # Otherwise a stream carries no token counts.
             body["stream_options"] = {"include_usage": True}
         return body
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Return the names among `params` that only Responses has; `body` leaves them out."""
+        """Return the names in `params` that only Responses has; `body` leaves them out."""
         return unsent_among(params, _RESPONSES_ONLY)
 
     def answer(self, payload: bytes) -> Answer:
@@ -180,7 +182,7 @@ class Chat:
 
         Raises:
             InvalidAnswerError: It is not JSON, not an answer, or carries an error object.
-            ServerError: The endpoint says that it could not finish the answer.
+            ServerError: The endpoint reports that it could not finish the answer.
         """
         body = decode(payload)
         choice = next(iter(objects_in(body.get("choices"))), None)
@@ -188,6 +190,7 @@ class Chat:
             if body.get("error"):
                 raise error_in(body["error"])
             raise InvalidAnswerError('the body has no "choices"')
+        # OpenRouter puts the error of an answer that had begun into the choice.
         if choice.get("error"):
             raise error_in(choice["error"])
         fields = choice.get("message")
@@ -211,6 +214,7 @@ class Chat:
             body,
             choice.get("finish_reason"),
             content=content or "",
+            # Some servers send the same reasoning under both names.
             reasoning=[texts["reasoning_content"] or texts["reasoning"], thinking],
             refusal=texts["refusal"] or refusal,
             calls=_read_calls(fields) if has_calls else [],
@@ -218,8 +222,10 @@ class Chat:
             extra=extra,
             usage=usage_in(body.get("usage")),
         )
+        # Only now: a finish reason that reports a failure explains a missing message better.
         if not fields:
             raise InvalidAnswerError('the first choice has no "message", or an empty one')
+        # An empty answer is valid if the model produced it: it ended, or it took tokens.
         is_nothing = fields.get("content") is None and answer.message == _NOTHING
         is_unfinished = is_nothing and not text_in(choice.get("finish_reason"))
         if is_unfinished and not answer.usage.completion_tokens:
@@ -227,15 +233,16 @@ class Chat:
         return answer
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
-        """Return the `chat.completion` that the `chat.completion.chunk` events make up.
+        """Join the `chat.completion.chunk` events of a stream to a `chat.completion`.
 
-        A chunk with an error ends the stream and is returned as the body.
+        A chunk with an error ends the stream, and the error is returned as the body.
         """
         completion = _StreamedCompletion()
         for chunk in decode_events(events):
             if chunk.get("error"):
                 return msgspec.json.encode({"error": chunk["error"]})
             completion.add(chunk)
+        # The finish reason marks a complete answer, because not every server sends [DONE].
         if completion.finish_reason is None:
             raise InvalidAnswerError("the stream ended early: no chunk has a finish reason")
         return msgspec.json.encode(completion.body())
@@ -245,11 +252,9 @@ _NOTHING = Message(role="assistant", content="")
 
 
 def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
-    """Put instructions in front of the conversation, as one message with its system message.
-
-    Many chat templates refuse a second system message, or read only the first.
-    """
+    """Put instructions before the text of the system message, or into a new one."""
     first = messages[0] if messages else None
+    # Many chat templates refuse a second system message, or read only the first.
     if first is not None and first.role in ("system", "developer"):
         content = joined_text(first.content) if isinstance(first.content, list) else first.content
         if isinstance(content, str):
@@ -259,9 +264,9 @@ def _with_instructions(messages: list[Message], instructions: str) -> list[Messa
 
 
 def _is_unsayable(message: Message, send_reasoning: str | None) -> bool:
-    """Return whether a message is only reasoning, or an item that only Responses has.
+    """Return whether a message is left out: it is only reasoning, or an item of Responses.
 
-    An empty answer of a model is neither: it has the content "", and is sent.
+    An empty answer is neither, and is sent: its content is "" and not None.
     """
     says_reasoning = bool(send_reasoning and message.reasoning)
     if message.role != "assistant" or message.refusal or says_reasoning:
@@ -273,7 +278,7 @@ def _is_unsayable(message: Message, send_reasoning: str | None) -> bool:
 def _wire_message(
     message: Message, send_reasoning: str | None, send_fields: Collection[str]
 ) -> Message | JSONObject:
-    """Return a message without what this format does not know; itself where it needs no change."""
+    """Return a message with only the fields of this format; the same object if nothing changes."""
     is_blank = message.content is None and not message.tool_calls
     calls_more = bool(message.tool_calls) and any(call.extra for call in message.tool_calls)
     has_more = message.reasoning or message.response_items or message.extra or calls_more
@@ -281,6 +286,7 @@ def _wire_message(
         return message
     sent = msgspec.structs.replace(
         message,
+        # Many endpoints refuse null, except in a message with tool calls.
         content="" if is_blank else message.content,
         reasoning=None,
         response_items=[],
@@ -299,13 +305,14 @@ def _wire_message(
             | chosen(call.extra, send_fields)
             for call in message.tool_calls
         ]
+    # `fields` lacks an empty or null content, but the format wants the key.
     return {"content": sent.content, **fields, **added}
 
 
 def _add_metadata(body: JSONObject, metadata: JSON) -> None:
-    """Add metadata; NeMo Gym's rows carry parts of the body in it, as JSON text.
+    """Add metadata and the parts of the body that NeMo Gym's rows carry in it, as JSON text.
 
-    These never override what the request says, and cannot ask for what gymcli decides.
+    These parts never override the request's own parameters or the fields that gymcli sets itself.
     """
     rest = dict(metadata) if isinstance(metadata, dict) else metadata
     if isinstance(rest, dict):
@@ -359,10 +366,12 @@ def _read_calls(fields: JSONObject) -> list[CallParts]:
     for call in list_in(fields.get("tool_calls")):
         if not isinstance(call, dict):
             raise InvalidAnswerError("the message has a tool call that is not an object")
+        # A call of one of OpenAI's custom tools has `custom` with a free-text `input`.
         function = object_in(call.get("function") or call.get("custom"))
         arguments = function.get("arguments", function.get("input"))
         extra = extra_in(call, _CALL_MEMBERS)
         calls.append(CallParts(call.get("id"), function.get("name"), arguments, extra))
+    # OpenAI's deprecated predecessor of `tool_calls`.
     legacy = object_in(fields.get("function_call"))
     if legacy and not calls:
         calls.append(CallParts(None, legacy.get("name"), legacy.get("arguments")))
@@ -379,7 +388,7 @@ class _StreamedCall:
 
 
 class _StreamedCompletion:
-    """A completion of which some chunks have come; only its first choice counts."""
+    """Builds a completion from its chunks; only the first choice counts."""
 
     def __init__(self) -> None:
         self.finish_reason: JSON = None
@@ -397,6 +406,7 @@ class _StreamedCompletion:
         for key in ("id", "created", "model"):
             if chunk.get(key) is not None:
                 self._head.setdefault(key, chunk[key])
+        # Some servers send a running count with every chunk; the last one is the total.
         if chunk.get("usage") is not None:
             self._usage = chunk["usage"]
         for choice in objects_in(chunk.get("choices")):
@@ -426,13 +436,11 @@ class _StreamedCompletion:
             self._add_to_call("function_call", "", object_in(delta["function_call"]))
 
     def _add_to_call(self, index: JSON, identifier: str, function: JSONObject) -> _StreamedCall:
-        """Add a piece to the tool call that it belongs to, and return that.
-
-        Some endpoints give every call the same index, or none: there a piece with a name and
-        another id (or no index) begins the next call.
-        """
+        """Add a piece to its tool call, and return this call."""
         name = text_in(function.get("name"))
         call = self._call_at.get(index)
+        # Some endpoints send every call with the same index, or without one. There a piece with a
+        # name and another id (or without an index) begins the next call.
         is_another = index is None or (identifier and call and call.id not in ("", identifier))
         if call is None or (name and is_another):
             position = index if isinstance(index, int) else 0
@@ -444,7 +452,7 @@ class _StreamedCompletion:
         return call
 
     def body(self) -> JSONObject:
-        """Return the completion as it stands."""
+        """Return the completion of the chunks so far."""
         content: JSON = self._content
         if self._content is not None and all(isinstance(piece, str) for piece in self._content):
             content = "".join(text_in(piece) for piece in self._content)
@@ -476,7 +484,7 @@ class _StreamedCompletion:
 
 
 def _join(whole: JSONObject, piece: JSONObject) -> None:
-    """Add the fields of a chunk: texts and lists come in pieces, anything else whole."""
+    """Add the fields of a chunk: texts and lists arrive in pieces, everything else whole."""
     for name, value in piece.items():
         before = whole.get(name)
         if isinstance(before, str) and isinstance(value, str):
@@ -517,12 +525,13 @@ def decode_events(events: Iterable[bytes]) -> Iterator[JSONObject]:
 
 
 def _decode_unclean(payload: bytes) -> JSON:
-    # The strict decoder refused it; the standard library takes more.
+    # utf-8-sig drops a BOM. Unlike msgspec, the standard library takes NaN and lone surrogates.
     value = json.loads(
         payload.decode("utf-8-sig", errors="replace"),
         parse_constant=lambda _: None,
         parse_float=_finite,
     )
+    # One substitution in the text reaches every string and every key.
     text = json.dumps(value, ensure_ascii=False)
     return msgspec.json.decode(_LONE_SURROGATE.sub("\ufffd", text))
 
@@ -538,15 +547,16 @@ def _beginning(payload: bytes) -> str:
 
 
 def error_in(error: JSON) -> InvalidAnswerError:
-    """Return the error that a body with status 200 carries, in the provider's words.
+    """Return the error in a body with status 200, with the provider's message.
 
     Its status is the one in the body. `api_errors.error_of_body` classifies it.
     """
     fields: JSONObject = error if isinstance(error, dict) else {"message": error}
     codes = [str(fields[key]) for key in ("code", "type", "status") if fields.get(key) is not None]
+    # Only a code of three digits is an HTTP status; some providers number their errors themselves.
     numbers = [int(code) for code in codes if code.isdecimal() and len(code) == len("500")]
     words = text_in(fields.get("message")) or msgspec.json.encode(error).decode()
-    # OpenRouter puts the words of the provider behind it here.
+    # OpenRouter puts the message of the provider behind it here.
     raw = text_in(object_in(fields.get("metadata")).get("raw"))
     details = "".join(f" ({part})" for part in (raw[:_NUM_SHOWN], *codes[:1]) if part)
     message = f"the endpoint answered with an error: {words}{details}"
@@ -556,16 +566,17 @@ def error_in(error: JSON) -> InvalidAnswerError:
 def split_thought(text: str, *, is_separate: bool = False) -> tuple[str, str]:
     """Return the leading `<think>…</think>` of a text without its tags, and the rest of the text.
 
-    Without the closing tag everything is thought, since the model was cut off. Chat templates
-    that write the opening tag into the prompt leave only the closing one; that form is not looked
-    for where the endpoint gave reasoning of its own (`is_separate`). A closing tag after a blank or
-    a quotation mark is one that the model talks about, unless an opened thought has no other.
+    An opened thought without a closing tag takes the whole text: the model was cut off.
+    `is_separate`: the endpoint sent reasoning separately from the text.
     """
     closing = _END_OF_THOUGHT.search(text)
     if text.lstrip().startswith(_OPENING):
         opened = text.lstrip().removeprefix(_OPENING)
+        # If every closing tag looks like a mention, the first one closes the thought after all.
         parts = _END_OF_THOUGHT.split(opened, 1) if closing else opened.split(_CLOSING, 1)
         return parts[0].strip(), "".join(parts[1:]).lstrip()
+    # A chat template may write the opening tag into the prompt, so that only the closing one is
+    # in the text. After separate reasoning, such a tag is part of the answer.
     if closing is None or is_separate or _OPENING in (before := text[: closing.start()]):
         return "", text
     return before.strip(), text[closing.end() :].lstrip()
@@ -606,13 +617,13 @@ def finished_answer(
     extra: JSONObject | None = None,
     response_items: list[JSONObject] | None = None,
 ) -> Answer:
-    """Return the answer of what was read; without text its content is "", or None with tool calls.
+    """Build an answer; without text, its content is None if it has tool calls, else "".
 
     Args:
-        body: The whole body, which names the model and the answer.
+        body: The whole body, for the names of the model and the answer.
         word: The endpoint's finish reason.
         content: Text or chat content parts.
-        usage: Its token counts.
+        usage: The token counts.
         reasoning: Pieces of reasoning that the endpoint sent separately from the text.
         refusal: The text of a refusal.
         calls: Tool calls.
@@ -621,7 +632,7 @@ def finished_answer(
         response_items: The items that Chat Completions cannot express.
 
     Raises:
-        ServerError: The endpoint could not finish it.
+        ServerError: The endpoint could not finish the answer.
     """
     said = word if isinstance(word, str) else ""
     if said in _FAILURES:
@@ -631,6 +642,7 @@ def finished_answer(
         reasoning = [*reasoning, thought]
     tool_calls = tool_calls_of(calls) if calls else []
     reason = _FINISH_REASONS.get(said, "stop")
+    # OpenAI and vLLM report "stop" for a call whose tool the request had named.
     if tool_calls and reason == "stop":
         reason = "tool_calls"
     model, response_id = body.get("model"), body.get("id")
@@ -654,7 +666,7 @@ def finished_answer(
 
 
 def usage_of(payload: bytes) -> Usage:
-    """Return the token counts of a body of any wire format, whatever else is wrong with it."""
+    """Return the token counts of a body in any wire format, even if it is not a valid answer."""
     try:
         usage = object_in(decode(payload).get("usage"))
     except InvalidAnswerError:

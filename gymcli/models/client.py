@@ -133,9 +133,9 @@ class Conversation:
 
     @property
     def waited(self) -> float:
-        """Seconds so far in which it had a request that the endpoint did not work on.
+        """Seconds so far in which its requests waited, and the endpoint did not work on them.
 
-        It waits in the queue, during a pause, for an address that is down, and between two tries.
+        They wait in the queue, during a pause, for an address that is down, and between two tries.
         """
         current = 0.0 if self.idle_since is None else self.client.clock() - self.idle_since
         return self.past_waits + current
@@ -167,6 +167,7 @@ class Conversation:
                 answer.finish_reason = "length"
         if not (endpoint.emulate_tools and may_call(request)):
             return answer
+        # Ids of calls must differ between the turns of a conversation.
         turn = sum(message.role == "assistant" for message in request.messages)
         return restore(answer, id_prefix=f"call_{turn}")
 
@@ -188,13 +189,15 @@ class Conversation:
             error.follows_answers = client.has_answered
             was_refused = request.was_refused
             limiter.failed(request, error)
-            if was_refused or not request.was_refused:  # a first refusal is no reason to move
+            # A first refusal is no reason to leave a replica that has cached the conversation.
+            if was_refused or not request.was_refused:
                 self.failed_at, self.replica = replica, None
             if is_retried(error):
+                # Time that the endpoint spent on the failed try is not waiting.
                 was_worked_on = not (is_overload(error) or is_absence(error))
                 self.idle_since = client.clock() if was_worked_on else began_at
             raise
-        except BaseException:
+        except BaseException:  # a cancelled task too must return its slot
             limiter.cancelled(request)
             raise
         client.has_answered = True
@@ -204,6 +207,7 @@ class Conversation:
 
     def _choose(self) -> Replica:
         current, failed_at = self.replica, self.failed_at
+        # The replica of the last turn has the conversation in its prefix cache.
         if current and not (current.limiter.breaker.is_open or current.limiter.is_paused):
             return current
         up: list[Replica] = []

@@ -1,4 +1,4 @@
-"""The wire formats of OpenAI-compatible endpoints by their names."""
+"""The wire formats of OpenAI-compatible endpoints, by name."""
 
 from __future__ import annotations
 

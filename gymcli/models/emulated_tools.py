@@ -1,7 +1,7 @@
 """Tool calls as constrained JSON text, for endpoints that drop `tools`.
 
-The tools stand in the system message, and a JSON Schema lets the model write nothing but
-`{"tool": …, "arguments": {…}}` or `{"answer": …}`. The wording is short, for models of a few
+The system message lists the tools, and a JSON Schema restricts the model to
+`{"tool": …, "arguments": {…}}` and `{"answer": …}`. The wording is short, for models of a few
 hundred million parameters.
 """
 
@@ -33,16 +33,16 @@ _CALL = 'To use a tool: {"tool": "<name>", "arguments": {…}}'
 _ANSWER = 'To answer: {"answer": "<text>"}'
 _DROPPED = ("tool_choice", "parallel_tool_calls")
 _KEYS = ('"answer"', '"tool"')
-"""The keys with which a reply begins."""
+"""The keys that a reply may begin with."""
 _CUT: tuple[FinishReason, ...] = ("length", "content_filter")
 """Finish reasons of incomplete answers."""
 
 
 def emulate(request: Request) -> Request:
-    """Return the request without `tools`, asking for the same in text.
+    """Return the request with its tools written into the prompt.
 
-    With the tool choice "none" only the conversation is rewritten. A request without function tools
-    is returned as it is; hosted tools cannot be emulated, and are dropped where there are others.
+    A request without function tools is returned as it is. Other kinds of tools cannot be emulated;
+    they are dropped from a request that also has functions.
     """
     functions = _functions(request)
     if not functions:
@@ -50,11 +50,12 @@ def emulate(request: Request) -> Request:
     params = {key: value for key, value in request.params.items() if key not in _DROPPED}
     messages = _without_calls(request.messages)
     choice = request.params.get("tool_choice")
+    # With the tool choice "none", earlier calls must still become text.
     if not may_call(request):
         return Request(messages=messages, params=params)
     functions, may_answer = _chosen(functions, choice)
     answer: JSONObject | None = None
-    if may_answer:  # as the request asks for it, or any text
+    if may_answer:  # in the format that the request asks for, or any text
         asked = object_in(object_in(params.get("response_format")).get("json_schema")).get("schema")
         answer = asked if isinstance(asked, dict) else {"type": "string"}
     params["response_format"] = {
@@ -66,16 +67,16 @@ def emulate(request: Request) -> Request:
 
 
 def may_call(request: Request) -> bool:
-    """Return whether `emulate` lets the model write calls, so that its answer is to be restored."""
+    """Return whether `emulate` lets the model call tools; if so, pass its answer to `restore`."""
     return request.params.get("tool_choice") != "none" and bool(_functions(request))
 
 
 def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
     """Turn the text of an answer to an emulated request back into a tool call or plain text.
 
-    Only for answers to requests of which `may_call` is true; the answer itself is changed. The
-    call's id is `<id_prefix>_0`: each turn needs its own prefix. Text that is neither form stays as
-    it is. Of one that was cut off, the beginning of the answer is left, and nothing of a call.
+    Only for answers to requests for which `may_call` is true. The answer is changed in place. The
+    call's id is `<id_prefix>_0`, so each turn needs its own prefix. Text in neither form is left as
+    it is. If it was cut off, the start of an answer is left, and a call is removed.
     """
     message = answer.message
     try:
@@ -84,6 +85,7 @@ def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
         if answer.finish_reason in _CUT:
             _cut_off(message)
         return answer
+    # An endpoint that ignores the schema may return any text, so only the exact forms count.
     fields = object_in(value)
     if fields.keys() == {"answer"}:
         text = fields["answer"]
@@ -97,7 +99,7 @@ def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
 
 
 def _cut_off(message: Message) -> None:
-    """Leave the answer that a reply had begun before it was cut off; nothing of a call."""
+    """Reduce a reply that was cut off to the start of its answer, or to nothing if it is a call."""
     text = message.text.lstrip()
     inside = text[1:].lstrip()
     if not text.startswith("{") or not any(
@@ -111,10 +113,10 @@ def _cut_off(message: Message) -> None:
 
 
 def _begun_text(value: str) -> str:
-    """Return the text that a JSON text says as far as it goes; of any other JSON, itself."""
+    """Decode a JSON string that may be cut off; return any other JSON unchanged."""
     if not value.startswith('"'):
         return value
-    # It may end within an escape sequence, of which the longest has twelve characters.
+    # It may end within an escape sequence; the longest, a surrogate pair, has twelve characters.
     closed = (value[: len(value) - num] + '"' for num in range(min(len(value), 12)))
     for whole in (value, *closed):
         with suppress(msgspec.MsgspecError, UnicodeError):
@@ -134,6 +136,7 @@ def _chosen(functions: list[JSONObject], choice: JSON) -> tuple[list[JSONObject]
     allowed = object_in(choice.get("allowed_tools"))
     tools = objects_in(allowed.get("tools")) if allowed else [choice]
     names = {object_in(tool.get("function")).get("name") for tool in tools}
+    # A choice that names no known function allows all of them: a schema needs a branch.
     left = [function for function in functions if function.get("name") in names]
     return left or functions, bool(allowed) and allowed.get("mode") != "required"
 
@@ -147,7 +150,7 @@ def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObjec
         branches.append(_object_schema({"tool": tool, "arguments": arguments}))
     if answer is not None:
         branches.append(_object_schema({"answer": _hoisted(answer, "answer_", definitions)}))
-    # The definitions of the tools' schemas move to the root of the whole one.
+    # References are resolved from the root of the whole schema, so all definitions move there.
     schema: JSONObject = branches[0] if len(branches) == 1 else {"anyOf": branches}
     return {**schema, "$defs": definitions} if definitions else schema
 
@@ -166,7 +169,10 @@ def _parameters(function: JSONObject) -> JSONObject:
 
 
 def _hoisted(schema: JSONObject, prefix: str, definitions: JSONObject) -> JSONObject:
-    """Return a schema that refers to `definitions`, to which its own are added under a prefix."""
+    """Move a schema's definitions to `definitions`, with a prefix; return the rest of the schema.
+
+    The prefix keeps definitions of equal names in two tools apart.
+    """
 
     def renamed(value: JSON) -> JSON:
         if isinstance(value, list):
@@ -188,7 +194,7 @@ def _hoisted(schema: JSONObject, prefix: str, definitions: JSONObject) -> JSONOb
 
 
 def _prompt(functions: list[JSONObject], *, may_answer: bool) -> str:
-    """Write the tools and how to use them; the schema's keys that every tool has are left out."""
+    """Describe the tools and the reply, without the schema keys that every tool has."""
     lines = ["Tools:"]
     for function in functions:
         description = text_in(function.get("description"))
@@ -217,7 +223,10 @@ def _with_system(messages: list[Message], prompt: str) -> list[Message]:
 
 
 def _without_calls(messages: list[Message]) -> list[Message]:
-    """Write earlier tool calls as the text that asks for them, and their results as user text."""
+    """Write earlier tool calls as the replies that make them, and their results as user messages.
+
+    A chat template without tools would drop or refuse both.
+    """
     names: dict[str | None, str] = {}
     written: list[Message] = []
     for message in messages:

@@ -73,6 +73,7 @@ _Seconds = Annotated[float, AllowInfNan(False)]
 class EndpointOptions(BaseModel):
     """The options of any endpoint. Times are in seconds."""
 
+    # pydantic's messages would otherwise show a key that is in the wrong place.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     dialect: DialectName = "chat"
@@ -116,6 +117,7 @@ class EndpointOptions(BaseModel):
     @field_validator("headers")
     @classmethod
     def _check_headers(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        # Checked here: a wrong header would otherwise fail only with the first request.
         for name, text in value.items():
             if not name or not _is_header_text(name) or " " in name or ":" in name:
                 raise ValueError(f"{name!r} is not a valid name of an HTTP header")

@@ -49,7 +49,8 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MAX_HEAD = 2**16
 
 _LARGE_BODY = 2**20
-"""Bytes from which on aiohttp wants a body as a file, which it sends in pieces."""
+"""A body of this many bytes is passed to aiohttp as a file, which it sends in pieces: a long write
+would block the event loop."""
 
 _END_SECONDS = 0.25
 """How long to wait for the end of a stream after its last event, so that the connection can be

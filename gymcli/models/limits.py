@@ -140,7 +140,7 @@ class RateLimits:
         return Bucket(per_minute, self._clock)
 
     def estimate(self, num_bytes: int, params: JSONObject) -> float:
-        """Estimate the tokens of a request: one for four bytes, plus those of a typical answer."""
+        """Estimate the tokens of a request: one for four bytes, plus those of its answer."""
         longest = max_answer_tokens(params)
         answer = self._answer_tokens if longest is None else min(longest, _MAX_TOKENS)
         return num_bytes / 4 + answer
@@ -168,6 +168,7 @@ class RateLimits:
         if used:
             self.give_back(tokens - used)
             of_answer = min(usage.completion_tokens, _MAX_TOKENS)
+            # An exponential moving average: answers of one run have similar lengths.
             self._answer_tokens += 0.1 * (of_answer - self._answer_tokens)
 
 
@@ -188,6 +189,8 @@ class AdaptiveLimit:
 
     def __init__(self, ceiling: int) -> None:
         self.ceiling = ceiling
+        # Unlike TCP it starts at the ceiling: a refusal is cheap, and most endpoints can do what
+        # the user asked for.
         self.current = float(ceiling)
         self.capacity = float(ceiling)
         """The estimated capacity of the endpoint: the next answer restores the limit to it; above
@@ -218,6 +221,7 @@ class AdaptiveLimit:
             return
         if self.current == self.ceiling or num_under_way + 1 <= self.current:
             return
+        # One more request for each round; after many quiet rounds, the step doubles each round.
         extra = int(self._num_quiet / self.current) - _QUIET_ROUNDS
         step = min(2.0 ** min(max(extra, 0), 32), self.current)
         self.current = self.capacity = min(self.current + step / self.current, self.ceiling)
@@ -227,11 +231,14 @@ class AdaptiveLimit:
         self._num_ended += 1
         self._num_refused += 1
         self._num_quiet = 0
+        # Not below the number in flight: the endpoint has not refused these.
         self.current = max(1.0, min(max(self.current - 1, num_others), self.capacity))
         if self._num_ended < self.capacity:
             return
         has_many = self._num_refused >= _MANY_REFUSALS * self._num_ended
         less = self.capacity / 2 if has_many else self.capacity - 1
+        # The endpoint bears as many as were in flight when it answered (Little's law), so refusals
+        # at random cannot lower the capacity further.
         seen = self._sum_under_way / max(1, self._num_ended - self._num_refused)
         self.capacity = max(1.0, min(self.capacity, max(less, seen)))
         self.current = min(self.current, self.capacity)
@@ -331,7 +338,7 @@ class CircuitBreaker:
         since = now if self._overloaded_since is None else self._overloaded_since
         if num_others or now - since < self._overload_deadline:
             is_back = self.record_answer()
-            self._overloaded_since = since
+            self._overloaded_since = since  # which `record_answer` cleared
             return is_back
         if not self.is_open:
             self._open(since=since)
@@ -348,6 +355,7 @@ class CircuitBreaker:
         self._last_error = error
         self._num_in_a_row += 1
         if self.is_open:
+            # A request that was sent before the outage reports nothing new.
             if request is not self.probe:
                 return False
             self._pause = min(2 * self._pause, _LONGEST_PROBE_PAUSE)
@@ -490,6 +498,7 @@ class ConcurrencyLimiter:
         if self._line and self._line[0][3] is not request:
             return math.inf
         breaker = self.breaker
+        # While the address is down, only its probes pass, whatever the limit.
         delay = breaker.delay if breaker.is_open else 0.0
         if not breaker.is_open and self.num_under_way + 1 > self.limit.current:
             return math.inf
@@ -514,6 +523,7 @@ class ConcurrencyLimiter:
         Return False if an address changed its state: then another one may be a better choice.
         """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        # The counter decides between requests of the same time, since futures have no order.
         heapq.heappush(self._line, (request.since, next(self._order), future, request))
         self.num_waiting += 1
         started = self._clock()
@@ -521,6 +531,7 @@ class ConcurrencyLimiter:
         try:
             return await future
         except asyncio.CancelledError:
+            # `_serve` may have given it a slot just before this task was cancelled.
             if not future.cancelled() and future.result():
                 self.cancelled(request)
             else:
@@ -528,6 +539,8 @@ class ConcurrencyLimiter:
             raise
         finally:
             self.num_waiting -= 1
+            # A pause is the endpoint's answer to this request; all else is waiting for others, or
+            # for an address that is down.
             request.waited += max(0.0, self._clock() - max(started, request.paused_until))
 
     def succeeded(self, request: RequestState) -> None:
@@ -560,7 +573,7 @@ class ConcurrencyLimiter:
             is_change = breaker.record_answer()
         if request.was_refused:
             self._slow_down(request, error)
-        elif num_others and is_connect_timeout(error):
+        elif num_others and is_connect_timeout(error):  # too many connections are being opened
             self.limit.record_refusal(num_others)
         if is_retried(error):
             self._num_failures_in_a_row = min(self._num_failures_in_a_row + 1, _MOST_FAILURES)
@@ -591,11 +604,13 @@ class ConcurrencyLimiter:
         The first refusals after an answer cause no pause: fewer requests in flight are enough.
         """
         self.limit.record_refusal(self.num_under_way - 1)
+        # A request that was sent before the last refusal arrived tells nothing new.
         is_new = request.num_refusals == self._num_refusals
         if is_new:
             self._num_refusals += 1
             self._num_refusals_in_a_row += 1
         seconds = 0.0
+        # With jitter, so that several runs do not return at the same moment.
         if error.retry_after:
             seconds = min(error.retry_after, self._max_retry_after) * random.uniform(1.0, 1.1)
         elif is_new and self._num_refusals_in_a_row > 1:

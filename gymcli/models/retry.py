@@ -55,6 +55,7 @@ class RetryPolicy:
 
         async def attempt() -> Answer:
             nonlocal first
+            # tenacity has no way to begin after a failure, so its first call repeats that one.
             if first is not None:
                 error, first = first, None
                 raise error
@@ -64,6 +65,7 @@ class RetryPolicy:
             nonlocal num_counted
             error = _error_of(state)
             num_counted += not (is_overload(error) or self._is_gone(error, request))
+            # With one attempt, not even an overload is retried.
             if num_counted >= self._endpoint.max_attempts or self._endpoint.max_attempts == 1:
                 return True
             deadline = self._endpoint.retry_deadline

@@ -243,7 +243,8 @@ class ModelPool:
             RunError: The embedded model does not start.
             ConfigError: The endpoint's `ca_file` cannot be read.
         """
-        async with self._opening:
+        async with self._opening:  # concurrent first requests must not start a server twice
+            # A list, since an endpoint holds dicts and cannot be hashed.
             for known, client in self._clients:
                 if known == source:
                     return client
@@ -252,6 +253,7 @@ class ModelPool:
                 endpoint = Endpoint(
                     base_url=server.base_url,
                     model=server.model,
+                    # A chat template without tools would leave them out of the prompt.
                     emulate_tools=not has_tool_template(source),
                     outage_deadline=_LOCAL_OUTAGE_DEADLINE,
                 )
@@ -355,6 +357,7 @@ class _RoleModel:
             _asked_name(source), messages, schema=schema, params=params, cache=kept.text
         )
         while (asking := models.under_way.get(key)) is not None:
+            # Awaiting the future itself would cancel it for all others if this task is cancelled.
             await asyncio.wait([asking])
             if not asking.cancelled():
                 message = asking.result()  # raises the error of the first one
@@ -377,6 +380,7 @@ class _RoleModel:
             asking.exception()  # otherwise asyncio warns if nobody waits for it
             raise
         finally:
+            # Without a result, as after a cancellation, one of the waiting tasks asks instead.
             asking.cancel()
             del models.under_way[key]
         return message
@@ -407,7 +411,7 @@ class _RoleModel:
         except ModelError as error:
             total.add(RoleUse(num_failed=1))
             raise RoleError(f"{self.role}: {error}") from error
-        finally:
+        finally:  # a request that failed has retries and tokens too
             total.add(RoleUse(retries=tries.retries))
             if tries.usage != Usage():
                 self._count(total, RoleUse(usage=tries.usage), client.endpoint)

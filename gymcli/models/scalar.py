@@ -1,9 +1,8 @@
 """The wire formats of reward models, as vLLM serves them: a conversation in, a number out.
 
-Source: vLLM's pooling models (https://docs.vllm.ai/en/latest/models/pooling_models/), whose three
-answers differ in where the number stands. It becomes the text of the answer's message. None of
-them streams, takes tools or samples: what a request says of these is not sent. Answers in base64,
-and images in `score`, are not covered.
+Source: vLLM's pooling models (https://docs.vllm.ai/en/latest/models/pooling_models/). The number
+becomes the text of the answer's message. These endpoints do not stream, call tools or sample, so
+the parameters for that are not sent. Answers in base64, and images in `score`, are not supported.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ _TEMPLATE_PARAMS = (
 
 
 class Scalar(NamedTuple):
-    """One of the formats; they differ in how the conversation is sent and the number is found."""
+    """One of the formats: how the conversation is sent, and where the number is found."""
 
     path: str
     conversation: Callable[[list[Message], str | None], JSONObject]
     """Returns the part of the body that is the conversation."""
     number: Callable[[JSONObject], JSON]
-    """Finds the number in the one item of `data`."""
+    """Finds the number in the only item of `data`."""
     place: str
-    """Where the number stands, for messages."""
+    """The name of the number, for messages."""
     params: tuple[str, ...]
     """The request parameters that the format can carry."""
 
@@ -62,8 +61,8 @@ class Scalar(NamedTuple):
     ) -> JSONObject:
         """Return the body.
 
-        `stream` changes nothing, since a number comes in one piece; nor does `send_fields`: the
-        fields came from another endpoint.
+        `stream` has no effect, because a number arrives in one piece. Neither has `send_fields`,
+        because the fields came from another endpoint.
         """
         carried = {
             name: value
@@ -78,8 +77,9 @@ class Scalar(NamedTuple):
         }
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Return the names of sampling parameters, and of all else that is none of the format's."""
+        """Return the names in `params` that the format lacks, such as sampling parameters."""
         unknown = tuple(name for name in params if name not in (*self.params, "extra_body"))
+        # `extra_body` cannot replace the conversation.
         own = self.conversation([], None)
         added = added_body(params.get("extra_body"))
         return unsent_among(params, unknown) + [f"extra_body.{n}" for n in added if n in own]
@@ -89,7 +89,7 @@ class Scalar(NamedTuple):
         body = decode(payload)
         if body.get("error"):
             raise error_in(body["error"])
-        if body.get("object") == "error":  # as older versions say it
+        if body.get("object") == "error":  # older versions of vLLM
             raise error_in(body)
         items = objects_in(body.get("data"))
         if not items:
@@ -104,23 +104,20 @@ class Scalar(NamedTuple):
         )
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
-        """Refuse a stream, which was not asked for."""
+        """Refuse a stream: no request asks for one."""
         raise InvalidAnswerError(f"{self.path} answered with a stream instead of a number")
 
 
 def _as_messages(messages: list[Message], send_reasoning: str | None) -> JSONObject:
-    """Return a conversation as Chat Completions has it; the endpoint applies its chat template."""
+    """Return a conversation as chat messages; the endpoint applies its chat template."""
     chat = Chat().body(Request(messages=messages), "", send_reasoning=send_reasoning)
     return {"messages": chat["messages"]}
 
 
 def _as_pair(messages: list[Message], send_reasoning: str | None) -> JSONObject:
-    """Return the last message, and as the other text all before it.
-
-    A single message before it stands alone, as cross-encoders have seen questions; of several
-    each begins with its role.
-    """
+    """Return all messages but the last as the first text, and the last as the second."""
     before = [(message.role, _said(message)) for message in messages[:-1]]
+    # Cross-encoders are trained on bare questions; only several messages need their roles.
     if len(before) == 1:
         [(_, text)] = before
     else:
@@ -138,15 +135,12 @@ def _score(item: JSONObject) -> JSON:
 
 
 def _last_pooled(item: JSONObject) -> JSON:
-    """Return the last number: only the last token has seen all of the conversation.
-
-    A reward model returns a row for each token, of one number, or of two where it tells a bad step
-    from a good one. A model without such a head returns longer rows.
-    """
+    """Return the last number, since only the last token has seen the whole conversation."""
     value = item.get("data")
     while isinstance(value, list):
         row = value
         value = row[-1] if row else None
+        # A reward model returns one number for each token, or two: for a bad and a good step.
         if isinstance(value, list) and len(value) > 2:
             raise InvalidAnswerError(
                 f"the model returned {len(value)} numbers per token, which are hidden states and "
@@ -156,7 +150,7 @@ def _last_pooled(item: JSONObject) -> JSON:
 
 
 def _last_class(item: JSONObject) -> JSON:
-    """Return the number of the only class, or of the last: of two, it is the positive one."""
+    """Return the number of the last class; of two classes, this is the positive one."""
     return next(reversed(list_in(item.get("probs"))), None)
 
 
@@ -165,20 +159,20 @@ def _finite(value: JSON) -> float | None:
         return None
     try:
         number = float(value)
-    except OverflowError:
+    except OverflowError:  # JSON integers have any length
         return None
     return number if math.isfinite(number) else None
 
 
 SCORE = Scalar("/score", _as_pair, _score, '"score"', _PARAMS)
-"""A pair of texts, and how well the second answers the first."""
+"""Rates a pair of texts: how well the second answers the first."""
 
 POOLING = Scalar(
     "/pooling", _as_messages, _last_pooled, "last pooled value", (*_PARAMS, *_TEMPLATE_PARAMS)
 )
-"""What the head of the model returns for each token."""
+"""Returns the output of the model's head for each token; the reward is the last value."""
 
 CLASSIFY = Scalar(
     "/classify", _as_messages, _last_class, 'last of "probs"', (*_PARAMS, *_TEMPLATE_PARAMS)
 )
-"""Classes; the reward is the probability, or the value, of the last one."""
+"""Returns the classes; the reward is the probability, or the value, of the last one."""

@@ -137,11 +137,11 @@ def resolve_endpoint(
     """Return the endpoint that options, gym.toml and environment variables name.
 
     The first of these wins: the option `base_url`, the table of gym.toml that `model` names, the
-    variable OPENAI_BASE_URL, the OpenAI API. Each key goes only to its own endpoint: that of
-    `api_key_env` (which may name OPENAI_API_KEY) to any of them, that of a table's variable to the
-    table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API. So `base_url` gets only that of
-    `api_key_env`. Several addresses serve the same model and get the same key. `ways_out` ends the
-    message if no endpoint is named.
+    variable OPENAI_BASE_URL, the OpenAI API. A key is sent only to its own endpoint: the key in
+    `api_key_env` (which may name OPENAI_API_KEY) to any endpoint, a table's key to that table's
+    addresses, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API. So `base_url` gets only the
+    key in `api_key_env`. Several addresses serve the same model and get the same key. `ways_out`
+    ends the message if no endpoint is named.
 
     Raises:
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
@@ -157,6 +157,7 @@ def resolve_endpoint(
     else:
         addresses = base_urls or [_known_address(model, settings, environ, ways_out)]
         key = _key_of(api_key_env, environ)
+        # OPENAI_API_KEY goes to the address of an option only if `api_key_env` names it.
         if not key and not base_urls:
             key = environ.get("OPENAI_API_KEY", "").strip()
     if not model:
@@ -180,7 +181,7 @@ def resolve_endpoint(
 
 def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:
     proxies = {proxy_for(address, environ) for address in addresses}
-    if len(proxies) > 1:
+    if len(proxies) > 1:  # one session, with one proxy, serves all addresses
         raise UsageError(
             "endpoint: base_url: HTTPS_PROXY, HTTP_PROXY and NO_PROXY choose different proxies "
             "for the addresses of one model; name one proxy for all of them in gym.toml"
@@ -193,8 +194,8 @@ def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
     parts = urlsplit(base_url)
     host = parts.hostname or ""
     name = f"{parts.scheme}_proxy"
-    proxy = environ.get(name) or environ.get(name.upper())
-    if not proxy or is_loopback(host):
+    proxy = environ.get(name) or environ.get(name.upper())  # lower case wins, as in curl
+    if not proxy or is_loopback(host):  # a proxy would look for the server on its own machine
         return None
     excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     if any(_covers(entry.strip().lower(), host, parts.port) for entry in excluded.split(",")):
@@ -228,6 +229,7 @@ def _known_address(
 def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:
     if variable is None:
         return ""
+    # A key that was read from a file often ends with a line break, which no header can carry.
     key = environ.get(variable, "").strip()
     if not key:
         raise UsageError(f"the environment variable {variable} must hold the key, and is empty")

@@ -75,6 +75,7 @@ def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
     if entry.error is not None and entry.task_id and name == FAILURES:
         entry.attempt = max(entry.attempt, 0)
         return entry
+    # Another program wrote the line, and its fields have other names.
     rollout = decode_rollout(line.number, line.data, reading)
     if rollout.attempt > MAX_ATTEMPT:
         raise RunFileError(f"{place}: attempt {rollout.attempt} exceeds {MAX_ATTEMPT}")
@@ -115,7 +116,7 @@ class AttemptTable:
         self.tasks: dict[str, dict[str, int]] = {}
         """The number of each task, by environment and task id."""
         self.named: dict[str, NDArray[np.float64]] = {}
-        """Columns by `components.NAME` or `metrics.NAME`; NaN where a row lacks the number."""
+        """Columns by `components.NAME` or `metrics.NAME`; NaN if a row lacks the number."""
         self.has_more_names = False
         """Whether more named numbers are only in the file."""
         self._task_ids: list[str] = []
@@ -158,7 +159,7 @@ class AttemptTable:
 
         `place` is the number of the line's file, the offset of its first byte and its size.
         """
-        self._of_tasks.clear()
+        self._of_tasks.clear()  # computed again when they are needed
         task = self.tasks.setdefault(entry.env, {}).setdefault(entry.task_id, len(self._task_ids))
         if task == len(self._task_ids):
             self._task_ids.append(entry.task_id)
@@ -191,7 +192,7 @@ class AttemptTable:
             "phase": self._text_number(None if error is None else error.phase),
             "model": self._text_number(entry.model or None),
             "answer": self._text_number(answer),
-            # A count outside this range is damaged.
+            # A count outside the range of the column is damaged.
             "prompt_tokens": min(max(usage.prompt_tokens, 0), _MAX_COUNT),
             "completion_tokens": min(max(usage.completion_tokens, 0), _MAX_COUNT),
             "reasoning_tokens": min(max(usage.reasoning_tokens, 0), _MAX_COUNT),
@@ -232,7 +233,7 @@ class AttemptTable:
         return found
 
     def column(self, name: str) -> list[object]:
-        """Return a column's value for each row; None where a row lacks it."""
+        """Return a column's value for each row; None if a row lacks it."""
         tasks = self._columns["task"][: len(self)]
         if name == "task_id":
             return [self._task_ids[task] for task in tasks.tolist()]
@@ -260,6 +261,7 @@ class AttemptTable:
             return self._of_tasks
         num_tasks, columns = len(self._task_ids), self._columns[: len(self)]
         scored = columns[columns["status"] == STATUSES.index("scored")]
+        # Sorted by task, so that the rewards of each task are one slice.
         rewards = scored["reward"][np.argsort(scored["task"], kind="stable")].tolist()
         averages, bests, worsts = (np.full(num_tasks, math.nan) for _ in _TASK_REWARDS)
         end = 0

@@ -88,10 +88,10 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def _sync_data(descriptor: int) -> None:
-    if sys.platform == "darwin":
+    if sys.platform == "darwin":  # which has no fdatasync
         os.fsync(descriptor)
     else:
-        os.fdatasync(descriptor)
+        os.fdatasync(descriptor)  # the data and the size, but no times
 
 
 def sync_folder(path: Path) -> None:
@@ -244,6 +244,7 @@ class LineAppender:
             while written < len(line):
                 written += os.write(descriptor, line[written:])
         except OSError as error:
+            # The torn start is cut off, so that the next line does not continue it.
             with suppress(OSError):
                 end = os.lseek(descriptor, 0, os.SEEK_END)
                 os.ftruncate(descriptor, end - written)
@@ -317,6 +318,7 @@ def mend_file(path: Path) -> bool:
         descriptor = file.fileno()
         end = file.seek(0, os.SEEK_END)
         start = _line_start(descriptor, end)
+        # Only the newline is missing: without it, the next record would continue this line.
         if start < end and _is_whole(descriptor, start, end):
             file.write(b"\n")
             file.flush()

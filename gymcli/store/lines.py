@@ -112,6 +112,7 @@ class _ZstdStream(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer)
         while not self._ready:
+            # Bytes after the end of a frame begin the next one.
             compressed = self._frame.unused_data or self._file.read(_COMPRESSED_BYTES)
             if self._frame.eof:
                 self._frame = self._decompressor.decompressobj()
@@ -181,7 +182,7 @@ def lines_of(file: BinaryIO, path: Path, *, first: int = 1) -> Iterator[Line]:
     `path` is the file's name for messages, `first` the number of the first line.
     """
     num_blank = 0
-    read_line = partial(file.readline, MAX_LINE_BYTES + 1)
+    read_line = partial(file.readline, MAX_LINE_BYTES + 1)  # one more, to notice a longer line
     for number, data in enumerate(iter(read_line, b""), first):
         stripped = (data.removeprefix(BYTE_ORDER_MARK) if number == 1 else data).strip()
         num_blank = 0 if stripped else num_blank + len(data)
@@ -222,7 +223,7 @@ def decoded_lines(lines: Iterable[Line]) -> Iterator[tuple[int, JSONObject | str
 def _loads(text: str | bytes) -> JSON:
     try:
         return msgspec.json.decode(text)
-    except RecursionError as error:
+    except RecursionError as error:  # jsonlines takes only a ValueError for a bad line
         raise ValueError(TOO_DEEP) from error
 
 
@@ -283,7 +284,7 @@ def iterate_parts(path: Path, size: Callable[[int], int]) -> Iterator[Part]:
         start, whole = 0, file.seek(0, io.SEEK_END)
         while start < whole:
             file.seek(min(start + size(whole - start), whole))
-            file.readline(MAX_LINE_BYTES + 1)
+            file.readline(MAX_LINE_BYTES + 1)  # to the end of the line that was hit
             yield Part(str(path), start, file.tell())
             start = file.tell()
 
@@ -299,7 +300,9 @@ def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
             num_new = cast("io.BufferedIOBase", file).readinto(memoryview(memory)[num_held:])
             # At the end of the file the rest is a last line without a newline.
             num_held += num_new
+            # Only the new bytes, since a long line would be searched again with every read.
             end = memory.rfind(b"\n", num_held - num_new, num_held) + 1 if num_new else num_held
+            # Only the first line can be too long: the buffer exceeds the limit by one byte at most.
             if max(end, num_held) > MAX_LINE_BYTES:
                 newline = memory.find(b"\n", 0, end)
                 if not 0 <= newline < MAX_LINE_BYTES:

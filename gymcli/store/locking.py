@@ -41,6 +41,7 @@ class RunLock:
         try:
             new = [path for path in (self._place, *self._place.parents) if not path.exists()]
             self._place.mkdir(parents=True, exist_ok=True)
+            # A crash would lose a new folder whose entry was not synced, with all files in it.
             for path in new:
                 sync_folder(path.parent)
         except OSError as error:
@@ -66,6 +67,7 @@ class RunLock:
 
     def free(self) -> None:
         """Unlock the directory."""
+        # The file is deleted while it is locked: later it might be that of the next holder.
         with suppress(OSError):  # a leftover file locks nothing
             if self._descriptors and displaced(self._descriptors[0], self._place) is None:
                 (self._place / LOCK).unlink()
@@ -81,7 +83,7 @@ class RunLock:
         return fate and f"{self.path}: {fate}"
 
     def _take(self) -> None:
-        _held().add(self)
+        _held().add(self)  # before any descriptor is open, since another thread may fork
         self._lock(os.open(self._place, os.O_RDONLY | os.O_DIRECTORY))
         descriptor = self._lock(open_file(self._place / LOCK, os.O_RDWR | os.O_CREAT))
         if displaced(descriptor, self._place / LOCK) is not None:
@@ -92,6 +94,7 @@ class RunLock:
 
     def _lock(self, descriptor: int) -> int:
         self._descriptors.append(descriptor)
+        # Not lockf: its locks end when the process closes any other descriptor of the file.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
 

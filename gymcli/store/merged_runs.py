@@ -130,6 +130,7 @@ def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
     """Group the shards of the same tasks files."""
     found: dict[tuple[object, ...], _ShardedRun] = {}
     for run in runs:
+        # By content, since shards come from machines where the files may have other paths.
         hashes = frozenset(str(file.get("sha256")) for file in run.manifest.tasks)
         if not run.manifest.shard:
             found[str(run.path), hashes] = _ShardedRun(1, {1: run})
@@ -214,6 +215,7 @@ def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
     num_expected = dict.fromkeys(records, 0)
     for sharded in _sharded_runs(runs):
         for name, record in sharded.first.manifest.environments.items():
+            # One shard knows the number for all: those that are missing are expected too.
             is_whole = not sharded.first.manifest.shard
             own = record.num_expected if is_whole else record.num_expected_of_all_shards
             num_expected[name] += own
@@ -351,6 +353,7 @@ class MergedLines:
                     else:
                         lines = self._attempt_lines(path, index)
                     yield from (NamedLine(name, data) for data in lines)
+                    # Only now, while the lock is held: no process is still writing the line.
                     if unfinished_end(path):
                         self.warnings.append(
                             f"{path}: the last line was not finished when its writer stopped; "

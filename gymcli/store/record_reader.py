@@ -106,6 +106,7 @@ class GrowingFile:
                 if data:
                     offset = self._end + line.find(data[:1], start)
                     yield PlacedLine(self._num_lines + 1, offset, data)
+                # After the yield: a line that the caller refuses is read again next time.
                 self._end += len(line)
                 self._num_lines += line.endswith(b"\n")
                 self._tail = line[-_TAIL_BYTES:]
@@ -166,7 +167,7 @@ class RecordReader:
 
     def decoded(self, place: Place, line: bytes) -> Rollout | Failure:
         """Return the record of a line that was read; RunFileError if it holds none."""
-        if b'"error"' in line:
+        if b'"error"' in line:  # most lines are decoded only once
             with suppress(*JSON_ERRORS):  # another program's row may have an "error" too
                 failure = _FAILURE.decode(line)
                 if failure.schema_version or Path(place.file).name == FAILURES:
@@ -272,7 +273,7 @@ class LazyText(UserString):
             return True
         if not self._is_lowered:
             return run in self._line
-        line = self._line.lower()
+        line = self._line.lower()  # of bytes: ASCII letters only
         if run in line:
             return True
         others = (other for letter in _LOWERED_TO if letter in run for other in _LOWERED_TO[letter])

@@ -86,7 +86,7 @@ def lines_with_structs(
         try:
             yield line, decoder.decode(line.data)
         except JSON_ERRORS as error:
-            if not line.is_complete:
+            if not line.is_complete:  # its writer died, or is still writing it
                 return
             way_out = WAYS_OUT.get(path.name, "delete the line")
             raise RunFileError(f"{path}:{line.number}: is damaged: {error}; {way_out}") from error
@@ -132,7 +132,7 @@ def read_done(path: Path) -> DoneTasks:
     if not path.is_file():
         return found
     for line, scored in lines_with_structs(path, msgspec.json.Decoder(_ScoredAttempt)):
-        task = intern(scored.env), scored.task_id
+        task = intern(scored.env), scored.task_id  # one string for all tasks of an environment
         before = found.get(task, Done(scored.task_hash, 0, scored.group_size))
         if before.has(scored.attempt):
             raise RunFileError(
@@ -216,6 +216,7 @@ def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout
             rollout = _foreign(msgspec.json.decode(data), reading)
     except (*JSON_ERRORS, ValueError) as error:
         text = f"{reading.path}:{number}: is not a rollout: {error}"
+        # Only a run's own file is completed when the command is repeated.
         if isinstance(error, JSON_ERRORS) and Path(reading.path).name == ROLLOUTS:
             text += f"; {WAYS_OUT[ROLLOUTS]}"
         raise RunFileError(text) from error
@@ -247,7 +248,7 @@ def _foreign(line: object, reading: RolloutReading) -> Rollout:
         raise ValueError("the line names no environment; use --env NAME")
     own_id = own_task_id(line)
     row = None if own_id is None else reading.row_fields.get(own_id)
-    if row is None:
+    if row is None:  # rows without an id are found by NeMo Gym's index
         row = reading.row_fields.get(f"#{line.get('_ng_task_index')}")
     return read_rollout(line, env=env, row_fields=row)
 
@@ -257,6 +258,7 @@ def environment_names(path: Path, reading: RolloutReading) -> set[str]:
     names: set[str] = set()
     for block in iterate_blocks(path):
         named = decode_block(block, _NAMED_DECODER)
+        # A line of another program names its environment in another field.
         if named is None or not all(line.schema_version and line.env for line in named):
             lines = without_torn(block.lines(path))
             names.update(line_environment(line, reading) for line in lines)
@@ -300,5 +302,5 @@ def find_record(run: Path, task: str, *, env: str | None = None) -> Rollout | Fa
     for failure in read_structs(failures, msgspec.json.Decoder(Failure)):
         names = (failure.task_id, f"{failure.task_id}/{failure.attempt}")
         if task in names and env in (None, failure.env):
-            last = failure
+            last = failure  # an earlier one was retried
     return last

@@ -169,12 +169,13 @@ class RunDirectory:
         """Sync and close the files and unlock the directory."""
         self.free_spare()
         is_told = any(file.is_told for file in self._files)
+        # The stack runs in reverse: the thread stops first, and the lock is freed last.
         with ExitStack() as stack:
             stack.callback(self._lock.free)
             if self._conversations is not None:
                 stack.callback(self._conversations.close)
                 self._conversations = None
-            for file in self._files:
+            for file in reversed(self._files):
                 file.is_told = is_told
                 stack.callback(file.close)
             stack.callback(self._syncer.close)
@@ -285,6 +286,7 @@ class RunDirectory:
 
         A conversation that is too long is left out.
         """
+        # Only in the error: a conversation may hold the value of a variable by chance.
         told = msgspec.json.encode(failure.error)
         clean = self._errors.line(told)
         if clean is not told:

@@ -172,7 +172,7 @@ class RunIndex:
         """
         files = self._contents.files
         if any(file.is_replaced() for file in files):
-            contents = self._read()
+            contents = self._read()  # if it fails, the old rows are still there
             self.close()
             self._contents = contents
             return Refreshed(len(contents.table), 0, is_rebuilt=True)
@@ -213,9 +213,11 @@ class RunIndex:
                     f"{shown}: attempt {entry.attempt} of task {entry.task_id} ({entry.env}) "
                     "appears twice; delete one of the lines"
                 )
+            # The conversation still waits for a score; the failure only adds the reason.
             if before == "waiting" and entry.error and entry.error.phase in ("verify", "role"):
                 table.set_error(row, entry.error)
                 return row
+            # Of two failures the later one counts, and a score replaces any of them.
             if STATUSES.index(now) < STATUSES.index(before):
                 return None
         threshold, passed = facts.success_threshold, None
@@ -227,6 +229,7 @@ class RunIndex:
         if name not in contents.environments:
             recorded = {} if contents.manifest is None else contents.manifest.environments
             found = (name, EnvironmentFacts())
+            # The manifest wins: the environment's code may have changed since the run.
             if name in recorded:
                 best, threshold = recorded[name].max_reward, recorded[name].pass_threshold
                 found = (name, EnvironmentFacts(max_reward=best, pass_threshold=threshold))
@@ -254,7 +257,7 @@ class RunIndex:
         return self._contents.table.rows_of(env, task_id)
 
     def values(self, name: str) -> Sequence[object]:
-        """Return the value of a `ROW_NAMES` field for each row; None where a row lacks it."""
+        """Return the value of a `ROW_NAMES` field for each row; None if a row lacks it."""
         return self._contents.table.column(name)
 
     def read(self, row: Row) -> Rollout | Failure:
@@ -301,6 +304,7 @@ class RunIndex:
         for row in found:
             names.row = row
             values[row] = names[name]
+        # None cannot be compared, and comes last in either direction.
         known = [row for row in found if values[row] is not None]
         known.sort(key=values.__getitem__, reverse=is_descending)
         return known + [row for row in found if values[row] is None]
@@ -328,7 +332,7 @@ class _Contents(NamedTuple):
 
 
 class _Rows(Sequence[Row]):
-    """Rows that are created on access."""
+    """Rows that are created on access: all of a large run would take too much memory."""
 
     def __init__(self, numbers: range, make: Callable[[int], Row]) -> None:
         self._numbers = numbers
@@ -350,6 +354,7 @@ class _Rows(Sequence[Row]):
 
 def _files(path: Path, manifest: Manifest | None) -> list[Path]:
     """Return the files that hold the attempts of a run."""
+    # Conversations before failures: a failure adds its reason to the conversation that waits.
     files = [path / name for name in (ROLLOUTS, GENERATIONS, FAILURES)]
     if path.is_dir() and (manifest is not None or any(file.is_file() for file in files)):
         return files
@@ -389,6 +394,7 @@ class _RowNames(Mapping[str, object]):
                 return _inner(getattr(self._fields(), first, None), rest)
             values = self._columns[name] = self._table.column(name)
         value = values[self.row]
+        # The column holds a long answer shortened.
         if name == "answer" and isinstance(value, str) and len(value) > MAX_ANSWER_CHARACTERS:
             return getattr(self._fields(), "answer", None)
         return value

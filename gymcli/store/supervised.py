@@ -58,6 +58,7 @@ class Supervised(NamedTuple):
         """Write a line to the supervisor; the value may hold any characters."""
         if os.getpid() != self.process:
             return
+        # In hex, since a path may hold a line break.
         line = f"{tag} {os.fsencode(value).hex()}\n".encode()
         try:
             os.write(self.report, line)
@@ -71,6 +72,7 @@ class Supervised(NamedTuple):
         def wait() -> None:
             while os.read(self.guard, 1):
                 pass
+            # sys.exit would end only this thread, and the main thread may be blocked.
             os._exit(_SUPERVISOR_IS_GONE)
 
         threading.Thread(target=wait, name="gymcli guard", daemon=True).start()

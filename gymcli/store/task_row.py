@@ -69,6 +69,7 @@ def row_prompt(row: JSONObject) -> RowPrompt:
                 messages = _chat_messages(prompt, "prompt")
             else:
                 raise ValueError('"prompt" must be text, or a list of chat messages')
+        # In a raw row "tools" is an ordinary field.
         declared = row.get("tools")
         if consumed is not _CONTROL_FIELDS and declared is not None:
             if not isinstance(declared, list):
@@ -142,6 +143,7 @@ class PromptTemplate:
                     f"{path}: {error}; write literal braces doubled: {{{{ and }}}}"
                 ) from error
             for _, name, form, conversion in parts:
+                # A row is data: str.format would also reach into its values, as with {a.b}.
                 if name is not None and (form or conversion or not name.isidentifier()):
                     written = name + (f"!{conversion}" if conversion else "")
                     written += f":{form}" if form else ""
@@ -268,6 +270,7 @@ def task_row(
         )
     named = row.get("env")
     if named is None and row.get("agent_ref") is not None:
+        # NeMo Gym names an agent in place of an environment.
         env = reading.env_of_agent(agent_name(row["agent_ref"]), reading.default_env)
     else:
         named = reading.default_env if named is None else named
@@ -278,6 +281,7 @@ def task_row(
         env = reading.canonical_env(named)
     content = digest(row)
     own_id = own_task_id(row) if reading.id_field is None else row.get(reading.id_field)
+    # `type`, since isinstance would take true for a number.
     if reading.id_field is not None and (type(own_id) not in (int, str) or own_id == ""):
         raise ValueError(
             f'"{reading.id_field}" must be a whole number or text that is not empty (--id-field)'
@@ -309,7 +313,7 @@ def is_nemo_row(row: JSONObject) -> bool:
 
 def without_stamps(row: JSONObject) -> JSONObject:
     """Return a row without the `_ng_` fields that a collector adds, which are not content."""
-    for name in row:
+    for name in row:  # most rows have none, and are not copied
         if name.startswith("_ng_"):
             return {n: value for n, value in row.items() if not n.startswith("_ng_")}
     return row

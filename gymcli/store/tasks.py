@@ -99,7 +99,7 @@ def read_tasks(
         place = reading.place(path)
         for block in iterate_blocks(place, size=_BLOCK_BYTES):
             decoded = decode_block(block, _DECODER)
-            if decoded is None:
+            if decoded is None:  # a line is blank, wrong or unfinished
                 rows = decoded_lines(block.lines(place))
             else:
                 rows = enumerate(decoded, block.number)
@@ -171,6 +171,7 @@ class TaskReader:
             self._num_copies[number] += 1
             task.first_attempt = self._num_copies[number]
         elif reading.id_field is None and is_nemo_row(row):
+            # Not a problem yet: the next reading appends a hash to each of these ids.
             self.shared_ids.add((task.env, task.id))
         else:
             first_place = f"{self._sources[number]}:{self._lines[number]}"

@@ -84,7 +84,7 @@ class Verdicts:
         line = msgspec.json.encode(_VerdictLine(key=key, role=role, model=model, message=message))
         for file in self._files:
             file.append(line)
-            self._syncer.start()
+            self._syncer.start()  # no thread for a run that asks no judge
         self.num_unkept += not self._files
         self._answers[key] = compact_answer(message)
 
@@ -165,5 +165,6 @@ def _lines(folder: Path) -> Iterator[_VerdictLine]:
     if not path.is_file():
         return
     for line in read_structs(path, msgspec.json.Decoder(_VerdictLine)):
+        # An empty answer judges nothing, so the judge is asked again.
         if line.message.text.strip() or line.message.tool_calls:
             yield line

@@ -81,7 +81,7 @@ def test_validate_of_good_rows_ends_well():
 
     assert done.exit_code == 0
     assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools too)\n"
-    assert done.stderr == "warning: 3 rows are copies of others: more attempts of one task\n"
+    assert done.stderr == "warning: 3 rows are copies of others: each adds an attempt to its task\n"
 
 
 def test_commands_name_a_field_in_one_line():

@@ -9,6 +9,7 @@ from gymcli.commands.init import Pattern
 from tests.commands.running import gym, gym_line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", get_args(Pattern))
 def test_init_and_what_it_tells_to_do(tmp_path, monkeypatch, pattern):
     monkeypatch.chdir(tmp_path)

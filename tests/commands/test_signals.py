@@ -148,6 +148,7 @@ def test_what_outlasts_the_grace_is_cut_off_and_recorded(start):
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "options", "code"),
     [
@@ -179,6 +180,7 @@ def test_a_record_is_written_before_its_environment_closes(start, how, options, 
     assert sorted(line["task_id"] for line in lines_of(failures)) == reached()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", CODES)
 def test_a_second_signal_ends_at_once(start, second):
     """Even where an environment's `close` would take for ever; the records are whole."""
@@ -226,6 +228,7 @@ def test_a_signal_after_the_run_directory_was_deleted(start):
     assert "run: was deleted while it was being written" in running.text.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", CODES)
 def test_a_third_signal_ends_what_computes_in_the_loop(start, number):
     """It is told of each at once, and no attempt starts any more."""
@@ -257,6 +260,7 @@ def test_a_thread_that_is_stuck_keeps_no_run(start):
     assert len(lines_of(Path("run/failures.jsonl"))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize(
     "line",
@@ -319,6 +323,7 @@ def is_alive(pid: int) -> bool:
     return bool(state) and not state.startswith("Z")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_worker_outlives_a_run(start, number):
     """The conversation was finished, so it is kept, and the next command scores it."""

@@ -90,7 +90,7 @@ def test_number_reads_commas_between_thousands(text, expected):
     ["1,5", "1.234,56", "12,34,5", "1234,567", "1,2345", ",123", "+-3", "--3", "", "1e999", "007"],
 )
 def test_number_refuses_what_may_mean_another(text):
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         TRANSFORMS["number"].function(text, None)
 
 
@@ -100,8 +100,11 @@ def test_number_refuses_what_may_mean_another(text):
         ("nowhere", 'there is no column "nowhere" (the row has: question, choices, answer,'),
         ("choices.text.3", 'there is no column "choices.text.3"'),
         ("question.x", 'there is no column "question.x"'),
-        ("{from: question, apply: number}", "column \"question\": number: '1 + 1?' is no number"),
-        ("{from: flag, apply: number}", "'true' is no number"),
+        (
+            "{from: question, apply: number}",
+            "column \"question\": number: '1 + 1?' is not a number",
+        ),
+        ("{from: flag, apply: number}", "'true' is not a number"),
         ("{from: choices.text, apply: number}", 'column "choices.text": number: ['),
         ("{from: level, apply: strip}", 'column "level": strip: 5 is not text'),
         ("{from: question, apply: {after: x}}", "has no 'x'"),

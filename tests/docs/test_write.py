@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import jsonschema
 import msgspec
@@ -17,21 +18,28 @@ from gymcli.types import ErrorRecord, Failure, Message, Rollout, Score, Verifier
 from tests.commands.running import gym
 
 DOCS = Path(__file__).parents[2] / "docs"
-LOCATION = importlib.util.spec_from_file_location("write", DOCS / "write.py")
-assert LOCATION is not None
-assert LOCATION.loader is not None
-write = importlib.util.module_from_spec(LOCATION)
-LOCATION.loader.exec_module(write)
-PAGES: dict[Path, str] = write.pages()
+README = DOCS.parent / "README.md"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_page_is_current(path: Path) -> None:
-    """After a change of types, options or a module's first sentence, `make docs` writes it anew."""
-    assert path.read_text(encoding="utf-8") == PAGES[path]
+@pytest.fixture(scope="module")
+def write() -> ModuleType:
+    """Return the script docs/write.py as a module."""
+    location = importlib.util.spec_from_file_location("write", DOCS / "write.py")
+    assert location is not None
+    assert location.loader is not None
+    module = importlib.util.module_from_spec(location)
+    location.loader.exec_module(module)
+    return module
 
 
-def test_update_writes_what_is_old(tmp_path: Path) -> None:
+def test_page_is_current(write: ModuleType, subtests: pytest.Subtests) -> None:
+    """After a change of types, options or a module's first sentence, run `make docs`."""
+    for path, text in write.pages().items():
+        with subtests.test(path.name):
+            assert path.read_text(encoding="utf-8") == text
+
+
+def test_update_writes_what_is_old(write: ModuleType, tmp_path: Path) -> None:
     texts = {tmp_path / "new.md": "a\n", tmp_path / "old.md": "b\n", tmp_path / "kept.md": "c\n"}
     (tmp_path / "old.md").write_text("a\n", encoding="utf-8")
     (tmp_path / "kept.md").write_text("c\n", encoding="utf-8")
@@ -44,7 +52,7 @@ def test_update_writes_what_is_old(tmp_path: Path) -> None:
     write.update(texts, is_check=True)
 
 
-def test_readme_lists_packages_and_exit_codes() -> None:
+def test_readme_lists_packages_and_exit_codes(write: ModuleType) -> None:
     text = write.README.read_text(encoding="utf-8")
 
     assert "| `rollout/` | " in text
@@ -52,7 +60,7 @@ def test_readme_lists_packages_and_exit_codes() -> None:
     assert len(text.splitlines()) <= 250
 
 
-def test_readme_environment_scores(tmp_path: Path) -> None:
+def test_readme_environment_scores(write: ModuleType, tmp_path: Path) -> None:
     """The class and the row of the README work together as they stand."""
     text = write.README.read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(import re\n.*?)```", text, flags=re.DOTALL)
@@ -69,9 +77,9 @@ def test_readme_environment_scores(tmp_path: Path) -> None:
     assert json.loads((out / "rollouts.jsonl").read_text(encoding="utf-8"))["reward"] == 1.0
 
 
-def test_commands_are_all_there() -> None:
-    """Those of the groups as well, each with what it prints."""
-    text = PAGES[DOCS / "cli.md"]
+def test_commands_are_all_there(write: ModuleType) -> None:
+    """The commands of groups are listed too, each with its help."""
+    text = write.commands()
 
     assert "## gym\n" in text
     assert "## gym collect\n\n```text\nUsage: gym collect [OPTIONS] {TASKS}...\n" in text
@@ -80,7 +88,7 @@ def test_commands_are_all_there() -> None:
 
 def test_readme_python_runs(tmp_path: Path) -> None:
     """The README's Python example runs as it stands, but for the model, which plays gold here."""
-    text = write.README.read_text(encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
     section = text.split("## From Python")[1]
     code = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)[0]
     assert 'model="local"' in code

@@ -476,13 +476,13 @@ def test_worlds_of_aviary_run_by_name(options, fields, opening):
         pytest.param(
             {"env_class": f"{HERE}:no_world"},
             {},
-            f"{HERE}:no_world gave str, no aviary environment",
+            f"{HERE}:no_world returned str, not an aviary environment",
             id="no environment",
         ),
         pytest.param(
             {"dataset": f"{HERE}:Lamp"},
             {"task_idx": 0},
-            f"{HERE}:Lamp gave Lamp, no aviary task data set",
+            f"{HERE}:Lamp returned Lamp, not an aviary task data set",
             id="environment for data set",
         ),
         pytest.param({"env_class": f"{HERE}:Late"}, {}, "notebook did not start", id="its timeout"),
@@ -714,9 +714,8 @@ def test_generate_keeps_answers_out_of_problems():
 # Expressions
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_evaluate_works_out(subtests):
+    cases = [
         ("1 + 2 * 3", 7),
         ("(1 + 2) * 3", 9),
         ("-2 ** 2", -4),
@@ -727,15 +726,14 @@ def test_generate_keeps_answers_out_of_problems():
         ("1000 - .5", 999.5),
         ("2 ** 2 ** 3", 256),
         (" 3 ", 3),
-    ],
-)
-def test_evaluate_works_out(text, value):
-    assert evaluate(text) == value
+    ]
+    for text, value in cases:
+        with subtests.test(text=text, value=value):
+            assert evaluate(text) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_evaluate_refuses(subtests):
+    cases = [
         ("", "not well formed"),
         ("1 +", "not well formed"),
         ("(((", "not well formed"),
@@ -757,11 +755,10 @@ def test_evaluate_works_out(text, value):
         ("1e308 * 10", "too large"),
         ("1e999", "too large"),
         ("1" * (MAX_CHARACTERS + 1), "longer than"),
-    ],
-)
-def test_evaluate_refuses(text, reason):
-    with pytest.raises(ValueError, match=reason):
-        evaluate(text)
+    ]
+    for text, reason in cases:
+        with subtests.test(text=text), pytest.raises(ValueError, match=reason):
+            evaluate(text)
 
 
 @given(st.text(alphabet="0123456789.eE+-*/%() \t", max_size=MAX_CHARACTERS))

@@ -212,9 +212,8 @@ def test_score_names_the_version_of_sqlite():
     assert score_of("").details["sqlite_version"] == sqlite3.sqlite_version
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_query_may_only_read(subtests):
+    cases = [
         "DELETE FROM boats",
         "DROP TABLE boats",
         "CREATE TABLE more (a)",
@@ -232,18 +231,18 @@ def test_score_names_the_version_of_sqlite():
         "SAVEPOINT here",
         "ANALYZE",
         "CREATE VIRTUAL TABLE more USING fts5(a)",
-    ],
-)
-def test_query_may_only_read(query):
-    reward, reason = outcome(query)
+    ]
+    for query in cases:
+        with subtests.test(query=query):
+            reward, reason = outcome(query)
 
-    assert (reward, reason) in {(0.0, "not_allowed"), (0.0, "sql_error")}
-    assert reason == "not_allowed" or query.startswith(("VACUUM", "UPDATE sqlite_master"))
+            assert (reward, reason) in {(0.0, "not_allowed"), (0.0, "sql_error")}
+            assert reason == "not_allowed" or query.startswith(("VACUUM", "UPDATE sqlite_master"))
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
+def test_functions_of_chance_and_of_the_process_are_not_allowed(subtests):
+    """Not every build has all of them."""
+    cases = [
         "changes()",
         "fts3_tokenizer('simple')",
         "fts3_tokenizer('simple', x'4141414141414141')",
@@ -254,19 +253,18 @@ def test_query_may_only_read(query):
         "sqlite_log(1, 'more')",
         "sqlite_source_id()",
         "SQLITE_VERSION()",
-    ],
-)
-def test_functions_of_chance_and_of_the_process_are_not_allowed(function):
-    """Not every build has all of them."""
-    query = f"SELECT {function}"
-    message = r"is not allowed|no such function|unsafe use"
+    ]
+    for function in cases:
+        with subtests.test(function=function):
+            query = f"SELECT {function}"
+            message = r"is not allowed|no such function|unsafe use"
 
-    with pytest.raises(QueryError, match=message):
-        result_of(query)
-    with pytest.raises(QueryError, match=message):
-        result_of("SELECT a FROM b", f"CREATE TABLE b AS {query} AS a")
-    with pytest.raises(QueryError, match=message):
-        result_of("SELECT a FROM b", f"CREATE VIEW b AS {query} AS a")
+            with pytest.raises(QueryError, match=message):
+                result_of(query)
+            with pytest.raises(QueryError, match=message):
+                result_of("SELECT a FROM b", f"CREATE TABLE b AS {query} AS a")
+            with pytest.raises(QueryError, match=message):
+                result_of("SELECT a FROM b", f"CREATE VIEW b AS {query} AS a")
 
 
 @pytest.mark.parametrize(
@@ -362,9 +360,8 @@ def test_present_is_the_same_for_gold_query_and_context():
     assert outcome("SELECT c FROM a", gt_sql="SELECT date()", sql_context=context)[0] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("query", "result"),
-    [
+def test_query_may_read_and_reckon(subtests):
+    cases = [
         ("SELECT strftime('%Y', built) FROM boats WHERE boat_id = 1", "2001"),
         ("SELECT date('2024-02-28', '+1 day')", "2024-02-29"),
         ("SELECT CAST(julianday('2024-03-01') - julianday('2024-02-01') AS INTEGER)", 29),
@@ -376,10 +373,10 @@ def test_present_is_the_same_for_gold_query_and_context():
         ("SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY name) AS n FROM boats)", 4),
         ("SELECT CURRENT_DATE FROM boats WHERE name GLOB 'A*' AND name LIKE 'a%'", NOW[:10]),
         ("SELECT name FROM sqlite_master", "boats"),
-    ],
-)
-def test_query_may_read_and_reckon(query, result):
-    assert result_of(query) == {(result,)}
+    ]
+    for query, result in cases:
+        with subtests.test(query=query, result=result):
+            assert result_of(query) == {(result,)}
 
 
 @pytest.mark.parametrize(

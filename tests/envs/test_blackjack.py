@@ -59,9 +59,8 @@ def stands_to(result):
     return deal_where(lambda hand, dealer, deck: stood(hand, dealer, deck)[1] == result)
 
 
-@pytest.mark.parametrize(
-    ("hand", "points"),
-    [
+def test_total_counts_one_ace_as_11_where_it_fits(subtests):
+    cases = [
         ("2 3", 5),
         ("10 J", 20),
         ("Q K 2", 22),
@@ -75,10 +74,10 @@ def stands_to(result):
         ("A A 10", 12),
         ("A A A A", 14),
         ("5 A 5 A", 12),
-    ],
-)
-def test_total_counts_one_ace_as_11_where_it_fits(hand, points):
-    assert total(cards(hand)) == points
+    ]
+    for hand, points in cases:
+        with subtests.test(hand=hand, points=points):
+            assert total(cards(hand)) == points
 
 
 @given(st.lists(st.sampled_from(DECK), min_size=1, max_size=12))

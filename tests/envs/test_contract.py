@@ -17,16 +17,21 @@ from tests.envs.episodes import calls, played, says, scored
 
 NAMES = sorted(module.name for module in pkgutil.iter_modules(gymcli.envs.__path__))
 
-GARBAGE = [
-    calls(("no_such_tool", "{}")),
-    calls(("verify", "{}"), ("setup", "{}")),
-    *(
-        calls(*((name, text) for name in found.environment.method_tools()))
-        for found in map(Registry().find, NAMES)
-        if found.environment.method_tools()
-        for text in ("", "{", "null", "[1]", '"{}"', '{"no_such_argument": 1}')
-    ),
-]
+
+@pytest.fixture(scope="module")
+def garbage():
+    """Return calls of tools that do not exist, and of every tool with arguments that are wrong."""
+    tools = [list(environment_of(name).method_tools()) for name in NAMES]
+    return [
+        calls(("no_such_tool", "{}")),
+        calls(("verify", "{}"), ("setup", "{}")),
+        *(
+            calls(*((name, text) for name in names))
+            for names in tools
+            if names
+            for text in ("", "{", "null", "[1]", '"{}"', '{"no_such_argument": 1}')
+        ),
+    ]
 
 
 def environment_of(name):
@@ -63,17 +68,17 @@ def test_classes_and_tools_say_what_they_are():
             assert set(tool.parameters["required"]) <= set(tool.parameters["properties"]), tool
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_tasks_validate(name):
+def test_tasks_validate(subtests):
     """And are varied."""
-    rows = rows_of(name)
-
-    assert all(isinstance(row, TaskRow) for row in rows), rows
-    for row in rows:
-        environment_of(name).parse_task(row.fields)
-    assert len({row.id for row in rows}) == len(rows)
-    assert len({msgspec.json.encode(row.messages) for row in rows}) >= 50
-    assert {row.fields["difficulty"] for row in rows} >= {"easy", "medium", "hard"}
+    for name in NAMES:
+        with subtests.test(name):
+            rows = rows_of(name)
+            assert all(isinstance(row, TaskRow) for row in rows), rows
+            for row in rows:
+                environment_of(name).parse_task(row.fields)
+            assert len({row.id for row in rows}) == len(rows)
+            assert len({msgspec.json.encode(row.messages) for row in rows}) >= 50
+            assert {row.fields["difficulty"] for row in rows} >= {"easy", "medium", "hard"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,44 +129,43 @@ def test_oracle_gets_the_top_reward_in_every_task(name):
             assert reward >= environment.pass_threshold
 
 
+def test_verify_scores_an_answer_that_says_nothing(subtests):
+    messages = says(""), says("I do not know."), Message(role="assistant", reasoning="Hm.")
+    for name in NAMES:
+        row = rows_of(name)[0]
+        for message in messages:
+            with subtests.test(name, message=message):
+                assert_below_top(name, scored(played(row, message)))
+
+
+def test_verify_scores_a_conversation_of_garbage_calls(garbage, subtests):
+    for name in NAMES:
+        with subtests.test(name):
+            rollout = played(rows_of(name)[0], *garbage, says("Done."), max_turns=len(garbage) + 8)
+            if environment_of(name).executes_tools:
+                assert rollout.tool_errors["unknown_tool"] > 0
+            assert_below_top(name, scored(rollout))
+
+
+def test_verify_scores_a_record_without_an_answer(subtests):
+    for name in NAMES:
+        with subtests.test(name):
+            row = rows_of(name)[0]
+            rollout = Rollout(
+                env=name,
+                task=row.fields,
+                messages=row.messages,
+                num_prompt_messages=len(row.messages),
+                stop_reason="context_overflow",
+            )
+            assert scored(rollout).reward is not None
+
+
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "message", [says(""), says("I do not know."), Message(role="assistant", reasoning="Hm.")]
-)
-def test_verify_scores_an_answer_that_says_nothing(name, message):
-    rollout = scored(played(rows_of(name)[0], message))
-
-    assert_below_top(name, rollout)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_verify_scores_a_conversation_of_garbage_calls(name):
-    rollout = played(rows_of(name)[0], *GARBAGE, says("Done."), max_turns=len(GARBAGE) + 8)
-
-    if environment_of(name).executes_tools:
-        assert rollout.tool_errors["unknown_tool"] > 0
-    assert_below_top(name, scored(rollout))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_verify_scores_a_record_without_an_answer(name):
-    row = rows_of(name)[0]
-    rollout = Rollout(
-        env=name,
-        task=row.fields,
-        messages=row.messages,
-        num_prompt_messages=len(row.messages),
-        stop_reason="context_overflow",
-    )
-
-    assert scored(rollout).reward is not None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_verify_says_the_same_of_the_same_record(name):
+def test_verify_says_the_same_of_the_same_record(name, garbage):
     """Twice in memory, and after the record went to disk and back."""
     for row in rows_of(name)[:6]:
-        for rollout in (played(row), played(row, *GARBAGE[:3], says("B is 12."))):
+        for rollout in (played(row), played(row, *garbage[:3], says("B is 12."))):
             line = msgspec.json.encode(rollout)
 
             first = score_of(scored(rollout))

@@ -184,7 +184,7 @@ def test_step_with_a_schema_that_is_none_is_unscored(schema):
     error = failure_of(calls(("switch_lamp", LAMP)), fields=fields, found=found)
 
     assert error.phase == "role"
-    assert "of the tool switch_lamp is no JSON Schema" in str(error)
+    assert "of the tool switch_lamp is not a JSON Schema" in str(error)
 
 
 def test_setup_without_a_usable_first_message_is_no_fault_of_the_policy():
@@ -223,7 +223,7 @@ def test_step_asks_the_tool_again_until_its_result_fits():
 def test_step_with_a_tool_that_never_fits_is_unscored():
     error = failure_of(calls(("switch_lamp", LAMP)), found=roles(tool=('{"on": 1}',)))
 
-    assert (error.phase, "switch_lamp gave no JSON that fits" in str(error)) == ("role", True)
+    assert (error.phase, "switch_lamp returned no JSON that fits" in str(error)) == ("role", True)
 
 
 def test_step_reminds_the_tools_of_their_earlier_results():
@@ -424,7 +424,7 @@ def test_final_state_with_a_simulator_out_of_its_part_is_unscored(text):
     found = roles(tool=('{"on": true}',), judge=judging(text))
     error = failure_of(calls(("switch_lamp", LAMP)), says("Done."), found=found)
 
-    assert (error.phase, "fell out of their part: It was rude." in str(error)) == ("role", True)
+    assert (error.phase, "did not keep to their part: It was rude." in str(error)) == ("role", True)
 
 
 def test_verify_scores_nothing_without_a_verdict():
@@ -447,7 +447,7 @@ def test_verify_judges_the_simulators_where_that_failed_before():
 
     assert rollout.final_state == {"ended": "stop"}
     assert len(scored(rollout, roles=roles()).details["simulator_verdicts"]) == 2
-    with pytest.raises(RoleError, match="fell out of their part"):
+    with pytest.raises(RoleError, match="did not keep to their part"):
         scored(rollout, roles=roles(judge=judging("customer's last")))
     with pytest.raises(RoleError, match="cannot be reached"):
         scored(rollout, roles=roles(judge=saying(None)))
@@ -485,7 +485,7 @@ def test_final_state_combined_with_a_simulator_out_of_its_part_is_unscored(name,
     found = roles(judge=saying(parties(**{name: False})))
     error = failure_of(says("Done."), found=found, judge_mode="combined")
 
-    assert str(error) == f"the simulated {party} fell out of their part: Because."
+    assert str(error) == f"the simulated {party} did not keep to their part: Because."
 
 
 @pytest.mark.parametrize(
@@ -586,7 +586,7 @@ def test_stand_in_judge_fails_a_result_that_is_not_the_gold(mode):
     result = next(message for message in rollout.responses if message.role == "tool")
     result.content = '{"loan_id": "other"}'
 
-    with pytest.raises(RoleError, match="tools fell out"):
+    with pytest.raises(RoleError, match="tools did not keep"):
         scored(rollout, judge_mode=mode)
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import dataclasses
+import itertools
 import json
 from random import Random
 
@@ -287,9 +288,8 @@ def test_parse_task_reads_rows_of_the_reference():
     assert task.judge.template == JUDGE.template
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
+def test_without_thoughts_leaves_out_what_was_thought(subtests):
+    cases = [
         ("plain", "plain"),
         ("<think>a</think>b", "b"),
         ("x <think>a</think>b<think>c</think> d ", "x b d"),
@@ -302,10 +302,10 @@ def test_parse_task_reads_rows_of_the_reference():
         ("<think>a", "<think>a"),
         ("<Think>a</Think>b", "<Think>a</Think>b"),
         ("<think>a</think>", ""),
-    ],
-)
-def test_without_thoughts_leaves_out_what_was_thought(text, left):
-    assert without_thoughts(text) == left
+    ]
+    for text, left in cases:
+        with subtests.test(text=text, left=left):
+            assert without_thoughts(text) == left
 
 
 @pytest.mark.parametrize("text", ["<think>" * 200_000, "</think>" * 200_000, "<" * 1_000_000])
@@ -450,9 +450,8 @@ def test_oracle_gives_the_reference():
     assert asyncio.run(environment.oracle(environment.rollout)) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "response", "is_met"),
-    [
+def test_decided_goes_by_rule(subtests):
+    cases = [
         (generator.criterion("num_lines", number=2), "a\n\n b \n", True),
         (generator.criterion("num_lines", number=2), "a", False),
         (generator.criterion("line", number=2, text="b c"), "a\n\n  b c ", True),
@@ -467,29 +466,30 @@ def test_oracle_gives_the_reference():
         (generator.criterion("absent", text="b"), "", False),
         ("Is it polite?", "a", None),
         (f"{generator.criterion('absent', text='b')} Really?", "a", None),
-    ],
-)
-def test_decided_goes_by_rule(text, response, is_met):
-    assert decided(text, response) is is_met
+    ]
+    for text, response, is_met in cases:
+        with subtests.test(text=text, response=response, is_met=is_met):
+            assert decided(text, response) is is_met
 
 
-@pytest.mark.parametrize("template", [None, "{criteria}\n<r>{model_response}</r>\n{{{prompt}}}"])
-@pytest.mark.parametrize(
-    ("text", "reward"), [("a b", 1.0), ("b a", 1 / 3), ("a", 0.0), (f"a b\n{PASS}", 1 / 3), ("", 0)]
-)
-def test_stand_in_judges_what_it_is_shown(template, text, reward):
+def test_stand_in_judges_what_it_is_shown(subtests):
     """Criteria that are not ours it decides by the reference."""
-    fields = {
-        "rubric": [
-            {"criteria": generator.criterion("word", number=2, text="b")},
-            {"criteria": generator.criterion("num_words", number=2)},
-            {"criteria": "Is it polite?"},
-        ],
-        "reference_response": "a b",
-        "judge_prompt_template": template,
-    }
+    for (text, reward), template in itertools.product(
+        [("a b", 1.0), ("b a", 1 / 3), ("a", 0.0), (f"a b\n{PASS}", 1 / 3), ("", 0)],
+        [None, "{criteria}\n<r>{model_response}</r>\n{{{prompt}}}"],
+    ):
+        with subtests.test(template=template, text=text, reward=reward):
+            fields = {
+                "rubric": [
+                    {"criteria": generator.criterion("word", number=2, text="b")},
+                    {"criteria": generator.criterion("num_words", number=2)},
+                    {"criteria": "Is it polite?"},
+                ],
+                "reference_response": "a b",
+                "judge_prompt_template": template,
+            }
 
-    assert scored(answered("inverse_if", fields, text)).reward == reward
+            assert scored(answered("inverse_if", fields, text)).reward == reward
 
 
 def test_stand_in_passes_nothing_where_it_is_shown_no_response():

@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import re
 import sys
 from fractions import Fraction
@@ -79,14 +80,14 @@ def test_verify_takes_what_the_library_finds_right(gold, text, reward, answer):
     }
 
 
-@pytest.mark.parametrize("gold", ["", "  ", "$", "$$", "$ $"])
-@pytest.mark.parametrize("roles", [{}, {"judge": None}])
-def test_verify_leaves_a_row_without_an_answer_unscored(gold, roles):
+def test_verify_leaves_a_row_without_an_answer_unscored(subtests):
     """A judge is not asked: it could only compare with nothing."""
-    rollout = answered("math_with_judge", problem(gold), r"\boxed{3}")
+    for roles, gold in itertools.product([{}, {"judge": None}], ["", "  ", "$", "$$", "$ $"]):
+        with subtests.test(gold=gold, roles=roles):
+            rollout = answered("math_with_judge", problem(gold), r"\boxed{3}")
 
-    with pytest.raises(VerifierError, match='the row has an empty "expected_answer"'):
-        scored(rollout, roles={role: Scripted([]) for role in roles})
+            with pytest.raises(VerifierError, match='the row has an empty "expected_answer"'):
+                scored(rollout, roles={role: Scripted([]) for role in roles})
 
 
 def test_verify_leaves_a_row_unscored_whose_answer_the_library_cannot_read():

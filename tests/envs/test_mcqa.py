@@ -351,11 +351,13 @@ def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path, answer, rew
     assert rollout.reward == reward
 
 
-@pytest.mark.parametrize("mode", [None, *GRADERS])
-def test_oracle_speaks_the_mode_of_the_options(mode):
-    rollout = played(task_row("mcqa", question()), grading_mode=mode)
+def test_oracle_speaks_the_mode_of_the_options(subtests):
+    cases = [None, *GRADERS]
+    for mode in cases:
+        with subtests.test(mode=mode):
+            rollout = played(task_row("mcqa", question()), grading_mode=mode)
 
-    assert scored(rollout, grading_mode=mode).reward == 1.0
+            assert scored(rollout, grading_mode=mode).reward == 1.0
 
 
 def test_tasks_that_ask_for_a_phrase_read_it():

@@ -267,9 +267,8 @@ def test_parse_task_finds_the_rubric(fields, criteria):
     assert [found.pass_criteria for found in task.items] == criteria
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
+def test_parse_task_refuses_a_rubric_that_cannot_be_scored(subtests):
+    cases = [
         ({}, '"rubric" is missing or empty'),
         ({"rubric": []}, '"rubric" is missing or empty'),
         ({"rubric": [], "metadata": {"topic": "tea"}}, '"rubric" is missing or empty'),
@@ -281,11 +280,10 @@ def test_parse_task_finds_the_rubric(fields, criteria):
         ({"rubric": [item(weight=float("nan"))]}, "weight"),
         ({"rubric": [item(weight=1e308)]}, "weight"),
         ({"rubric": [item(weight=0), item(weight=0.0)]}, "weights of the rubric are all 0"),
-    ],
-)
-def test_parse_task_refuses_a_rubric_that_cannot_be_scored(fields, words):
-    with pytest.raises(ValidationError, match=words):
-        MultiChallenge.parse_task(fields)
+    ]
+    for fields, words in cases:
+        with subtests.test(fields=fields), pytest.raises(ValidationError, match=words):
+            MultiChallenge.parse_task(fields)
 
 
 def test_verify_scores_a_row_of_the_source(tmp_path):
@@ -316,9 +314,8 @@ def test_oracle_says_nothing_where_there_is_no_gold_reply():
     assert asyncio.run(environment.oracle(Rollout())) is None
 
 
-@pytest.mark.parametrize(
-    ("question", "reply", "label"),
-    [
+def test_look_for_words_judges_by_the_question(subtests):
+    cases = [
         ('Does it contain "bean salad"?', "Take the Bean Salad.", YES),
         ('Does it contain "bean salad"?', "Take the bean salads.", NO),
         ('Does it contain any of "tea", "milk"?', "Milk, then.", YES),
@@ -334,12 +331,12 @@ def test_oracle_says_nothing_where_there_is_no_gold_reply():
         ('Is the name "Ida" missing from the reply?', "Tea, Ida.", NO),
         ('Is the name "Ida" missing from the reply?', "Tea.", YES),
         ("Is it friendly?", "Tea, dear.", NO),
-    ],
-)
-def test_look_for_words_judges_by_the_question(question, reply, label):
-    prompt = JUDGE.render(context="Hi.", reply=reply, question=question)
+    ]
+    for question, reply, label in cases:
+        with subtests.test(question=question, reply=reply, label=label):
+            prompt = JUDGE.render(context="Hi.", reply=reply, question=question)
 
-    assert look_for_words(prompt) == label
+            assert look_for_words(prompt) == label
 
 
 def test_look_for_words_finds_no_reply_in_another_prompt():

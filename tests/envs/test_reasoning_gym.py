@@ -274,9 +274,8 @@ def test_evaluate_gives_what_eval_does(source, value):
     assert evaluate(source) == value
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_evaluate_refuses_all_but_terms_and_lists(subtests):
+    cases = [
         "(1).real",
         "open('x')",
         "abs(x=1)",
@@ -291,11 +290,10 @@ def test_evaluate_gives_what_eval_does(source, value):
         "await x",
         "-" * 100_000 + "1",
         "[" * 5000,
-    ],
-)
-def test_evaluate_refuses_all_but_terms_and_lists(source):
-    with pytest.raises((ValueError, SyntaxError)):
-        evaluate(source)
+    ]
+    for source in cases:
+        with subtests.test(source=source), pytest.raises((ValueError, SyntaxError)):
+            evaluate(source)
 
 
 def test_evaluate_calls_functions_of_the_given_names_alone():
@@ -443,9 +441,8 @@ def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path):
     assert scored(rollout).reward == 1.0
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
+def test_parse_task_refuses_what_cannot_be_played(subtests):
+    cases = [
         ({"generator": "chain_sums"}, "has no generator 'chain_sums'; did you mean 'chain_sum'"),
         ({"generator": "zzz"}, "has no generator 'zzz' "),
         ({"generator": "composite"}, "the generator 'composite' has no tasks: it mixes other"),
@@ -477,11 +474,11 @@ def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path):
         ({"question": "?", "answer": "1"}, 'needs a "generator", or "question" and'),
         ({"answer": "1", "metadata": {"source_dataset": "aiw"}}, 'needs a "generator", or'),
         ({"question": "?", "metadata": {"source_dataset": 1}}, 'needs a "generator", or'),
-    ],
-)
-def test_parse_task_refuses_what_cannot_be_played(fields, words):
-    with pytest.raises(ValidationError, match=re.escape(words)):
-        ReasoningGym.parse_task(fields)
+    ]
+    for fields, words in cases:
+        matches = pytest.raises(ValidationError, match=re.escape(words))
+        with subtests.test(fields=fields), matches:
+            ReasoningGym.parse_task(fields)
 
 
 def test_verify_scores_a_row_of_codeio():

@@ -118,9 +118,8 @@ def test_verify_has_no_reward_for_a_failed_call(model):
         rated("A note.", model)
 
 
-@pytest.mark.parametrize(
-    ("text", "num_missed"),
-    [
+def test_fulfilled_counts_requirements(subtests):
+    cases = [
         ("Today a key, a rope. Thank you.", 0),
         ("today: KEY, rope! Thank you. ", 0),
         ("Today a key, a robe. Thank you.", 1),
@@ -133,13 +132,13 @@ def test_verify_has_no_reward_for_a_failed_call(model):
         ("Version 2.5 of it", 5),
         ("", 7),
         ("...", 7),
-    ],
-)
-def test_fulfilled_counts_requirements(text, num_missed):
-    found = NOTE.fulfilled(text)
+    ]
+    for text, num_missed in cases:
+        with subtests.test(text=text, num_missed=num_missed):
+            found = NOTE.fulfilled(text)
 
-    assert len(found) == 7
-    assert found.count(False) == num_missed
+            assert len(found) == 7
+            assert found.count(False) == num_missed
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["easy", "medium", "hard"]))

@@ -385,9 +385,8 @@ def changes(tool, field, value):
     return tool, {f"{noun}_id": "00000001", "field": field, "new_value": value}
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "says_so"),
-    [
+def test_tools_answer_misuse_with_a_sentence(subtests):
+    cases = [
         ("company_directory_find_email_address", {}, "Give the name"),
         ("company_directory_find_email_address", {"name": "zz"}, "No address contains 'zz'"),
         ("email_get_email_information_by_id", {"email_id": "1", "field": "body"}, "no e-mail"),
@@ -453,10 +452,10 @@ def changes(tool, field, value):
             {"customer_name": "", "assigned_to_email": "", "status": ""},
             "nobody was added",
         ),
-    ],
-)
-def test_tools_answer_misuse_with_a_sentence(name, arguments, says_so):
-    assert says_so in answer(name, **arguments)
+    ]
+    for name, arguments, says_so in cases:
+        with subtests.test(name=name, arguments=arguments, says_so=says_so):
+            assert says_so in answer(name, **arguments)
 
 
 NO_DAYS = ["2023-12-4", "20231204", "2023-W49-1", " 2023-12-04", "2023-12-04 09:00:00", "4 Dec"]

@@ -329,25 +329,26 @@ TOO_LONG = {
 }
 
 
-@pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
-def test_a_context_overflow_is_known(text):
-    assert meanings_of([text]) == {"context overflow"}
-    wrapped = f"litellm.BadRequestError: OpenAIException - {text}"
-    assert meanings_of([wrapped]) == {"context overflow"}
+def test_a_context_overflow_is_known(subtests):
+    for name, text in OVERFLOWS.items():
+        wrapped = f"litellm.BadRequestError: OpenAIException - {text}"
+        with subtests.test(name):
+            assert meanings_of([text]) == {"context overflow"}
+            assert meanings_of([wrapped]) == {"context overflow"}
 
 
-@pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
-@pytest.mark.parametrize(
-    "quoted", ["Failed to answer: {}", '"{}"', "prompt: {}", "{{'input': '{}'}}"]
-)
-def test_words_that_a_message_quotes_say_nothing(text, quoted):
-    assert not meanings_of([quoted.format(text)])
+def test_words_that_a_message_quotes_say_nothing(subtests):
+    for name, text in OVERFLOWS.items():
+        for quoted in ("Failed to answer: {}", '"{}"', "prompt: {}", "{{'input': '{}'}}"):
+            with subtests.test(name, quoted=quoted):
+                assert not meanings_of([quoted.format(text)])
 
 
-@pytest.mark.parametrize("text", TOO_LONG.values(), ids=TOO_LONG)
-def test_an_answer_as_long_as_the_window_is_no_overflow(text):
+def test_an_answer_as_long_as_the_window_is_no_overflow(subtests):
     """No conversation leaves room for it, so every request is refused."""
-    assert meanings_of(["context_length_exceeded", text]) == {"permanent", "hopeless"}
+    for name, text in TOO_LONG.items():
+        with subtests.test(name):
+            assert meanings_of(["context_length_exceeded", text]) == {"permanent", "hopeless"}
 
 
 def test_too_long_answers_are_each_shown_by_a_text():

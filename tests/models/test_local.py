@@ -256,6 +256,10 @@ async def await_script(script: str, *, seconds: float = 20.0) -> str:
     [
         ("raise SystemExit(3)", r"did not start: exit status 3$"),
         ("import nowhere", r"did not start: ModuleNotFoundError: .*\(exit status 1\)$"),
+        (
+            "raise ImportError('libgomp.so.1: cannot open shared object file')",
+            r"did not start: ImportError: libgomp.* \(exit status 1\); .*apt-get install libgomp1",
+        ),
         ("import os; os.kill(os.getpid(), 9)", r"did not start: killed by signal 9$"),
         (
             "raise SystemExit('0.01 W srv load: slow disk\\n0.02 E srv    load: no memory\\nlast')",

@@ -27,6 +27,8 @@ from gymcli.runner.collection import Collection
 from gymcli.types import Failure, Rollout
 from tests.models.asking import FakeTime
 
+pytestmark = pytest.mark.slow
+
 CLASSES = {
     "429": "RateLimitError",
     "429-after": "RateLimitError",

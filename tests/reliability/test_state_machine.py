@@ -209,7 +209,7 @@ class KilledProcess(DisturbedRun):
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
-TestDisturbedRun = DisturbedRun.TestCase
+TestDisturbedRun = pytest.mark.slow(DisturbedRun.TestCase)
 TestDisturbedRun.settings = settings(
     max_examples=10,
     stateful_step_count=8,

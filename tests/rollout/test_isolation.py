@@ -391,6 +391,7 @@ def test_close_refuses_calls_that_still_wait(tmp_path):
     asyncio.run(closing())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function", ["sleep_for_ever", "spin", "hold_the_interpreter", "start_another"]
 )

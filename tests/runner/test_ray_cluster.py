@@ -109,6 +109,7 @@ def test_malformed_address_ends_a_command_before_it_begins(tmp_path, monkeypatch
     )
 
 
+@pytest.mark.slow
 @on_ray
 def test_address_where_nothing_listens(tmp_path, monkeypatch):
     """What, where and the way out in one line; nothing of what Ray says itself."""
@@ -141,6 +142,7 @@ def begin(folder: Path, monkeypatch) -> None:
     assert gym(*COLLECT, "--out", "run", "--quiet").exit_code == 0
 
 
+@pytest.mark.slow
 @on_ray
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_address_of_a_web_server(mock_server, scheme):
@@ -182,6 +184,7 @@ def test_joining_is_given_up_where_the_engine_is_closed(silent):
             pass
 
 
+@pytest.mark.slow
 @on_ray
 @pytest.mark.parametrize(
     ("number", "line"),

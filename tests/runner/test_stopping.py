@@ -324,6 +324,7 @@ def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):
     assert len(lines_of(out / "generations.jsonl")) == 4
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     num_tasks=st.integers(1, 12),

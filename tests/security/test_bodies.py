@@ -10,7 +10,6 @@ from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
 from gymcli.types import Message, Request
 
-BOMB = gzip.compress(bytes(80 * 2**20), 1)
 HEADS = {
     "answer": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n",
     "stream": b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n",
@@ -34,12 +33,13 @@ async def asked(answer):
         await client.answer(Request(messages=[Message(role="user", content="Hello")]))
 
 
-@pytest.mark.parametrize("kind", HEADS)
-def test_compressed_body_counts_as_what_it_becomes(kind):
-    assert len(BOMB) < 2**20
-    length = f"Content-Encoding: gzip\r\nContent-Length: {len(BOMB)}\r\n\r\n".encode()
-    with pytest.raises(InvalidAnswerError, match="longer than 64 MiB"):
-        asyncio.run(asked(HEADS[kind] + length + BOMB))
+def test_compressed_body_counts_as_what_it_becomes(subtests):
+    bomb = gzip.compress(bytes(80 * 2**20), 1)
+    assert len(bomb) < 2**20
+    length = f"Content-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n".encode()
+    for kind, head in HEADS.items():
+        with subtests.test(kind), pytest.raises(InvalidAnswerError, match="longer than 64 MiB"):
+            asyncio.run(asked(head + length + bomb))
 
 
 def test_headers_are_counted():
@@ -48,18 +48,16 @@ def test_headers_are_counted():
         asyncio.run(asked(HEADS["answer"] + headers + b"Content-Length: 0\r\n\r\n"))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_bodies_that_cannot_be_read_are_no_answers(subtests):
+    bodies = (
         b"[" * 1_000_000,
         b'{"choices":' * 100_000,
         b'{"choices":[{"index":' + b"9" * 1_000_000 + b"}]}",
         b'{"choices":[{"message":{"content":' + b"[" * 100_000 + b"]" * 100_000 + b"}}]}",
         b"\xff" * 1000,
         b"",
-    ],
-)
-def test_bodies_that_cannot_be_read_are_no_answers(body):
-    length = f"Content-Length: {len(body)}\r\n\r\n".encode()
-    with pytest.raises(InvalidAnswerError):
-        asyncio.run(asked(HEADS["answer"] + length + body))
+    )
+    for body in bodies:
+        length = f"Content-Length: {len(body)}\r\n\r\n".encode()
+        with subtests.test(body[:40]), pytest.raises(InvalidAnswerError):
+            asyncio.run(asked(HEADS["answer"] + length + body))

@@ -13,7 +13,7 @@ from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.store.task_row import TaskReading
 from gymcli.store.tasks import read_tasks
 from tests.envs.episodes import calls, played, says, scored
-from tests.security.hostile import ARGUMENTS, TEXTS, VALUES
+from tests.security.hostile import arguments, texts, values
 
 SECONDS = 60
 """Of the processor, however busy the machine is: far more than anything takes that is in proportion
@@ -22,7 +22,7 @@ to the text, far less than what is not."""
 OPTIONS = {"math_with_judge": {"library_timeout": 1.0}}
 """Limits of workers, which some of the texts reach."""
 
-NAMES = sorted(name for name in Registry.names() if shipped_tasks(name) is not None)
+NAMES = sorted(Registry.names())
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def has_ended(row, *messages):
 def test_hostile_texts(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for row in some_rows(name, 2):
-        for text in TEXTS.values():
+        for text in texts().values():
             has_ended(row, says(text))
     assert list(tmp_path.iterdir()) == []
 
@@ -79,16 +79,18 @@ def test_hostile_arguments(name, tmp_path, monkeypatch):
         specs = played(row, says("Hello."), max_turns=1).tools or []
     for function in (spec["function"] for spec in specs[:6]):
         names = function.get("parameters", {}).get("properties", {})
-        own = ["{" + ",".join(f"{_quoted(key)}:{value}" for key in names) + "}" for value in VALUES]
-        for arguments in (*ARGUMENTS.values(), *own):
-            has_ended(row, calls((function["name"], arguments)), says("Done."))
+        own = [
+            "{" + ",".join(f"{_quoted(key)}:{value}" for key in names) + "}" for value in values()
+        ]
+        for text in (*arguments().values(), *own):
+            has_ended(row, calls((function["name"], text)), says("Done."))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_tool_call_reaches_the_python_of_an_environment():
     """Arguments that are named like the machinery are refused like any other."""
     row = some_rows("example_single_tool_call", 1)[0]
-    rollout = played(row, calls(("get_weather", ARGUMENTS["dunders"])), says("Done."))
+    rollout = played(row, calls(("get_weather", arguments()["dunders"])), says("Done."))
     assert sum(rollout.tool_errors.values()) == 1
 
 

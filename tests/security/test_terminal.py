@@ -40,6 +40,7 @@ def hostile_run(folder, text):
     return rollout.task_id
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
 def test_show_and_metrics_print_nothing_that_a_terminal_obeys(tmp_path_factory, text):
@@ -127,6 +128,7 @@ def test_tracebacks_warnings_and_lost_exceptions_are_safe():
     assert_harmless(shown)
 
 
+@pytest.mark.slow
 def test_options_that_are_echoed_are_safe(tmp_path):
     command = [sys.executable, "-c", "from gymcli.cli import main; main()"]
     environ = {**clean_environment(), "A_TOKEN": "hf_abcdefgh"}

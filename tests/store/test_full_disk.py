@@ -91,6 +91,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.slow
 def test_collect_on_a_disk_that_becomes_full(tmp_path, small_disk):
     """What was written stays valid, and with more room the same command completes the run."""
     write_sums(tmp_path / "t.jsonl", NUM_TASKS)
@@ -110,6 +111,7 @@ def test_collect_on_a_disk_that_becomes_full(tmp_path, small_disk):
     assert len(finals(run)) == NUM_TASKS
 
 
+@pytest.mark.slow
 def test_collect_where_files_may_not_be_long(tmp_path):
     """A limit of the file's size stands in for a full disk where none can be mounted."""
     write_sums(tmp_path / "t.jsonl", NUM_TASKS)
@@ -149,6 +151,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_collect_whose_files_vanish(tmp_path, loss):
     what, message = LOSSES[loss]
@@ -290,6 +293,7 @@ def test_collect_under_a_clock_that_jumps(tmp_path, monkeypatch):
     assert len(finals(run)) == 3
 
 
+@pytest.mark.slow
 def test_a_record_that_is_longer_than_a_line_costs_its_own_attempt(tmp_path):
     """It could not be read again; the run goes on, and the next command tries it once more."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"

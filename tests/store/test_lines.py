@@ -158,6 +158,7 @@ except UsageError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_iterate_lines_ends_at_a_line_that_is_far_too_long(tmp_path, bomb):
     """Of 4 GB in a small file not more than a line's worth is unpacked, with 1 GB of memory."""

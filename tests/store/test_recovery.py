@@ -88,6 +88,7 @@ def group_run(tmp_path_factory):
     return made_run(tmp_path_factory.mktemp("groups"), TOGETHER)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(data=st.data())
 def test_a_run_of_groups_is_completed_wherever_a_file_was_cut(group_run, tmp_path_factory, data):
@@ -102,6 +103,7 @@ def test_a_run_of_groups_is_completed_wherever_a_file_was_cut(group_run, tmp_pat
     assert policy.requests == []
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(data=st.data())
 def test_a_run_is_completed_whatever_ends_of_its_files_are_nul_bytes(
