@@ -100,6 +100,7 @@ async def _check(
         subject = Subject(
             found, task_set, options, workers=workers, watch=watch or (lambda _: None)
         )
+        # A misspelt name in `skipped_checks` would otherwise skip nothing, without notice.
         findings = list(_wrong_skips(found.environment.skipped_checks))
         for name in CHECKS:
             finding = await _checked(subject, name)

@@ -141,6 +141,7 @@ class Environment(Generic[TaskT]):
             for argument in typing.get_args(base):
                 if isinstance(argument, type) and issubclass(argument, BaseModel):
                     cls.Task = argument
+        # Base classes first, so that an overriding method replaces the tool of its base class.
         values = [value for base in reversed(cls.__mro__) for value in vars(base).values()]
         made = [found for value in values if (found := tool_of(value)) is not None]
         cls._method_tools = {found.name: found for found in made}
@@ -271,6 +272,7 @@ class Environment(Generic[TaskT]):
     @classmethod
     def scores_groups(cls) -> bool:
         """Return whether the class overrides `verify_group`."""
+        # A class method is a new object at each access, so the functions are compared.
         return cls.verify_group.__func__ is not Environment.verify_group.__func__  # type: ignore[attr-defined]
 
     @classmethod
@@ -322,6 +324,7 @@ class Environment(Generic[TaskT]):
         used = [usable.get(call.name) for call in calls]
         started = time.perf_counter()
         try:
+            # Results of tools that change something may depend on the order of the calls.
             if len(calls) > 1 and all(found is not None and found.reads_only for found in used):
                 texts = await gather_all(_answer_call(self, usable, call) for call in calls)
             else:
@@ -520,6 +523,7 @@ async def _run_call(
         reason = f"{call.name} did not finish within {seconds:g} seconds."
         raise ToolCallError("timeout", reason) from error
     except BaseException as error:
+        # A tool may raise anything, even SystemExit: the model is told, and the episode continues.
         if _LOGGER.isEnabledFor(logging.INFO):
             where = " < ".join(reversed(frames_of(error)))
             _LOGGER.info("the tool %s failed: %s: %s", call.name, described(error), where)

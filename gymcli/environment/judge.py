@@ -115,6 +115,7 @@ class Judge:
         if self.labels is not None:
             if not self.labels or len(set(self.labels.values())) < len(self.labels):
                 raise ValueError("a judge's labels need texts that differ from one another")
+            # Raises an error for labels that could not be broken in a judged text.
             label_pattern(self.labels.values())
             if self.decides is not None:
                 raise ValueError(
@@ -209,12 +210,15 @@ class Judge:
         verdict = await self.ask(model, **fields)
         if verdict.label != label:
             return [verdict]
+        # Judges favour a position; asking in both orders is the remedy of Zheng et al. 2023 (arXiv
+        # 2306.05685).
         swapped = {**fields, first: fields[second], second: fields[first]}
         return [verdict, await self.ask(model, **swapped)]
 
     async def _vote(self, model: Model, messages: list[Message], tag: str, number: int) -> _Vote:
         # A subclass may override `parse` without the tag.
         parse = functools.partial(self.parse, tag=tag) if tag else self.parse
+        # An answer without a verdict is not stored, so that a resume asks again.
         cache = Cache(
             f"{self.version}/{number}", keeps=lambda answer: parse(answer.text)[0] is not None
         )

@@ -307,6 +307,7 @@ class RemoteEnvironment(Environment[Task]):
         except VerifierError as error:
             raise VerifierError(f"{error}; {_NOT_KEPT}") from error
         try:
+            # The verdict is complete without it; it only tells whether the record can be rescored.
             state["reverify_mode"] = await _asked_mode(session)
         except EpisodeError:
             state["reverify_mode"] = "unknown"
@@ -511,6 +512,7 @@ class ServerSession:
         # `unsafe` also keeps cookies of IP addresses, by which servers are often named.
         jar = aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar()
         self._client = aiohttp.ClientSession(
+            # One connection is enough, since the requests of a session follow one another.
             connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=_MAX_IDLE),
             cookie_jar=jar,
             headers={"Content-Type": "application/json", "User-Agent": "gymcli", **(headers or {})},
@@ -596,6 +598,7 @@ class ServerSession:
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     chunks = []
     num_bytes = 0
+    # Counted as it arrives and is unpacked: a short compressed body may become a huge one.
     async for chunk in response.content.iter_any():
         num_bytes += len(chunk)
         if num_bytes > MAX_ANSWER_BYTES:
@@ -618,6 +621,7 @@ def _broken(error: aiohttp.ClientError) -> str:
 
 
 def _session_id(value: str) -> str | None:
+    # Starlette's cookie: the session as JSON in base64, then a time stamp and a signature.
     payload, _, signature = value.partition(".")
     if not signature:
         return None

@@ -119,6 +119,7 @@ class RewardModel:
                 raise RoleError(f"the reward model answered {shown!r}, not a finite number")
             return value
         fields = {
+            # A rating that the conversation contains must not be read as the model's.
             "conversation": _NUMBER.sub(r"[ [\1] ]", _transcript(conversation)),
             "low": f"{self.low:g}",
             "high": f"{self.high:g}",

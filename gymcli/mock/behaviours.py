@@ -178,6 +178,7 @@ def conversation_digest(request: Request) -> str:
 
     def content(message: Message) -> list[object]:
         parts = message.content
+        # A text and a list of text parts are the same content in different dialects.
         is_text = not isinstance(parts, list) or all(part.get("type") == "text" for part in parts)
         calls = [[call.name, call.arguments] for call in message.tool_calls]
         return [message.role, message.text if is_text else parts, calls]

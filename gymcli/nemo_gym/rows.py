@@ -111,6 +111,7 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     answer = line.get("extracted_answer")
     details = response.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
+    # OpenAI has two reasons: `max_output_tokens` and `content_filter`.
     stop_reason: StopReason = "length"
     if reason == "content_filter":
         stop_reason = "content_filter"

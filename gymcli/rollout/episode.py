@@ -242,6 +242,7 @@ class Episode:
             if self._error is not None:
                 raise self._error
             if task.cancelled():
+                # Code of the environment cancelled the task that it runs in.
                 kind = SetupError if self.phase == "setup" else EpisodeError
                 raise kind("CancelledError, which gymcli did not request")
             task.result()
@@ -329,6 +330,7 @@ class Episode:
                     return "no_answer"
                 continue
             num_empty = 0
+            # Neither a call nor an environment that answers texts: this is the final answer.
             if not (answers_texts or message.tool_calls):
                 return "done"
             with self._within_limit("step", environment.step_timeout):
@@ -392,6 +394,7 @@ class Episode:
             seconds = time.perf_counter() - started
             rollout.timing.model_seconds += seconds
             self.phase = "environment"
+            # Also of a request that failed or was cut off: its tries took place and cost tokens.
             if tries.retries:
                 rollout.retries = dict(Counter(rollout.retries) + Counter(tries.retries))
             if tries.usage != _NO_TOKENS:

@@ -309,6 +309,7 @@ class _PieceTask:
                         # Score the lines since the last reply again, to find the one at fault.
                         self._piece.is_careful = True
                         continue
+                    # The process was lost after the last line, whose result has arrived.
                     if (line := next(self._piece.read(), None)) is None:
                         break
                     rollout = decode_rollout(line.number, line.data, self._job.reading)

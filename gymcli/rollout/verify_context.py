@@ -118,6 +118,7 @@ class VerifyContext:
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
         """Return every match of a row's regular expression; implements `Context.search`."""
         try:
+            # The package `regex`, since `re` has no time limit.
             compiled = regex.compile(pattern, flags=flags)
             matches = compiled.finditer(text, timeout=SEARCH_TIMEOUT)
             return [match.group(1 if compiled.groups else 0) or "" for match in matches]

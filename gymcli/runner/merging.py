@@ -86,6 +86,8 @@ class Merging:
             for text in lines.warnings:
                 self._warn(text)
             for run in self._runs:
+                # A run is locked only while it is read, so it may have grown after its manifest was
+                # read.
                 if _record(run.path) != run:
                     raise RunDirectoryError(
                         f"{run.path}: was changed during the merge; merge again"

@@ -105,8 +105,8 @@ def compare_runs(
     if drift and not allow_drift:
         found = "\n".join(f"  {one}" for one in drift)
         raise RunMismatchError(
-            f"A ({a}) and B ({b}) were not made alike, so causes other than the model may make "
-            f"a difference; --allow-drift compares them anyway:\n{found}"
+            f"A ({a}) and B ({b}) were made differently, so the model may not be the only cause "
+            f"of a difference; --allow-drift compares them anyway:\n{found}"
         )
     comparison = compare(
         list(reader.pairs.values()),
@@ -159,7 +159,7 @@ class _RunReader:
             for name, own in by_environment.items():
                 provenance.add(name, own)
                 self._add(own, contents.setdefault(name, TaskContents()), is_a=is_a)
-                for line in own:  # a run's side of the comparison has its rewards alone
+                for line in own:  # a `RunSide` shows only rewards
                     line.components = line.metrics = line.answer = None
                 aggregator.add_scored_lines(own)
         if run.failures is not None:
@@ -192,6 +192,7 @@ class _RunReader:
             number = numbers.setdefault(line.task_id, len(numbers))
             contents.add(number, line)
             for field, values in zip(self._fields, pairs.slices, strict=True):
+                # Interned, since many tasks share few values.
                 if number == len(values):
                     values.append(sys.intern(_slice(line.task, field)))
         (pairs.a if is_a else pairs.b).extend(
@@ -225,6 +226,7 @@ class TaskContents:
             self.attempts.extend([_NEVER] * num_new)
             for column in (self.contents, self.prompts, self.seeds):
                 column.frombytes(bytes(column.itemsize * num_new))
+        # Lines are in the order in which attempts ended.
         if line.attempt < self.attempts[task]:
             self.attempts[task] = line.attempt
             self.contents[task] = _content_number(line.task_hash)
@@ -236,6 +238,7 @@ def _content_number(task_hash: str) -> int:
     """Return a hash of a task's content as a number; 0 if unknown."""
     if _HASH.fullmatch(task_hash):
         return int(task_hash, 16)
+    # It differs between processes, but is compared only within this one.
     return hash(task_hash) & _MASK if task_hash else 0
 
 
@@ -266,6 +269,7 @@ def task_drift(a: TaskContents, b: TaskContents) -> TaskDrift:
     )
     has_other_prompt = is_shared & (prompts_a != prompts_b) & (prompts_a != 0) & (prompts_b != 0)
     has_other_prompt &= ~has_other_content
+    # The first attempts may have different numbers, and then have different seeds.
     has_other_seed = (attempts_a != attempts_b) | (seeds_a != seeds_b)
     return TaskDrift(
         np.flatnonzero(has_other_content).tolist(),

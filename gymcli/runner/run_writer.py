@@ -75,6 +75,8 @@ class RunWriter:
         record = outcome.record
         if isinstance(record, Rollout) and self.directory is not None:
             try:
+                # A line that is too long would make the whole file unreadable, so the attempt
+                # fails.
                 self.directory.append_rollout(record)
             except EpisodeError as too_long:
                 record = failure_of(record, too_long)
@@ -85,6 +87,7 @@ class RunWriter:
             error = record.error
             _LOGGER.info("%s %s/%d: %s: %s", *where, error.error_class, error.message)
             if self.directory is not None:
+                # The conversation first: if this process dies in between, it must not be lost.
                 if outcome.generation is not None:
                     self.directory.append_generation(outcome.generation)
                 record = self.directory.append_failure(record)

@@ -221,6 +221,7 @@ def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
 
 def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:
     environment = found.environment
+    # An overridden `tools` can be called only on an instance, in an episode.
     if not environment.executes_tools or environment.tools is not Environment.tools:
         return
     own = environment.method_tools()

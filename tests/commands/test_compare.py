@@ -95,8 +95,8 @@ def test_drift_is_refused_with_exit_code_2_and_allowed(runs, tmp_path):
     done = gym("compare", "base", "new")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
-        "error: A (base) and B (new) were not made alike, so causes other than the model may make "
-        "a difference; --allow-drift compares them anyway:",
+        "error: A (base) and B (new) were made differently, so the model may not be the only cause "
+        "of a difference; --allow-drift compares them anyway:",
         "error:   arithmetic: verifier version 1 in A, 2 in B",
     ]
     done = gym("compare", "base", "new", "--allow-drift")
