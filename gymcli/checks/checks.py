@@ -56,6 +56,7 @@ CHECKS: Mapping[str, Callable[[Subject], Awaitable[Finding]]] = {
 """Every check by the name that `Environment.skipped_checks` uses."""
 
 _NEVER_SKIPPED = ("tasks", "repeatable")
+"""Checks that apply to every environment."""
 
 
 def check(
@@ -124,6 +125,7 @@ async def _checked(subject: Subject, name: str) -> Finding:
     try:
         return await CHECKS[name](subject)
     except AttemptError as error:
+        # An exception of the environment's code is a finding too.
         return failed(str(error), (), frames_of(error))
 
 

@@ -318,6 +318,7 @@ class Environment(Generic[TaskT]):
             AttemptError: A tool cannot continue the attempt, for example because a role failed.
         """
         usable = {t.name: t for t in self.tools()}
+        # A row may show fewer tools than there are, and a model can call only what it is shown.
         if self.shown_tools is not None:
             shown = function_names(self.shown_tools)
             usable = {name: t for name, t in usable.items() if name in shown}
@@ -468,6 +469,7 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
         if not isinstance(tool, Tool):
             raise wrong_return(environment, "tools", f"{named(tools)}, not a list of Tool")
         specs.append(tool.spec)
+    # Without an override there are only tools of methods, whose schemas are JSON.
     if type(environment).tools is not Environment.tools:
         checked_json(environment, "tools", specs)
     return specs

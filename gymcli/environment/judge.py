@@ -234,6 +234,7 @@ class Judge:
         return _Vote(label, value, answer.text)
 
     def _filled(self, fields: Mapping[str, str]) -> str:
+        # A judge that thinks aloud quotes what it judges, so no field may contain a verdict.
         safe = {name: self.neutralise(text) for name, text in fields.items()}
         return render(self.template, safe)
 

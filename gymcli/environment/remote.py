@@ -289,6 +289,7 @@ class RemoteEnvironment(Environment[Task]):
         """Return how the game ended, or the server's verdict, which needs the open session."""
         session, rollout, state = self._session, self.rollout, self._state
         assert session is not None, "an episode is set up before it ends"
+        # Without a cookie, `_check_session` cannot notice that the server lost the session.
         if self._protocol != "gymcli" and not session.has_cookies:
             state["session_cookie"] = "none"
         if self._protocol == "gymnasium":

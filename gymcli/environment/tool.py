@@ -302,6 +302,7 @@ def shortened(text: str, max_characters: int) -> str:
 def _without_titles(schema: JSONObject) -> JSONObject:
     """Drop the titles that pydantic adds; they only cost prompt tokens."""
 
+    # `names`: the keys are names of parameters, of which one may be "title".
     def clean(value: JSON, *, names: bool) -> JSON:
         if isinstance(value, list):
             return [clean(item, names=False) for item in value]

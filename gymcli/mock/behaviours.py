@@ -158,6 +158,7 @@ def scripted(
     return behave
 
 
+# Unknown keys are refused, since a misspelt one would silently have no effect.
 class ScriptLine(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One line of a script file: answers, and the requests that get them."""
 

@@ -195,6 +195,7 @@ class MockServer:
         try:
             if stats.num_requests - 1 == self._outage.after_requests:
                 exchange.fault = "down"
+                # Resets this connection too, so that the response below is never sent.
                 await self.site.fall(self._outage.seconds)
                 return web.Response()
             return await self._answer(request, wire_format, exchange, is_admitted=is_admitted)

@@ -262,6 +262,7 @@ async def _in_workers(
     kind = RequestKind(
         msgspec.json.encode(definition),
         "verify",
+        # A worker may score lines of any of the environments, so the highest limits apply.
         max((one.verify_timeout for one in environments), default=60.0),
         max((one.verify_memory_mb for one in environments), default=2048),
         "(verify_timeout)",

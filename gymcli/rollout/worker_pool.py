@@ -136,6 +136,7 @@ class ProcessPool:
         self.queue.append(request)
         if self._timer is None:
             self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
+        # Slow or of unknown duration: not worth waiting for others of its kind.
         if self.seconds.get(kind.name, math.inf) > _GATHER_SECONDS:
             self.pump()
         elif self._gathering is None:

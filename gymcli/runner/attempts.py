@@ -194,6 +194,7 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
     policy = None if shared.policy is None else Conversation(shared.policy)
     episode = Episode(plan, policy, shared.watchdog)
+    # The models of roles add to it while they are asked, so a record that is cut off has it too.
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size
     error: AttemptError | None = None
@@ -330,6 +331,7 @@ def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: S
             )
     group_size = members[0][0].group_size
     if len(members) < group_size:
+        # The others were never begun: these attempts are cut off and did not fail.
         if shared.stopping.cause is not None:
             raise shared.stopping.error("verify")
         raise IncompleteGroupError(
@@ -548,11 +550,9 @@ async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> No
 class _FailFast:
     """Ends a run that cannot succeed: an endpoint refuses all tasks, or rejects the key.
 
-    One refused task proves nothing: many endpoints refuse a conversation for its content, with the
-    status of a bad key or model, and faster than they answer. So an endpoint that has not answered
-    yet must refuse two different tasks and `concurrency` attempts. One that has answered must
-    report a refused key or an empty account for 20 different tasks in a row. The client waits for
-    an endpoint that has become unreachable, until the client gives up.
+    An endpoint that has not answered yet must refuse two different tasks and `concurrency`
+    attempts. One that has answered must report a refused key or an empty account for 20 different
+    tasks in a row.
     """
 
     def __init__(self, concurrency: int, answered: Collection[str]) -> None:
@@ -604,6 +604,8 @@ class _FailFast:
         refused[record.env, record.task_id] += 1
         if not has_answered:
             self._first = self._first or fatal
+            # One refused task proves nothing: many endpoints refuse a conversation for its content,
+            # with the status of a bad key or model, and faster than they answer.
             is_refused = len(refused) > 1 and refused.total() >= self._concurrency
             return _ended_by(fatal) if is_refused else None
         if len(refused) != _MAX_TASKS_IN_A_ROW:

@@ -102,6 +102,7 @@ class Collection:
         self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
         self._engine: RayEngine | None = None
+        # First, since it refuses a missing package or a malformed address before any task is read.
         if options.engine == "ray":
             from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
 
@@ -152,7 +153,7 @@ class Collection:
             *missing_warnings,
             *registry.agent_warnings,
             *(
-                f"{name}: verifies_in_worker has no effect any more, remove it; every verifier "
+                f"{name}: verifies_in_worker no longer has an effect: remove it. Every verifier "
                 "that awaits nothing runs in a worker process"
                 for name, environment in classes.items()
                 if environment.verifies_in_worker
@@ -438,6 +439,7 @@ class Collection:
             return
         if self._writer.directory is not None:
             self._writer.directory.begun.begin_alone()
+        # The first round has shown that the endpoints answer.
         if self.num_scored:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
         suspects = self._attempts(of_suspects=True)
@@ -467,6 +469,7 @@ class Collection:
         begun = directory.begun
 
         def note(attempt: Attempt) -> Attempt:
+            # Noted before it starts, since it may end the process immediately.
             if not attempt.is_done:
                 begun.add(attempt.key)
             return attempt
@@ -475,7 +478,7 @@ class Collection:
 
     @property
     def scored_text(self) -> str:
-        """A text that says how much of this plan is scored."""
+        """How much of this plan is scored, in words."""
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:

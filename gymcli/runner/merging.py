@@ -54,6 +54,7 @@ class Merging:
         self._paths = list(runs)
         seen: dict[Path, Path] = {}
         for path in runs:
+            # Resolved, since two paths may lead to one directory.
             if seen.setdefault(path.resolve(), path) is not path:
                 raise UsageError(f"{path}: is given twice; name each run once")
         self._runs = [_record(path) for path in runs]

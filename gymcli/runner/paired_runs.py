@@ -45,6 +45,7 @@ _HIGHEST_LEVEL = 0.999999
 _HASH = re.compile(r"[0-9a-f]{16}")
 _MASK = (1 << 64) - 1
 _NEVER = (1 << 63) - 1
+"""Stands for the first attempt of a task that a run lacks."""
 _MAX_KEPT = 8
 """The most different values to keep of one setting; a normal run has one or two."""
 _SEVERAL = "several"

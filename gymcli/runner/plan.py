@@ -166,6 +166,7 @@ def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Ma
         earlier = before.environments.get(name, EnvironmentRecord())
         record = plan.environments.get(name, earlier)
         planned = record.num_expected if name in plan.environments else 0
+        # Scored attempts that this plan does not select remain part of the run.
         expected = planned + state.num_others.get(name, 0)
         of_all_shards = record.num_expected_of_all_shards
         if has_same_files:

@@ -603,6 +603,7 @@ class _RayRun:
             if seconds < float("inf"):  # else a signal came, and the loop is about to handle it
                 orders.stop = stopping.cause, max(0.0, seconds)
             return orders
+        # An attempt that may kill its worker must be the only one there.
         if worker.is_last or any(one.runs_alone for one in worker.assignments):
             return orders
         num_wanted = worker.num_wanted(self._job.concurrency)

@@ -69,6 +69,7 @@ __all__ = [
 
 _MAX_CHANGES = 1_000
 _MAX_DISAGREEMENTS = 1_000
+"""A report lists no more; its counts include all."""
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ class Rescoring:
         self._env = env
         self._out = out
         self._engine = engine
+        # Called for its error: there is no such run or file.
         rollouts_file(run)
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None
@@ -226,6 +228,7 @@ def _write(directory: RunDirectory, item: Rescored) -> None:
     if item.error is None:
         directory.append_rollout(item.line)
         return
+    # Without a score it is a waiting conversation of the new run, which can be scored later.
     directory.append_generation(item.line)
     said = item.error
     error = ErrorRecord(

@@ -159,6 +159,7 @@ async def rescore_in_loop(
                 if not job.asks_nobody:
                     yield [result]
                     continue
+                # Held back until the results of all earlier lines have arrived.
                 ready[one.number] = result
                 while numbers and numbers[0] in ready:
                     yield [ready.pop(numbers.popleft())]
@@ -355,6 +356,7 @@ async def _in_turn(
     sources: Sequence[AsyncGenerator[list[Rescored]]],
 ) -> AsyncGenerator[list[Rescored]]:
     for source in sources:
+        # Closed here, not whenever the garbage collector finds it: its workers must end now.
         async with aclosing(source):
             async for batch in source:
                 yield batch

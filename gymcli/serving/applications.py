@@ -47,6 +47,7 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
                 ServedRequest(request.method, _path_below(request), headers, body)
             )
         response = web.Response(status=answer.status, body=answer.body)
+        # As a header, since aiohttp's argument `content_type` must not contain a charset.
         response.headers["Content-Type"] = answer.content_type
         for name, value in answer.headers:
             response.headers.add(name, value)

@@ -188,6 +188,7 @@ class Service:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            # In memory: a server has no run directory.
             verdicts = Verdicts(scrubber=self._scrubber)
             self._shared = await stack.enter_async_context(open_shared(self._judges, verdicts))
             await stack.enter_async_context(self._sessions)
