@@ -79,6 +79,7 @@ async def tools(subject: Subject) -> Finding:
     A tool that raises in every call of the oracle fails too.
     """
     own = subject.environment.method_tools().values()
+    # By their JSON, so that a tool that many rows declare is checked once.
     specs = {canonical_json(tool.spec): tool.spec for tool in own}
     for episode in await subject.played("oracle"):
         specs |= {canonical_json(spec): spec for spec in episode.record.tools}

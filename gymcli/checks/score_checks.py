@@ -277,6 +277,7 @@ async def _group_rewards(
     subject: Subject, group: Mapping[_Policy, CheckedEpisode]
 ) -> dict[_Policy, float]:
     row = group["oracle"].row
+    # All were played as attempt 0; the attempts of a group have different numbers.
     records = [
         msgspec.structs.replace(episode.record.unscored(), attempt=number)
         for number, episode in enumerate(group.values())
@@ -377,7 +378,9 @@ def _guessers(
     # Chosen with the golds in view, hence the correction for `num_candidates`.
     best = max(constants, key=num_right, default={})
     constant = {
-        name: [assistant_message(best.get(name) or options[0])] for name, options in own.items()
+        # A task that lacks the constant gets its first option.
+        name: [assistant_message(best.get(name) or options[0])]
+        for name, options in own.items()
     } | _commonest(golds, blind)
     at_random = {name: [assistant_message(rng.choice(o))] for name, o in own.items()}
     for name in blind:
@@ -454,6 +457,7 @@ def _against_oracle(
     rate, best = (mean(rewards) for rewards in zip(*pairs, strict=True))
     differences = [guess - gold for guess, gold in pairs]
     error = standard_error(differences)
+    # One task has no standard error, and decides nothing.
     if error is None:
         return _GuesserResult(rate, best, is_above=False)
     # The lower end of a 98 % interval is a one-sided bound of 99 %.
@@ -479,6 +483,7 @@ async def repeatable(subject: Subject) -> Finding:
         for episode in rng.sample(episodes, len(episodes)):
             record = episode.record.unscored()
             line = msgspec.json.encode(record)
+            # As read from disk, to find a verifier that compares objects by identity.
             if number % 2:
                 record = msgspec.json.decode(line, type=Rollout)
             again = await subject.scored(episode.row, record)

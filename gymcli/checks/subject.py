@@ -256,6 +256,7 @@ class Subject:
     async def played(self, policy: PolicyName) -> list[CheckedEpisode]:
         """Return a policy's episode of every task."""
         if policy not in self._played:
+            # A new one for each episode, since a scripted policy uses up its messages.
             new_policy = _POLICIES[policy]
             self._played[policy] = [await self.episode(row, new_policy()) for row in self.rows]
         return self._played[policy]

@@ -70,6 +70,7 @@ def check_hooks(kind: type, base: type) -> None:
     hooks = {name: value for name, value in vars(base).items() if not name.startswith("_")}
     for name in members.keys() & hooks.keys():
         _check_hook(kind, name, members[name], hooks[name])
+    # A method that resembles a hook is no mistake if the class, or a base of it, has the hook.
     missing = {name: hooks[name] for name in _HOOKS if name not in members}
     for name, value in vars(kind).items():
         if name not in hooks and not name.startswith("_"):

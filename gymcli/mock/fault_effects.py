@@ -207,7 +207,7 @@ async def deliver(
         reset(request.transport)
         return web.Response()
     exchange.status = answer.status
-    # Written to the transport, since aiohttp sends no interim responses of other kinds.
+    # Written to the transport, since aiohttp has no class for interim responses.
     if interim := _INTERIM.get(fault or ""):
         assert request.transport is not None, "a lost connection cancels its handler"
         request.transport.write(interim)

@@ -191,6 +191,7 @@ class Recorder:
         except ModelError as error:
             return _unreachable(str(error))
         if answer.status in (200, 400, 413, 422):  # a retry would get the same answer
+            # In this order, since half of a secret that was cut would not be found.
             text = self.secrets.text(last_user_text(request))[:80]
             line = ScriptLine(
                 request=conversation_digest(request),

@@ -123,6 +123,7 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
     for item in items:
         match item.get("type", "message"):
             case "message":
+                # In a request, the content may be plain text.
                 raw = item.get("content")
                 parts = [{"type": "output_text", "text": raw}] if isinstance(raw, str) else raw
                 said = [part_from_responses(part) for part in objects_in(parts)]

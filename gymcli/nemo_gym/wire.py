@@ -318,6 +318,7 @@ def game_answer(
 
 
 def _observation(messages: Sequence[Message]) -> str | None:
+    # Tool results are under `info` instead, see `game_answer`.
     return "\n\n".join(message.text for message in messages if message.role != "tool") or None
 
 

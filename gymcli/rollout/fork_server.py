@@ -264,7 +264,7 @@ def _become(
     variables: dict[str, str], path: list[str], directory: str, handle: int, printed: int
 ) -> int:
     """Make a forked copy of the server look like a new process, and return its socket."""
-    # A process group of its own, so that `_kill_group` reaches its children too.
+    # A separate session: Ctrl-C does not reach it, and `_kill_group` reaches its children too.
     os.setsid()
     with suppress(OSError):  # the parent's directory may be gone
         os.chdir(directory)

@@ -277,10 +277,12 @@ async def _in_workers(
                 waiting.append(_PieceTask(piece, job, registry, kind, workers))
             if not waiting:
                 return
+            # In the order of the lines: results of later pieces wait in their queues.
             while (batch := await waiting[0].batches.get()) is not None:
                 yield batch
             await waiting.popleft().task
     finally:
+        # A line was wrong, or the caller stopped reading.
         for one in waiting:
             one.task.cancel()
         await asyncio.gather(*(one.task for one in waiting), return_exceptions=True)

@@ -73,6 +73,7 @@ class VerifyContext:
         """
         is_ours = bool(rollout.env_version)
         roles = {role: _Unasked(role, model) for role, model in self.roles.items()}
+        # With the recorded seed, so that it draws the same random numbers.
         environment = make(
             self._environment, rollout.task, options=self.options, roles=roles, rng=rollout.seed
         )

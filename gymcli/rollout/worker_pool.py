@@ -178,7 +178,7 @@ class ProcessPool:
         for request in (*self.queue, *begun):
             if now >= request.slow_at:
                 request.tell_slow()
-        # Every process is busy, else `pump` would have emptied the queue: start more.
+        # An idle process takes a request within milliseconds, so all are busy: start more.
         if self.queue and all(worker.is_ready for worker in self._workers):
             self._start(len(self._workers) + len(self.queue))
         self.pump()

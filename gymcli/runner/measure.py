@@ -260,6 +260,7 @@ class ComparedLine(ScoredLine, kw_only=True, gc=False):
     @property
     def prompt_hash(self) -> int:
         """A hash of prompt and tools, for this process; 0 if a model influenced the prompt."""
+        # A simulated user may have written a part of it, differently in each run.
         if self.role_usage and not _SCORING_ROLES.issuperset(self.role_usage):
             return 0
         prompt = [*map(bytes, self.messages[: self.num_prompt_messages]), bytes(self.tools)]

@@ -227,7 +227,7 @@ class TaskContents:
             self.attempts.extend([_NEVER] * num_new)
             for column in (self.contents, self.prompts, self.seeds):
                 column.frombytes(bytes(column.itemsize * num_new))
-        # Lines are in the order in which attempts ended.
+        # Lines are in the order in which attempts ended, not in that of their numbers.
         if line.attempt < self.attempts[task]:
             self.attempts[task] = line.attempt
             self.contents[task] = _content_number(line.task_hash)
@@ -418,6 +418,7 @@ def drift_of(
             other_said = theirs[kind, name]
             if said is None or other_said is None or said == other_said:
                 continue
+            # Releases that hash code differently cannot be compared by their hashes.
             if name == _SOURCE and not _are_other_sources(said, other_said):
                 continue
             yield Drift(kind=kind, env=env, name=name, a=said, b=other_said)

@@ -103,7 +103,7 @@ class Rescoring:
         self._env = env
         self._out = out
         self._engine = engine
-        # Called for its error: there is no such run or file.
+        # Called for its error if there is no such run or file.
         rollouts_file(run)
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None

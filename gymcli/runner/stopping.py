@@ -165,7 +165,6 @@ class Stopping:
 
     async def closed(self) -> None:
         """Wait until every cut-off attempt has closed its environment or was abandoned."""
-        # Not a `for` loop: attempts may be added while this waits.
         while self._closing:
             episode = next(iter(self._closing))
             await episode.gone()

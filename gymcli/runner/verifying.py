@@ -106,7 +106,7 @@ async def rescore_in_loop(
     The lines are read twice if records of a group lack its size. `opened` opens what the verifiers
     may ask, and `run` runs the attempts.
     """
-    # A file may hold an attempt twice; its results are then matched in order.
+    # Several by key, since a file may hold an attempt twice.
     before: dict[AttemptKey, deque[_EarlierRecord]] = {}
     numbers: deque[int] = deque()
     ready: dict[int, Rescored] = {}
