@@ -185,6 +185,7 @@ class Environment(Generic[TaskT]):
         Raises:
             pydantic.ValidationError: A field is missing or of the wrong type.
         """
+        # NeMo Gym's rows may nest the fields of the verifier.
         inner = fields.get("verifier_metadata")
         merged = {**inner, **fields} if isinstance(inner, dict) else fields
         return typing.cast("TaskT", cls.Task.model_validate(merged))

@@ -244,6 +244,7 @@ class Judge:
 
     def _label_in(self, text: str, labels: Mapping[str, str], tag: str) -> str | None:
         if self.rule == "tagged":
+            # `(?!)` matches nothing: without a tag, only a whole answer can be a label.
             inside = (
                 rf"<{re.escape(tag)}>\s*({self._label_pattern.pattern})\s*</" if tag else "(?!)"
             )

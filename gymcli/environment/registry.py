@@ -153,6 +153,7 @@ class Registry:
         """
         known = self._found.get(name)
         if known is None:
+            # Names from the command line first: `NAME=ENV` may stand for a built-in name.
             given = (self._given[stem] for stem in candidates(name) if stem in self._given)
             known = self._found[name] = next(given, None) or _by_name(name)
         return known
@@ -280,6 +281,7 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
 
 def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
     own = {
+        # Only classes of this module or package, not those that it imports.
         value.__name__: value
         for value in vars(module).values()
         if inspect.isclass(value)

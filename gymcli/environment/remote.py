@@ -224,6 +224,7 @@ class RemoteEnvironment(Environment[Task]):
         self._protocol = "gymnasium"
         self._info = object_in(answer.get("info"))
         self.max_turns = _MAX_GAME_TURNS
+        # There is no call yet that a tool message could answer.
         return [message for message in game_messages(answer) if message.role == "user"]
 
     def tools(self) -> list[Tool]:
@@ -258,11 +259,13 @@ class RemoteEnvironment(Environment[Task]):
         said: JSONObject = {OWN_KEY: msgspec.to_builtins(Said(messages[known:]))}
         reply = await self._post("step", said, EpisodeError)
         stepped = _own(reply, Stepped, EpisodeError)
+        # Including the answer, which the driver adds to the record afterwards.
         self._num_known = len(messages) + len(stepped.messages)
         self.tool_errors.update(cast("dict[ToolFault, int]", stepped.tool_errors))
         return Step(stepped.messages, stepped.reward, stepped.stop_reason)
 
     async def _game_step(self, message: Message) -> Step:
+        # Only the new message, since the server keeps the conversation.
         payload = {**self._row, "response": response_of(self.rollout, self._row, [message])}
         num_tries = 1
         if self._info.get("supports_step_idempotency") is True:  # it recognises a repeated step id

@@ -75,6 +75,7 @@ class Merging:
             RunDirectoryError: `out` cannot be written, or another process is writing a run.
         """
         check_unused(out)
+        # Nothing is kept if it fails: another merge costs nothing.
         with new_run_directory(out, self._scrubber, keeps_unfinished=False) as directory:
             files: dict[str, LineAppender] = {}
             lines = MergedLines(self._paths)

@@ -468,6 +468,7 @@ class RescoringCounter:
             else:
                 paired.setdefault(key.env, []).append(item)
         for env, items in paired.items():
+            # `or 0.0` is for the type checker: these rewards are numbers.
             self._scores_of(env).extend(
                 [item.key.task_id for item in items],
                 [item.key.attempt for item in items],

@@ -461,6 +461,7 @@ class Service:
                     rng=rollout.seed,
                 )
         except SetupError as error:
+            # A row that does not fit is the client's mistake; other failures are the server's.
             if isinstance(error.__cause__, ValidationError):
                 text = f"the row does not fit environment {name}: {error}"
                 raise HttpStatusError(422, text) from error
