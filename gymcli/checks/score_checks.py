@@ -145,6 +145,7 @@ def _others(golds: Sequence[CheckedEpisode], number: int) -> Iterator[CheckedEpi
     own = golds[number]
     for other in (*golds[number + 1 :], *golds[:number]):
         answers = (own.record.answer, other.record.answer)
+        # The same answer in other words is right in both tasks.
         has_same_answer = answers[0] is not None and answers[0] == answers[1]
         if turns_key(own.turns) != turns_key(other.turns) and not has_same_answer:
             yield other
@@ -190,6 +191,7 @@ def turns_key(turns: Sequence[Message]) -> bytes:
     """Encode the texts and calls of turns; equal turns have equal bytes."""
     return canonical_json(
         [
+            # Arguments as values: neither spaces nor the order of keys make a difference.
             [message.text, [[call.name, _decoded(call.arguments)] for call in message.tool_calls]]
             for message in turns
         ]

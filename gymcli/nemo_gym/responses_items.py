@@ -101,6 +101,7 @@ def items_from_messages(
     """
     items: list[JSONObject] = []
     for position, message in enumerate(messages):
+        # As they came, with their ids and encrypted reasoning.
         if message.response_items:
             items.extend(message.response_items)
         elif message.role == "tool":
@@ -181,6 +182,7 @@ def _content_problem(content: JSON, key: str) -> str:
 def _is_of_turn(item: JSONObject) -> bool:
     kind = item.get("type")
     if kind in (None, "message"):
+        # `_problem` has checked that a message has a role.
         return item["role"] == "assistant"
     return kind in ("reasoning", "function_call")
 

@@ -94,6 +94,7 @@ class RunWriter:
         for name, count in record.retries.items():
             _LOGGER.info("%s %s/%d: %s, retried %d times", *where, name, count)
         for call in record.calls:
+            # Warned of once, since the records have the finish reason of every answer.
             if self._knows_finishes and call.finish_reason not in _FINISH_REASONS:
                 self._knows_finishes = False
                 _LOGGER.warning(
