@@ -210,8 +210,7 @@ class Judge:
         verdict = await self.ask(model, **fields)
         if verdict.label != label:
             return [verdict]
-        # Judges favour a position; asking in both orders is the remedy of Zheng et al. 2023 (arXiv
-        # 2306.05685).
+        # Judges tend to favour a position; Zheng et al. 2023 (arXiv 2306.05685) ask in both orders.
         swapped = {**fields, first: fields[second], second: fields[first]}
         return [verdict, await self.ask(model, **swapped)]
 

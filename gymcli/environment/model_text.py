@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Possessive quantifiers, here and below: no text can make these patterns backtrack.
+# Possessive quantifiers, here and below: hostile texts must not make the patterns backtrack.
 _TAG = re.compile(r"</?+([A-Za-z_][\w.:-]*+)(?:\s[^<>]*+|/)?+>")
 
 

@@ -172,7 +172,7 @@ class Faults:
     def parse(cls, specs: Iterable[str]) -> Self:
         """Read texts like `500=0.2`, `stall` and `500-always@task 17`."""
         rules = [FaultRule.parse(spec) for spec in specs]
-        # Rates with a match are shares of other requests, so they do not add up with the rest.
+        # A rate with a match is a share of the matching requests only.
         total = sum(rule.rate for rule in rules if not rule.match)
         if total > 1 + 1e-9:
             raise UsageError(f"--fault: the rates add up to {total:g}, which is more than 1")

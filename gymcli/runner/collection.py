@@ -252,7 +252,7 @@ class Collection:
                     self._budget.add_record(directory.path, policy, self._plan.roles)
                 self._writer.directory = directory
                 directory.reserve()
-                # A process that ends in order leaves no attempts in flight, hence no suspects.
+                # A process that ends normally leaves no attempts in flight, hence no suspects.
                 stack.callback(directory.begun.remove)
                 if self.supervised is not None:
                     directory.begun.open(self._suspects)

@@ -657,7 +657,7 @@ class _RayRun:
         self._open.discard(worker)
         self._count_in_flight()
         self._num_deaths += 1
-        # So many in a row die of the cluster, such as a lack of memory, not of an attempt.
+        # Most likely the cluster is at fault, for example for lack of memory, and no attempt.
         if self._num_deaths > max(_MIN_DEATHS_IN_A_ROW, 2 * self._engine.num_workers):
             text = f"{self._num_deaths} Ray workers died in a row without a result"
             cause = EngineError(f"{text}, the last one with: {error}")

@@ -771,8 +771,8 @@ def _describe_noise(agreement: EnvironmentAgreement, rewards: Attempts, num_repe
         return
     agreement.mean_rewards = [mean(means) for means in task_means]
     agreement.within_variance = mean(rollout_variances)
-    # The variance of a mean over tasks: the sum of the tasks' variances by the square of their
-    # number.
+    # The variance of a mean over tasks is the sum of their variances, divided by the square of
+    # their number.
     of_mean = mean(task_variances) / len(task_variances)
     agreement.verifier_error = math.sqrt(of_mean)
     errors = [standard_error(means) for means in task_means]
