@@ -295,9 +295,9 @@ def test_verify_says_how_an_environment_given_as_code_is_found(waiting, pending)
         Path("run/generations.jsonl").unlink()
     done = gym("verify", waiting)
     assert done.exit_code == 2
-    way_out = "where it is code of your own, give --env FILE.py:CLASS"
+    way_out = "if it is your own code, set --env FILE.py:CLASS"
     assert done.stderr.startswith('error: run: no environment "flaky"')
-    assert f"; {way_out}, " in done.stderr
+    assert f"; {way_out}; " in done.stderr
     assert done.stderr.count("\n") == 1
     assert gym("metrics", waiting).exit_code == 0
     assert gym("show", waiting, "sum-0").exit_code == 0
