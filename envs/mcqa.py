@@ -1,18 +1,17 @@
-r"""Asks multiple-choice questions and finds the chosen letter in one of four ways.
+r"""Asks multiple-choice questions and reads the chosen letter in one of four ways.
 
 Source: the resources server mcqa of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently. A
-row's `template_metadata.output_regex` is tried first; where it finds nothing, the option
+row's `template_metadata.output_regex` is tried first; if it finds nothing, the option
 `grading_mode` decides, else the row's. Leniency kept from the reference: a row's pattern may find a
 letter that no option has, `\boxed{E. coli}` is E, "Answer: b" is B, and "Answer: I'd say B" is I.
 Differences from the reference:
 
-- A pattern with several groups gives its first one.
-- A pattern that is no regular expression finds nothing; one that takes too long leaves the
-  rollout unscored.
-- Letters of other scripts are mapped where they stand alone, so that option texts stay whole, and
-  by `lenient_answer_colon` too.
-- `lenient_boxed` reads what stands in `\text{...}`, in the box as in the options, and never the
-  command's own name; `lenient_answer_colon` reads it wherever it stands in the answer.
+- If a pattern has several groups, the first one counts.
+- An invalid pattern finds nothing; one that takes too long leaves the rollout unscored.
+- Letters of other scripts are mapped only if they are not part of a word, so that option texts stay
+  whole. `lenient_answer_colon` maps them too.
+- `lenient_boxed` reads the content of `\text{...}`, in the box and in the options, and never the
+  command's name; `lenient_answer_colon` reads it anywhere in the answer.
 
 One row:
 {"id": "mcqa-0", "prompt": "Which is the largest?\n\nA: 12\nB: 71\n\nPut the letter in \\boxed{}.",
@@ -52,10 +51,12 @@ Choices = dict[str, str]
 
 OTHER_LETTERS = "أبجدঅবডঢＡＢＣＤ"
 OTHER_SCRIPTS = str.maketrans(OTHER_LETTERS, "ABCD" * 3)
-# Vowel signs of Arabic and Bengali are no word characters.
+# `\w` leaves out the combining vowel signs of Arabic and Bengali.
 IN_WORD = r"[\w\u064b-\u065f\u0980-\u09ff]"
 OTHER_LETTER_ALONE = re.compile(rf"(?<!{IN_WORD})[{OTHER_LETTERS}](?!{IN_WORD})")
 LETTER_ALONE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
+# The rules of the reference: the one capital of the box, else a label such as "E: foo", which also
+# takes "E. coli" for E.
 ONLY_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*$")
 LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
 SEPARATORS = re.compile(r"(?:[/|&,;\s]|\bor\b|\band\b)+", re.IGNORECASE)
@@ -67,14 +68,14 @@ class TemplateMetadata(BaseModel):
     """How the prompt asks for the answer."""
 
     output_regex: str | list[str] | None = None
-    """Patterns of which the last match, in upper or lower case, is the answer."""
+    """One or several patterns, case-insensitive; the last match is the answer."""
 
 
 class Question(Task):
     """A question with its options."""
 
     options: list[dict[str, str]]
-    """One option each: `{"A": "its text"}`."""
+    """Each item is one option: `{"A": "its text"}`."""
     expected_answer: str
     grading_mode: RowMode = "strict_single_letter_boxed"
     template_metadata: TemplateMetadata | None = None
@@ -103,16 +104,16 @@ class MultipleChoice(Environment[Question]):
     properties = Properties("single-step", "knowledge", "general", "multiple choice", "exact match")
 
     class Options(EnvironmentOptions):
-        """How letters are found."""
+        """How the letter is read."""
 
         grading_mode: Mode | None = None
-        """Used in place of the mode that a row names."""
+        """The grading mode of all rows; by default each row has its own."""
 
     options: Options
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the letter found is that of the right option."""
+        """Reward 1 if the chosen letter is that of the right option."""
         question = cls.parse_task(rollout.task)
         text = rollout.output_text.strip()
         read_by: str = "output_regex"
@@ -136,12 +137,12 @@ class MultipleChoice(Environment[Question]):
 
     @classmethod
     def choices(cls, task: Question) -> list[str]:
-        """Return every letter in the form that the row's grading mode reads."""
+        """Return the letter of every option in the form that the row's grading mode reads."""
         return [_written(letter, task.grading_mode) for letter in task.choices]
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write questions whose answers are computed, in every form of asking."""
+        """Write questions whose answers are computed, for every grading mode."""
         yield from load_generator("mcqa").generate(rng, num)
 
 
@@ -151,14 +152,16 @@ def _written(letter: str, mode: Mode) -> str:
 
 
 def _by_patterns(question: Question, text: str, context: Context) -> str | None:
-    """Find the answer with the row's own patterns."""
+    """Read the answer with the row's own patterns."""
     for pattern in question.patterns:
         try:
             found = context.search(pattern, text, flags=re.IGNORECASE)
         except ValueError:
+            # An invalid pattern; one that takes too long raises another error.
             continue
         last = found[-1].strip() if found else ""
         letter = last.translate(OTHER_SCRIPTS).upper()
+        # Even a letter that no option has, as in the reference: a wrong answer, not a missing one.
         if len(letter) == 1 and letter.isalpha():
             return letter
         letter_of_text = _equal_option(last, question.choices)
@@ -168,7 +171,7 @@ def _by_patterns(question: Question, text: str, context: Context) -> str | None:
 
 
 def _strict_boxed(text: str, choices: Choices) -> str | None:
-    """Find the one capital in the last box, or the capital that labels what stands in it."""
+    """Read the only capital letter in the last box, or the one that labels its text."""
     boxed = last_boxed(text)
     if boxed is None:
         return None
@@ -178,7 +181,7 @@ def _strict_boxed(text: str, choices: Choices) -> str | None:
 
 
 def _lenient_boxed(text: str, choices: Choices) -> str | None:
-    """Find the letter as the strict mode does, else the only option that the last box quotes."""
+    """Read the letter as the strict mode does, else the only option quoted in the last box."""
     letter = _strict_boxed(text, choices)
     boxed = last_boxed(text)
     if letter is not None or boxed is None:
@@ -190,9 +193,10 @@ def _lenient_boxed(text: str, choices: Choices) -> str | None:
 
 
 def _answer_colon(text: str, choices: Choices) -> str | None:
-    """Read what follows the first "answer:": a letter alone, or an option's text."""
+    """Read the text after the first "answer:": a single letter, or an option's text."""
     match = ANSWER_COLON.search(text)
     written = match[1].strip() if match else ""
+    # As written first, because an option's text may have `\text{...}` itself.
     payloads = [written, without_text_commands(written).strip()]
     for payload in payloads:
         letter = payload.upper()
@@ -204,12 +208,14 @@ def _answer_colon(text: str, choices: Choices) -> str | None:
 
 
 def _answer_colon_markdown(text: str, choices: Choices) -> str | None:
-    """Read what follows an "answer:" in any emphasis, from the last one to the first."""
+    """Read the text after an "answer:" with any emphasis, from the last one to the first."""
     for written in reversed(ANSWER_COLON_MARKDOWN.findall(text)):
         payload = OTHER_LETTER_ALONE.sub(lambda found: found[0].translate(OTHER_SCRIPTS), written)
         letters = [m for m in LETTER_ALONE.finditer(payload) if m[0].upper() in choices]
+        # "A or B" is ambiguous: an earlier "answer:" may be clearer.
         if not letters or any(_is_pair(*pair) for pair in itertools.pairwise(letters)):
             continue
+        # As in the reference: a leading letter counts in either case, a later one as a capital.
         if not re.search(r"[A-Za-z0-9]", payload[: letters[0].start()]):
             return letters[0][0].upper()
         capitals = [match[0] for match in letters if match[0].isupper()]
@@ -219,7 +225,7 @@ def _answer_colon_markdown(text: str, choices: Choices) -> str | None:
 
 
 def _is_pair(first: re.Match[str], second: re.Match[str]) -> bool:
-    """Return whether two different letters stand side by side, as in "A or B"."""
+    """Return whether only separators are between two different letters, as in "A or B"."""
     differ = first[0].upper() != second[0].upper()
     return differ and bool(SEPARATORS.fullmatch(first.string, first.end(), second.start()))
 
@@ -237,6 +243,6 @@ def _normalized(text: str) -> str:
 
 
 def _equal_option(text: str, choices: Choices) -> str | None:
-    """Return the letter of the first option whose text this is, but for case and spaces."""
+    """Return the letter of the first option with this text; case and spaces do not count."""
     wanted = _normalized(text) or None  # an empty text means no option
     return next((key for key, option in choices.items() if _normalized(option) == wanted), None)

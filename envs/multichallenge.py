@@ -1,24 +1,24 @@
-r"""Continues a chat whose early turns matter; a judge answers a rubric about the reply.
+r"""Asks for a reply to a chat whose early turns matter; a judge answers a rubric about it.
 
 Source: the resources server multichallenge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The last message of the model, without `<think>...</think>` and
-`<thinking>...</thinking>`, is the reply. The judge is asked each question of the rubric by itself,
-all at once, and says `[[YES]]` or `[[NO]]`. An item passes where that is its `pass_criteria`; the
-option `aggregation` (there `aggregation_mode`) makes one reward of the items. The judge sees the
-row's `context`, else what is built from `metadata.messages`; a rubric may stand in `metadata`, too.
-Differences from the reference:
+independently. The reply is the model's last message, without `<think>...</think>` and
+`<thinking>...</thinking>`. The judge gets one request for each question of the rubric, all of them
+concurrently, and answers `[[YES]]` or `[[NO]]`. An item passes if that is its `pass_criteria`; the
+option `aggregation` (`aggregation_mode` in the reference) combines the items into one reward. The
+judge sees the row's `context`, else a conversation built from `metadata.messages`; the rubric may
+be in `metadata` too. Differences from the reference:
 
-- A row without a rubric is refused, as nothing could pass (there it has reward 0), and so are a
-  `pass_criteria` other than YES and NO (there it is taken for YES), a weight below 0 or above a
+- A row without a rubric is refused, because nothing could pass (reward 0 in the reference). So are
+  a `pass_criteria` other than YES and NO (YES in the reference), a weight below 0 or above a
   million, and weights that are all 0. A null in a part of the row counts as absent.
-- An empty reply has reward 0, and no judge is asked: items whose answer is to be NO would pass.
-- Where a row has neither context nor `metadata.messages`, the judge is shown the prompt.
-- The judge is not told which answer passes. There it is told, and asked whether the reply satisfies
-  the criterion, which of an item with NO can be understood either way.
-- The judge is asked for its label in a tag that neither the reply nor the prompt can hold; the
-  label as the whole answer counts as well. An answer that gives no label, or both of them, is a
-  failure of the judge, which leaves the attempt unscored; there the last label counts, else a YES
-  or NO in the last line, else it is a NO.
+- An empty reply gets 0 without asking the judge: items that pass with NO would pass.
+- If a row has neither `context` nor `metadata.messages`, the judge is shown the prompt.
+- The judge does not learn which answer passes. The reference names it and asks whether the reply
+  satisfies the criterion, which is ambiguous for an item that passes with NO.
+- The judge must put its label in a tag that neither the reply nor the prompt can contain, or answer
+  with the label only. An answer without a label, or with both, is a failure of the judge and leaves
+  the attempt unscored; in the reference the last label counts, else YES or NO in the last line,
+  else the verdict is NO.
 - The judge is shown the first 20,000 characters of a reply.
 
 One row, cut:
@@ -58,7 +58,7 @@ from gymcli.envs import load_generator
 __all__ = ["Chat", "MultiChallenge", "RubricItem"]
 
 MAX_SHOWN = 20_000
-"""Characters, the first ones, of a reply that a judge is shown."""
+"""The number of leading characters of a reply that the judge is shown."""
 
 YES, NO = "[[YES]]", "[[NO]]"
 
@@ -92,7 +92,7 @@ Scores = list[float]
 
 
 class Part(BaseModel):
-    """A part of a row, in which null is the same as nothing."""
+    """A part of a row; a null field counts as absent."""
 
     @model_validator(mode="before")
     @classmethod
@@ -111,7 +111,7 @@ class RubricItem(Part):
     ] = Field(default="YES")
     """The answer that passes."""
     weight: float = Field(default=1.0, ge=0.0, le=1e6, allow_inf_nan=False)
-    """Its share of the reward under `weighted`."""
+    """Its weight in the `weighted` mean."""
 
 
 class Turn(Part):
@@ -122,21 +122,21 @@ class Turn(Part):
 
 
 class Metadata(Part):
-    """Where a row has no rubric, or no context, they may stand here."""
+    """The rubric and the conversation, if the row has no `rubric` or `context`."""
 
     rubric: list[RubricItem] = []
     messages: list[Turn] = []
 
 
 class Chat(Task):
-    """What is asked about the reply to a conversation."""
+    """A rubric for the reply to a conversation."""
 
     rubric: list[RubricItem] | None = None
     context: str | None = None
-    """The conversation as the judge is shown it."""
+    """The conversation that the judge is shown."""
     metadata: Metadata | None = None
     gold_reply: str | None = None
-    """A reply with which every item passes."""
+    """A reply that passes every item."""
 
     @model_validator(mode="after")
     def _has_rubric(self) -> "Chat":
@@ -148,7 +148,7 @@ class Chat(Task):
 
     @property
     def items(self) -> list[RubricItem]:
-        """The rubric."""
+        """The rubric of the row, else of its metadata."""
         return self.rubric or (self.metadata.rubric if self.metadata else [])
 
 
@@ -160,7 +160,7 @@ AGGREGATIONS: dict[str, Callable[[Scores, Scores], float]] = {
     "any": lambda scores, _: float(any(scores)),
     "weighted": lambda scores, weights: math.fsum(map(mul, scores, weights)) / math.fsum(weights),
 }
-"""Make one reward of the items' scores and weights."""
+"""Combine the scores and weights of the items into one reward."""
 
 
 class MultiChallenge(Environment[Chat]):
@@ -171,7 +171,7 @@ class MultiChallenge(Environment[Chat]):
     properties = Properties("multi-turn", "context", "conversation", "reply", "rubric, by judge")
 
     class Options(EnvironmentOptions):
-        """How the items make one reward."""
+        """How the items become one reward."""
 
         aggregation: Literal["mean", "min", "max", "all", "any", "weighted"] = "mean"
 
@@ -179,15 +179,16 @@ class MultiChallenge(Environment[Chat]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward the share of the items that pass, or what the option makes of them.
+        """Reward the share of items that pass, or another `aggregation` of them.
 
         Raises:
-            RoleError: The judge failed, or gave no verdict on an item.
+            RoleError: The judge failed, or returned no verdict on an item.
 
         """
         task = cls.parse_task(rollout.task)
         reply = _without_thoughts(rollout.last_text)
         num_items = float(len(task.items))
+        # It would pass every item whose answer must be NO.
         if not reply:
             metrics = {"num_passed": 0.0, "num_total": num_items}
             return Score(0.0, metrics=metrics, details={"reason": "no_answer"})
@@ -212,26 +213,27 @@ class MultiChallenge(Environment[Chat]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the row's gold reply; None without one."""
+        """Return the row's gold reply, if it has one."""
         if self.task.gold_reply is None:
             return None
         return Message(role="assistant", content=self.task.gold_reply)
 
     @classmethod
     def stand_ins(cls, task: Chat) -> Mapping[str, Model]:
-        """Return a judge that looks for the words in the quotes of a question."""
+        """Return a judge that looks for the quoted words of a question in the reply."""
         return {"judge": StandIn(look_for_words)}
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write chats that end with a choice for which early turns have to be remembered."""
+        """Write chats that end with a choice, which depends on early turns."""
         yield from load_generator("multichallenge").generate(rng, num)
 
 
 def _without_thoughts(text: str) -> str:
-    """Take what the model thought from a text; a thought that does not end is none."""
+    """Remove `<think>` and `<thinking>` blocks; an unclosed tag stays."""
     for tag in ("think", "thinking"):
         opening, closing = f"<{tag}>", f"</{tag}>"
+        # Split at the closing tags: a lazy pattern takes quadratic time if none is closed.
         *parts, rest = text.split(closing)
         kept = [p.partition(opening)[0] if opening in p else p + closing for p in parts]
         text = "".join((*kept, rest))
@@ -239,10 +241,11 @@ def _without_thoughts(text: str) -> str:
 
 
 def _context(task: Chat, rollout: Rollout) -> str:
-    """Return the conversation before the reply as a judge is shown it."""
+    """Return the conversation before the reply, as the judge is shown it."""
     if task.context:
         return task.context
     if task.metadata and task.metadata.messages:
+        # `Message` joins the parts of a content; its own role is not used.
         turns = [
             (turn.role, Message(role="user", content=turn.content).text)
             for turn in task.metadata.messages
@@ -255,7 +258,7 @@ def _context(task: Chat, rollout: Rollout) -> str:
 
 
 def look_for_words(messages: list[Message]) -> str:
-    """Judge without a model: look for what the question has in quotes, and count words."""
+    """Judge without a model: look for the words that the question quotes, and count words."""
     shown = SHOWN.search(messages[-1].text)
     if shown is None:
         return NO
@@ -270,6 +273,6 @@ def look_for_words(messages: list[Message]) -> str:
 
 
 def _has_any(reply: str, question: str) -> bool:
-    """Return whether a reply has any of the words that stand in the quotes of a question."""
+    """Return whether a reply has any of the words that a question quotes."""
     quoted = (rf"\b{re.escape(words)}\b" for words in re.findall(r'"([^"]+)"', question))
     return any(re.search(words, reply, re.IGNORECASE) for words in quoted)

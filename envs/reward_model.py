@@ -1,17 +1,18 @@
-r"""Asks for a text; the reward is a reward model's number for the whole conversation.
+r"""Asks for a text; a reward model rates the whole conversation.
 
-Source: the reward model environment of NVIDIA NeMo RL and the scalar reward models of which NVIDIA
-NeMo Gym gives a sketch (both Apache-2.0), reimplemented independently: one number for the whole
-conversation, which may be anything. The model has the role `reward`: a scalar endpoint (vLLM's
-/score, /pooling or /classify), or a chat model that writes a number from `low` to `high`. A row
-needs nothing but its conversation; those that ship also say what the text has to be like, for the
-stand-in and the oracle. Differences from the reference:
+Source: the reward model environment of NVIDIA NeMo RL and the scalar reward models that NVIDIA NeMo
+Gym sketches (both Apache-2.0), reimplemented independently: the reward is one number, without
+limits, for the whole conversation. The role `reward` is a scalar endpoint (vLLM's /score, /pooling
+or /classify), or a chat model that writes a number from `low` to `high`. A row needs only its
+conversation. The rows that ship also have the requirements in fields, for the stand-in and the
+oracle. Differences from the reference:
 
-- The policy's reasoning is not shown. A conversation in which it said nothing is rated with an
-  empty answer at its end.
-- What a chat model writes may hold no number. That is recorded (`reason` "unparseable", a metric
-  of that name), and the reward is the option `unparseable_reward`.
+- The reward model is not shown the policy's reasoning. A conversation without an answer is rated
+  with an empty one at its end.
+- If a chat model's text has no number in range, the record has the reason `unparseable` and a
+  metric of that name, and the reward is the option `unparseable_reward`.
 
+One row:
 {"id": "note-0", "difficulty": "easy", "prompt": "Write a short note about a new bicycle shed. Begin
 with the word \"Now\". Use at most 41 words. Use the word \"key\".", "wanted": {"topic": "a new
 bicycle shed", "mention": ["key"], "max_words": 41, "opening": "Now"}}
@@ -44,13 +45,13 @@ __all__ = ["Note", "RatedConversation", "Writing", "written"]
 
 
 class Note(BaseModel):
-    """What a note has to be like."""
+    """The requirements of a note."""
 
     topic: str
     mention: list[str] = Field(min_length=1)
-    """Words that it has in it."""
+    """Words that the note must contain."""
     avoid: list[str] = []
-    """Words that it does not."""
+    """Words that the note must not contain."""
     max_words: int = Field(ge=1)
     num_sentences: int | None = Field(default=None, ge=1)
     opening: str = Field(min_length=1)
@@ -59,7 +60,7 @@ class Note(BaseModel):
     """The last sentence."""
 
     def fulfilled(self, text: str) -> list[bool]:
-        """Say of each requirement whether a text fulfils it; one without words fulfils none."""
+        """Return for each requirement whether a text fulfils it; an empty text fulfils none."""
         words = re.findall(r"\w+", text.casefold())
         found = [word.casefold() in words for word in self.mention]
         found += [word.casefold() not in words for word in self.avoid]
@@ -69,14 +70,15 @@ class Note(BaseModel):
             found.append(len(SENTENCE_END.findall(text)) == self.num_sentences)
         if self.ending:
             found.append(text.rstrip().endswith(self.ending))
+        # An empty text avoids every word and is short enough, but is no note.
         return [is_fulfilled and bool(words) for is_fulfilled in found]
 
 
 class Writing(Task):
-    """Something to write; nothing but the prompt is needed."""
+    """A request to write something; only the prompt is required."""
 
     wanted: Note | None = None
-    """What the text has to be like."""
+    """The requirements, for the stand-in and the oracle."""
 
 
 class RatedConversation(Environment[Writing]):
@@ -89,13 +91,14 @@ class RatedConversation(Environment[Writing]):
     )
 
     class Options(EnvironmentOptions):
-        """How a chat model rates, and what it is worth when it does not."""
+        """The scale of a chat model, and the reward if it writes no rating."""
 
         low: FiniteFloat = 0.0
         """The worst rating of a chat model."""
         high: FiniteFloat = 10.0
+        """The best rating of a chat model."""
         unparseable_reward: FiniteFloat = 0.0
-        """The reward where a chat model's words hold no number from `low` to `high`."""
+        """The reward if a chat model's text has no number from `low` to `high`."""
 
         @model_validator(mode="after")
         def _is_a_range(self) -> Self:
@@ -107,10 +110,10 @@ class RatedConversation(Environment[Writing]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward what the reward model says.
+        """Return the rating of the reward model.
 
         Raises:
-            RoleError: The call failed, or a scalar model gave no finite number.
+            RoleError: The call failed, or a scalar model returned no finite number.
 
         """
         options = cls.options_of(context)
@@ -123,14 +126,14 @@ class RatedConversation(Environment[Writing]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return a note that is as wanted; a row that does not say how has no gold."""
+        """Return a note that meets the requirements, if the row has them in fields."""
         if self.task.wanted is None:
             return None
         return Message(role="assistant", content=written(self.task.wanted))
 
     @classmethod
     def stand_ins(cls, task: Writing) -> Mapping[str, Model]:
-        """Return a reward model that counts; none where there is nothing to count."""
+        """Return a reward model that counts fulfilled requirements, if the row has any."""
         return {"reward": counting(task.wanted)} if task.wanted else {}
 
     @classmethod
@@ -140,7 +143,7 @@ class RatedConversation(Environment[Writing]):
 
 
 def counting(wanted: Note) -> StandIn:
-    """Return a reward model without a model: the share of requirements that the answer fulfils."""
+    """Return a stand-in that rates an answer by the share of requirements that it fulfils."""
 
     def rate(messages: list[Message]) -> str:
         found = wanted.fulfilled(messages[-1].text)
@@ -150,7 +153,7 @@ def counting(wanted: Note) -> StandIn:
 
 
 def conversation_of(rollout: Rollout) -> list[Message]:
-    """Return what was said, without reasoning; it ends with an answer, if only an empty one."""
+    """Return the conversation without reasoning; it ends with an answer, which may be empty."""
     said = [
         Message(
             role=message.role,
@@ -162,6 +165,7 @@ def conversation_of(rollout: Rollout) -> list[Message]:
         for message in rollout.messages
         if not message.is_reasoning_only
     ]
+    # A reward model rates the last assistant message, so there must be one.
     if not said or said[-1].role != "assistant":
         said.append(Message(role="assistant", content=""))
     return said
@@ -171,7 +175,7 @@ SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 
 
 def written(note: Note) -> str:
-    """Write a note that is as wanted, of those that `made_up` gives."""
+    """Write a note that meets requirements made by `datasets/reward_model/generate.py`."""
     things = " and the ".join(note.mention)
     sentences = [f"{note.opening} there is news about {note.topic}, and about the {things}."]
     endings = [note.ending] if note.ending else []

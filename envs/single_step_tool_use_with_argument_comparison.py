@@ -1,26 +1,26 @@
 r"""Asks for the next step of an expert: a text, a function call, or several calls at once.
 
 Source: the resources server single_step_tool_use_with_argument_comparison of NVIDIA NeMo Gym
-(Apache-2.0), reimplemented independently. The conversation so far is the prompt; calls count before
-text. Where the expert wrote a text, any text is right. Where the expert called tools, calls are
-compared by name and by arguments, recursively: the type of each value (that of the expert's or a
-subtype), the keys of objects, the length and order of lists, numbers with a decimal point up to
-1e-6, all else exactly. Texts of two words or more are alike where the words that they share
-(whatever their case and order) are at least `word_count_similarity_threshold` of both their numbers
-of words together, which is 0.5 for equal ones. Of several calls the largest pairing counts. By
-default calls beyond the expected ones are free; with `parallel_tool_call_rewarding` their number
-has to be right, or is admitted by `allow_subset` and `allow_superset`, and the reward is one of
-`binary_strict`, `fractional` and `f1`. Leniency kept from the reference: what a text says is never
-looked at, true is an integer, 1 and 1.0 are different, and shared words are enough whatever they
-say. Differences from the reference:
+(Apache-2.0), reimplemented independently. The prompt is the conversation so far. If the model makes
+calls, its text does not count. If the expert wrote a text, any text is right. If the expert called
+tools, calls are compared by name and by arguments, recursively: values by type (the expert's or a
+subtype), objects by their keys, lists by length and order, numbers with a decimal point with a
+tolerance of 1e-6, everything else for equality. Texts of two words or more match if the number of
+words that they share, in any case and order, divided by the number of words of both together, is at
+least `word_count_similarity_threshold`; equal texts reach 0.5. Several calls are paired so that as
+many as possible match. By default, calls beyond the expected ones are free. With
+`parallel_tool_call_rewarding` the number of calls must be right, or allowed by `allow_subset` or
+`allow_superset`, and the reward is `binary_strict`, `fractional` or `f1`. Leniency kept from the
+reference: the content of a text is never compared, true is an integer, 1 and 1.0 are different, and
+shared words are enough whatever the rest of a text. Differences from the reference:
 
-- `word_count_similarity_threshold` has a default, 0.1, the value of the reference's configuration
-  of the same name, and is refused above 0.5, where the reference takes equal texts for different.
-- A text of white space alone is no action.
-- An empty argument text counts as no arguments. NaN, Infinity, numbers out of range, half
-  surrogates, arguments nested deeper than 64 levels and those of more than 100,000 characters are
-  not read.
-- A row whose expected arguments are no JSON object is refused; the reference fails at it.
+- `word_count_similarity_threshold` has a default, 0.1, from the reference's configuration of the
+  same name. Values above 0.5 are refused; the reference then finds equal texts different.
+- A text of only white space is no action.
+- Empty arguments count as none. Arguments with NaN, Infinity, numbers out of range or half
+  surrogates cannot be read, nor can those nested deeper than 64 levels or longer than 100,000
+  characters.
+- A row whose expected arguments are not a JSON object is refused; the reference fails on it.
 
 One row (shortened):
 {"id": "step-0", "difficulty": "easy", "messages": [{"role": "system", ...}, {"role": "user", ...},
@@ -72,11 +72,11 @@ __all__ = [
 
 
 class ExpectedAction(BaseModel):
-    """What the expert did; a single call is read as a batch of one."""
+    """The expert's action; a single call is read as a batch of one."""
 
     type: Literal["message", "function_call", "function_call_batch"]
     content: str = ""
-    """What the expert wrote; never compared."""
+    """The expert's text; never compared."""
     calls: list[ExpectedCall] = []
 
     @model_validator(mode="before")
@@ -94,7 +94,7 @@ class ExpectedAction(BaseModel):
 
 
 class NextStep(Task):
-    """What the expert did at the end of the conversation."""
+    """The expert's next action."""
 
     expected_action: ExpectedAction
 
@@ -109,25 +109,25 @@ class SingleStepToolUse(Environment[NextStep]):
     skipped_checks = {"echo": "where the expert wrote a text, any text is right"}
 
     class Options(EnvironmentOptions):
-        """How calls are compared, and what the number of calls is worth."""
+        """How calls are compared, and whether their number counts."""
 
         word_count_similarity_threshold: float = Field(default=0.1, ge=0.0, le=0.5)
-        """Least similarity of texts of two words or more; equal ones have 0.5."""
+        """The minimum similarity of texts of two words or more; equal texts have 0.5."""
         floating_point_comparison_threshold: float = Field(
             default=1e-6, gt=0.0, allow_inf_nan=False
         )
-        """Numbers that differ by less are equal."""
+        """Numbers with a decimal point that differ by less are equal."""
         parallel_tool_call_rewarding: bool = False
-        """Whether the number of calls matters; the options below count only where it does."""
+        """Whether the number of calls counts; the options below apply only if it does."""
         allow_subset: bool = False
-        """Whether fewer calls than expected are looked at."""
+        """Whether fewer calls than expected are compared, instead of a reward of 0."""
         allow_superset: bool = False
-        """Whether more calls than expected are looked at."""
+        """Whether more calls than expected are compared, instead of a reward of 0."""
         parallel_tool_call_reward_mode: Literal["binary_strict", "fractional", "f1"] = (
             "binary_strict"
         )
-        """All or nothing, the share of the required calls that fit, or F1 of expected and made
-        ones."""
+        """All or nothing, the share of the required calls that match, or the F1 of expected and
+        predicted calls."""
 
     options: Options
 
@@ -153,7 +153,7 @@ class SingleStepToolUse(Environment[NextStep]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write errands that are partly done: look things up, then use the ids."""
+        """Write half-finished errands: look things up, then use the ids."""
         yield from load_generator("single_step_tool_use_with_argument_comparison").generate(
             rng, num
         )
@@ -194,7 +194,7 @@ Reason = Literal[
 
 
 class Result(NamedTuple):
-    """What an action is worth, and why."""
+    """The reward of an action, and the reason."""
 
     reward: float
     reason: Reason
@@ -205,7 +205,7 @@ def compared_calls(
     predicted: Sequence[PredictedCall],
     options: SingleStepToolUse.Options,
 ) -> Result:
-    """Score the calls that a model made, at least one, against those of the expert."""
+    """Score the calls of the model, at least one, against the expert's."""
     comparison = _Comparison(options)
     if len(expected) == len(predicted) == 1:
         fault = comparison.fault_of_call(expected[0], predicted[0])
@@ -240,6 +240,8 @@ def _reward(
         return float(num_matched == num_expected)
     if options.parallel_tool_call_reward_mode == "f1":
         return 2 * num_matched / (num_expected + num_predicted)
+    # With `allow_subset`, all calls of a shorter batch must match; with `allow_superset`, all
+    # expected ones.
     num_required = min(num_expected, num_predicted)
     if options.parallel_tool_call_reward_mode == "fractional":
         return num_matched / num_required
@@ -247,20 +249,20 @@ def _reward(
 
 
 def _nearest_fault(faults: Sequence[Reason | None]) -> Reason:
-    """Return the first reason against a call of the right tool, if there is such a call."""
+    """Return the first fault of a call to the right tool, if there is such a call."""
     near = (fault for fault in faults if fault not in (None, "unexpected_tool"))
     return next(near, None) or "unexpected_tool"
 
 
 class _Comparison:
-    """Compares values; the words of each text are counted once."""
+    """Compares values; counts the words of each text only once."""
 
     def __init__(self, options: SingleStepToolUse.Options) -> None:
         self._options = options
         self._words = functools.cache(_counted_words)
 
     def fault_of_call(self, expected: ExpectedCall, predicted: PredictedCall) -> Reason | None:
-        """Return what is wrong with a call, or None where it fits."""
+        """Return the fault of a call; None if it matches."""
         if predicted.name != expected.name:
             return "unexpected_tool"
         if not predicted.is_json:
@@ -268,7 +270,8 @@ class _Comparison:
         return self._fault(expected.arguments, predicted.arguments)
 
     def _fault(self, expected: object, actual: object) -> Reason | None:
-        """Compare recursively, no deeper than arguments are read."""
+        """Compare recursively; `read` has refused arguments nested deeper than 64 levels."""
+        # As in the reference: bool is a subtype of int, so true passes for 1, but 1.0 does not.
         if not isinstance(actual, type(expected)):
             return "argument_value_type_different"
         if isinstance(expected, dict) and isinstance(actual, dict):
@@ -295,9 +298,11 @@ class _Comparison:
     def _are_texts_alike(self, expected: str, actual: str) -> bool:
         words, found = self._words(expected), self._words(actual)
         num_words, num_found = words.total(), found.total()
+        # As in the reference, single words, such as ids, must be equal.
         if num_words < 2 or num_found < 2:
             return expected == actual
         num_shared = sum(min(count, words[word]) for word, count in found.items())
+        # Over the words of both texts, not of one, as in the reference: equal texts have 0.5.
         similarity = num_shared / (num_words + num_found)
         return similarity >= self._options.word_count_similarity_threshold
 

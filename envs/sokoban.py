@@ -1,20 +1,21 @@
-r"""Plays Sokoban: boxes are pushed onto targets, one move a message.
+r"""Plays Sokoban: the model pushes boxes onto targets, one move per message.
 
 Source: the resources server grl_sokoban of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently, and the rewards of gym-sokoban: -0.1 for every step, 1 for a box pushed onto a
-target, -1 for one pushed off it, 10 more once all are there; their sum counts. The action is the
-first `<action>up|down|left|right|1-4</action>` of a message, else the first such word or digit
-anywhere in it, in upper or lower case. An episode has 20 messages. Differences from the reference:
+independently, with the rewards of gym-sokoban: -0.1 for every step, 1 for a box pushed onto a
+target, -1 for a box pushed off one, and 10 for the solved room; the reward is their sum. The action
+is the first `<action>up|down|left|right|1-4</action>` of a message, else the first such word or
+digit anywhere in it, in upper or lower case. An episode has 20 messages. Differences from the
+reference:
 
-- An episode that breaks off before its turns are used up, as at a token limit, is charged -0.1 for
-  each turn that is left of the 20, as if the player had stood still: stopping must not pay.
-- A message without an action is answered with what is expected, and is a step that moves nothing;
-  in the reference it ends the rollout without a reward.
-- A row may write its room out as `board`. From `seed`, `dim_room` and `num_boxes`, without a board,
-  a room is made by our own generator: another one than gym-sokoban's of the same seed. A rollout of
-  the reference with such a row stays unscored.
-- A row without a board and a `seed` gets a room from the attempt's seed.
-- `search_depth`, `max_steps` and `render_mode` of a row change nothing; its `max_turns` does.
+- An episode that ends early, for example at a token limit, is charged -0.1 for each turn left of
+  the 20, as if the player had stood still: stopping must not pay.
+- A message without an action is answered with the expected format, and counts as a step without a
+  move; in the reference it ends the rollout without a reward.
+- A row may have its room as `board`. Without one, our own generator makes a room from `seed`,
+  `dim_room` and `num_boxes`, which differs from gym-sokoban's for the same seed. A rollout of the
+  reference with such a row stays unscored.
+- A row with neither `board` nor `seed` gets a room from the attempt's seed.
+- `search_depth`, `max_steps` and `render_mode` of a row are ignored; its `max_turns` is not.
 
 One row (its system message shortened):
 {"id": "sokoban-0", "difficulty": "easy", "messages": [{"role": "system", "content": "Push the box
@@ -46,6 +47,8 @@ from gymcli import (
 __all__ = ["ACTIONS", "Puzzle", "Room", "Sokoban", "make_room", "solve"]
 
 TAGGED = re.compile(r"<action>\s*(up|down|left|right|[1-4])\s*</action>", re.IGNORECASE | re.ASCII)
+# The flags hold for the group only: `\b` must know that "é" is a letter, but the words must not
+# match a dotless i.
 BARE = re.compile(r"\b(?ai:(up|down|left|right|[1-4]))\b")
 
 STEP_REWARD = -0.1
@@ -53,20 +56,20 @@ BOX_REWARD = 1.0
 SOLVED_REWARD = 10.0
 
 USED_UP = (None, "done", "env_done", "max_turns")
-"""Stop reasons of episodes that had all their turns, and of records that do not say."""
+"""Stop reasons of episodes that used all their turns, and of records without a reason."""
 
 Side = Annotated[int, Field(ge=4, le=20)]
 
 
 class Puzzle(Task):
-    """A room, or what it is made from."""
+    """A room, or the parameters to make one."""
 
     board: str | None = None
-    """The room in signs, a line each row."""
+    """The room in signs, one line per row."""
     seed: int | None = None
-    """Makes the room where there is no board; None: the attempt's own seed does."""
+    """The seed of the room, if there is no board; by default the attempt's seed."""
     dim_room: tuple[Side, Side] = (6, 6)
-    """Rows and columns, the walls around the room included."""
+    """Rows and columns, including the walls around the room."""
     num_boxes: Annotated[int, Field(ge=1, le=8)] = 1
 
     @field_validator("board")
@@ -77,18 +80,18 @@ class Puzzle(Task):
         return board
 
 
-# Sokoban rooms: read, shown, walked in, solved and made.
+# How a room is written, played, solved and made.
 #
-# A room is written in signs: `#` wall, `_` floor (`-` and a space are read too), `.` target,
-# `$` box, `*` box on a target, `@` player, `+` player on a target. Every other cell is wall, so
-# that a room needs no border.
+# The signs of a room: `#` wall, `_` floor (`-` and a space are read too), `.` target,
+# `$` box, `*` box on a target, `@` player, `+` player on a target. Every other cell is a wall, so a
+# room needs no border.
 
 Cell = tuple[int, int]
 """Row and column, counted from the top left."""
 
 
 class Room(NamedTuple):
-    """A room as it stands; moving gives another one."""
+    """An immutable room; a move returns a new one."""
 
     size: Cell
     """Rows and columns."""
@@ -102,8 +105,8 @@ class Room(NamedTuple):
         """Read a room from its signs.
 
         Raises:
-            ValueError: It has an unknown sign, not one player, or not as many targets as boxes;
-                or all its boxes stand on targets already.
+            ValueError: It has an unknown sign, not exactly one player, or not as many targets as
+                boxes; or all its boxes are on targets already.
 
         """
         lines = text.replace("-", "_").replace(" ", "_").strip("\n").splitlines()
@@ -114,7 +117,7 @@ class Room(NamedTuple):
         }
         unknown = sorted({*signs.values()} - {*_SIGNS, "#"})
         if unknown:
-            raise ValueError(f"a room has no sign {unknown[0]!r}; it is written in # _ . $ * @ +")
+            raise ValueError(f"a room has no sign {unknown[0]!r}; its signs are # _ . $ * @ +")
         kinds = {cell: _SIGNS[sign] for cell, sign in signs.items() if sign != "#"}
         targets, boxes, players = (
             frozenset(cell for cell, kind in kinds.items() if kind[part]) for part in range(3)
@@ -130,7 +133,7 @@ class Room(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The room in its signs, a line each row."""
+        """The room in its signs, one line per row."""
         height, width = self.size
         return "\n".join(
             "".join(self._sign((row, column)) for column in range(width)) for row in range(height)
@@ -143,15 +146,15 @@ class Room(NamedTuple):
 
     @property
     def num_on_target(self) -> int:
-        """How many boxes stand on targets."""
+        """The number of boxes on targets."""
         return len(self.boxes & self.targets)
 
     def is_solved(self) -> bool:
-        """Whether every box stands on a target."""
+        """Return whether every box is on a target."""
         return self.boxes == self.targets
 
     def after(self, action: str) -> "Room":
-        """Return the room after one action: itself where a wall or a second box is in the way."""
+        """Return the room after one action, unchanged if a wall or a second box is in the way."""
         step = ACTIONS[action]
         ahead = _moved(self.player, step)
         if ahead not in self.floor:
@@ -165,21 +168,21 @@ class Room(NamedTuple):
 
 
 class Sokoban(Environment[Puzzle]):
-    """Push every box onto a target, one move a message."""
+    """Push every box onto a target, one move per message."""
 
     max_reward = None
     pass_threshold = 6.5
-    """A room solved within 20 turns is worth 9 or more, one of 8 boxes that is not 6.3 at most."""
+    """A room solved within 20 turns gets at least 9, an unsolved one of 8 boxes at most 6.3."""
     max_turns = 20
     properties = Properties("multi-turn", "planning", "games", "puzzle", "replayed rewards")
 
     room: Room
     plan: list[str]
-    """What is left of the oracle's solution."""
+    """The rest of the oracle's solution."""
     num_moves: int
-    """Actions that moved the player."""
+    """The number of actions that moved the player."""
     num_unreadable: int
-    """Messages without an action."""
+    """The number of messages without an action."""
 
     async def setup(self) -> list[Message]:
         """Build the room; show it, unless the prompt does."""
@@ -210,7 +213,7 @@ class Sokoban(Environment[Puzzle]):
         return Step([*refused, answer], reward)
 
     def _moved(self, action: str) -> str:
-        """Carry out one action and say what it did."""
+        """Carry out one action and describe its effect."""
         before, self.room = self.room, self.room.after(action)
         self.plan = self.plan[1:] if self.plan[:1] == [action] else []
         if self.room == before:
@@ -228,9 +231,10 @@ class Sokoban(Environment[Puzzle]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Replay the record, add up the step rewards, and charge the unused turns."""
+        """Replay the record, add up the step rewards, and charge for unused turns."""
+        # Without a version, another program made the record, and its generator made the room.
         if not rollout.env_version and cls.parse_task(rollout.task).board is None:
-            raise VerifierError('the record does not say what its room was: it has no "board"')
+            raise VerifierError('the room of the record is unknown: its row has no "board"')
         world = await context.replay(rollout)
         assert isinstance(world, cls)
         is_solved = world.room.is_solved()
@@ -250,7 +254,7 @@ class Sokoban(Environment[Puzzle]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Play a shortest solution; None where there is none, or the room is too large for it."""
+        """Play a shortest solution; None if there is none, or the room is too large to search."""
         self.plan = self.plan or solve(self.room) or []
         if not self.plan:
             return None
@@ -258,12 +262,12 @@ class Sokoban(Environment[Puzzle]):
 
     @classmethod
     def choices(cls, task: Puzzle) -> list[str]:
-        """Return the four moves; a guesser picks one of them each turn."""
+        """Return the four moves; a guesser picks one of them every turn."""
         return [tagged(action) for action in ACTIONS]
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write rooms with a shortest solution of bounded length, all of them different."""
+        """Write different rooms whose shortest solutions have a bounded length."""
         rows: dict[str, JSONObject] = {}
         while (number := len(rows)) < num:
             difficulty, sides, boxes, (shortest, longest) = LEVELS[number % len(LEVELS)]
@@ -287,7 +291,7 @@ class Sokoban(Environment[Puzzle]):
 
 
 def tagged(action: str) -> str:
-    """Write an action as it is expected."""
+    """Write an action in the expected format."""
     return f"<action>{action}</action>"
 
 
@@ -305,12 +309,12 @@ LEVELS = [
     ("medium", (6,), (1, 2), (8, 14)),
     ("hard", (7,), (2,), (12, 18)),
 ]
-"""Difficulty, rows and columns, boxes, and bounds of the shortest solution."""
+"""Difficulty, sides, numbers of boxes, and the bounds of the shortest solution."""
 
 SIGNS = "The signs: # wall, _ floor, . target, $ box, * box on a target, @ you, + you on a target."
 
 ACTIONS: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-"""Where each action leads."""
+"""The step of each action, in the order of its digits."""
 
 EXPECTED = f"Reply with one move: {', '.join(map(tagged, ACTIONS))}."
 
@@ -325,9 +329,9 @@ RULES = (
 _MAX_STATES = 100_000
 _MAX_TRIES = 500
 _MIN_STEPS = 20
-"""Steps of the walk backwards, for every box."""
+"""The minimum number of steps of the walk backwards, per box."""
 _MAX_STEPS = 50
-"""Steps of the walk backwards, for every cell of the floor."""
+"""The maximum number of steps of the walk backwards, per floor cell."""
 _WALL_SHARE = 0.15
 _PULL_SHARE = 0.7
 
@@ -339,16 +343,17 @@ _SIGNS = {
     "@": (False, False, True),
     "+": (True, False, True),
 }
-"""Whether a floor cell of this sign is a target, holds a box, holds the player."""
+"""Whether a floor cell with this sign is a target, holds a box, holds the player."""
 
 _SIGN_OF = {kind: sign for sign, kind in _SIGNS.items()}
 
 
 def solve(room: Room, *, max_states: int = _MAX_STATES) -> list[str] | None:
-    """Return a shortest way to solve a room, by breadth-first search.
+    """Return a shortest solution of a room, by breadth-first search.
 
-    None where there is none, or where more than `max_states` positions would have to be looked at.
+    None if there is none, or if the search would visit more than `max_states` positions.
     """
+    # A box on a cell that is not alive never reaches a target, so no such position is followed.
     alive = _alive_cells(room)
     arrived: dict[Room, tuple[Room, str] | None] = {room: None}
     layer = [room]
@@ -377,13 +382,14 @@ def _way(arrived: dict[Room, tuple[Room, str] | None], end: Room) -> list[str]:
 
 
 def _alive_cells(room: Room) -> frozenset[Cell]:
-    """Find the cells from which a box alone in the room can be pushed to some target."""
+    """Return the cells from which a box, if it were the only one, can be pushed to a target."""
     alive = set(room.targets)
     waiting = list(alive)
     while waiting:
         cell = waiting.pop()
         for step in ACTIONS.values():
             behind = _moved(cell, step)
+            # Backwards from the targets: the box was at `behind`, the player one cell further.
             if behind not in alive and {behind, _moved(behind, step)} <= room.floor:
                 alive.add(behind)
                 waiting.append(behind)
@@ -391,16 +397,16 @@ def _alive_cells(room: Room) -> frozenset[Cell]:
 
 
 def make_room(rng: Random, height: int, width: int, num_boxes: int) -> Room:
-    """Make a room that can be solved: its boxes are pulled off their targets, a push backwards.
+    """Make a solvable room: pull boxes off their targets, each pull being a push backwards.
 
     Args:
-        rng: Where the room comes from.
-        height: Rows, the walls around the room included.
-        width: Columns, the walls around the room included.
-        num_boxes: How many boxes and targets; none of the boxes stands on a target.
+        rng: The source of randomness.
+        height: Rows, including the walls around the room.
+        width: Columns, including the walls around the room.
+        num_boxes: The number of boxes and of targets; no box is on a target.
 
     Raises:
-        ValueError: No such room was found, mostly since the boxes leave no space to move.
+        ValueError: No such room was found, usually because the boxes leave no space to move.
 
     """
     for _ in range(_MAX_TRIES):
@@ -431,7 +437,7 @@ def _is_connected(floor: frozenset[Cell]) -> bool:
 
 
 def _pulled_apart(rng: Random, room: Room) -> Room:
-    """Walk at random and pull boxes along, until all are off the targets or patience ends."""
+    """Walk at random and pull boxes, until all are off the targets or the steps run out."""
     directions = list(ACTIONS.values())
     for number in range(_MAX_STEPS * len(room.floor)):
         if number >= _MIN_STEPS * len(room.boxes) and not room.num_on_target:
@@ -440,6 +446,7 @@ def _pulled_apart(rng: Random, room: Room) -> Room:
         ahead, behind = _moved(room.player, step), _moved(room.player, step, back=True)
         if ahead not in room.floor or ahead in room.boxes:
             continue
+        # A pull: the box follows to where the player was.
         if behind in room.boxes and rng.random() < _PULL_SHARE:
             room = room._replace(boxes=room.boxes - {behind} | {room.player})
         room = room._replace(player=ahead)

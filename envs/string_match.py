@@ -1,23 +1,23 @@
-r"""Asks for a short answer and compares it as text, on a ladder from exact to nearly the same.
+r"""Asks for a short answer and compares it as text, exactly or in normal forms.
 
 Source: the resources server string_match of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The answer is read from all messages, joined by line breaks: the last closed
-`\boxed{...}`, without `\text{...}` around it; what follows the last "answer:" on its line, without
-a full stop, else a box; the last line; or everything. With `case_sensitive` it has to be the
-expected text. Without, the first of these that is the same in both decides: the text in lower case,
-the number, the digits without a comma, the text without LaTeX, the items of a list, the postal
-codes of states of the USA; then a number about one in a hundred off is worth 0.98; then what is
-left without units counts. Known limits kept from the reference: units are never compared, "5 km"
-for 5 is worth 0.98 as is "1,234,567" for 1234567, `and` and `or` also vanish from within words,
-"cats and dogs" is not "cats, dogs", and what follows "answer:" keeps its asterisks. Differences
-from the reference:
+`\boxed{...}`, without `\text{...}` around it; the rest of the line after the last "answer:",
+without a full stop, else a box; the last line; or everything. With `case_sensitive` it must equal
+the expected text. Otherwise both answers are rewritten in several ways, and the first one that
+makes them equal decides: as text in lower case, as a number, without a comma between digits,
+without LaTeX, as a list, with postal codes for states of the USA. If none does, a number within
+about 1% gets 0.98, and then both are compared without units. Known limits kept from the reference:
+units are never compared, "5 km" for 5 gets 0.98, as does "1,234,567" for 1234567, `and` and `or`
+are also removed from within words, "cats and dogs" is not "cats, dogs", and the text after
+"answer:" keeps its asterisks. Differences from the reference:
 
-- NaN, infinity and what is too large for a float are no numbers.
-- Units are dropped where they stand alone, not from within words ("ham" is not "ha"), and two
-  answers are not the same for having nothing left ("km" and "cm").
+- NaN, infinity and values too large for a float are not numbers.
+- Units are removed only if they are not part of a word ("ham" is not "ha"), and two answers do not
+  match because nothing is left of both ("km" and "cm").
 - `\text{...}` around a boxed answer ends with its own brace: `\text{a} or \text{b}` is kept.
 - Texts are read in one pass, and an answer 10,000 characters longer than the expected one is wrong.
-- A row whose expected answer is empty is refused; the reference gives every answer 0.
+- A row with an empty expected answer is refused; the reference gives every answer 0.
 
 One row:
 {"id": "string-match-1", "difficulty": "medium", "prompt": "Write 1987 in Roman numerals.\n\nGive
@@ -61,9 +61,9 @@ __all__ = [
 Mode = Literal["boxed", "final_answer", "last_line", "full_response"]
 
 MAX_SPARE = 10_000
-"""Characters that an answer may be longer than the expected one."""
+"""The number of characters by which an answer may be longer than the expected one."""
 MAX_SHOWN = 1_000
-"""Characters of an answer that are kept for the record."""
+"""Characters of the answer that the record keeps."""
 
 BOX = "\\boxed{"
 TEXT_COMMAND = re.compile(r"\\text\{\s*")
@@ -71,12 +71,12 @@ ANSWER_COLON = re.compile(r"answer\s*[:\uff1a]\s*(.+)", re.IGNORECASE)
 
 
 class ShortAnswer(Task):
-    """An expected answer, and how the model's is read."""
+    """An expected answer, and how the model's answer is read."""
 
     expected_answer: str
     extraction_mode: Mode = "final_answer"
     case_sensitive: bool = False
-    """Whether it has to be the same text; else the ladder decides."""
+    """Whether the texts must be equal; else they are compared in several normal forms."""
 
     @field_validator("expected_answer")
     @classmethod
@@ -87,7 +87,7 @@ class ShortAnswer(Task):
 
 
 class StringMatch(Environment[ShortAnswer]):
-    """Give a short answer, which is compared as text, number, list or unit."""
+    """Answer in a few words, compared as text, as a number or as a list."""
 
     properties = Properties(
         "single-step", "short answers", "general", "short answer", "normalised string match"
@@ -95,7 +95,7 @@ class StringMatch(Environment[ShortAnswer]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the answer is the expected one, 0.98 for a number that is near."""
+        """Reward 1 if the answer is the expected one, 0.98 if it is a number close to it."""
         task = cls.parse_task(rollout.task)
         said = "\n".join(m.text for m in rollout.responses if m.role == "assistant").strip()
         answer = EXTRACTORS[task.extraction_mode](said)
@@ -114,7 +114,7 @@ class StringMatch(Environment[ShortAnswer]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the expected answer in a form that is read; None where the mode reads none."""
+        """Return the expected answer in a form that the mode reads, if there is one."""
         gold, mode = self.task.expected_answer.strip(), self.task.extraction_mode
         box = f"{BOX}{gold}}}"
         texts = {"boxed": [box], "final_answer": [f"Final answer: {gold}", box]}.get(mode, [gold])
@@ -126,27 +126,25 @@ class StringMatch(Environment[ShortAnswer]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write questions with computed answers, in every way of asking."""
+        """Write questions with computed answers, for every extraction mode."""
         yield from load_generator("string_match").generate(rng, num)
 
 
-# Compares two short answers on a ladder of normalisations, from the plain text to units.
-#
-# Source: the resources server string_match of NVIDIA NeMo Gym (Apache-2.0), its rules written anew.
-# Each rung rewrites both answers; the first one on which they are the same decides.
+# Two short answers are compared on a ladder of normal forms, in the order of the reference. Each
+# rung rewrites both; the first one on which they are equal decides.
 
 Rung = Literal["text", "number", "thousands", "latex", "list", "state", "near_number", "bare"]
 
 
 class Match(NamedTuple):
-    """How two answers are the same."""
+    """The rung on which two answers are equal, and its reward."""
 
     reward: float
     rung: Rung
 
 
 def _compared(answer: str, task: ShortAnswer) -> Match | None:
-    """Return how an answer is the expected one."""
+    """Return how an answer matches the expected one, if it does."""
     if task.case_sensitive:
         is_same = answer.strip() == task.expected_answer.strip()
         return Match(1.0, "text") if is_same else None
@@ -156,14 +154,15 @@ def _compared(answer: str, task: ShortAnswer) -> Match | None:
 
 
 def _boxed(text: str) -> str | None:
-    """Read the last box that is closed; one that is not holds all that follow it."""
+    """Read the last closed box."""
+    # Each box is read only up to the next one, so that many unclosed boxes take linear time.
     pieces = text.split(BOX)[1:]
     closed = (last_boxed(BOX + piece) for piece in reversed(pieces))
     return next((_unwrapped(inner.strip()) for inner in closed if inner is not None), None)
 
 
 def _unwrapped(text: str) -> str:
-    r"""Take `\text{...}` from around a text, however often."""
+    r"""Remove every `\text{...}` around a text."""
     closing = closing_braces(text)
     first, last = 0, len(text)
     while command := TEXT_COMMAND.match(text, first):
@@ -175,13 +174,13 @@ def _unwrapped(text: str) -> str:
 
 
 def _final_answer(text: str) -> str | None:
-    """Read what follows the last "answer:", without a full stop; a box where there is none."""
+    """Read the text after the last "answer:", without a full stop; else a box."""
     found = ANSWER_COLON.findall(text)
     return found[-1].strip().removesuffix(".").strip().rstrip(".") if found else _boxed(text)
 
 
 def _last_line(text: str) -> str | None:
-    """Read the last line that has something on it."""
+    """Read the last line that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), None)
 
 
@@ -191,19 +190,21 @@ EXTRACTORS: Mapping[Mode, Callable[[str], str | None]] = {
     "last_line": _last_line,
     "full_response": lambda text: text or None,
 }
-"""How an answer is read out of a text, blanks around which are gone."""
+"""How each mode reads the answer from a stripped text."""
 
 NEAR = 0.98
-"""How near a number must be, (1 - relative error) squared, and the reward for one that is."""
+"""The bound that (1 - relative error) squared must exceed, and the reward of such a number."""
 
 BRACES = re.compile("[{}]")
 COMMANDS = re.compile(r"\\(?:boxed|emph|url|text(?:bf|it|tt)?|math(?:rm|bf|it|sf|bb|cal))\{")
 MATH_MODE = re.compile(r"\\[()\[\]]|\$")
 SIGNS = re.compile("[$£€%,]")
+# The lookbehind and the possessive quantifier keep long runs of digits in linear time.
 THOUSANDS = re.compile(r"(?<!\d)(\d++),(\d+)")
 UNITS = re.compile(r"(?:\^\{?\\circ|°)\}?|\\circ|(?<![a-z])(?:cm|mm|km|m|kg)(?![a-z])")
 
-# Where a name has another one in it, it stands first. In capitals no rule for lists changes a code.
+# A name that contains another one comes first. Codes are in capitals, so that the list rule does
+# not take OR for "or".
 STATE_CODES = (
     "district of columbia DC, new hampshire NH, new jersey NJ, new mexico NM, new york NY, "
     "north carolina NC, north dakota ND, rhode island RI, south carolina SC, south dakota SD, "
@@ -218,11 +219,12 @@ STATES = dict(entry.rsplit(" ", 1) for entry in STATE_CODES.split(", "))
 
 
 def compare(answer: str, expected: str) -> Match | None:
-    """Return the first rung on which two answers are the same, else None."""
+    """Return the first rung on which two answers are equal, if there is one."""
     one, other = _plain(answer), _plain(expected)
     if one == other:
         return Match(1.0, "text")
     for rung, normalize in RUNGS.items():
+        # Nothing left of both is no match.
         if normalize(one) == normalize(other) != "":
             return Match(1.0, rung)
     if _are_near(one, other):
@@ -234,7 +236,7 @@ def compare(answer: str, expected: str) -> Match | None:
 
 
 def closing_braces(text: str) -> dict[int, int]:
-    """Return by the place of each opening brace the place of its closing one, where it has one."""
+    """Map the place of each opening brace to that of its closing brace, if it has one."""
     closing: dict[int, int] = {}
     still_open: list[int] = []
     for brace in BRACES.finditer(text):
@@ -246,7 +248,7 @@ def closing_braces(text: str) -> dict[int, int]:
 
 
 def _plain(text: str) -> str:
-    """Fold compatibility forms (NFKC) and case; drop quotes around it, then `.!?` at the end."""
+    """Fold compatibility forms (NFKC) and case; remove outer quotes, then `.!?` at the end."""
     text = unicodedata.normalize("NFKC", text)
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
         text = text[1:-1]
@@ -255,18 +257,18 @@ def _plain(text: str) -> str:
 
 
 def _number(text: str) -> str:
-    """Rewrite a number, in dollars or percent of LaTeX or not, as Python does: 80 as 80.0."""
+    r"""Rewrite a number as Python prints it, 80 as 80.0, without `$`, `\$` and `\%`."""
     value = _finite(text.replace("\\%", "").replace("\\$", "").replace("$", ""))
     return text if value is None else str(value)
 
 
 def _thousands(text: str) -> str:
-    """Close up digits, comma, digits; in `1,234,567` this takes the first comma only."""
+    """Remove a comma between digits; in `1,234,567` only the first, as in the reference."""
     return THOUSANDS.sub(r"\1\2", text).replace("\\%", "%")
 
 
 def _latex(text: str) -> str:
-    """Drop commands of text and boxes, what shifts to mathematics, and spare blanks."""
+    """Remove commands for text and boxes, math delimiters, and extra blanks."""
     closing = closing_braces(text)
     dropped: set[int] = set()
     for command in COMMANDS.finditer(text):
@@ -277,26 +279,26 @@ def _latex(text: str) -> str:
 
 
 def _list(text: str) -> str:
-    """Make blanks of `,`, `;`, `and` and `or`, also in words, where little of the text is lost."""
+    """Replace `,`, `;`, `and` and `or`, also in words, by blanks, unless too much would go."""
     spaced = text.replace(",", " ").replace(";", " ").replace("and", " ").replace("or", " ")
     return text if len(spaced) < 0.9 * len(text) else " ".join(spaced.split())
 
 
 def _state(text: str) -> str:
-    """Write the states of the USA as their postal codes, then as in a list."""
+    """Replace states of the USA by their postal codes, then compare as a list."""
     for name, code in STATES.items():
         text = text.replace(name, code)
     return _list(text).lower()
 
 
 def _bare(text: str) -> str:
-    """Drop LaTeX and units, and write roots and pi as LaTeX does."""
+    """Remove LaTeX and units, and write roots and pi as LaTeX does."""
     bare = UNITS.sub("", _latex(text))
     return bare.replace("√", "\\sqrt").replace("π", "\\pi").strip()
 
 
 def _are_near(answer: str, expected: str) -> bool:
-    """Return whether both are numbers, but for signs and units, about one in a hundred apart."""
+    """Return whether both, without signs and units, are numbers within about 1% of each other."""
     value, gold = (_finite(UNITS.sub("", SIGNS.sub("", text))) for text in (answer, expected))
     if value is None or gold is None:
         return False
@@ -320,4 +322,4 @@ RUNGS: Mapping[Rung, Callable[[str], str]] = {
     "list": _list,
     "state": _state,
 }
-"""What is tried on two plain texts that differ, in this order."""
+"""The rungs for two plain texts that differ, in this order."""

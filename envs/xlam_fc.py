@@ -1,22 +1,22 @@
 """Asks for a set of function calls, which the model makes in one message and in any order.
 
 Source: the resources server xlam_fc of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
-Each expected call has to find a call of its own, of the same tool and with every expected argument
-equal; the reward is 1 where all do and no call is left over. Without expected calls it is 1 where
-none is made; such rows are scored, but not generated, since silence would be right. Leniency kept
-from the reference: other arguments than the expected ones are free, values are compared as Python
-does (1, 1.0 and true are equal), and text beside the calls is not looked at. Differences from the
-reference:
+Each expected call must match a different call of the model, of the same tool and with every
+expected argument equal; the reward is 1 if all do and no call is left over. Without expected calls
+it is 1 if the model makes none; such rows are scored but not generated, because an empty answer
+would be right. Leniency kept from the reference: additional arguments are free, values are compared
+as Python does (1, 1.0 and true are equal), and text next to the calls does not count. Differences
+from the reference:
 
-- Calls are paired so that as many as possible fit. The reference gives each expected call the first
-  that fits, and so may reward a right set of calls in one order and not in another.
-- Arguments that are no JSON object fit nothing; the reference takes them for none at all. An empty
-  text counts as no arguments. NaN, Infinity, numbers out of range and half surrogates are no JSON,
-  and neither is what is nested deeper than 64 levels or has more than 100,000 characters.
+- Calls are paired so that as many as possible match. The reference takes the first match for each
+  expected call, and so may reward a right set of calls in one order and not in another.
+- Arguments that are not a JSON object match nothing; the reference takes them for none. An empty
+  text counts as no arguments. NaN, Infinity, numbers out of range and half surrogates are not JSON
+  here, nor is text nested deeper than 64 levels or longer than 100,000 characters.
 - The calls end the episode. The reference's driver runs them, finds no such tools, and lets the
   model try again.
-- A row may write arguments as JSON text too, and null where there are none; one whose arguments
-  cannot be read is refused.
+- A row may also write arguments as JSON text, and null for none; a row whose arguments cannot be
+  read is refused.
 
 One row (its tools left out):
 {"id": "calls-1", "difficulty": "medium", "messages": [{"role": "system", "content": "..."},
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def _object(arguments: object) -> object:
-    """Read arguments that a row writes as JSON text; null or an empty text says none."""
+    """Read arguments that a row has as JSON text; null or an empty text means none."""
     if arguments is None:
         return {}
     if not isinstance(arguments, str):
@@ -98,7 +98,7 @@ class XlamFunctionCalls(Environment[CallSet]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if expected and predicted calls fit one to one."""
+        """Reward 1 if expected and predicted calls match one to one."""
         expected = cls.parse_task(rollout.task).expected_answers
         predicted = predicted_calls(rollout)
         fitting = [
@@ -119,7 +119,7 @@ class XlamFunctionCalls(Environment[CallSet]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Make the expected calls; where there are none, say so."""
+        """Make the expected calls, or answer that there are none."""
         if not self.task.expected_answers:
             return Message(role="assistant", content="None of these tools can do that.")
         return gold_message(self.task.expected_answers)
@@ -141,7 +141,7 @@ def _reason(num_expected: int, num_predicted: int, num_correct: int) -> str:
 
 
 MAX_SHOWN_CALLS, MAX_SHOWN_CHARACTERS = 20, 500
-"""What is kept of the model's calls in `Score.details`."""
+"""The number of calls that `Score.details` keeps, and the length of their texts."""
 MAX_ANSWER_CHARACTERS = 2_000
 
 
@@ -150,26 +150,26 @@ class PredictedCall(NamedTuple):
 
     name: str
     arguments: JSONObject | None
-    """None where the text is no JSON object."""
+    """None if the text is not a JSON object."""
     is_json: bool
-    """The argument text is JSON, whatever it says."""
+    """Whether the argument text is JSON, of any type."""
     text: str
     """The argument text as the model wrote it."""
 
 
 def predicted_calls(rollout: Rollout) -> list[PredictedCall]:
-    """Return the calls of a record, their arguments read.
+    """Return the calls of a record with decoded arguments.
 
-    An empty text counts as no arguments, as several endpoints write it, and of a key that stands
-    twice the last one counts. Not read are NaN, Infinity, numbers out of range, half surrogates,
-    texts beyond 100,000 characters, and what is nested deeper than 64 levels. An object that is
-    encoded twice is a string, and so is no object.
+    An empty text counts as no arguments, because several endpoints write it so. If a key occurs
+    twice, the last one counts. NaN, Infinity, numbers out of range, half surrogates, texts of more
+    than 100,000 characters and those nested deeper than 64 levels are not JSON here. An object that
+    is encoded twice is a string, and so not an object.
     """
     return [_predicted(call) for call in rollout.tool_calls]
 
 
 def _predicted(call: ToolCall) -> PredictedCall:
-    # Half a surrogate pair could not be written down with the score.
+    # Half a surrogate pair cannot be encoded in the record.
     name, text = (part.encode(errors="replace").decode() for part in (call.name, call.arguments))
     try:
         value = read("json", call.arguments.strip() or "{}")
@@ -180,11 +180,8 @@ def _predicted(call: ToolCall) -> PredictedCall:
 
 
 def has_arguments(predicted: PredictedCall, expected: ExpectedCall) -> bool:
-    """Return whether a call is of the expected tool and has every expected argument.
-
-    Other arguments are free. Values are compared as Python does, for which 1, 1.0 and True are
-    equal.
-    """
+    """Return whether a call is of the expected tool and has every expected argument."""
+    # As in the reference: other arguments are free, and 1, 1.0 and True are equal.
     found = predicted.arguments
     return (
         predicted.name == expected.name
@@ -194,24 +191,25 @@ def has_arguments(predicted: PredictedCall, expected: ExpectedCall) -> bool:
 
 
 def maximum_matching(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Pair as many left places as can be with one right place each, and give right by left.
+    """Pair as many left places as possible with one right place each; return right by left.
 
-    Kuhn's algorithm (1955, "The Hungarian method for the assignment problem"), in time linear in
-    the number of candidates for each pair, without recursion.
+    Kuhn's algorithm (1955, "The Hungarian method for the assignment problem"): each pair takes time
+    linear in the number of candidates.
 
     Args:
-        candidates: For each left place the right places that it may be paired with.
+        candidates: For each left place, the right places that it may be paired with.
 
     """
     right_of: dict[int, int] = {}
     left_of: dict[int, int] = {}
-    # No free place can be reached from these, and no later pair changes that.
+    # Right places from which no free one can be reached; later pairs do not change that.
     exhausted: set[int] = set()
     for start in range(len(candidates)):
         reached_from: dict[int, int] = {}
         free = _free_place(start, candidates, left_of, exhausted, reached_from)
         if free is None:
             exhausted |= reached_from.keys()
+        # Walk back along the path, moving each left place to the right place that it reached.
         while free is not None:
             left = reached_from[free]
             left_of[free] = left
@@ -227,7 +225,8 @@ def _free_place(
     exhausted: set[int],
     reached_from: dict[int, int],
 ) -> int | None:
-    """Find a free right place by way of pairs that can move; note from where each was reached."""
+    """Find a free right place along pairs that can move; record where each was reached from."""
+    # Breadth-first: recursion, one level per pair, could overflow with hundreds of calls.
     queue = [start]
     for left in queue:
         for right in candidates[left]:
@@ -241,7 +240,7 @@ def _free_place(
 
 
 def answer_of(calls: Sequence[PredictedCall]) -> str | None:
-    """Return calls as text that is the same whatever their order, or None where there are none."""
+    """Return calls as text that does not depend on their order, or None if there are none."""
     texts = [
         msgspec.json.encode(
             [call.name, call.text if call.arguments is None else call.arguments], order="sorted"
@@ -252,7 +251,7 @@ def answer_of(calls: Sequence[PredictedCall]) -> str | None:
 
 
 def shown_calls(calls: Sequence[PredictedCall]) -> list[JSONObject]:
-    """Return the first calls for `Score.details`, long texts cut."""
+    """Return the first calls for `Score.details`, with long texts cut."""
     return [
         {
             "name": call.name[:MAX_SHOWN_CHARACTERS],
@@ -263,7 +262,7 @@ def shown_calls(calls: Sequence[PredictedCall]) -> list[JSONObject]:
 
 
 def gold_message(calls: Sequence[ExpectedCall]) -> Message:
-    """Return the message that makes the expected calls, with ids that no history has."""
+    """Return a message with the expected calls, whose ids occur in no history."""
     return Message(
         role="assistant",
         tool_calls=[

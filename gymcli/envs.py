@@ -32,6 +32,7 @@ def load_file(module_name: str, path: Path) -> ModuleType:
         try:
             spec.loader.exec_module(module)
         except BaseException:
+            # A later call must load the file again, not find half a module.
             del sys.modules[module_name]
             raise
     return sys.modules[module_name]

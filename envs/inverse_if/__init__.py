@@ -1,25 +1,26 @@
-r"""Gives instructions that go against habit; a judge looks at each criterion of a rubric.
+r"""Gives instructions that go against habit; a judge checks each criterion of a rubric.
 
 Source: the resources server inverse_if of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The judge is asked about each criterion, all at once, and shown the last message
-without what stands in `<think>`. A row may bring the judge's prompt, as a template of `str.format`,
-and system message; what a row does not have is looked for in its `metadata`, else ours are used. A
-verdict is a JSON object with `result`. Where a row brings prompt or system message, it may also be
-PASS or FAIL in the last five lines, from the last one up, PASS before FAIL in a line: a judge that
-writes "does not pass" in place of an object says PASS. Differences from the reference:
+independently. The judge gets one request for each criterion, all of them concurrently, and sees the
+last message without `<think>` blocks. A row may bring the judge's prompt, as a `str.format`
+template, and system message; what a row lacks is taken from its `metadata`, then from our defaults.
+A verdict is a JSON object with `result`. If the row brings a prompt or a system message, PASS or
+FAIL in one of the last five lines is a verdict too. They are read from the bottom, PASS before FAIL
+in each, so a judge that writes "does not pass" instead of an object says PASS. Differences from the
+reference:
 
-- Our own judge answers by an object and nothing else: the response may end with the word PASS.
-- What the judge quotes from the response is no verdict: not an object, not the whole, and not a
-  line unless it is the bare word; nor is what it repeats of a row's prompt. Where the lowest line
-  with PASS or FAIL has it from such a quote alone, there is no verdict. Tags of thoughts are broken
-  in all that the judge is shown.
-- The judge's endpoint is asked to keep to a schema; the verdict is read whether it did or not.
+- Our own judge must answer with an object, because the response may end with the word PASS.
+- A quote from the response is not a verdict, whether it is an object, the whole response or a line
+  (other than the bare word). Neither is a repeated part of a row's prompt. If the lowest line with
+  PASS or FAIL has it only from such a quote, there is no verdict. The judge is shown every field
+  with its thought tags broken.
+- The judge's endpoint is asked to follow a schema; the verdict is read even if it does not.
 - An answer without a verdict, or with objects that disagree, is a failure of the judge.
 - A judge that fails leaves the attempt unscored.
-- A row without criteria is refused, since it would get 0 whatever is said; so is a template that
-  leaves out the response or the criterion, or has a placeholder that nothing fills.
-- Where a row has no `prompt`, the judge is shown the one that the model was.
-- `weighted` is the mean, as there: criteria have no weights.
+- A row without criteria is refused, since every response to it would get 0. So is a template that
+  leaves out the response or the criterion, or has an unknown placeholder.
+- If a row has no `prompt`, the judge is shown the model's prompt.
+- `weighted` equals `mean`, as in the reference: criteria have no weights.
 
 One row:
 {"id": "inverse-0", "difficulty": "easy", "prompt": "List the numbers 7, 8, 9 in the order in which
@@ -64,8 +65,7 @@ AGGREGATIONS: Mapping[Aggregation, Callable[[list[float]], float]] = {
     "any": max,
     "weighted": fmean,
 }
-"""A criterion is worth 0 or 1, so that the least says whether all are met, the largest whether any
-is."""
+"""A criterion scores 0 or 1, so the minimum is `all` and the maximum is `any`."""
 
 
 class Criterion(BaseModel):
@@ -73,20 +73,20 @@ class Criterion(BaseModel):
 
     id: str | int = ""
     criteria: str = Field(pattern=r"\S")
-    """A question about the response that is to be answered with yes."""
+    """A question about the response; yes means that the criterion is met."""
 
 
 class InverseInstruction(Task):
-    """An instruction, and what a response to it has to be like."""
+    """An instruction and the criteria for a response to it."""
 
     rubric: list[Criterion] = Field(min_length=1)
     prompt: str | None = None
-    """The instruction as the judge sees it; None: as the model does."""
+    """The instruction that the judge is shown; None: the prompt of the model."""
     reference_response: str | None = None
-    """A response that meets all criteria."""
+    """A response that meets every criterion."""
     judge_prompt_template: str | None = None
-    """With `{prompt}`, `{model_response}`, `{standard_response}` and `{criteria}`; other braces are
-    doubled."""
+    """With `{prompt}`, `{model_response}`, `{standard_response}` and `{criteria}`; literal braces
+    are doubled."""
     judge_system_prompt: str | None = None
 
     @model_validator(mode="before")
@@ -108,12 +108,12 @@ class InverseInstruction(Task):
 
     @property
     def judge(self) -> RubricJudge:
-        """The judge as the row wants it asked."""
+        """The judge, with the row's prompt and system message if it has any."""
         return judge_by(self.judge_prompt_template, self.judge_system_prompt)
 
 
 class InverseInstructionFollowing(Environment[InverseInstruction]):
-    """Follow instructions that go against habit; a judge looks at each criterion."""
+    """Follow instructions that go against habit; a judge checks each criterion."""
 
     version = "2"
     required_roles = ("judge",)
@@ -122,25 +122,27 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
     )
 
     class Options(EnvironmentOptions):
-        """What a rubric is worth."""
+        """How a rubric becomes a reward."""
 
         aggregation: Aggregation = "mean"
-        """`mean` and `weighted` give the share of the criteria that are met; for 1 `min` and `all`
-        want every one, `max` and `any` one of them."""
+        """`mean` and `weighted`: the share of criteria that are met. `min` and `all`: 1 if every
+        criterion is met. `max` and `any`: 1 if at least one is."""
 
     options: Options
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward the share of criteria that the judge says are met, or what `aggregation` says.
+        """Reward the share of criteria that the judge finds met, or another `aggregation` of them.
 
         Raises:
-            RoleError: The judge failed, or gave no verdict on a criterion.
+            RoleError: The judge failed, or returned no verdict on a criterion.
 
         """
         task = cls.parse_task(rollout.task)
         shown = "\n\n".join(m.text for m in rollout.messages[: rollout.num_prompt_messages])
         response = without_thoughts(rollout.last_text)
+        # Fields are escaped before the judge sees them: it may quote any of them, and reading its
+        # verdict cuts off everything before a closing thought tag.
         common = {
             "prompt": quotable(task.prompt or shown),
             "model_response": quotable(response),
@@ -162,18 +164,21 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the row's reference; None where it has none."""
+        """Return the row's reference response, if it has one."""
         reference = self.task.reference_response
         return Message(role="assistant", content=reference) if reference else None
 
     @classmethod
     def stand_ins(cls, task: InverseInstruction) -> Mapping[str, Model]:
-        """Return a judge that decides our own criteria by rule, and others by the reference."""
+        """Return a judge that decides our own criteria by rule.
+
+        Any other criterion is met only by the reference response itself.
+        """
         return {"judge": judging(task.judge, task.reference_response or "")}
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write instructions with one right response each; some rows bring their own judge."""
+        """Write instructions with one right response each; some rows bring a judge's prompt."""
         yield from load_generator("inverse_if").generate(rng, num)
 
 

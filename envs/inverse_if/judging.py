@@ -1,4 +1,4 @@
-"""The judge of a row: its prompt, what it is shown of a response, and how its words are read."""
+"""The judge of a row: its prompt, what it sees of a response, and how its verdict is read."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ RULES: Mapping[Kind, Callable[[str, Mapping[str, str]], bool]] = {
 
 
 def decided(text: str, response: str) -> bool | None:
-    """Return whether a response meets a criterion; None where the criterion is not one of ours."""
+    """Return whether a response meets a criterion; None if the criterion is not one of ours."""
     for kind, wording in WORDINGS.items():
         found = pattern_of(wording, FORMS).fullmatch(text)
         if found:
@@ -68,7 +68,10 @@ def decided(text: str, response: str) -> bool | None:
 
 
 def pattern_of(template: str, forms: Mapping[str, str]) -> re.Pattern[str]:
-    """Return a pattern that finds the fields of a template, each in its form, in what it became."""
+    """Return a pattern that reads the fields back from a filled template.
+
+    `forms` has the pattern of each field.
+    """
     pieces, seen = [], set()
     for position, piece in enumerate(_FIELD.split(template)):
         if position % 2 == 0:
@@ -85,12 +88,12 @@ PLACEHOLDERS = ("prompt", "model_response", "standard_response", "criteria")
 REQUIRED_PLACEHOLDERS = ("model_response", "criteria")
 
 BRACES = {"left_brace": "{", "right_brace": "}"}
-"""Fields that stand for the literal braces of a row's template: a `Judge` has no other way to write
-`{word}`."""
+"""Fields that stand for literal braces of a row's template: a `Judge` would take `{word}` for a
+field."""
 _BRACE_FIELDS = str.maketrans({brace: f"{{{name}}}" for name, brace in BRACES.items()})
 
 _TEMPLATE_FIELD = re.compile(rf"\{{(?:{'|'.join(PLACEHOLDERS)})\}}")
-# The key is read as `Judge.neutralise` breaks it, in small letters only.
+# Lower case only, as `Judge.neutralise` breaks the key in the fields.
 _RESULT = re.compile(r'"result"\s*:\s*"\s*((?i:PASS|FAIL))\s*"')
 _READ_BY = Judge(
     "",
@@ -99,39 +102,46 @@ _READ_BY = Judge(
     },
     decides="result",
 )
-"""Reads an object also where the endpoint did not keep to the schema that it was asked for."""
+"""Reads an object even if the endpoint ignored the schema in the request."""
 _NUM_LAST_LINES = 5
+"""The lines at the end in which a keyword counts, as in the reference."""
 _BARE_KEYWORD = re.compile(r"[\W_]*(?:PASS|FAIL)[\W_]*")
+# A prompt that says `PASS` or `{"result": "PASS"}` by itself must not make that verdict a quote.
 _EXAMPLE = re.compile(rf"{_BARE_KEYWORD.pattern}|(?:```\w*\s*)?\{{.*\}}\s*(?:```)?", re.DOTALL)
 _THOUGHT_TAG = re.compile(r"<(/?think(?:ing)?)>")
 _QUOTED = "\0"
-"""What stands for a quote in the words of a judge."""
+"""Replaces quotes in a judge's answer."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RubricJudge(Judge):
-    """A judge of one criterion, who says PASS or FAIL."""
+    """A judge of one criterion, whose verdict is PASS or FAIL."""
 
     _: dataclasses.KW_ONLY
     is_of_row: bool = False
-    """The row brings prompt or system message; the verdict is then read as in the reference."""
+    """Whether the row brings a prompt or system message; then PASS or FAIL as text counts too."""
     response: str = ""
-    """What is judged, which a judge may quote."""
+    """The judged response, which the judge may quote."""
 
     def parse(self, text: str, *, tag: str = "") -> tuple[Label | None, JSONObject]:
-        """Read PASS or FAIL in the words of a judge; None where it says neither, or both."""
+        """Read PASS or FAIL from an answer; None if it has neither, or objects that disagree."""
         text = without_thoughts(text)
         if not self.is_of_row:
+            # Our prompt asks for an object, so a bare word is not looked for: the judge may end
+            # with a line of the response.
             return _as_label(_READ_BY.parse(text)[0]), {}
+        # A judge may repeat its instructions, which mention PASS and FAIL.
         for words in self._own_words():
             text = text.replace(words, _QUOTED)
+        # By pattern rather than by parsing: an object that a token limit cut off still counts.
         results = {result.upper() for result in _RESULT.findall(text)}
         if results:
             return _as_label(results.pop() if len(results) == 1 else None), {}
+        # The response as the judge saw it, since that is what it quotes.
         return _last_keyword(text.upper(), self.neutralise(quotable(self.response)).upper()), {}
 
     def _own_words(self) -> list[str]:
-        """Return what the prompt itself says of the verdict, but for a bare example of one."""
+        """Return the parts of the prompt that mention PASS or FAIL, except bare examples."""
         pieces = [piece.format(**BRACES) for piece in _TEMPLATE_FIELD.split(self.template)]
         said = [piece.strip() for piece in (*pieces, self.system or "")]
         return [one for one in said if _keyword_in(one.upper()) and not _EXAMPLE.fullmatch(one)]
@@ -185,7 +195,7 @@ criterion is met and "FAIL" where it is not.""",
 
 
 def judge_by(template: str | None, system: str | None) -> RubricJudge:
-    """Return the judge of a row; what the row does not say is as in `JUDGE`."""
+    """Return the judge of a row; `JUDGE` supplies what the row lacks."""
     return dataclasses.replace(
         JUDGE,
         template=as_template(template) if template else JUDGE.template,
@@ -195,14 +205,15 @@ def judge_by(template: str | None, system: str | None) -> RubricJudge:
 
 
 def as_template(text: str) -> str:
-    """Return a template of `str.format` as one of `Judge`.
+    """Convert a `str.format` template to a template of `Judge`.
 
     Raises:
-        ValueError: It has braces that mean nothing, a placeholder that nothing fills, or no place
-            for the response or the criterion.
+        ValueError: It has stray braces or an unknown placeholder, or lacks the placeholder of the
+            response or the criterion.
 
     """
     pieces, names = [], set()
+    # `parse` raises the ValueError of stray braces, and returns doubled ones as single.
     for literal, name, form, conversion in Formatter().parse(text):
         pieces.append(literal.translate(_BRACE_FIELDS))
         if name is None:
@@ -211,28 +222,30 @@ def as_template(text: str) -> str:
             known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
             raise ValueError(
                 f'the placeholder "{name}" is not one of {known}; '
-                "braces that are meant as such are doubled"
+                "double the braces that are literal"
             )
         if form or conversion:
-            raise ValueError(f"the placeholder {{{name}}} is to be written without '!' and ':'")
+            raise ValueError(f"the placeholder {{{name}}} is to be written without '!' or ':'")
         pieces.append(f"{{{name}}}")
         names.add(name)
     missing = [name for name in REQUIRED_PLACEHOLDERS if name not in names]
     if missing:
-        raise ValueError(f"there is no {{{missing[0]}}}, so that the judge would not see it")
+        raise ValueError(f"there is no {{{missing[0]}}}, so the judge would not see it")
     return "".join(pieces)
 
 
 def without_thoughts(text: str) -> str:
-    """Leave out what stands in `<think>` and `<thinking>`, with or without the opening tag."""
+    """Remove `<think>` and `<thinking>` blocks, with or without their opening tag."""
     for tag in ("think", "thinking"):
         text = _without_pairs(text, f"<{tag}>", f"</{tag}>")
+    # A chat template that opens the thought in the prompt leaves only the closing tag.
     for tag in ("think", "thinking"):
         before, closing, after = text.partition(f"</{tag}>")
         text = after if closing else before
     return text.strip()
 
 
+# With `find`, not a pattern: `<think>.*?</think>` takes quadratic time if no block is closed.
 def _without_pairs(text: str, opening: str, closing: str) -> str:
     kept, position = [], 0
     while (start := text.find(opening, position)) >= 0 and (end := text.find(closing, start)) >= 0:
@@ -242,7 +255,7 @@ def _without_pairs(text: str, opening: str, closing: str) -> str:
 
 
 def quotable(text: str) -> str:
-    """Break the tags of thoughts, or all that a judge says before it quotes one is cut off."""
+    """Break thought tags: a judge that quotes one would lose everything before it."""
     return _THOUGHT_TAG.sub(r"(\1)", text)
 
 
@@ -253,9 +266,9 @@ def _as_label(result: str | None) -> Label | None:
 
 
 def _last_keyword(text: str, response: str) -> Label | None:
-    """Look through the last lines, from the last one up, for a word that is not the response's.
+    """Search the last lines, from the bottom up, for a keyword that is not the response's.
 
-    A line that has one from the response alone ends the search: what stands above it is no verdict.
+    A line whose only keyword is from the response ends the search without a verdict.
     """
     for line in reversed(_without(text, [response]).split("\n")[-_NUM_LAST_LINES:]):
         if _keyword_in(line) or _QUOTED in line:
@@ -264,7 +277,8 @@ def _last_keyword(text: str, response: str) -> Label | None:
 
 
 def _without(text: str, quotes: list[str]) -> str:
-    """Take quotes with a keyword out, but for the bare word: a judge would say it like that."""
+    """Replace quotes that have a keyword, except the bare word, which a judge would also write."""
+    # Longest first, so that a line does not break up a longer one that contains it.
     for quote in sorted({*map(str.strip, quotes)}, key=lambda one: (-len(one), one)):
         if _keyword_in(quote) and not _BARE_KEYWORD.fullmatch(quote):
             text = text.replace(quote, _QUOTED)
@@ -272,6 +286,7 @@ def _without(text: str, quotes: list[str]) -> str:
 
 
 def _keyword_in(line: str) -> Label | None:
+    # PASS first, and anywhere in the line, as in the reference.
     return "PASS" if "PASS" in line else "FAIL" if "FAIL" in line else None
 
 
@@ -281,7 +296,7 @@ RESULT_FORMS = dict.fromkeys(PLACEHOLDERS, ".*") | {
 
 
 def judging(judge: Judge, reference: str) -> StandIn:
-    """Return a stand-in that reads response and criterion from the prompt that it is shown."""
+    """Return a stand-in that reads response and criterion from its prompt."""
     pattern = pattern_of(judge.template, RESULT_FORMS)
     expected = judge.neutralise(quotable(reference)).strip()
 

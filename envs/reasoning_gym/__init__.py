@@ -1,45 +1,45 @@
-r"""Asks any of the puzzles that the library reasoning-gym generates, and scores with its scorers.
+r"""Asks puzzles that the library reasoning-gym generates, and scores answers with its scorers.
 
 Source: the resources server reasoning_gym of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently; generators and scorers are those of the package reasoning-gym (extra
-`reasoning-gym`). The answer is what stands in the last `<answer>` tags, else in the first
-`\boxed{...}` up to its first brace, else the whole text. The reward is what the task's scorer
-gives, partial ones as they are. A row has either `question`, `answer` and `metadata` with its
-`source_dataset`, which is scored with that generator's default options, or an address: `generator`,
-`config`, `seed` and `index`. An address is asked by the environment: its question, and how to
-answer, follow the row's own messages. The record keeps the entry, and what is scored is the
-record's, whatever the generator makes by then: isomorphic_strings, knight_swap, list_functions,
-polynomial_multiplication, ransom_note and word_ladder make other entries in another process.
-Differences from the reference:
+`reasoning-gym`). The answer is the content of the last `<answer>` tags, else of the first
+`\boxed{...}` up to its first closing brace, else the whole text. The reward is the scorer's,
+partial rewards included. A row has either an entry or an address. An entry is `question`, `answer`
+and `metadata` with its `source_dataset`; it is scored with that generator's default options. An
+address is `generator`, `config`, `seed` and `index`; the environment asks its question, with the
+format of the answer, after the row's own messages. The record keeps the entry, and that one is
+scored: isomorphic_strings, knight_swap, list_functions, polynomial_multiplication, ransom_note and
+word_ladder make different entries in another process. Differences from the reference:
 
-- A scorer that fails is not a reward of 0, unless the answer made it fail: where the gold answer is
-  scored, one at which the scorer raises, or gives no finite number, is `unreadable`, and one that
-  ends the process in which it is scored `too_large`, each with 0. Where the gold answer fails too,
-  the attempt is unscored, and so it is where the scorer takes longer than 10 seconds, as with a
-  tower of powers: on a busy machine any answer might.
-- Scorers evaluate some answers as Python. Here they can hold lists, numbers and terms of elementary
-  functions, and nothing else: the scorer fails at other ones, as at any that is no Python.
-- Rewards are at most 1, and these answers, which the library finds right, are not. `unreadable`:
-  NaN and Infinity where the gold answer has digits, but neither of them; in countdown and puzzle24
-  anything but digits, parentheses, spaces and + - * /, powers and whole quotients included. Less
-  than 1: other numbers than the puzzle's, or 24.5, in puzzle24; the gold word and more in
-  spell_backward; a number that begins as the gold does in coin_flip; what does not say the gold's
-  word, or says "true" and "false", in game_of_life_halting; an integral that is merely written
-  down, unless the gold answer has one. Gold answers of arc_agi and rearc are right in a row with
-  an entry, too.
-- A row whose generator is not known is refused. A `config` is trusted to need no more memory than
-  there is; an entry that takes longer than a minute to make fails the attempt.
+- A scorer that fails leads to a reward of 0 only if the answer made it fail, that is, if it can
+  score the gold answer. The reason is `unreadable` if the scorer raises or returns no finite
+  number, `too_large` if its process dies. If the gold answer fails too, the attempt is unscored. So
+  it is if the scorer takes longer than 10 seconds, as with a tower of powers: on a busy machine any
+  answer might.
+- Some scorers evaluate answers as Python. Here such an answer may only contain lists, numbers and
+  terms of elementary functions; at anything else the scorer fails, as at text that is not Python.
+- Rewards are at most 1, and these answers get less, though the library finds them right.
+  `unreadable`: NaN and Infinity, if the gold answer has digits and neither of them; in countdown
+  and puzzle24 anything but digits, parentheses, spaces and + - * /, so no ** or //. Less than 1:
+  numbers other than the puzzle's, or 24.5, in puzzle24; the gold word with more text in
+  spell_backward; a number that begins like the gold answer in coin_flip; an answer without the gold
+  word, or with both "true" and "false", in game_of_life_halting; an integral that is only written
+  down, unless the gold answer has one. In rows with an entry, gold answers of arc_agi and rearc are
+  right too.
+- A row with an unknown generator is refused. A `config` is trusted to need no more memory than is
+  available; an entry that takes longer than a minute to make fails the attempt.
 
-Not mended is what else the library's scorers give too much for, among others: numbers that are off
-by 1 are right in number_sorting, a wrong "0:0" gets 0.98 in some time_intervals, "everybody is a
-saint" 0.65 and more in knights_knaves, the gold answer with other text its share of the length
-wherever texts are compared, and an integral written down 1 in intermediate_integration where the
-gold answer does the same.
+Not corrected: other answers that the library's scorers reward too much. Among them, numbers that
+are off by 1 are right in number_sorting, a wrong "0:0" gets 0.98 in some time_intervals, "everybody
+is a saint" gets 0.65 and more in knights_knaves, the gold answer with other text gets its share of
+the length wherever texts are compared, and an integral written down gets 1 in
+intermediate_integration if the gold answer does the same.
 
-Generators that cannot be played: composite, which only mixes others, and codeio, which runs
-programs of its data to make entries; it is scored in rows that have one. All others were tried with
-version 0.1.25, and score their gold answers 1; boxnet and rush_hour give none, so that they have
-no oracle, and what propositional_logic, rubiks_cube and graph_color give as an example is theirs.
+Two generators cannot be played: composite, which only mixes others, and codeio, which makes entries
+by running programs from its data; rows with an entry of codeio are scored. All others were tried
+with version 0.1.25 and score their gold answers 1. boxnet and rush_hour have no gold answer, and so
+no oracle; the gold answer of propositional_logic, rubiks_cube and graph_color is the example in
+their metadata.
 
 One row:
 {"id": "puzzle-0", "difficulty": "easy", "messages": [{"role": "system", "content": "..."}],
@@ -82,7 +82,7 @@ from .scoring import Outcome, gold_in, scored
 __all__ = ["Puzzle", "ReasoningGym", "extracted"]
 
 MAX_ANSWER = 1000
-"""Characters of an answer that are kept."""
+"""Characters of the answer that the record keeps."""
 
 FORM = "Put your final answer, and nothing else, between <answer> and </answer>."
 
@@ -92,38 +92,38 @@ class Puzzle(Task):
 
     question: str | None = None
     answer: str | None = None
-    """The gold answer; null where the scorer judges by the metadata alone."""
+    """The gold answer; null if the scorer needs only the metadata."""
     metadata: JSONObject | None = None
-    """What the scorer needs; `source_dataset` names the generator."""
+    """Data for the scorer; `source_dataset` names the generator."""
 
     generator: str | None = None
-    """Given where the row is an address."""
+    """The generator, if the row is an address."""
     config: JSONObject = {}
-    """Options of the generator that are not at their default, `size` among them."""
+    """Options of the generator, such as `size`, that differ from their default."""
     seed: int = Field(0, ge=0)
     index: int = Field(0, ge=0)
 
     @property
     def address(self) -> Address | None:
-        """The address, where the row is one."""
+        """The address, if the row is one."""
         if self.generator is None:
             return None
         return Address(self.generator, self.config, self.seed, self.index)
 
     @property
     def entry(self) -> JSONObject | None:
-        """The entry, where the row has it."""
+        """The entry, if the row has one."""
         if self.generator is not None:
             return None
         return {"question": self.question, "answer": self.answer, "metadata": self.metadata}
 
     @model_validator(mode="after")
     def _can_be_scored(self) -> Self:
-        """See that the library knows the task; `prepare` says so where there is no library."""
+        """Check that the library knows the task; `prepare` reports a missing library."""
         name = (self.metadata or {}).get("source_dataset")
         if self.address is None and (self.question is None or not isinstance(name, str)):
             raise ValueError(
-                'there is neither a "generator" nor "question" and "metadata.source_dataset"'
+                'the row needs a "generator", or "question" and "metadata.source_dataset"'
             )
         if not is_installed():
             return self
@@ -154,11 +154,11 @@ class ReasoningGym(Environment[Puzzle]):
 
     @classmethod
     def prepare(cls, options: EnvironmentOptions) -> None:
-        """See that the library is there, before the model is asked for what needs it."""
+        """Check that the library is installed before the model is asked."""
         require()
 
     async def setup(self) -> list[Message]:
-        """Make the entry of an address, and ask its question."""
+        """Make the entry if the row is an address, and ask its question."""
         self.entry = self.task.entry
         if self.task.address is None:
             return []
@@ -166,18 +166,18 @@ class ReasoningGym(Environment[Puzzle]):
         return [Message(role="user", content=f"{self.entry['question']}\n\n{FORM}")]
 
     async def final_state(self) -> JSON:
-        """Keep the entry of an address: another process or version may make another one."""
+        """Record the entry of an address: another process or version may make a different one."""
         if self.task.address is None:
             return None
         return {"library_version": version(), "entry": self.entry}
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Return the reward of the library's scorer for the answer.
+        """Reward the answer as the library's scorer does.
 
         Raises:
-            VerifierError: The gold answer cannot be scored either, or the record does not say what
-                was asked.
+            VerifierError: The gold answer cannot be scored either, or the record does not have the
+                question.
             VerifierTimeoutError: The scorer took too long.
 
         """
@@ -186,13 +186,15 @@ class ReasoningGym(Environment[Puzzle]):
         entry = task.entry or _recorded(rollout)
         if entry is None:
             if rollout.responses:
-                raise VerifierError("the record has no final_state, which says what was asked")
+                raise VerifierError("the record has no final_state, which holds the question")
             return Score(0.0, details={"reason": "no_answer"})
         answer = extracted(rollout.output_text)
         try:
             reward = (await _outcome(context, answer, entry, task.address)).reward
             reason = _reason(reward)
         except VerifierTimeoutError:
+            # Perhaps the machine was busy. A worker that dies is the answer's fault, if the gold
+            # answer can be scored.
             raise
         except VerifierError:
             reward, reason = None, "too_large"
@@ -205,7 +207,7 @@ class ReasoningGym(Environment[Puzzle]):
         return Score(reward or 0.0, answer=answer[:MAX_ANSWER], details={"reason": reason})
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the gold answer; None where an entry has neither one nor an example of one."""
+        """Return the gold answer, or the example of one, if the entry has any."""
         assert self.entry is not None
         gold = gold_in(self.entry)
         if gold is None:
@@ -214,17 +216,18 @@ class ReasoningGym(Environment[Puzzle]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write addresses in turn of every series, each of them from easy to hard."""
+        """Write addresses, from every series in turn, each series from easy to hard."""
         yield from load_generator("reasoning_gym").generate(rng, num)
 
 
 def extracted(text: str) -> str:
-    """Find the answer in a text; linear in its length, which the source's patterns are not."""
+    """Return the answer in a text, in linear time, unlike the patterns of the reference."""
     *closed, _ = text.split("</answer>")
     for piece in reversed(closed):
         _, tag, inner = piece.partition("<answer>")
         if tag:
             return inner.strip()
+    # The reference's pattern, `\boxed{([^}]+)}`, needs a character: an empty box is skipped.
     start = text.find("\\boxed{")
     while start >= 0:
         start += len("\\boxed{")
@@ -246,7 +249,7 @@ async def _outcome(
 
 
 def _recorded(rollout: Rollout) -> JSONObject | None:
-    """Return the entry that a record keeps."""
+    """Return the recorded entry, if there is one."""
     state = rollout.final_state
     entry = state.get("entry") if isinstance(state, dict) else None
     return entry if isinstance(entry, dict) else None

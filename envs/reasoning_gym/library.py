@@ -1,4 +1,4 @@
-"""Calls the library reasoning-gym: an address becomes an entry, a generator gives its scorer."""
+"""Calls the library reasoning-gym: makes the entry of an address, and finds its scorer."""
 
 import ast
 import asyncio
@@ -39,11 +39,12 @@ __all__ = [
     "version",
 ]
 
-# Stands in for `eval` and `print` in the library, so that no answer is run and stdout stays clean.
+# `eval` and `print` are replaced in the library's modules, so that no answer is executed and stdout
+# stays clean.
 #
 # Some scorers of reasoning-gym evaluate the model's answer as Python: lists of a grid's rows, and
-# terms through sympy's parser. Three also do so with the row's own metadata: bitwise_arithmetic,
-# simple_integration and intermediate_integration. Some generators print how far they are.
+# terms through sympy's parser. bitwise_arithmetic, simple_integration and intermediate_integration
+# also evaluate the row's metadata. Some generators print their progress.
 
 NODES = (
     ast.Expression,
@@ -59,7 +60,7 @@ NODES = (
     ast.Name,
     ast.Load,
 )
-"""What may stand in an answer: values, lists, operators, and calls of `NAMES`."""
+"""The syntax allowed in an answer: values, lists, operators, and calls of `NAMES`."""
 
 TERMS = "Symbol Integer Float Rational factorial factorial2 sqrt cbrt exp log ln abs Abs pi E I erf"
 
@@ -67,19 +68,22 @@ TERMS += " sin cos tan sec csc cot asin acos atan asec acsc acot"
 
 TERMS += " sinh cosh tanh sech csch coth asinh acosh atanh"
 NAMES = frozenset(TERMS.split())
-"""Functions and numbers that an answer may name."""
+"""Functions and constants that an answer may name."""
 
 
 def guarded(more_names: frozenset[str] = frozenset()) -> AbstractContextManager[None]:
-    """Have the modules of the library, and sympy's parser, evaluate nothing but terms and lists.
+    """Let the library's modules, and sympy's parser, evaluate only terms and lists.
 
-    Terms may have the functions of `NAMES` and those of `more_names`.
+    Terms may use the functions of `NAMES` and `more_names`.
     """
     return _replaced("eval", functools.partial(evaluate, names=NAMES | more_names))
 
 
 def silenced() -> AbstractContextManager[None]:
-    """Have the modules of the library print nothing; sys.stdout is that of all threads."""
+    """Let the library's modules print nothing.
+
+    Redirecting `sys.stdout` would silence every other thread.
+    """
     return _replaced("print", _print_nothing)
 
 
@@ -93,7 +97,7 @@ def evaluate(
     """Evaluate a term or a list as `eval` does.
 
     Raises:
-        ValueError: There is anything else in it, or it is nested too deeply.
+        ValueError: It contains anything else, or is nested too deeply.
 
     """
     local_names = local_names or {}
@@ -101,13 +105,15 @@ def evaluate(
         tree = ast.parse(source.strip(), mode="eval")
     except (MemoryError, RecursionError) as error:
         raise ValueError("it is nested too deeply") from error
+    # A list of allowed nodes, not of forbidden ones: attributes, subscripts, lambdas and
+    # comprehensions all lead to arbitrary code.
     for node in ast.walk(tree):
         is_known = not isinstance(node, ast.Name) or node.id in names or node.id in local_names
         is_plain = not isinstance(node, ast.Call) or (
             isinstance(node.func, ast.Name) and not node.keywords
         )
         if not (isinstance(node, NODES) and is_known and is_plain):
-            raise ValueError(f"no term and no list: {source!r:.200}")
+            raise ValueError(f"neither a term nor a list: {source!r:.200}")
     known = {"__builtins__": {}} if global_names is None else global_names
     code = compile(tree, "<answer>", "eval")
     return builtins.eval(code, known, local_names)  # noqa: S307  # nothing else is in it
@@ -115,19 +121,19 @@ def evaluate(
 
 @contextmanager
 def _replaced(name: str, function: Callable[..., object]) -> Iterator[None]:
-    """Put a function in the place of a builtin, in the modules of the library alone."""
+    """Replace a builtin in the library's modules only."""
     modules = [module for path, module in [*sys.modules.items()] if _is_foreign(path, module)]
     for module in modules:
         vars(module)[name] = function
     try:
         yield
     finally:
-        for module in modules:  # a thread that could not be ended may have been quicker
+        for module in modules:  # with a default: an abandoned thread may have removed it already
             vars(module).pop(name, None)
 
 
 def _print_nothing(*values: object, **options: object) -> None:
-    """Take what `print` does."""
+    """Accept the arguments of `print`."""
 
 
 def _is_foreign(path: str, module: ModuleType | None) -> bool:
@@ -137,23 +143,23 @@ def _is_foreign(path: str, module: ModuleType | None) -> bool:
 
 UNPLAYABLE = {
     "composite": "it mixes other generators; name these instead",
-    "codeio": "it makes its entries by running programs that nothing guards",
+    "codeio": "it makes its entries by running programs without a sandbox",
 }
-"""Generators that no address can name, each with the reason."""
+"""Generators that no address can name, with the reason."""
 
 Scorer: TypeAlias = Callable[..., object]
 
 NUM_INTERRUPTS = 50
 SECONDS_OF_INTERRUPT = 0.1
-"""How long a thread has to end before it is interrupted again."""
+"""The time that a thread has to end before it is interrupted again."""
 
 _GENERATING = threading.Lock()
-"""Some generators draw from numpy's one global generator: no two of them at a time."""
+"""Some generators draw from numpy's global generator, so entries are made one at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """Where an entry stands: the same library makes the same one of it."""
+    """The address of an entry: the same version of the library makes the same entry from it."""
 
     generator: str
     config: JSONObject
@@ -162,12 +168,12 @@ class Address:
 
 
 class Series(Protocol):
-    """The entries that a generator makes of a configuration and a seed."""
+    """The entries that a generator makes from a configuration and a seed."""
 
     score_answer: Scorer
 
     def __getitem__(self, index: int) -> JSONObject:
-        """Make an entry: its question, its answer and its metadata."""
+        """Make an entry: question, answer and metadata."""
         ...
 
 
@@ -184,7 +190,7 @@ def require() -> None:
     """Import the library.
 
     Raises:
-        MissingPackageError: It, or a package that it needs, is not there.
+        MissingPackageError: It, or a package that it needs, is not installed.
 
     """
     try:
@@ -196,12 +202,12 @@ def require() -> None:
 
 
 def version() -> str:
-    """Return the version of the library that is installed."""
+    """Return the installed version of the library."""
     return importlib.metadata.version("reasoning-gym")
 
 
 def check_generator(name: str, *, is_addressed: bool) -> None:
-    """See that the library has a generator, which scores answers or also makes entries.
+    """Check that the library has a generator, and with `is_addressed` that it can make entries.
 
     Raises:
         ValueError: It has none of this name, or one that cannot do that.
@@ -217,7 +223,7 @@ def check_generator(name: str, *, is_addressed: bool) -> None:
 
 
 def check_address(address: Address) -> None:
-    """See that an entry can be made of an address, without making it.
+    """Check an address without making its entry.
 
     Raises:
         ValueError: There is no such generator, option or entry.
@@ -227,14 +233,14 @@ def check_address(address: Address) -> None:
 
 
 async def made_entry(address: Address, timeout: float) -> JSONObject:  # noqa: ASYNC109  # no thread can be cancelled
-    """Make the entry of an address beside the event loop, which only a thread can do.
+    """Make the entry of an address in a thread, off the event loop.
 
-    The time counts from when no other entry is being made. Nobody waits for the threads: an
-    interrupted run ends at once.
+    The timeout starts when no other entry is being made. The threads are daemons, so that an
+    interrupted run ends immediately.
 
     Raises:
         TimeoutError: It took longer than `timeout` seconds.
-        RuntimeError: The library fails at it.
+        RuntimeError: The library failed.
 
     """
     entry, _ = _in_thread(lambda: _entry_within(address, timeout))
@@ -245,7 +251,7 @@ def entry_at(address: Address) -> JSONObject:
     """Make the entry of an address, as JSON.
 
     Raises:
-        RuntimeError: The library fails at it.
+        RuntimeError: The library failed.
 
     """
     try:
@@ -256,7 +262,7 @@ def entry_at(address: Address) -> JSONObject:
 
 
 def scorer_of(name: str, address: Address | None) -> Scorer:
-    """Return the scorer of an address, else that of a generator's default options."""
+    """Return the scorer of an address, else of a generator with default options."""
     from reasoning_gym import get_score_answer_fn
 
     if address is not None:
@@ -285,7 +291,7 @@ def _entry_within(address: Address, timeout: float) -> JSONObject:
 
 
 def _in_thread(function: Callable[[], JSONObject]) -> tuple[Future[JSONObject], threading.Thread]:
-    """Call a function in a thread for which the interpreter does not wait when it ends."""
+    """Call a function in a daemon thread, for which the interpreter does not wait at its end."""
     future: Future[JSONObject] = Future()
 
     def run() -> None:
@@ -293,7 +299,7 @@ def _in_thread(function: Callable[[], JSONObject]) -> tuple[Future[JSONObject], 
             return
         try:
             future.set_result(function())
-        except BaseException as error:  # noqa: BLE001  # raised again where the result is asked for
+        except BaseException as error:  # noqa: BLE001  # `result` raises it again
             future.set_exception(error)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -302,10 +308,9 @@ def _in_thread(function: Callable[[], JSONObject]) -> tuple[Future[JSONObject], 
 
 
 def _end(thread: threading.Thread) -> None:
-    """Raise SystemExit in a thread, and again where that is lost, as in the callback of a weakref.
-
-    It comes once the thread is at a line of Python: what stays longer than that is left alone.
-    """
+    """Interrupt a thread with SystemExit, or abandon it if it stays in C code for too long."""
+    # Again and again, because an exception in a weakref callback is swallowed. It is raised only
+    # when the thread executes Python code.
     ident = ctypes.c_ulong(thread.ident or 0)
     for _ in range(NUM_INTERRUPTS):
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
@@ -331,19 +336,20 @@ def _config(address: Address) -> object:
     for name, value in address.config.items():
         if name not in options:
             raise ValueError(f"{place} has no option {name!r}{_hint(name, sorted(options))}")
+        # The library joins the name to its data folder; a path could lead to any file.
         if name == "data_file" and PurePath(str(value)).name != value:
-            raise ValueError(f"{place} names {value!r}, which is no file of the library")
+            raise ValueError(f"{place} names {value!r}, which is not a file of the library")
     try:
         config = config_class(**address.config, seed=address.seed)
         if hasattr(config, "validate"):
             config.validate()
         size = int(config.size)
-    except Exception as error:  # what it asserts may not fit what the row gives
+    except Exception as error:  # its checks raise anything for values of another type
         raise ValueError(f"{place} is refused: {str(error) or type(error).__name__}") from error
     if address.index >= size:
         raise ValueError(
             f'there is no entry {address.index} of {address.generator!r}: its "size" is {size}, '
-            "unless the config says otherwise"
+            "unless the config sets another one"
         )
     return config
 
@@ -353,7 +359,7 @@ def _named(address: Address) -> str:
 
 
 def _as_json(entry: object) -> JSONObject:
-    """Write an entry and read it back, as it is found in a record; fractions become text."""
+    """Return an entry as a record has it, after JSON; fractions become text."""
     return cast("JSONObject", json.loads(json.dumps(entry, default=str)))
 
 

@@ -1,4 +1,4 @@
-"""Scores an answer with the library, and mends what its scorers get wrong."""
+"""Scores an answer with the library, and corrects some errors of its scorers."""
 
 import decimal
 import json
@@ -15,41 +15,43 @@ from .library import Address, evaluate, generator_of, guarded, scorer_of
 __all__ = ["Outcome", "gold_in", "scored"]
 
 NEARLY_ONE = 1 - 1e-9
-"""From here on a reward is meant as the full one: some are sums of fractions."""
+"""From here on, a reward counts as full: some scorers add up fractions."""
 
 _EXAMPLES = ("example_answer", "example_correct_answer", "possible_answer")
-"""Where the metadata of entries without an answer has one."""
+"""The metadata keys with an example of an answer, for entries whose answer is null."""
 
 _NO_NUMBER = re.compile(r"(?<![a-z])(s?nan|inf|infinity)[ij]?(?![a-z])", re.IGNORECASE)
-"""Numbers that compare with everything as a scorer does not expect, also as imaginary parts."""
+"""Numbers whose comparisons no scorer expects, also as imaginary parts."""
 
 _FOUR_OPERATORS = re.compile(r"(?!.*(\*\*|//))[0-9+\-*/()\s]*", re.DOTALL)
-"""What an answer of countdown and puzzle24 is made of."""
+"""A whole answer of countdown or puzzle24: no `**`, `//`, names or decimal points."""
 
 
 class Outcome(NamedTuple):
-    """What the library says of an answer."""
+    """The library's verdict on an answer."""
 
     reward: float | None
-    """None where the answer cannot be scored."""
+    """None if the answer cannot be scored."""
     fault: str
-    """Why it cannot."""
+    """Why the answer cannot be scored."""
 
 
 def scored(answer: str | None, entry: JSONObject, address: Address | None) -> Outcome:
-    """Score an answer, at most with 1; runs in a worker.
+    """Score an answer with at most 1; runs in a worker.
 
-    The scorer is that of the address, else that of the generator's default options.
+    The scorer is the address's, else that of the generator with default options.
     """
     gold = gold_in(entry)
     if answer is not None and answer != gold and _is_misread(answer, gold or "", entry):
-        return Outcome(None, "the scorer would read it otherwise than it stands there")
+        return Outcome(None, "the scorer would misread it")
     scorer = scorer_of(generator_of(entry), address)
+    # An unevaluated integral is no answer, unless the gold answer cannot do without one.
     names = frozenset({"Integral"} if "Integral(" in (gold or "") else ())
     with guarded(names), decimal.localcontext(decimal.Context()):
         try:
             reward = float(cast("float", scorer(answer=answer, entry=_as_made(entry))))
         except MemoryError:
+            # The worker turns it into a VerifierError, and the answer is `too_large`.
             raise
         except Exception as error:  # noqa: BLE001  # scorers raise whatever an answer leads them to
             return Outcome(None, f"{type(error).__name__}: {error}"[:300])
@@ -62,7 +64,7 @@ def scored(answer: str | None, entry: JSONObject, address: Address | None) -> Ou
 
 
 def gold_in(entry: JSONObject) -> str | None:
-    """Return the gold answer, else the metadata's example; None where there is neither."""
+    """Return the gold answer, else the metadata's example, if there is either."""
     metadata = entry["metadata"]
     assert isinstance(metadata, dict)
     examples = [metadata[key] for key in _EXAMPLES if key in metadata]
@@ -71,19 +73,18 @@ def gold_in(entry: JSONObject) -> str | None:
 
 
 def _is_misread(answer: str, gold: str, entry: JSONObject) -> bool:
-    """Return whether the scorer would take an answer for another one than the reader does.
-
-    NaN equals any number for some scorers; those of countdown and puzzle24 do not count a number
-    that is written as 0x10 or 1_0, and count what stands in a comment.
-    """
+    """Return whether the scorer would read an answer differently from a human reader."""
+    # The scorers of countdown and puzzle24 do not count numbers such as 0x10 and 1_0 among those
+    # used, and do count numbers in a comment.
     if generator_of(entry) in {"countdown", "puzzle24"}:
         return not _FOUR_OPERATORS.fullmatch(answer)
+    # For some scorers NaN equals any number.
     is_of_numbers = any("0" <= character <= "9" for character in gold)
     return is_of_numbers and bool(_NO_NUMBER.search(answer)) and not _NO_NUMBER.search(gold)
 
 
 def _as_made(entry: JSONObject) -> dict[str, object]:
-    """Return an entry as the library makes it: grids to compare are tuples, which JSON has not."""
+    """Return an entry as the library makes it, with grids as tuples, which JSON does not have."""
     metadata = entry["metadata"]
     assert isinstance(metadata, dict)
     grid = metadata.get("output")
@@ -94,7 +95,7 @@ def _as_made(entry: JSONObject) -> dict[str, object]:
 
 
 def _most_of_coin_flip(answer: str, gold: str) -> float:
-    """Score a number that begins as the gold does, "0" for "0.125", by its share of the length."""
+    """Score a number that begins like the gold one ("0" for "0.125") by its share of the length."""
     given, right = (Fraction(text.replace(",", "")) for text in (answer, gold))
     if abs(given - right) <= 1e-4:
         return 1.0
@@ -103,13 +104,13 @@ def _most_of_coin_flip(answer: str, gold: str) -> float:
 
 
 def _most_of_halting(answer: str, gold: str) -> float:
-    """Ask for the gold's word; the scorer finds every text right."""
+    """Require the gold word; the scorer finds every text right."""
     words = set(re.findall(r"true|false", answer.lower()))
     return float(words == {gold.lower()})
 
 
 def _most_of_puzzle24(answer: str, gold: str) -> float:
-    """Ask for 24, not 24.5, of the puzzle's own numbers, at which the scorer does not look."""
+    """Require exactly 24 of the puzzle's own numbers; the scorer accepts 24.5 and any numbers."""
     if _numbers(answer) != _numbers(gold):
         return 0.01
     exact = re.sub("[0-9]+", r"Fraction(\g<0>)", answer)
@@ -121,7 +122,7 @@ def _most_of_puzzle24(answer: str, gold: str) -> float:
 
 
 def _most_of_spell_backward(answer: str, gold: str) -> float:
-    """Score what only begins with the gold word with the 0.8 that the scorer means, and misses."""
+    """Score an answer that continues after the gold word with 0.8, as the scorer intends."""
     is_longer = len(answer) > len(gold) and answer.lower().startswith(gold.lower())
     return 0.8 if is_longer else 1.0
 
@@ -136,4 +137,4 @@ _CEILINGS: dict[str, Callable[[str, str], float]] = {
     "puzzle24": _most_of_puzzle24,
     "spell_backward": _most_of_spell_backward,
 }
-"""By generator, what an answer gets to which its scorer gives the full reward."""
+"""By generator, the reward of an answer that its scorer rewards in full."""

@@ -1,25 +1,25 @@
 r"""Asks for a record in a given format and schema: JSON, YAML, XML, TOML, CSV, or a tool call.
 
 Source: the resources server structured_outputs of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The reward is 1 where the answer can be read and fits the schema, whose every
-property is required and which admits no others; what the values say is never looked at. Text is
-read as it stands: a code fence is an error. A tool call must be the only one, of the tool that the
-row names, with JSON arguments. Leniency kept from the reference: a leaf of XML or CSV is a number
-where Python reads one (" 7 ", "1_000"), `description` and `format` bind nothing, only XML of plain
-types is typed (no `["integer", "null"]`, no `$ref`), and a schema within a list, as in `oneOf`,
-stays as loose as it is written. Differences from the reference:
+independently. The reward is 1 if the answer can be read and fits the schema, in which all
+properties are required and no others are allowed; the values are never compared. Text is read as it
+is: a code fence is an error. A tool call must be the only one, name the row's tool, and have JSON
+arguments. Leniency kept from the reference: a leaf of XML or CSV is a number if Python reads one
+(" 7 ", "1_000"), `description` and `format` have no effect, only XML of plain types is typed (not
+of `["integer", "null"]` or `$ref`), and a schema in a list, as in `oneOf`, is not made strict.
+Differences from the reference:
 
-- The validator is that of JSON Schema 2020-12, which OpenAPI 3.1 adds only annotations to.
-- JSON is read strictly: NaN, Infinity, numbers out of range and half surrogates are no JSON.
-- YAML's aliases are errors, since a short text can stand for gigabytes. So are answers of more than
-  100,000 characters and those nested deeper than 64.
-- A property that is called `properties`, and data under `const` and the like, are left as they are
-  when the schema is made strict; the reference takes them for schemas and so rejects every answer.
-- A schema is looked at where an answer meets it. One that is wrong there, or refers to what it does
-  not hold, is a `schema_error`, not the answer's; addresses are never fetched.
-- Schemas with patterns, references or `uniqueItems`, and long answers, are worked on in a process
-  that can be killed: where the schema runs away the rollout is unscored, where the answer does it
-  is a `parse_error`.
+- The validator is that of JSON Schema 2020-12; OpenAPI 3.1 adds only annotations to it.
+- JSON is read strictly: NaN, Infinity, numbers out of range and half surrogates are errors.
+- YAML aliases are errors, because a short text can expand to gigabytes. So are answers of more than
+  100,000 characters, and those nested deeper than 64 levels.
+- A property named `properties`, and data under `const` and the like, stay as they are when the
+  schema is made strict; the reference takes them for schemas and so rejects every answer.
+- A schema is checked only where an answer meets it. If it is wrong there, or refers to something
+  outside itself, the result is a `schema_error` and not the answer's fault; URLs are never fetched.
+- Schemas with patterns, references or `uniqueItems`, and long answers, are processed in a process
+  that can be killed. If such a schema takes too long, the rollout is unscored; if an answer does,
+  it is a `parse_error`.
 - The reference's breakdowns (by `schema_type`, `response_mode`, `num_tools` and other fields of the
   row) are left out.
 
@@ -72,27 +72,27 @@ __all__ = [
 ]
 
 MAX_SECONDS, MAX_SECONDS_LONG = 10.0, 30.0
-"""For a short and a long answer in a process of its own; the longest takes about five seconds."""
+"""The limits of a short and a long answer in a worker; the longest take about five seconds."""
 
 
 class RecordTask(Task):
-    """The form that an answer must have."""
+    """The format and schema of an answer."""
 
     schema_str: str
     """A JSON Schema, as JSON text."""
     schema_type: Format = "json"
-    """The format of a text; tool calls are JSON whatever it says."""
+    """The format of a text; the arguments of a tool call are always JSON."""
     response_mode: Literal["text", "tool_call"] | None = "text"
     tool_name: str | None = None
-    """The tool that must be called; None or empty: any."""
+    """The tool to call; None or empty: any."""
     tool_payload_key: str | None = None
     """The argument that holds the record; None or empty: the arguments are the record."""
     gold: object = None
-    """A record that fits, where the row has one."""
+    """A record that fits the schema, if the row has one."""
 
 
 class StructuredOutputs(Environment[RecordTask]):
-    """Give a record in the format and schema asked for, as text or as a tool call."""
+    """Write a record in the requested format and schema, as text or as a tool call."""
 
     properties = Properties(
         "single-step", "schema adherence", "general", "extraction", "schema validation"
@@ -104,10 +104,10 @@ class StructuredOutputs(Environment[RecordTask]):
         """How XML is read."""
 
         xml_coerce_types: bool = True
-        """Read numbers, booleans and lists where the schema has them; else all leaves are text."""
+        """Convert leaves to the numbers, booleans and lists of the schema; else all are text."""
 
     async def setup(self) -> list[Message]:
-        """Refuse XML before the model is asked where its package is missing."""
+        """Fail before the model is asked, if the task is XML and its package is not installed."""
         if self.task.response_mode != "tool_call" and self.task.schema_type == "xml":
             xml_package()
         return []
@@ -133,7 +133,7 @@ class StructuredOutputs(Environment[RecordTask]):
         return Score(float(answer.reason == "correct"), details=details)
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the row's gold record; None for the rows of others, which hold none."""
+        """Return the row's gold record, if it has one."""
         task = self.task
         if task.gold is None:
             return None
@@ -146,12 +146,12 @@ class StructuredOutputs(Environment[RecordTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write records of 24 kinds in three sizes; after 72 rows the schemas come again."""
+        """Write records of 24 kinds in three sizes; the schemas repeat after 72 rows."""
         yield from load_generator("structured_outputs").generate(rng, num)
 
 
 def _answer(task: RecordTask, rollout: Rollout) -> str | Finding:
-    """Return the text to look at, or what is wrong before any is read."""
+    """Return the text to examine, or a finding if there is none."""
     if task.response_mode != "tool_call":
         text = rollout.output_text
         return text if text.strip() else Finding("empty_response", "the answer has no text")
@@ -172,6 +172,7 @@ async def _examined(paper: Paper, context: Context) -> Finding:
     try:
         return await context.isolated(examine, paper, timeout=seconds)
     except VerifierTimeoutError:
+        # Then the schema may be at fault, not the answer.
         if paper.can_run_away:
             raise
         return Finding("parse_error", "the answer takes too long to read")
@@ -191,20 +192,20 @@ Reason = Literal[
 ]
 
 MAX_SHORT, MAX_SHORT_YAML = 10_000, 2_000
-"""Characters of answer and schema together, and of YAML, that need no process of their own; YAML
-takes about 50 microseconds a character, the other formats a tenth of that at most."""
+"""Characters of answer and schema together, and of a YAML answer, that are examined on the event
+loop. YAML takes about 50 microseconds per character, the other formats a tenth of that at most."""
 _MAX_MESSAGE = 200
 
-# Patterns backtrack, what refers to schemas can double the work at every step, and items are
-# compared in pairs.
+# Patterns backtrack, references between schemas can double the work at every step, and
+# `uniqueItems` compares items in pairs.
 _CAN_RUN_AWAY = re.compile(
     r'"(?:pattern(?:Properties)?|uniqueItems|unevaluated(?:Items|Properties)'
     r'|\$(?:dynamicR|recursiveR|r)ef)":'
 )
 _MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-"""Keys of a schema under which schemas stand by name."""
+"""Keys of a schema whose values map names to schemas."""
 _DATA = ("const", "default", "enum", "examples", "example")
-"""Keys of a schema under which data stands, not schemas."""
+"""Keys of a schema whose values are data, not schemas."""
 _INTERRUPTIONS = (
     UnknownType,
     TypeError,
@@ -215,24 +216,24 @@ _INTERRUPTIONS = (
     RecursionError,
     re.error,
 )
-"""What validating raises where the schema is wrong, or an answer is nothing that JSON can say."""
+"""Errors of the validator if the schema is wrong, or an answer is not JSON data."""
 
 
 class Finding(NamedTuple):
-    """What is said of an answer."""
+    """The result of examining an answer."""
 
     reason: Reason
     message: str = ""
-    """What is wrong, for a reader; at most 200 characters."""
+    """What is wrong, in at most 200 characters."""
 
     @classmethod
     def of(cls, reason: Reason, message: object) -> Finding:
-        """Make a finding with the message shortened."""
+        """Return a finding with a shortened message."""
         return cls(reason, str(message)[:_MAX_MESSAGE])
 
 
 class Paper(NamedTuple):
-    """An answer with the form that it must have."""
+    """An answer, and the format and schema that it must have."""
 
     text: str
     schema: str
@@ -240,28 +241,29 @@ class Paper(NamedTuple):
     format: Format | None
     """The format of the text; None: it is the arguments of a tool call."""
     payload_key: str | None
-    """The argument that holds the record."""
+    """The argument that holds the record; None: the whole answer."""
     types_xml: bool
 
     @property
     def is_short(self) -> bool:
-        """Whether reading it takes no time worth mentioning."""
+        """Whether it takes little enough time to be read on the event loop."""
         max_text = MAX_SHORT_YAML if self.format == "yaml" else MAX_SHORT
         return len(self.text) <= max_text and len(self.text) + len(self.schema) <= MAX_SHORT
 
     @property
     def can_run_away(self) -> bool:
-        """Whether the schema holds what could take for ever on some answer."""
+        """Whether some answers could keep the validator busy forever."""
         try:
             schema = msgspec.json.decode(self.schema)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            # `examine` reports it, and runs no validator.
             return False
-        # Encoded again, so that no escape hides a key.
+        # Encoded again, because an escape such as `p\u0061ttern` would hide a key.
         return _CAN_RUN_AWAY.search(msgspec.json.encode(schema).decode()) is not None
 
 
 def examine(paper: Paper) -> Finding:
-    """Return whether an answer can be read and fits its schema."""
+    """Read an answer and check it against its schema."""
     try:
         schema = read("json", paper.schema)
     except UnreadableError as error:
@@ -284,7 +286,8 @@ def examine(paper: Paper) -> Finding:
 
 
 def strict(schema: object) -> object:
-    """Return a schema whose objects have all of their properties and no others."""
+    """Return the schema with every property required and no others allowed."""
+    # Lists of schemas, as in `oneOf`, stay as they are: the reference does not look into lists.
     if not isinstance(schema, dict):
         return schema
     made = {key: _strict_within(key, value) for key, value in schema.items()}
@@ -305,7 +308,7 @@ def _strict_within(key: str, value: object) -> object:
 def _validated(value: object, schema: object) -> Finding:
     if not isinstance(schema, dict | bool):
         return Finding("schema_error", "the schema is neither an object nor a boolean")
-    # The empty registry is what keeps references off the network.
+    # The default registry would fetch references from the network.
     validator = Draft202012Validator(schema, registry=Registry())
     try:
         error = next(validator.iter_errors(value), None)
@@ -320,7 +323,8 @@ def _validated(value: object, schema: object) -> Finding:
 
 
 def _blamed(interruption: Exception, schema: dict[str, object] | bool) -> Finding:
-    """Return whose fault it is that validation could not go on."""
+    """Return whether the schema or the answer made the validator fail."""
+    # Only now: a schema may be wrong in a part that no answer meets.
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:

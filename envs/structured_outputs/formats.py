@@ -1,4 +1,4 @@
-"""Reads a text in one of the five formats, types the leaves of XML and CSV, and writes records."""
+"""Reads and writes records in five formats, and converts the leaves of XML and CSV to types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Format = Literal["json", "yaml", "xml", "toml", "csv"]
 
 MAX_CHARACTERS = 100_000
 MAX_DEPTH = 64
-"""Levels of lists and objects; far enough from where Python's stack ends."""
+"""Levels of lists and objects; well below Python's recursion limit."""
 
 _DOTTED_KEY = re.compile(
     rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_DEPTH}}}"""
@@ -49,7 +49,7 @@ _UNREADABLE = (
     csv.Error,
     ValueError,
     RecursionError,
-    # What PyYAML raises on tags whose text does not fit them, as in `!!int ""`.
+    # PyYAML raises these on tags whose text does not fit, as in `!!int ""`.
     AttributeError,
     LookupError,
     OverflowError,
@@ -58,11 +58,11 @@ _UNREADABLE = (
 
 
 class UnreadableError(Exception):
-    """Raised when a text is not of its format, or is too long or too deep to be looked at."""
+    """Raised when a text is not in its format, or is too long or nested too deeply."""
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Reads YAML without aliases, so that a value is never larger than its text."""
+    """Reads YAML without aliases, which let a short text expand to a huge value."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Refuse an alias; the base class composes everything else."""
@@ -72,10 +72,10 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def read(form: Format, text: str) -> object:
-    """Read a text as it stands.
+    """Read a text as it is, without removing code fences or the like.
 
     Raises:
-        UnreadableError: It is not of the format, or is too long or too deep.
+        UnreadableError: It is not in the format, or is too long or nested too deeply.
         MissingPackageError: It is XML, and the package that reads it is not installed.
 
     """
@@ -108,13 +108,14 @@ def xml_package() -> ModuleType:
 
 
 def typed_xml(value: object, schema: object) -> object:
-    """Return what XML says as the schema means it: its leaves typed, its lists as lists."""
+    """Convert the leaves and lists of XML to the types of the schema."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     if kind == "object" and isinstance(value, dict):
         properties = _properties(schema)
         return {name: typed_xml(item, properties.get(name)) for name, item in value.items()}
     if kind == "array":
-        # <tags><tag>a</tag><tag>b</tag></tags> is read as {"tag": ["a", "b"]}.
+        # xmltodict reads <tags><tag>a</tag><tag>b</tag></tags> as {"tag": ["a", "b"]}, and a single
+        # tag without a list.
         if isinstance(value, dict) and len(value) == 1:
             [value] = value.values()
         items = value if isinstance(value, list) else [] if value is None else [value]
@@ -126,7 +127,7 @@ def typed_xml(value: object, schema: object) -> object:
 
 
 def typed_csv(rows: object, schema: object) -> object:
-    """Return the rows of a table with their cells as the schema means them."""
+    """Convert the cells of a table to the types of the schema."""
     items = schema.get("items", schema) if isinstance(schema, dict) else None
     properties = _properties(items)
     kinds = {
@@ -137,12 +138,13 @@ def typed_csv(rows: object, schema: object) -> object:
 
 
 def write(value: object, form: Format) -> str:
-    """Write a record so that `read`, and the typing of its leaves, give it back."""
+    """Write a record so that `read`, and typing its leaves, return it."""
     return _WRITERS[form](value)
 
 
 def _is_deeper(value: object, max_depth: int) -> bool:
-    """Return whether lists and objects are nested deeper than that, however deep they are."""
+    """Return whether lists and objects are nested deeper than `max_depth`."""
+    # Level by level: recursion could overflow on the very values that this looks for.
     level = [value]
     for _ in range(max_depth + 1):
         level = [item for holder in level for item in _items(holder)]
@@ -161,7 +163,7 @@ def _properties(schema: object) -> dict[str, object]:
 
 
 def _typed_cell(cell: object, kind: object) -> object:
-    """Type a cell; of several types the first counts that it can be read as."""
+    """Convert a cell; of several types, the first one that fits counts."""
     if not isinstance(kind, list):
         return _typed(cell, kind) if isinstance(cell, str) else cell
     if not cell and "null" in kind:
@@ -174,7 +176,7 @@ def _typed_cell(cell: object, kind: object) -> object:
 
 
 def _typed(text: str, kind: object) -> object:
-    """Read a text as a number or a boolean; what is none stays text, for the schema to refuse."""
+    """Convert a text to a number or a boolean; other text stays, for the schema to refuse."""
     try:
         if kind == "integer":
             return int(text)
@@ -186,7 +188,7 @@ def _typed(text: str, kind: object) -> object:
 
 
 def _read_yaml(text: str) -> object:
-    # For every token the scanner looks at every bracket that is open.
+    # At every token the scanner looks at every open bracket, which is quadratic.
     steps = ((character in "[{") - (character in "]}") for character in text)
     if max(itertools.accumulate(steps), default=0) > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} brackets are open")
@@ -198,14 +200,14 @@ def _read_yaml(text: str) -> object:
 
 
 def _read_toml(text: str) -> object:
-    # The parser takes quadratic time over keys such as a.a.a.a.
+    # The parser takes quadratic time for keys such as a.a.a.a.
     if _DOTTED_KEY.search(text):
         raise ValueError(f"a key has more than {MAX_DEPTH} dots")
     return tomllib.loads(text)
 
 
 def _read_xml(text: str) -> object:
-    # Entities are refused by default; named here since the safety of it rests on that.
+    # The default, but safety depends on it: entities can expand to gigabytes.
     return xml_package().parse(text, disable_entities=True)
 
 

@@ -1,32 +1,34 @@
 r"""Asks for changes to e-mails, calendar, tasks and customers, and compares the tables at the end.
 
 Source: the resources server workplace_assistant of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The calls of the model are played on fresh tables and the gold calls on others; the
-reward is 1 where calendar, e-mails, plots, tasks and customers are then equal. Case counts in
-`status`, `list_name` and `board` only. A call that cannot be carried out changes nothing; reading
-changes nothing either, so it is not played. Kept from the reference: what the model says does not
-count, nor what it undoes again; a row that is added to a table gets the next id, so the order of
-additions counts; and rows have the labels of a data frame, so it counts whether an e-mail, a task
-or a customer is deleted before or after another is added. Differences from the reference:
+independently. The model's calls are replayed on fresh tables and the gold calls on others; the
+reward is 1 if calendar, e-mails, plots, tasks and customers are then equal. Case counts only in
+`status`, `list_name` and `board`. A refused call changes nothing, and calls that only read are not
+replayed. Kept from the reference: the model's text does not count, nor do changes that it undoes; a
+new row gets the next id, so the order of additions counts; and rows have the labels of a data
+frame, so it counts whether an e-mail, a task or a customer is deleted before or after another is
+added. Differences from the reference:
 
-- Arguments must fit the schema: a number for a text is refused, and the model may try again. Null
-  counts as left out, when the episode is played as when it is scored.
-- Calls of tools that the row did not show are not played.
-- Searches look for the text itself, not for a pattern; e-mails of one second keep their order.
+- Arguments must fit the schema: a number for a text is refused, and the model may try again. A null
+  counts as left out, in the episode and in its score.
+- Calls of tools that the row did not show are not replayed.
+- Searches look for the literal text, not for a pattern; e-mails of the same second keep their
+  order.
 - A day must be written as YYYY-MM-DD, a time as YYYY-MM-DD HH:MM:SS, a length in plain digits;
-  status and product of a new customer must be known ones. All else is refused with a sentence: the
-  reference stores it, and the tables are never equal. The id of a row can never be changed.
+  status and product of a new customer must be known ones. Anything else is refused with a sentence.
+  The reference stores it, and the tables are never equal. The id of a row can never be changed.
 - An episode has ten turns, the reference's six. A query has at most 100 different words.
-- The ids of new e-mails have eight digits, like all others; tools answer in words of their own.
-- What is left out of a new customer is empty, and equal to an empty text. Tools show it as null,
-  as they do an empty cell.
+- The ids of new e-mails have eight digits, like all others; the tools' answers are worded
+  differently.
+- Fields left out of a new customer are empty, and equal to an empty text. Tools show them as null,
+  like any empty cell.
 
-The tables are made up by `company.py`, for rows with `"tables": "made_up"`. Other rows need the
-tables that they were written for: the option `data_dir` takes a folder of CSV files, as the folder
-`csv_data` of the reference, or its `processed` or `raw`. Without it they are neither played nor
-scored. Where a gold call is refused, or the gold calls that may change something change nothing,
-the attempt is unscored, where the reference rewards doing nothing. A row without any such call asks
-for nothing to be changed.
+Rows with `"tables": "made_up"` use the tables that `company.py` makes up. Other rows need the
+tables that they were written for: the option `data_dir` names a folder of CSV files, such as the
+reference's folder `csv_data`, or its `processed` or `raw`. Without it they are neither played nor
+scored. If a gold call is refused, or the gold calls that may change something change nothing, the
+attempt is unscored; the reference rewards doing nothing. A row without such calls asks for no
+change.
 
 One row (its system message shortened):
 {"id": "workplace-0", "difficulty": "easy", "category": "email", "capability": "tool use",
@@ -71,11 +73,11 @@ __all__ = ["GoldCall", "WorkplaceAssistant", "WorkplaceTask"]
 
 
 class GoldCall(BaseModel):
-    """One of the calls that bring the tables to where they must stand."""
+    """A call that leads to the expected tables."""
 
     name: str
     arguments: str
-    """Their JSON text."""
+    """The arguments, as JSON text."""
 
 
 class WorkplaceTask(Task):
@@ -83,7 +85,7 @@ class WorkplaceTask(Task):
 
     ground_truth: list[GoldCall]
     tables: Literal["made_up"] | None = None
-    """The tables it was written for; None: those of the option `data_dir`."""
+    """The tables that the row was written for; None: those of the option `data_dir`."""
 
     @property
     def gold_calls(self) -> list[ToolCall]:
@@ -94,7 +96,7 @@ class WorkplaceTask(Task):
         ]
 
 
-# The tools are shown from the last base to the first.
+# The order of the bases is the order of the tools, from the last base to the first.
 class WorkplaceAssistant(
     CustomerTools,
     ProjectTools,
@@ -112,10 +114,10 @@ class WorkplaceAssistant(
     )
 
     class Options(EnvironmentOptions):
-        """Where the tables come from."""
+        """The source of the tables."""
 
         data_dir: Path | None = None
-        """A folder of CSV files; None: the company that the environment makes up."""
+        """A folder of CSV files; None: the tables of the made-up company."""
 
         @field_validator("data_dir")
         @classmethod
@@ -126,42 +128,42 @@ class WorkplaceAssistant(
 
         @property
         def source(self) -> Source:
-            """The tables that episodes start with."""
+            """The tables at the start of every episode."""
             return made_up() if self.data_dir is None else read_csv(self.data_dir)
 
         def has_tables(self, task: WorkplaceTask) -> bool:
-            """Return whether the tables are here that a task was written for."""
+            """Return whether the tables that a task was written for are available."""
             return task.tables is not None or self.data_dir is not None
 
     options: Options
 
     @classmethod
     def check_task(cls, task: WorkplaceTask, options: EnvironmentOptions) -> None:
-        """Refuse a row that was written for tables which are not there."""
+        """Refuse a row whose tables are not available."""
         assert isinstance(options, cls.Options)
         if not options.has_tables(task):
             raise ValueError(NO_TABLES)
 
     async def setup(self) -> list[Message]:
-        """Put fresh tables into the office."""
+        """Load fresh tables."""
         self.office = Office(self.options.source)
         return []
 
     async def call_tools(self, calls: list[ToolCall]) -> list[Message]:
-        """Run tool calls; an argument that is null counts as left out."""
+        """Run tool calls; a null argument counts as left out."""
         return await super().call_tools([_without_nulls(call) for call in calls])
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the calls of the record leave the tables as the gold calls do.
+        """Reward 1 if the recorded calls change the tables as the gold calls do.
 
         Raises:
-            VerifierError: The gold calls cannot be carried out, or change nothing, or their tables
-                are not there.
+            VerifierError: The gold calls are refused or change nothing, or their tables are not
+                available.
 
         """
         task, options = cls.parse_task(rollout.task), cls.options_of(context)
-        # What was played here was checked before.
+        # `check_task` has checked our own rollouts, which have a version, before they were played.
         if not (rollout.env_version or options.has_tables(task)):
             raise VerifierError(NO_TABLES)
         start = Office(options.source)
@@ -184,7 +186,7 @@ class WorkplaceAssistant(
         calls: list[ToolCall],
         shown: list[JSONObject] | None,
     ) -> Office:
-        """Play the calls that may change something, and give the tables after them."""
+        """Play the calls that may change something, and return the tables."""
         environment = cls(task, options=options)
         environment.shown_tools = shown
         await environment.setup()
@@ -193,7 +195,7 @@ class WorkplaceAssistant(
 
     @classmethod
     async def _expected(cls, task: WorkplaceTask, options: Options, start: Office) -> Office:
-        """Play the gold calls one by one, and see that each is carried out."""
+        """Play the gold calls one by one, and check that none is refused."""
         environment = cls(task, options=options)
         await environment.setup()
         office = environment.office
@@ -201,6 +203,7 @@ class WorkplaceAssistant(
         for call in changing:
             num_before = office.num_changes
             [answer] = await environment.call_tools([call])
+            # A refusal is a sentence like any other answer; only the count shows it.
             if office.num_changes == num_before:
                 raise VerifierError(
                     f"a gold call was refused; {OTHER_TABLES} ({call.name}: {answer.text:.200})"
@@ -211,12 +214,12 @@ class WorkplaceAssistant(
 
     @classmethod
     def _changing(cls, calls: list[ToolCall]) -> list[ToolCall]:
-        """Leave out the calls that only read."""
+        """Leave out the calls that only read: they cost time and cannot change the score."""
         only_read = {name for name, tool in cls.method_tools().items() if tool.reads_only}
         return [call for call in calls if call.name not in only_read]
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Make one gold call a turn, then say that all is done."""
+        """Make one gold call per turn, then report that all is done."""
         calls = self.task.gold_calls
         num_calls = len(rollout.tool_calls)
         if num_calls < len(calls):
@@ -225,10 +228,11 @@ class WorkplaceAssistant(
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write requests to the made-up company, whose gold calls are computed from its tables."""
+        """Write requests about the made-up company; gold calls are computed from its tables."""
         yield from load_generator("workplace_assistant").generate(rng, num)
 
 
+# Models send null for optional arguments that they mean to leave out; no schema here allows it.
 def _without_nulls(call: ToolCall) -> ToolCall:
     try:
         arguments = msgspec.json.decode(call.arguments)
@@ -241,10 +245,10 @@ def _without_nulls(call: ToolCall) -> ToolCall:
     return ToolCall(id=call.id, function=FunctionCall(call.name, text))
 
 
-OTHER_TABLES = "were they written for other tables? give --env-arg data_dir=FOLDER"
+OTHER_TABLES = "were they written for other tables? pass --env-arg data_dir=FOLDER"
 
 NO_TABLES = (
-    'the row was written for tables of others, as it has no "tables": "made_up"; give --env-arg '
-    "data_dir=FOLDER with their CSV files (of NeMo Gym: its folder "
+    'the row was written for other tables, because it has no "tables": "made_up"; pass --env-arg '
+    "data_dir=FOLDER with their CSV files (NeMo Gym's are in "
     "resources_servers/workplace_assistant/csv_data)"
 )

@@ -1,4 +1,4 @@
-"""The tools for the visits of the company's site."""
+"""The tools for the visits to the company's site."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -123,12 +123,13 @@ class AnalyticsTools:
     def _by_day(
         self, first: str, last: str, measure: Callable[[list[Row]], T]
     ) -> dict[str, T] | str:
-        """Measure the visits of each day that had any."""
+        """Measure the visits of each day in a range that had any."""
         for limit in (first, last):
             if limit and (fault := day_fault(limit)):
                 return fault
         days: defaultdict[str, list[Row]] = defaultdict(list)
         for visit in self.office.visits.rows:
+            # Days in this form compare as texts; "9999" is later than any of them.
             if first <= visit["date_of_visit"] <= (last or "9999"):
                 days[visit["date_of_visit"]].append(visit)
         return {day: measure(visits) for day, visits in sorted(days.items())}

@@ -1,4 +1,4 @@
-"""The company that the environment makes up: the same tables in every process, from one seed."""
+"""The made-up company: the same tables in every process, from one seed."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ TEAM = (
     "Ingrid Sandoval",
     "Tamsin Okoro",
 )
-"""The colleagues; the first name alone says who is meant."""
+"""The colleagues; every first name is unique."""
 
 TOPICS = (
     "Autumn catalogue",
@@ -212,12 +212,12 @@ DOMAIN = "brightmoor.example"
 
 SOURCES = ("direct", "referral", "search engine", "social media")
 SLOTS = ("09:00", "10:30", "12:00", "13:30", "15:00", "16:30")
-"""When events of the calendar start; none is longer than 90 minutes, so they never overlap."""
+"""Start times of calendar events; none is longer than 90 minutes, so they never overlap."""
 
 
 @functools.cache
 def made_up() -> Source:
-    """Return the tables of the company, made once in a process."""
+    """Return the tables of the company, made once per process."""
     rng = Random(SEED)
     makers: dict[str, tuple[str, Callable[[Random], Iterator[Row]]]] = {
         "emails": ("email_id", _emails),
@@ -238,14 +238,14 @@ def address_of(name: str, domain: str = DOMAIN) -> str:
 
 
 def _numbered(key: str, rows: list[Row], rng: Random) -> Iterator[Row]:
-    """Yield rows in random order, so that their ids say nothing of their dates."""
+    """Number rows in random order, so that ids do not reveal dates."""
     rng.shuffle(rows)
     for number, row in enumerate(rows):
         yield {key: f"{number:08}", **row}
 
 
 def _emails(rng: Random) -> Iterator[Row]:
-    # Each at a time of its own, so that one of them is the latest.
+    # No two at the same time, so that "the latest" always names one of them.
     start = datetime(2023, 9, 18, 7)
     for minutes in rng.sample(range(73 * 24 * 60), NUM_EMAILS):
         name = rng.choice(TEAM)

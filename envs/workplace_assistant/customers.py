@@ -71,6 +71,7 @@ class CustomerTools:
             customer
             for customer in self.office.customers.rows
             if all(text in customer[field].lower() for field, text in wanted.items())
+            # An empty day would compare as earlier than all others.
             and all(
                 customer[field] and first <= customer[field] <= (last or "9999")
                 for field, (first, last) in limits.items()

@@ -11,7 +11,7 @@ from .tables import NOW, Office, Row, day_fault, page_of
 __all__ = ["EmailTools"]
 
 MAX_WORDS = 100
-"""Different words of a query: far more than a search needs, and few enough to be looked for."""
+"""The number of different words in a query: more than any search needs, few enough to be fast."""
 
 EmailId = Annotated[str, Field(description="Id of the e-mail, eight digits.")]
 Body = Annotated[str, Field(description="Text of the e-mail.")]
@@ -72,6 +72,7 @@ class EmailTools:
             if date_min <= email["sent_datetime"][:10] <= (date_max or "9999")
             and _has_all(email, words)
         ]
+        # `sort` is stable, in reverse too: e-mails of the same second keep their order.
         found.sort(key=lambda email: email["sent_datetime"], reverse=True)
         return page_of(found, "emails", page, page_size)
 

@@ -1,4 +1,4 @@
-"""The tables of one episode: searched, changed, and compared at its end."""
+"""The tables of one episode: how they are read, searched, changed and compared."""
 
 import csv
 import functools
@@ -25,9 +25,8 @@ __all__ = [
     "time_fault",
 ]
 
-# The one form in which the tables hold a day, a time or a length, and the sentence that says so.
-#
-# Whatever else means the same would be stored as it is and never be equal to the gold.
+# Days, times and lengths have only one form in the tables. Another form of the same value would be
+# stored as it is and never equal the gold table's.
 
 
 def time_fault(text: str) -> str:
@@ -58,9 +57,9 @@ def duration_fault(text: str) -> str:
 
 
 Row = dict[str, str]
-"""One row by column. Rows are shared between episodes: a change makes a new one."""
+"""One row by column. Episodes share rows, so a change makes a new one."""
 Labelled = tuple[int, Row]
-"""A row with the label that its place gave it."""
+"""A row with its label, which is its place when it was read."""
 
 COLUMNS = {
     "emails": (
@@ -107,11 +106,11 @@ COLUMNS = {
         "board",
     ),
 }
-"""The tables with their columns; each is a file of that name."""
+"""The columns of the tables; each table is a CSV file of that name."""
 
 
 class Source(NamedTuple):
-    """The tables as every episode finds them."""
+    """The tables at the start of every episode."""
 
     addresses: tuple[str, ...]
     """The company directory."""
@@ -129,13 +128,13 @@ def labelled(rows: Iterable[Row]) -> tuple[Labelled, ...]:
 
 @functools.cache
 def read_csv(folder: Path) -> Source:
-    """Read the tables of others from a folder, once in a process.
+    """Read tables from a folder of CSV files, once per process.
 
-    Files are looked for in the folder itself, then in `processed` and `raw`, in it or beside it:
-    the reference has its addresses in the one and all other tables in the other.
+    Files are looked for in the folder, then in `processed` and `raw`, inside or next to it: the
+    reference has its addresses in one of the two and all other tables in the other.
 
     Raises:
-        ValueError: A file is missing or cannot be read, lacks a column, or its ids are no ids.
+        ValueError: A file is missing, cannot be read, lacks a column, or has invalid ids.
 
     """
     tables = {name: labelled(_read_table(folder, name)) for name in COLUMNS}
@@ -158,6 +157,7 @@ def _found(folder: Path, name: str) -> Path:
 
 def _read_lines(path: Path) -> list[list[str]]:
     try:
+        # Some spreadsheet programs begin a CSV file with a byte order mark.
         with path.open(encoding="utf-8-sig", newline="") as file:
             return list(csv.reader(file))
     except (OSError, UnicodeError, csv.Error) as error:
@@ -172,62 +172,62 @@ def _read_table(folder: Path, name: str) -> list[Row]:
         if column not in header:
             named = ", ".join(columns)
             raise ValueError(f'{path}: no column "{column}"; its first line must name {named}')
-    # Some programs leave empty cells out at the end of a line, and some end with an empty line.
+    # Some programs omit empty cells at the end of a line, and some write an empty last line.
     cells = (dict(zip(header, line, strict=False)) for line in lines if line)
     rows = [{column: row.get(column, "") for column in columns} for row in cells]
     key = columns[0]
     if key.endswith("_id"):
         ids = {row[key] for row in rows}
         if len(ids) < len(rows) or not all(identity.isdecimal() for identity in ids):
-            raise ValueError(f'{path}: "{key}" must be a whole number in every line, each once')
+            raise ValueError(f'{path}: "{key}" must be a whole number, different in every line')
     return rows
 
 
 NOW = "2023-11-30 23:59:00"
-"""The time that it is in every episode."""
+"""The current time in every episode."""
 
 CASE_COUNTS = ("status", "list_name", "board")
-"""Columns that are compared as they are written; in all others case does not count."""
+"""Columns in which case counts; all others are compared without it."""
 
 
 class Table:
-    """The rows of one table in their order, each with a label that counts when tables are compared.
+    """The rows of one table in order, each with a label that counts in comparisons.
 
-    Labels follow the reference, whose tables are data frames: a row is labelled by the place
-    where it was read, a deletion leaves a gap, and adding a row numbers all of them again, or,
-    where `relabels` is False, labels the new row 0.
+    Labels follow the reference, which compares data frames with their index: a row is labelled by
+    its place when it is read, and a deletion leaves a gap. Adding a row renumbers all of them, or,
+    if `relabels` is False, labels the new row 0.
     """
 
     def __init__(
         self, rows: Iterable[Labelled], key: str, *, noun: str, relabels: bool = True
     ) -> None:
         self.labelled_rows = list(rows)
-        """The rows in their order, each with its label."""
+        """The rows in order, each with its label."""
         self.num_changes = 0
-        """Rows that were added, updated or deleted; a call that was refused leaves it as it is."""
+        """The number of rows that were added, updated or deleted; a refused call does not count."""
         self._key = key
         self._noun = noun
         self._relabels = relabels
         self._has_gaps = False
-        """Whether a label may be missing among those up to the last."""
+        """Whether a label may be missing below the last one."""
         self._highest: int | None = None
-        """The highest id; None where it must be looked up."""
+        """The highest id; None if it must be looked up."""
 
     @property
     def rows(self) -> list[Row]:
-        """The rows in their order."""
+        """The rows in order."""
         return [row for _, row in self.labelled_rows]
 
     def find(self, identity: str) -> Row | None:
-        """Return the row of an id, if there is one."""
+        """Return the row with an id, if there is one."""
         return next((row for _, row in self.labelled_rows if row[self._key] == identity), None)
 
     def missing(self, identity: str) -> str:
-        """Return the sentence that says there is no row of an id."""
+        """Return the sentence for an id that no row has."""
         return f"There is no {self._noun} with the id {identity!r}."
 
     def read(self, identity: str, field: str) -> JSONObject | str:
-        """Return a field of a row, empty as null, or a sentence that says what is wrong."""
+        """Return a field of a row, null if empty, or a sentence about what is wrong."""
         row = self.find(identity)
         if row is None:
             return self.missing(identity)
@@ -236,7 +236,7 @@ class Table:
         return {field: row[field] or None}
 
     def add(self, row: Row) -> str:
-        """Append a row under the next id, which is given; the key column comes first."""
+        """Append a row under the next id, and return that; the key column comes first."""
         if self._highest is None:
             self._highest = max((int(known[self._key]) for known in self.rows), default=0)
         self._highest += 1
@@ -246,6 +246,7 @@ class Table:
 
     def append(self, row: Row) -> None:
         """Append a row as it is."""
+        # Without gaps, the labels are 0, 1, 2 and so on already.
         if self._relabels and self._has_gaps:
             self.labelled_rows = list(labelled(self.rows))
             self._has_gaps = False
@@ -253,7 +254,7 @@ class Table:
         self.num_changes += 1
 
     def update(self, identity: str, field: str, value: str) -> str:
-        """Change one field of a row; gives a sentence that says what came of it."""
+        """Change one field of a row; return a sentence about the result."""
         row = self.find(identity)
         if row is None:
             return self.missing(identity)
@@ -268,7 +269,7 @@ class Table:
         return f"The {self._noun} {identity} has been updated."
 
     def delete(self, identity: str) -> str:
-        """Delete a row; gives a sentence that says what came of it."""
+        """Delete a row; return a sentence about the result."""
         left = [entry for entry in self.labelled_rows if entry[1][self._key] != identity]
         if len(left) == len(self.labelled_rows):
             return self.missing(identity)
@@ -279,6 +280,7 @@ class Table:
 
     def equals(self, other: "Table") -> bool:
         """Return whether both have the same rows in the same order under the same labels."""
+        # Identity first: episodes share the rows that neither has changed.
         return len(self.labelled_rows) == len(other.labelled_rows) and all(
             mine is theirs
             or (mine[0] == theirs[0] and (mine[1] is theirs[1] or _folded(mine) == _folded(theirs)))
@@ -287,13 +289,14 @@ class Table:
 
 
 class Office:
-    """The tables of one episode, as they stand."""
+    """The current tables of one episode."""
 
     def __init__(self, source: Source) -> None:
         tables = source.tables
         self.addresses = source.addresses
         self.visits = Table(tables["analytics_data"], "visitor_id", noun="visitor")
         self.emails = Table(tables["emails"], "email_id", noun="e-mail")
+        # The only table that the reference does not renumber when a row is added.
         self.events = Table(tables["calendar_events"], "event_id", noun="event", relabels=False)
         self.plots = Table((), "file_path", noun="plot")
         self.tasks = Table(tables["project_tasks"], "task_id", noun="task")
@@ -302,12 +305,12 @@ class Office:
 
     @property
     def num_changes(self) -> int:
-        """How many changes the tables have taken."""
+        """The number of changes to the tables."""
         changing = (self.events, self.emails, self.plots, self.tasks, self.customers)
         return sum(table.num_changes for table in changing)
 
     def differences(self, other: "Office") -> list[str]:
-        """Name the tables in which this one is not equal to another."""
+        """Return the names of the tables that differ from those of another office."""
         pairs = {
             "calendar_events": (self.events, other.events),
             "emails": (self.emails, other.emails),
@@ -319,9 +322,9 @@ class Office:
 
 
 def page_of(rows: Sequence[Row], noun: str, page: int, page_size: int) -> JSONObject | str:
-    """Return one page of what a search found, the nearest where there is none of that number.
+    """Return one page of the results of a search, or the nearest page if there is no such one.
 
-    What is empty is null.
+    Empty cells are null.
     """
     if not rows:
         return f"No {noun} found."

@@ -56,6 +56,7 @@ CHECKS: Mapping[str, Callable[[Subject], Awaitable[Finding]]] = {
 """Every check by the name that `Environment.skipped_checks` uses."""
 
 _NEVER_SKIPPED = ("tasks", "repeatable")
+"""Checks that apply to every environment."""
 
 
 def check(
@@ -100,6 +101,7 @@ async def _check(
         subject = Subject(
             found, task_set, options, workers=workers, watch=watch or (lambda _: None)
         )
+        # A misspelt name in `skipped_checks` would otherwise skip nothing, without notice.
         findings = list(_wrong_skips(found.environment.skipped_checks))
         for name in CHECKS:
             finding = await _checked(subject, name)
@@ -123,6 +125,7 @@ async def _checked(subject: Subject, name: str) -> Finding:
     try:
         return await CHECKS[name](subject)
     except AttemptError as error:
+        # An exception of the environment's code is a finding too.
         return failed(str(error), (), frames_of(error))
 
 

@@ -39,6 +39,7 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
     files = NewFiles(
         folder / f"{name}.py", folder / f"test_{name}.py", folder / f"{name}.jsonl", class_name
     )
+    # All before the first is written, so that an error leaves nothing behind.
     for path in files[:3]:
         if path.exists():
             raise UsageError(f"{path}: already exists; nothing was written")
@@ -60,6 +61,7 @@ def _class_name(name: str, source: str) -> str:
         raise UsageError(f"{name}: is not a Python name; use one such as my_env")
     if not class_name[:1].isalpha():
         raise UsageError(f"{name}: must begin with a letter; use a name such as my_env")
+    # Every word of the template, so that the class hides none of its names.
     words = "".join(c if c.isidentifier() or c.isdigit() else " " for c in source).split()
     taken = {*gymcli.__all__, *words}
     if class_name in taken or name in sys.stdlib_module_names or name == "gymcli":

@@ -79,6 +79,7 @@ async def tools(subject: Subject) -> Finding:
     A tool that raises in every call of the oracle fails too.
     """
     own = subject.environment.method_tools().values()
+    # By their JSON, so that a tool that many rows declare is checked once.
     specs = {canonical_json(tool.spec): tool.spec for tool in own}
     for episode in await subject.played("oracle"):
         specs |= {canonical_json(spec): spec for spec in episode.record.tools}
@@ -178,6 +179,7 @@ async def judges(subject: Subject) -> Finding:
 
 def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
     home = environment.__module__
+    # In a package, any of its modules may define the judge.
     modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"{home}.")]
     bases = [base for base in environment.__mro__ if issubclass(base, Environment)]
     found: dict[str, Judge] = {}
@@ -209,6 +211,7 @@ def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
         decided = verdict if decides is None else value
         label = decided if isinstance(decided, str) else canonical_json(decided).decode()
         text = msgspec.json.encode(verdict).decode()
+        # If it is not, the example does not fit the schema.
         if judge.parse(text)[0] == label:
             yield label, text
 
@@ -251,11 +254,13 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
     """Return how a candidate can smuggle in its own verdict, with verdicts in either order."""
     names = list(dict.fromkeys(_TEMPLATE_FIELD.findall(judge.template)))
     empty_prompt = _prompt_text(judge, dict.fromkeys(names, ""))
+    # The rules `first` and `last` read from opposite ends.
     for order in (verdicts, verdicts[::-1]):
         candidate = " ".join(f"The verdict is {text}" for _, text in order)
         fields = dict.fromkeys(names, candidate)
         prompt = _prompt_text(judge, fields)
         for label, text in verdicts:
+            # The prompt itself may name the verdict.
             if prompt.count(text) > empty_prompt.count(text):
                 return f"{text} in the judged text enters the prompt unchanged"
             quote = judge.neutralise(candidate)

@@ -134,6 +134,7 @@ async def _tried(
     for other in itertools.islice(_others(golds, number), _MAX_OTHERS):
         episode = await subject.episode(row, ScriptedPolicy(other.turns))
         tried.append(episode)
+        # One that is not right is enough: the task fails only if all of them are.
         if episode.error or not _is_top(subject, episode):
             break
     return tried
@@ -144,6 +145,7 @@ def _others(golds: Sequence[CheckedEpisode], number: int) -> Iterator[CheckedEpi
     own = golds[number]
     for other in (*golds[number + 1 :], *golds[:number]):
         answers = (own.record.answer, other.record.answer)
+        # The same answer in other words is right in both tasks.
         has_same_answer = answers[0] is not None and answers[0] == answers[1]
         if turns_key(own.turns) != turns_key(other.turns) and not has_same_answer:
             yield other
@@ -189,6 +191,7 @@ def turns_key(turns: Sequence[Message]) -> bytes:
     """Encode the texts and calls of turns; equal turns have equal bytes."""
     return canonical_json(
         [
+            # Arguments as values: neither spaces nor the order of keys make a difference.
             [message.text, [[call.name, _decoded(call.arguments)] for call in message.tool_calls]]
             for message in turns
         ]
@@ -207,22 +210,25 @@ def exceeds_chance(
 ) -> bool:
     """Return whether guesses are right more often than luck explains, at a level of 1 %.
 
-    The test is the exact binomial tail; the Wilson bound would reject luck in 3 of 100 cases at a
-    chance of one in twenty. The test also holds if the tasks' chances differ (Hoeffding 1956, "On
-    the distribution of the number of successes in independent trials"). For the best of several
-    candidates, the level is divided by their number (Bonferroni). `total` is the sum of the rewards
-    as shares of the top one; it is rounded down.
+    `total` is the sum of the rewards as shares of the top one, `num_candidates` the number of
+    guessers of which this one was the best.
     """
     if chance >= 1.0:
         return False
+    # Rounded down, so that shares never count for more; 1e-9 makes up for errors of floats.
     least = math.floor(total + 1e-9)
+    # The exact binomial tail: the Wilson bound would reject luck in 3 of 100 cases at a chance of
+    # one in twenty. The tail holds even if the tasks' chances differ (Hoeffding 1956, "On the
+    # distribution of the number of successes in independent trials").
     tail = math.fsum(_binomial(k, num_trials, chance) for k in range(least, num_trials + 1))
+    # Bonferroni's correction for the best of several candidates.
     return tail < _LEVEL / num_candidates
 
 
 def _binomial(num_right: int, num_trials: int, chance: float) -> float:
     num_wrong = num_trials - num_right
     ways = math.lgamma(num_trials + 1) - math.lgamma(num_right + 1) - math.lgamma(num_wrong + 1)
+    # By logarithms, since the factorials of large numbers overflow.
     return math.exp(ways + num_right * math.log(chance) + num_wrong * math.log1p(-chance))
 
 
@@ -273,6 +279,7 @@ async def _group_rewards(
     subject: Subject, group: Mapping[_Policy, CheckedEpisode]
 ) -> dict[_Policy, float]:
     row = group["oracle"].row
+    # All were played as attempt 0; the attempts of a group have different numbers.
     records = [
         msgspec.structs.replace(episode.record.unscored(), attempt=number)
         for number, episode in enumerate(group.values())
@@ -370,14 +377,18 @@ def _guessers(
     def num_right(constant: Mapping[str, str]) -> int:
         return sum(choice is not None and constant.get(n) == choice for n, choice in right.items())
 
+    # Chosen with the golds in view, hence the correction for `num_candidates`.
     best = max(constants, key=num_right, default={})
     constant = {
-        name: [assistant_message(best.get(name) or options[0])] for name, options in own.items()
+        # A task that lacks the constant gets its first option.
+        name: [assistant_message(best.get(name) or options[0])]
+        for name, options in own.items()
     } | _commonest(golds, blind)
     at_random = {name: [assistant_message(rng.choice(o))] for name, o in own.items()}
     for name in blind:
         others = [other for other in blind if other != name]
         if others:
+            # Without choices, the guess is the answer to another task.
             at_random[name] = _guess(golds[rng.choice(others)])
     first = {name: [assistant_message(options[0])] for name, options in own.items()}
     num_candidates = len(constants) + len({turns_key(_guess(golds[name])) for name in blind})
@@ -402,6 +413,7 @@ def _commonest(
     counts = Counter(keys.values())
     chosen = {}
     for name, key in keys.items():
+        # Without the task's own answer, which no guesser knows.
         if others := counts - Counter([key]):
             chosen[name] = turns[others.most_common(1)[0][0]]
     return chosen
@@ -434,6 +446,7 @@ def share_of_top(reward: float, top: float) -> float:
     """Return a reward as a share of the top one, from 0 to 1."""
     if top > 0.0:
         return min(1.0, max(0.0, reward / top))
+    # A top of 0 or less has no shares: it is reached or not.
     return float(reward >= top)
 
 
@@ -446,6 +459,7 @@ def _against_oracle(
     rate, best = (mean(rewards) for rewards in zip(*pairs, strict=True))
     differences = [guess - gold for guess, gold in pairs]
     error = standard_error(differences)
+    # One task has no standard error, and decides nothing.
     if error is None:
         return _GuesserResult(rate, best, is_above=False)
     # The lower end of a 98 % interval is a one-sided bound of 99 %.
@@ -467,9 +481,11 @@ async def repeatable(subject: Subject) -> Finding:
     changed: list[str] = []
     differing: list[str] = []
     for number in range(_NUM_ROUNDS):
+        # In a new order each time, to find scores that depend on earlier calls.
         for episode in rng.sample(episodes, len(episodes)):
             record = episode.record.unscored()
             line = msgspec.json.encode(record)
+            # As read from disk, to find a verifier that compares objects by identity.
             if number % 2:
                 record = msgspec.json.decode(line, type=Rollout)
             again = await subject.scored(episode.row, record)
@@ -493,6 +509,7 @@ async def _unequal_groups(subject: Subject, episodes: Sequence[CheckedEpisode]) 
     for row in subject.rows[:_MAX_TASKS]:
         records = [e.record.unscored() for e in episodes if e.row.id == row.id]
         first = await subject.scored_together(row, records)
+        # Backwards, since the order of the attempts in a group must not matter.
         again = await subject.scored_together(row, records[::-1])
         if [_score(one) for one in first] != [_score(one) for one in again[::-1]]:
             unequal.append(row.id)

@@ -117,6 +117,7 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
             options = CollectOptions(model="check", env=found.name)
             source = TaskSource([path], options, registry)
             read = (item for item in source.read() if isinstance(item, TaskRow))
+            # A given file may have rows of several environments.
             rows = [row for row in read if row.env == found.name]
             finding = _tasks_finding(source, registry, rows, origin)
             valid = (row for row in rows if row.first_attempt == 0 and _is_valid(row, found))
@@ -146,6 +147,7 @@ def _tasks_finding(
     try:
         survey(source, registry)
     except TasksError as error:
+        # Without the folder, which for generated tasks is a temporary one.
         lines = str(error).replace(f"{source.paths[0].parent}/", "").splitlines()
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         return failed(lines[0] + more)
@@ -254,6 +256,7 @@ class Subject:
     async def played(self, policy: PolicyName) -> list[CheckedEpisode]:
         """Return a policy's episode of every task."""
         if policy not in self._played:
+            # A new one for each episode, since a scripted policy uses up its messages.
             new_policy = _POLICIES[policy]
             self._played[policy] = [await self.episode(row, new_policy()) for row in self.rows]
         return self._played[policy]

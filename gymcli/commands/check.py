@@ -120,6 +120,7 @@ def _row(report: CheckReport) -> tuple[str, ...]:
     means = [_number(found.get(name), "mean") for name in _HEAD[2:6]]
     guesses = found["guessing"].numbers if "guessing" in found else {}
     rates = {name: rate for name, rate in guesses.items() if f"{name} limit" in guesses}
+    # The guesser that exceeds its limit most, or else comes closest to it.
     best = max(rates, key=lambda name: rates[name] - guesses[f"{name} limit"], default="")
     num_failed = len(report.failures)
     return (

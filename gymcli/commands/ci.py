@@ -90,6 +90,7 @@ class CiRequest:
         """Whether a file is printed to stdout, which then holds nothing else."""
         if is_json and printed:
             raise UsageError(f"{printed[0]} -: --json already uses stdout; name a file")
+        # Different names may lead to one file, even one that does not exist yet.
         if len(given) > len({os.path.realpath(path) for path in given.values()}):
             raise UsageError(f"{', '.join(given)}: name a different file for each")
         if files.baseline is not None and not files.baseline.exists():
@@ -213,6 +214,7 @@ class CiRequest:
 
     def end(self, reports: Sequence[RunReport]) -> None:
         """End with the exit code of the gates."""
+        # What could not be judged ends with 2, whatever the other verdicts are.
         num_problems = sum(len(report.problems) for report in reports)
         if num_problems:
             raise UsageError(

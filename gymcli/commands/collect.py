@@ -494,7 +494,7 @@ def _explained(collection: Collection, cause: GymError, command: str) -> GymErro
         text = f"{cause}; resume with: {command}"
     else:
         text = str(cause)
-    return type(cause)(text)
+    return type(cause)(text)  # the class has the exit code
 
 
 def _resume_command(
@@ -508,7 +508,7 @@ def _resume_command(
     kept: list[str] = []
     rest: list[str] = list(context.meta[TYPED])
     while rest and rest[0] != "--":
-        size = 2 if rest[0] in with_value else 1
+        size = 2 if rest[0] in with_value else 1  # `--option=value` is one argument
         if rest[0].partition("=")[0] not in dropped:
             kept += rest[:size]
         del rest[:size]
@@ -521,6 +521,7 @@ def _quoted(argument: str) -> str:
     """Quote for a shell, on one line and without control characters."""
     if argument.isprintable():
         return shlex.quote(argument)
+    # $'...' of bash and zsh can escape bytes, other quotes cannot.
     escaped = (
         character
         if character.isprintable() and character not in "\\'"

@@ -198,7 +198,7 @@ def _print_counts(comparison: Comparison) -> None:
     for name, count, ids in (
         ("only in A", unmatched.num_only_a, unmatched.only_a),
         ("only in B", unmatched.num_only_b, unmatched.only_b),
-        ("left out", unmatched.num_too_few_attempts, ["too few attempts, or without the number"]),
+        ("left out", unmatched.num_too_few_attempts, ["too few attempts, or no value"]),
     ):
         if count:
             result(f"{name:14}{_counted(count, ids)}")
@@ -243,7 +243,7 @@ def _print_verdict(comparison: Comparison) -> None:
     if comparison.way_out:
         reason = comparison.way_out
     elif margin is None:
-        reason = "the environments are judged one by one"
+        reason = "each environment is judged separately"
     elif comparison.verdict == "FAIL":
         reason = f"B is worse {f'by more than {margin:g}' if comparison.is_strict else 'than A'}"
     elif deciding is not None and deciding.low > 0.0:

@@ -287,6 +287,7 @@ def warn(text: str) -> None:
 
 def _print(text: str, stream: TextIO) -> None:
     encoding = stream.encoding or "utf-8"
+    # A character that the encoding lacks is escaped, since printing it would raise an error.
     shown = harmless(scrubbed(text, stream)).encode(encoding, "backslashreplace").decode(encoding)
     stream.write(shown + "\n")
 
@@ -306,6 +307,7 @@ def print_json(value: object, *, indent: int = 2) -> None:
 
 
 def _json_escaped(found: re.Match[str]) -> str:
+    # An escape of JSON is a unit of UTF-16: characters beyond 0xffff take two.
     units = found[0].encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 

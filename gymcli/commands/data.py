@@ -52,7 +52,7 @@ def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Pa
             scrubbed = scrubber.line(row)
             written.write(scrubbed + b"\n")
             num_rows += 1
-            num_scrubbed += scrubbed is not row
+            num_scrubbed += scrubbed is not row  # the same object if nothing was removed
     message(f"wrote {out}: {num_rows} rows")
     warn_of_redacted(out, num_scrubbed)
 

@@ -58,7 +58,7 @@ def envs(
     for known in registry.names():
         try:
             described.append(describe(registry.find(known)))
-        except EnvironmentImportError as error:
+        except EnvironmentImportError as error:  # the others are still listed
             described.append({"name": known, "description": "", "error": scrubbed(str(error))})
     for column, text in wanted.items():
         values = sorted({str(one[column]) for one in described if column in one})

@@ -71,7 +71,7 @@ def export(
         opened = [stack.enter_context(whole_file(path, inputs=inputs)) for path in files]
         num_rows = exporter.write(source, *opened)
         left_out = ", ".join(f"{reason}: {n}" for reason, n in source.left_out.most_common())
-        if not num_rows:
+        if not num_rows:  # raised within the block, which then leaves no empty file
             names = ", ".join(str(run.path) for run, _ in source.runs)
             why = f"nothing was written; left out: {left_out}" if left_out else _NOTHING
             raise UsageError(f"{names}: {why}")

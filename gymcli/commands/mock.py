@@ -97,7 +97,7 @@ def mock(
         latency=Latency.parse(latency),
         keeps_requests=False,
         models=model or (),
-        api_key=None if record else key,
+        api_key=None if record else key,  # a recorder sends it; its clients need none
         seed=seed,
         faults=Faults.parse(fault or ()),
         max_in_flight=max_in_flight,

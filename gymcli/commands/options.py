@@ -80,6 +80,7 @@ def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
         kind = parameter.annotation
         if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+            # By keyword, since a parameter without a default may follow one that has one.
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         kinds[parameter.name] = kind
@@ -120,6 +121,7 @@ def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
+        # Python decodes bytes of an argument that are not UTF-8 as lone surrogates.
         if not text.isascii() and text != text.encode(errors="replace").decode():
             raise UsageError(f"{option} {key}: is not UTF-8")
         if not key or not equals:
@@ -253,6 +255,7 @@ def check_parameters(
     import msgspec  # late: heavy
 
     secrets = endpoint.secrets if endpoint is not None else ()
+    # As JSON, since parameters are searched in that form: quotes in a secret are escaped there.
     hidden = [msgspec.json.encode(secret)[1:-1] for secret in secrets]
     for name, value in params.items():
         if isinstance(value, float) and not math.isfinite(value):

@@ -78,7 +78,7 @@ class Progress:
         """Print a plain line every few seconds within the block, even when no attempt ends."""
 
         async def tick() -> None:
-            while self._live is None:
+            while self._live is None:  # a live display refreshes itself
                 await asyncio.sleep(self._plain_seconds)
                 self.print_line()
 

@@ -82,7 +82,7 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
 def _print_role(role: str, use: RoleUse) -> None:
     text = f"{use.num_calls:,} calls"
     if use.num_cached:
-        text += f", {use.num_cached:,} answers on record"
+        text += f", {use.num_cached:,} recorded answers"
     if use.num_failed:
         text += f", {use.num_failed:,} failed"
     for name, count in use.retries.items():

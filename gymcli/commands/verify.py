@@ -143,9 +143,9 @@ def verify(
             else:
                 if models := rescoring.models_asked():
                     message(
-                        f"every rollout is scored {repeat} times: {', '.join(models)} is asked "
-                        "each time, ignoring recorded answers; no answer is saved, so an "
-                        "interrupted command starts over"
+                        f"every rollout is scored {repeat} times, asking {', '.join(models)} each "
+                        "time and ignoring recorded answers; no answer is saved, so an interrupted "
+                        "command starts over"
                     )
                 repeats = rescoring.repeat(
                     repeat, watch=lambda found: tell(f"{found.num_scores:,} scores")
@@ -167,6 +167,7 @@ def _score_waiting(
 ) -> None:
     from gymcli.runner.rescoring import score_pending
 
+    # If they cannot be scored, that is an error with --pending and a warning without it.
     leave = None if is_pending else warn
     waited = run_async(score_pending(run, env=env, judges=judges, leave=leave, engine=engine))
     if is_pending or waited.num_scored or waited.num_failed:
@@ -245,7 +246,7 @@ def print_repeats(report: RepeatReport, *, is_quiet: bool) -> None:
         _print_reasons(report.errors, "not scored")
     text = (
         f"{report.num_rollouts:,} rollouts scored {report.num_repeats} times, "
-        f"{report.num_disagreeing:,} not alike"
+        f"{report.num_disagreeing:,} with different rewards"
     )
     if report.num_failed:
         text += f", {report.num_failed:,} never scored"

@@ -141,6 +141,7 @@ class Environment(Generic[TaskT]):
             for argument in typing.get_args(base):
                 if isinstance(argument, type) and issubclass(argument, BaseModel):
                     cls.Task = argument
+        # Base classes first, so that an overriding method replaces the tool of its base class.
         values = [value for base in reversed(cls.__mro__) for value in vars(base).values()]
         made = [found for value in values if (found := tool_of(value)) is not None]
         cls._method_tools = {found.name: found for found in made}
@@ -184,6 +185,7 @@ class Environment(Generic[TaskT]):
         Raises:
             pydantic.ValidationError: A field is missing or of the wrong type.
         """
+        # NeMo Gym's rows may nest the fields of the verifier.
         inner = fields.get("verifier_metadata")
         merged = {**inner, **fields} if isinstance(inner, dict) else fields
         return typing.cast("TaskT", cls.Task.model_validate(merged))
@@ -271,6 +273,7 @@ class Environment(Generic[TaskT]):
     @classmethod
     def scores_groups(cls) -> bool:
         """Return whether the class overrides `verify_group`."""
+        # A class method is a new object at each access, so the functions are compared.
         return cls.verify_group.__func__ is not Environment.verify_group.__func__  # type: ignore[attr-defined]
 
     @classmethod
@@ -316,12 +319,14 @@ class Environment(Generic[TaskT]):
             AttemptError: A tool cannot continue the attempt, for example because a role failed.
         """
         usable = {t.name: t for t in self.tools()}
+        # A row may show fewer tools than there are, and a model can call only what it is shown.
         if self.shown_tools is not None:
             shown = function_names(self.shown_tools)
             usable = {name: t for name, t in usable.items() if name in shown}
         used = [usable.get(call.name) for call in calls]
         started = time.perf_counter()
         try:
+            # Results of tools that change something may depend on the order of the calls.
             if len(calls) > 1 and all(found is not None and found.reads_only for found in used):
                 texts = await gather_all(_answer_call(self, usable, call) for call in calls)
             else:
@@ -465,6 +470,7 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
         if not isinstance(tool, Tool):
             raise wrong_return(environment, "tools", f"{named(tools)}, not a list of Tool")
         specs.append(tool.spec)
+    # Without an override there are only tools of methods, whose schemas are JSON.
     if type(environment).tools is not Environment.tools:
         checked_json(environment, "tools", specs)
     return specs
@@ -520,6 +526,7 @@ async def _run_call(
         reason = f"{call.name} did not finish within {seconds:g} seconds."
         raise ToolCallError("timeout", reason) from error
     except BaseException as error:
+        # A tool may raise anything, even SystemExit: the model is told, and the episode continues.
         if _LOGGER.isEnabledFor(logging.INFO):
             where = " < ".join(reversed(frames_of(error)))
             _LOGGER.info("the tool %s failed: %s: %s", call.name, described(error), where)

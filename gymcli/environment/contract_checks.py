@@ -64,11 +64,13 @@ def check_hooks(kind: type, base: type) -> None:
     top = getattr(kind, "max_reward", None)
     if not (top is None or isinstance(top, Real)):
         raise TypeError(f"{kind.__name__}.max_reward is {top!r}, neither a number nor None")
+    # Without the base class and its own bases.
     others = [one for one in reversed(kind.__mro__) if not issubclass(base, one)]
     members = {name: value for one in others for name, value in vars(one).items()}
     hooks = {name: value for name, value in vars(base).items() if not name.startswith("_")}
     for name in members.keys() & hooks.keys():
         _check_hook(kind, name, members[name], hooks[name])
+    # A method that resembles a hook is no mistake if the class, or a base of it, has the hook.
     missing = {name: hooks[name] for name in _HOOKS if name not in members}
     for name, value in vars(kind).items():
         if name not in hooks and not name.startswith("_"):
@@ -82,6 +84,7 @@ def _check_hook(kind: type, name: str, value: object, hook: object) -> None:
     way_out = ""
     if isinstance(hook, classmethod) and not isinstance(value, classmethod):
         way_out = "must be a class method: write @classmethod above it"
+    # A decorated function need not be a coroutine function to return a coroutine.
     elif _is_async(own) and not _is_async(function) and not hasattr(function, "__wrapped__"):
         way_out = f"must be async: write `async def {name}`"
     elif _is_async(function) and not _is_async(own):

@@ -115,6 +115,7 @@ class Judge:
         if self.labels is not None:
             if not self.labels or len(set(self.labels.values())) < len(self.labels):
                 raise ValueError("a judge's labels need texts that differ from one another")
+            # Raises an error for labels that could not be broken in a judged text.
             label_pattern(self.labels.values())
             if self.decides is not None:
                 raise ValueError(
@@ -209,12 +210,14 @@ class Judge:
         verdict = await self.ask(model, **fields)
         if verdict.label != label:
             return [verdict]
+        # Judges tend to favour a position; Zheng et al. 2023 (arXiv 2306.05685) ask in both orders.
         swapped = {**fields, first: fields[second], second: fields[first]}
         return [verdict, await self.ask(model, **swapped)]
 
     async def _vote(self, model: Model, messages: list[Message], tag: str, number: int) -> _Vote:
         # A subclass may override `parse` without the tag.
         parse = functools.partial(self.parse, tag=tag) if tag else self.parse
+        # An answer without a verdict is not stored, so that a resume asks again.
         cache = Cache(
             f"{self.version}/{number}", keeps=lambda answer: parse(answer.text)[0] is not None
         )
@@ -230,6 +233,7 @@ class Judge:
         return _Vote(label, value, answer.text)
 
     def _filled(self, fields: Mapping[str, str]) -> str:
+        # A judge that thinks aloud quotes what it judges, so no field may contain a verdict.
         safe = {name: self.neutralise(text) for name, text in fields.items()}
         return render(self.template, safe)
 
@@ -239,6 +243,7 @@ class Judge:
 
     def _label_in(self, text: str, labels: Mapping[str, str], tag: str) -> str | None:
         if self.rule == "tagged":
+            # `(?!)` matches nothing: without a tag, only a whole answer can be a label.
             inside = (
                 rf"<{re.escape(tag)}>\s*({self._label_pattern.pattern})\s*</" if tag else "(?!)"
             )

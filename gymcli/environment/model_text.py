@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# Possessive quantifiers, here and below: hostile texts must not make the patterns backtrack.
 _TAG = re.compile(r"</?+([A-Za-z_][\w.:-]*+)(?:\s[^<>]*+|/)?+>")
 
 
@@ -84,6 +85,7 @@ def label_pattern(labels: Iterable[str]) -> re.Pattern[str]:
     Raises:
         ValueError: A label is too short, or has spaces around it, so that it cannot be broken.
     """
+    # An alternation takes the first branch that fits, so a label must come before its beginning.
     longest_first = sorted(labels, key=len, reverse=True)
     for label in longest_first:
         if len(label) < 2 or label != label.strip():
@@ -115,6 +117,7 @@ def key_pattern(names: Iterable[str]) -> re.Pattern[str]:
 
 
 def _in_json(character: str) -> str:
+    # JSON may escape any character, those beyond U+FFFF as a surrogate pair.
     units = character.encode("utf-16-be").hex()
     escape = "".join(rf"\\u(?i:{units[i : i + 4]})" for i in range(0, len(units), 4))
     return rf"(?:\\?{re.escape(character)}|{escape})"

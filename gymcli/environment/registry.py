@@ -153,6 +153,7 @@ class Registry:
         """
         known = self._found.get(name)
         if known is None:
+            # Names from the command line first: `NAME=ENV` may stand for a built-in name.
             given = (self._given[stem] for stem in candidates(name) if stem in self._given)
             known = self._found[name] = next(given, None) or _by_name(name)
         return known
@@ -187,6 +188,7 @@ class Registry:
 
 def _by_name(name: str) -> Found:
     built_in, plug_ins = _built_in_names(), _plug_ins()
+    # Built-in environments first: no plug-in can replace one by its name.
     for candidate in candidates(name):
         if candidate in built_in:
             with _importing(candidate):
@@ -197,6 +199,7 @@ def _by_name(name: str) -> Found:
             point = plug_ins[candidate]
             with _importing(candidate):
                 loaded = point.load()
+            # An entry point may name a module or a class.
             if isinstance(loaded, ModuleType):
                 loaded = _only_environment(loaded, candidate)
             return _checked(loaded, candidate, f"the entry point {point.value}")
@@ -216,6 +219,7 @@ def candidates(name: str) -> list[str]:
 def split_name(spec: str) -> tuple[str, str]:
     """Split `NAME=ENV` into name and environment; the name may be empty."""
     name, equals, target = spec.partition("=")
+    # Paths and addresses may contain a `=` themselves.
     return (name, target) if equals and not {"/", ":"} & {*name} else ("", spec)
 
 
@@ -277,6 +281,7 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
 
 def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
     own = {
+        # Only classes of this module or package, not those that it imports.
         value.__name__: value
         for value in vars(module).values()
         if inspect.isclass(value)

@@ -224,6 +224,7 @@ class RemoteEnvironment(Environment[Task]):
         self._protocol = "gymnasium"
         self._info = object_in(answer.get("info"))
         self.max_turns = _MAX_GAME_TURNS
+        # There is no call yet that a tool message could answer.
         return [message for message in game_messages(answer) if message.role == "user"]
 
     def tools(self) -> list[Tool]:
@@ -258,11 +259,13 @@ class RemoteEnvironment(Environment[Task]):
         said: JSONObject = {OWN_KEY: msgspec.to_builtins(Said(messages[known:]))}
         reply = await self._post("step", said, EpisodeError)
         stepped = _own(reply, Stepped, EpisodeError)
+        # Including the answer, which the driver adds to the record afterwards.
         self._num_known = len(messages) + len(stepped.messages)
         self.tool_errors.update(cast("dict[ToolFault, int]", stepped.tool_errors))
         return Step(stepped.messages, stepped.reward, stepped.stop_reason)
 
     async def _game_step(self, message: Message) -> Step:
+        # Only the new message, since the server keeps the conversation.
         payload = {**self._row, "response": response_of(self.rollout, self._row, [message])}
         num_tries = 1
         if self._info.get("supports_step_idempotency") is True:  # it recognises a repeated step id
@@ -289,6 +292,7 @@ class RemoteEnvironment(Environment[Task]):
         """Return how the game ended, or the server's verdict, which needs the open session."""
         session, rollout, state = self._session, self.rollout, self._state
         assert session is not None, "an episode is set up before it ends"
+        # Without a cookie, `_check_session` cannot notice that the server lost the session.
         if self._protocol != "gymcli" and not session.has_cookies:
             state["session_cookie"] = "none"
         if self._protocol == "gymnasium":
@@ -307,6 +311,7 @@ class RemoteEnvironment(Environment[Task]):
         except VerifierError as error:
             raise VerifierError(f"{error}; {_NOT_KEPT}") from error
         try:
+            # The verdict is complete without it; it only tells whether the record can be rescored.
             state["reverify_mode"] = await _asked_mode(session)
         except EpisodeError:
             state["reverify_mode"] = "unknown"
@@ -511,6 +516,7 @@ class ServerSession:
         # `unsafe` also keeps cookies of IP addresses, by which servers are often named.
         jar = aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar()
         self._client = aiohttp.ClientSession(
+            # One connection is enough, since the requests of a session follow one another.
             connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=_MAX_IDLE),
             cookie_jar=jar,
             headers={"Content-Type": "application/json", "User-Agent": "gymcli", **(headers or {})},
@@ -596,6 +602,7 @@ class ServerSession:
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     chunks = []
     num_bytes = 0
+    # Counted as it arrives and is unpacked: a short compressed body may become a huge one.
     async for chunk in response.content.iter_any():
         num_bytes += len(chunk)
         if num_bytes > MAX_ANSWER_BYTES:
@@ -618,6 +625,7 @@ def _broken(error: aiohttp.ClientError) -> str:
 
 
 def _session_id(value: str) -> str | None:
+    # Starlette's cookie: the session as JSON in base64, then a time stamp and a signature.
     payload, _, signature = value.partition(".")
     if not signature:
         return None

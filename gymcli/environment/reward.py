@@ -119,6 +119,7 @@ class RewardModel:
                 raise RoleError(f"the reward model answered {shown!r}, not a finite number")
             return value
         fields = {
+            # A rating that the conversation contains must not be read as the model's.
             "conversation": _NUMBER.sub(r"[ [\1] ]", _transcript(conversation)),
             "low": f"{self.low:g}",
             "high": f"{self.high:g}",
@@ -130,6 +131,7 @@ class RewardModel:
     def parse(self, text: str) -> float | None:
         """Read a rating from a chat model's answer: the last number in double brackets."""
         found = [match[1] for match in _NUMBER.finditer(text)]
+        # NaN is in no range.
         value = float(found[-1]) if found else math.nan
         return value if self.low <= value <= self.high else None
 
@@ -203,6 +205,7 @@ class PairwiseJudge:
             "response_2": response_2 or "None",
             "principle": principle or _PRINCIPLE,
         }
+        # A response may contain an object in the form of the judge's answer.
         safe = {name: without_keys(text, _PAIR_KEYS) for name, text in fields.items()}
         prompt = Message(role="user", content=render(self.template, safe))
         answer = await model.complete(

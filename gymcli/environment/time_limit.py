@@ -49,6 +49,7 @@ async def within(
     task = asyncio.create_task(_caught(coroutine))
     ends = now() + seconds
     try:
+        # Repeated, since the clock may have stood still during the wait.
         while not task.done() and (left := ends - now()) > 0:
             await asyncio.wait((task,), timeout=left)
     except asyncio.CancelledError:
@@ -59,7 +60,7 @@ async def within(
         raise LateError
     result, error = task.result()
     if isinstance(error, asyncio.CancelledError):
-        raise UnaskedCancellationError("CancelledError, which nobody asked for") from error
+        raise UnaskedCancellationError("CancelledError, which gymcli did not request") from error
     if error is not None:
         raise error
     return result  # type: ignore[return-value]  # without an error there is a result

@@ -180,6 +180,7 @@ class Tool:
                 "not_json", f"The arguments of {self.name} are not valid JSON: {error}."
             ) from error
         if isinstance(value, str):
+            # A frequent mistake of models, which needs its own advice.
             raise ToolCallError(
                 "not_an_object",
                 f"The arguments of {self.name} are a JSON string; send the JSON object itself, "
@@ -202,6 +203,8 @@ class Tool:
             try:
                 model = self._arguments.model_validate(value, strict=True)
             except ValidationError:
+                # Strict pydantic refuses some arguments that fit the schema, such as 3.0 for an
+                # integer.
                 self._check_schema(value)
                 model = self._converted(value)
         return {key: getattr(model, name) for key, name in names.items()}
@@ -299,6 +302,7 @@ def shortened(text: str, max_characters: int) -> str:
 def _without_titles(schema: JSONObject) -> JSONObject:
     """Drop the titles that pydantic adds; they only cost prompt tokens."""
 
+    # `names`: the keys are names of parameters, of which one may be "title".
     def clean(value: JSON, *, names: bool) -> JSON:
         if isinstance(value, list):
             return [clean(item, names=False) for item in value]

@@ -96,6 +96,7 @@ class SimulatedUser:
             try:
                 answer = await self.model.complete(shown, params=self.params, cache=None)
             except RoleError as error:
+                # No answer came at all, and the client has already retried.
                 if not error.is_answered:
                     raise
                 fault = f"was unusable: {error}"
@@ -119,6 +120,7 @@ class SimulatedUser:
             if message.role == "user":
                 own = f"{self.user_name}: {text}"
                 swapped.append(Message(role="assistant", content=own))
+            # A turn that only calls tools is not shown: the user does not see them.
             elif message.role == "assistant" and text.strip():
                 said = f"{self.agent_name}: {without_labels(text, self._markers)}"
                 swapped.append(Message(role="user", content=said))

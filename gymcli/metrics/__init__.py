@@ -1,1 +1,1 @@
-"""What the rewards of a run say: estimators, aggregation, comparison, gates and filters."""
+"""Metrics of runs: estimators, aggregation, comparison, gates and filters."""

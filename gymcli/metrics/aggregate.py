@@ -1,4 +1,4 @@
-"""The numbers of a run, from one pass over its scored and failed lines in any order."""
+"""Computes the numbers of a run in one pass over its scored and failed lines, in any order."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Aggregator"]
 
 
 class Aggregator:
-    """Adds up lines and returns their numbers.
+    """Collects lines and returns their numbers.
 
-    Scored lines may come in any order. Of the failures of one attempt the last one counts, and none
-    does where the attempt is scored, before or after.
+    Scored lines may come in any order. The last failure of an attempt counts, unless the attempt is
+    scored, before or after.
 
     Args:
         facts: By environment; one without facts has no best reward, no threshold of success and no
-            expected count, and one that expects attempts is reported though none has a line.
-        own: What environments compute themselves, by their names.
+            expected count, and one that expects attempts is reported even if none has a line.
+        own: The metrics that environments compute themselves, by environment.
         by: Fields of the task rows to slice the numbers by.
     """
 
@@ -35,7 +35,7 @@ class Aggregator:
         by: Sequence[str] = (),
     ) -> None:
         self.warnings: list[str] = []
-        """What could not be computed, and why; more may come with `metrics`."""
+        """The reasons why metrics could not be computed; `metrics` may add some."""
         self._facts = dict(facts or {})
         self._own = dict(own or {})
         wanted = [field for one in self._own.values() for field in one.slice_fields]
@@ -48,15 +48,16 @@ class Aggregator:
                 self._tally(name)
 
     def add_scored(self, line: ScoredLine, values: FieldValues = ()) -> None:
-        """Count a scored attempt; `values` has what its task row says of each of `fields`."""
+        """Count a scored attempt; `values` has its task row's value for each of `fields`."""
         self.add_scored_lines([line], [values] if self.fields else ())
 
     def add_scored_lines(
         self, lines: Sequence[ScoredLine], values: Sequence[FieldValues] = ()
     ) -> None:
-        """Count many scored attempts in one call, which takes a fraction of the time."""
+        """Count many scored attempts in one call, much faster than one by one."""
         envs = [line.env for line in lines]
         for name in dict.fromkeys(envs):
+            # Most batches are of one environment: they need no copies.
             if envs.count(name) == len(lines):
                 self._tally(name).add_scored(lines, values)
                 return
@@ -65,17 +66,17 @@ class Aggregator:
             self._tally(name).add_scored([lines[place] for place in places], values_of_own)
 
     def add_failure(self, line: FailureLine, values: FieldValues | None = None) -> None:
-        """Count an attempt that could not be scored, unless it is or will be.
+        """Count an attempt that could not be scored, unless it has been scored or will be.
 
-        `values` is what its task row says of each of `fields`; without it, a scored attempt of the
-        task does.
+        `values` has its task row's value for each of `fields`; without it, a scored attempt of the
+        task provides them.
         """
         self._tally(line.env).add_failure(line, values)
 
     def metrics(self, *, level: float = 0.95) -> RunMetrics:
-        """Return the numbers of the run and of each environment; `level` is that of the intervals.
+        """Return the numbers of the run and of each environment, with intervals of this level.
 
-        Raise RunFileError where two lines scored one attempt, UsageError for too many slices.
+        Raise RunFileError if two lines score one attempt, UsageError for too many slices.
         """
         from gymcli.metrics.estimates import summarise  # late: imports numpy
 
@@ -119,7 +120,7 @@ class Aggregator:
         return tally
 
     def _warn(self, text: str) -> None:
-        # The numbers may be asked for again.
+        # `metrics` may be called more than once.
         if text not in self.warnings:
             self.warnings.append(text)
 
@@ -134,7 +135,7 @@ class Aggregator:
         if names == {NONE}:
             self._warn(f"--by {field}: no task of this run has the field")
         of_all = together.slices[field] = {}
-        # Of a run with one environment both are the same numbers.
+        # In a run with one environment, the run's slices are the environment's.
         by_environment = {env: environments[env].slices.setdefault(field, {}) for env in parts}
         for name in sorted(names, key=slice_order):
             own = {env: slices[name] for env, slices in parts.items() if name in slices}

@@ -1,7 +1,7 @@
 """Estimates of the result of k attempts at a task from n attempts: pass@k and similar metrics.
 
-`METRICS` lists them with the words of help, gates, tables and reports. A new one is a function, an
-entry there, and the field of results.py that it fills.
+`METRICS` lists them with their names in help, gates, tables and reports. A new metric takes a
+function, an entry in `METRICS`, and the field of results.py that it fills.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 MAX_SUBSETS = 200
-"""Subsets of attempts that majority@k looks at for one task; all of them where there are fewer."""
+"""The most subsets of a task's attempts that majority@k votes on; all of them if they are fewer."""
 _TASKS_AT_A_TIME = 1 << 13
-"""Tasks that are Python's lists at a time, which take many times the memory."""
+"""Tasks that are converted to Python lists together, which take many times the memory."""
 
 
 def pass_at_k(num_attempts: int, num_passes: int, k: int) -> float | None:
@@ -66,10 +66,10 @@ def majority_at_k(
     """Return the expected reward of the commonest answer among k attempts; None for fewer than k.
 
     Wang et al. 2022 (self-consistency), arXiv 2203.11171. An answer is worth the mean reward of
-    the task's attempts that gave it; answers that tie are averaged; attempts without an answer
-    have no vote, and without any vote the reward is 0. Exact where all answers are worth the
-    same or there are at most `MAX_SUBSETS` subsets; else the mean over that many random ones,
-    drawn with `seed`.
+    the task's attempts that have it; answers that tie are averaged; attempts without an answer
+    have no vote, and without any vote the reward is 0. Exact if all answers are worth the same or
+    there are at most `MAX_SUBSETS` subsets; else the mean over that many random subsets, drawn with
+    `seed`.
     """
     num_attempts = len(rewards)
     if num_attempts < k:
@@ -79,6 +79,7 @@ def majority_at_k(
         if answer is not None:
             by_answer.setdefault(answer, []).append(reward)
     worth = {answer: mean(values) for answer, values in by_answer.items()}
+    # If all answers are worth the same, it only matters whether anyone votes.
     if len(set(worth.values())) <= 1:
         num_answered = sum(len(values) for values in by_answer.values())
         chance_of_a_vote = pass_at_k(num_attempts, num_answered, k)
@@ -91,12 +92,12 @@ def majority_at_k(
 
 
 def may_draw(num_attempts: int) -> bool:
-    """Return whether `majority_at_k` may draw subsets at random, and so depend on its seed."""
+    """Return whether `majority_at_k` may draw random subsets for some k, and so needs a seed."""
     return math.comb(num_attempts, num_attempts // 2) > MAX_SUBSETS
 
 
 def _vote(answers: Sequence[str | int | None], worth: Mapping[str | int, float]) -> float:
-    votes: dict[str | int, int] = {}  # by hand: the innermost loop of `gym metrics`
+    votes: dict[str | int, int] = {}  # no Counter in the innermost loop of `gym metrics`
     for answer in answers:
         if answer is not None:
             votes[answer] = votes.get(answer, 0) + 1
@@ -106,22 +107,22 @@ def _vote(answers: Sequence[str | int | None], worth: Mapping[str | int, float])
 
 
 def values_of_k(most: int) -> list[int]:
-    """Return 1, 2, 4, 8 and so on up to the most attempts that a task has, and that number."""
+    """Return the powers of 2 up to the largest number of attempts, and that number."""
     powers = [1 << exponent for exponent in range(most.bit_length())]
     return sorted({*powers, most} - {0})
 
 
 class TaskRewards(NamedTuple):
-    """The rewards of tasks that have equally many attempts: a row for each task."""
+    """The rewards of tasks with equally many attempts, one row per task."""
 
     rewards: NDArray[np.float64]
     """In order of attempt."""
     threshold: float | None
-    """The reward from which an attempt passes; None where nothing says so."""
+    """The reward from which an attempt passes; None if unknown."""
     answers: NDArray[np.int32] | None = None
-    """A number for each answer, 0 for none; None where the environment does not extract any."""
+    """A number for each answer, 0 for none; None if the environment extracts no answers."""
     seeds: Sequence[str] = ()
-    """Of each task, for majority@k where `may_draw` says so."""
+    """Of each task, for majority@k; empty unless `may_draw`."""
 
     @property
     def num_attempts(self) -> int:
@@ -135,7 +136,7 @@ class TaskRewards(NamedTuple):
 
 
 Values: TypeAlias = "NDArray[np.float64] | None"
-"""One for each task; None where they have none: no threshold, or no answers."""
+"""One value per task; None if the metric needs a threshold or answers that they lack."""
 
 
 def _of_passes(
@@ -146,6 +147,7 @@ def _of_passes(
     num_passes = tasks.num_passes
     if num_passes is None:
         return None
+    # Tasks with equally many passes have the same value, which is computed once.
     values = np.zeros(tasks.num_attempts + 1)
     for count in np.flatnonzero(np.bincount(num_passes)).tolist():
         values[count] = estimator(tasks.num_attempts, count, k)
@@ -155,7 +157,7 @@ def _of_passes(
 def _avg_at_k(tasks: TaskRewards, k: int) -> Values:
     """Return the mean of the first k rewards, in order of attempt.
 
-    What DeepSeek-AI 2025, arXiv 2501.12948, report as pass@1: the mean over k samples of a task.
+    DeepSeek-AI 2025, arXiv 2501.12948, report this mean over k samples of a task as pass@1.
     """
     return row_means(tasks.rewards[:, :k])
 
@@ -169,7 +171,7 @@ def _best_of_k(tasks: TaskRewards, k: int) -> Values:
     """
     import numpy as np  # late: heavy
 
-    weights = [k / tasks.num_attempts]  # the chance of each rank, the best first
+    weights = [k / tasks.num_attempts]  # the chance that a rank is the best, from the top rank on
     for rank in range(tasks.num_attempts, k, -1):
         weights.append(weights[-1] * ((rank - k) / (rank - 1)))
     best_first = np.sort(tasks.rewards, axis=1)[:, ::-1]
@@ -190,7 +192,8 @@ def _majority_at_k(tasks: TaskRewards, k: int) -> Values:
         return np.array(found, np.float64)
     for start in range(0, len(answers), _TASKS_AT_A_TIME):
         some = answers[start : start + _TASKS_AT_A_TIME]
-        # Only which attempts agree matters, so the first attempt with an answer stands for it.
+        # Only which attempts agree matters: numbering answers by their first attempt makes more
+        # tasks alike, which the cache below computes once.
         first = (some[:, :, None] == some[:, None, :]).argmax(axis=2)
         votes = np.where(some == 0, 0, first + 1).tolist()
         rows = tasks.rewards[start : start + _TASKS_AT_A_TIME].tolist()
@@ -210,11 +213,11 @@ class Metric(NamedTuple):
     """A metric of k attempts at a task, with its names and descriptions."""
 
     name: str
-    """Stands before k in gates, tables and reports."""
+    """The text before k in gates, tables and reports."""
     key: str
     """The field of the results, and of --json."""
     heading: str
-    """The head of its row in a table."""
+    """The title of its row in a table."""
     label: str
     """The name of its estimator."""
     estimator: Callable[[TaskRewards, int], Values]
@@ -222,12 +225,12 @@ class Metric(NamedTuple):
     needs_threshold: bool = False
     """Whether it counts successes, and so is a share."""
     needs_answers: bool = False
-    """Whether it takes more of an attempt than its reward."""
+    """Whether it uses the answers of attempts, not only their rewards."""
     takes_first: bool = False
-    """Whether it is of the first k attempts alone."""
+    """Whether it uses only the first k attempts."""
 
     def of_tasks(self, tasks: TaskRewards, k: int) -> Values:
-        """Return the value of each task; None where they have fewer attempts than k."""
+        """Return the value of each task; None if they have fewer attempts than k."""
         return self.estimator(tasks, k) if tasks.num_attempts >= k else None
 
 
@@ -267,9 +270,9 @@ METRICS: dict[str, Metric] = {
         name="majority@",
         key="majority_at_k",
         heading="majority@k",
-        label="majority vote of k attempts, over tasks with so many",
+        label="majority vote of k attempts, over tasks with k attempts or more",
         estimator=_majority_at_k,
         needs_answers=True,
     ),
 }
-"""By key, in the order that tables have."""
+"""By key, in the order of tables."""

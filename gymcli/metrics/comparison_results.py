@@ -25,13 +25,12 @@ __all__ = [
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
 TestName = Literal["mcnemar-mid-p", "sign-flip-exact", "sign-flip"]
-"""`mcnemar-mid-p` where every task has one attempt on either side and rewards have two values;
-else flips of the signs of the tasks' differences, all of them or seeded ones."""
+"""`mcnemar-mid-p` if every task has one attempt in each run and rewards have two values; else
+flips of the signs of the tasks' differences, all of them or random ones."""
 
 Change = Literal["fixed", "broken", "flaky", "passed", "failed"]
-"""The change of a task: failed in all attempts before and passes in all now, or the reverse;
-flaky where some attempts of one run pass and some do not; passed or failed in all of both."""
-
+"""The change of a task: it failed in all attempts and now passes in all, or the reverse; flaky if
+some attempts of a run pass and some fail; passed or failed in all attempts of both runs."""
 
 DriftKind = Literal["prompt", "verifier", "environment", "options", "tasks", "scale", "role"]
 
@@ -39,14 +38,14 @@ DriftKind = Literal["prompt", "verifier", "environment", "options", "tasks", "sc
 class Difference(msgspec.Struct, kw_only=True):
     """The difference between runs A and B over their common tasks: all of them, or a part.
 
-    Unknown numbers are None: all numbers about rewards are without common tasks, or if environments
-    with different best rewards are combined.
+    Unknown numbers are None. Numbers about rewards are unknown without common tasks, or if
+    environments with different best rewards are combined.
     """
 
     num_tasks: int = 0
     """Tasks that have a value in both runs."""
     num_attempts_a: int = 0
-    """Scored ones."""
+    """Scored attempts of these tasks."""
     num_attempts_b: int = 0
     mean_a: float | None = None
     """Mean over these tasks in run A, with equal weights."""
@@ -76,10 +75,10 @@ class Difference(msgspec.Struct, kw_only=True):
     """`PASS` if B is worse by less than the margin, `FAIL` if B is worse."""
     tasks_needed: int | None = None
     """Tasks, with as many attempts as now, that would decide with a chance of 80 % if the
-    difference stays; None where it is decided, or no number does."""
+    difference stays the same; None if it is decided already, or if no number would decide."""
     attempts_needed: int | None = None
-    """Attempts a task of either run that would decide so; None where it is decided, no number
-    does, or attempts cannot be told from tasks: some task needs two."""
+    """Attempts per task in each run that would decide likewise; None if it is decided already, if
+    no number would decide, or if it is unknown, for example because no task has two attempts."""
     way_out: str = ""
     """Advice on what would decide; empty if it is decided."""
     num_fixed: int | None = None
@@ -87,7 +86,7 @@ class Difference(msgspec.Struct, kw_only=True):
     num_broken: int | None = None
     """Tasks whose attempts all pass in A and all fail in B."""
     num_flaky: int | None = None
-    """Tasks of which some attempts pass and some do not, in A or in B."""
+    """Tasks of which some attempts pass and some fail, in A or in B."""
     fixed: list[str] = []
     """The first ones by environment and id."""
     broken: list[str] = []
@@ -95,7 +94,7 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class RunSide(msgspec.Struct, kw_only=True):
-    """One of the two runs alone: all its tasks, including those that the other run lacks."""
+    """One of the two runs: all its tasks, including those that the other run lacks."""
 
     run: str
     model: str = ""
@@ -110,7 +109,7 @@ class RunSide(msgspec.Struct, kw_only=True):
     strict_mean_reward: float | None = None
     """The mean with absent attempts as 0; None if rewards can be negative."""
     bounds: Bounds | None = None
-    """The bounds of the mean, whatever rewards the absent attempts would have got."""
+    """The bounds of the mean, for any rewards of the absent attempts."""
 
 
 class Drift(msgspec.Struct, kw_only=True):
@@ -148,8 +147,8 @@ class Unmatched(msgspec.Struct, kw_only=True):
     """The first ones by environment and id."""
     only_b: list[str] = []
     num_too_few_attempts: int = 0
-    """Tasks of both runs that are left out: one of them lacks the attempts, or the number, that
-    the metric takes."""
+    """Tasks of both runs that are left out, since one run lacks the attempts or the numbers that
+    the metric needs."""
 
 
 class TaskDifference(msgspec.Struct, kw_only=True):
@@ -180,8 +179,8 @@ class Comparison(Difference, kw_only=True):
     a: RunSide
     b: RunSide
     bounds: Bounds | None = None
-    """The bounds of B - A of the mean rewards of all expected attempts, whatever became of those
-    that are absent; None if that is unknown or none is absent."""
+    """The bounds of B - A of the mean rewards of all expected attempts, for any rewards of the
+    absent ones; None if they are unknown or no attempt is absent."""
     environments: dict[str, Difference] = {}
     slices: dict[str, dict[str, Difference]] = {}
     """By field of the task, then by its value, for the requested fields."""

@@ -1,4 +1,4 @@
-"""The numbers of one environment's attempts, or of several environments', and advice from them."""
+"""The numbers of the attempts of one or several environments, and the advice that follows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 FEW_TASKS = 10
-"""Below, the spread between tasks is known too roughly for the interval to be exact."""
+"""With fewer tasks, the spread between them is too uncertain for an exact interval."""
 
 _MEAN_OF_TASKS = "mean of task means"
 _RULE_OF_THREE_LEVEL = 0.95
@@ -46,10 +46,10 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
-    """Return the numbers of the environments of these parts taken together.
+    """Return the numbers of all parts together, each of one environment.
 
-    Tasks are pooled, and every task weighs the same, only where the environments share a best
-    reward that is known; else the result has counts, failures, usage and times alone.
+    Tasks are pooled, with equal weights, only if the environments share a known best reward; else
+    the result has only counts, failures, usage and times.
     """
     metrics = _counts(parts)
     scored = [rewards for part in parts for rewards in part.scored]
@@ -59,16 +59,19 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
     highest = best_rewards.pop() if best_rewards else None
     low = min((float(rewards.min()) for rewards in scored), default=0.0)
     high = max((float(rewards.max()) for rewards in scored), default=0.0)
+    # Wilson's interval is for shares: one reward below 0 or above the best one rules it out.
     is_bounded = highest is not None and highest > 0.0 and low >= 0.0 and high <= highest
     best = highest if is_bounded else None
     if scored:
         _add_means(metrics, scored, best=best, level=level)
         _add_curves(metrics, parts, best=best, level=level)
         _add_named_means(metrics, parts, level=level)
+    # Where rewards may be negative, 0 is not the worst that an absent attempt can get.
     if low >= 0.0 and not any(part.facts.can_be_negative for part in parts):
         _add_strict_mean(metrics, parts, best=best, level=level)
     if scored:
         sizes = [(len(rewards), rewards.shape[1]) for rewards in scored]
+        # Tasks add within/K to the variance of the mean, so the mean of 1/K is what counts.
         harmonic = metrics.num_clusters / math.fsum(num / size for num, size in sizes)
         metrics.advice = advice_of(metrics, num_attempts=harmonic)
     return metrics
@@ -111,7 +114,7 @@ def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
 
 
 def _task_means(parts: Sequence[EnvironmentPart], absent_reward: float) -> Floats:
-    """Return the mean reward of each task if its absent attempts had got `absent_reward`."""
+    """Return the mean reward of each task, counting its absent attempts as `absent_reward`."""
     means = []
     for part in parts:
         for group, num_absent in zip(part.tasks, part.num_absent, strict=True):
@@ -149,10 +152,11 @@ def _add_means(
 
 
 def variance_parts(groups: Sequence[Floats]) -> Variance | None:
-    """Split the variance of rewards into tasks and attempts; None where it cannot be told.
+    """Split the variance of rewards into the parts between tasks and within tasks.
 
-    It takes two tasks, and a task of two attempts. Miller 2024, arXiv 2411.00640, section 3;
-    K is the harmonic mean of the numbers of attempts, which is exact where they are equal.
+    None unless there are two tasks and one of them has two attempts. Miller 2024,
+    arXiv 2411.00640, section 3; K is the harmonic mean of the numbers of attempts, which is exact
+    if they are equal.
     """
     num_tasks = sum(map(len, groups))
     repeated = [group for group in groups if group.shape[1] > 1]
@@ -161,6 +165,7 @@ def variance_parts(groups: Sequence[Floats]) -> Variance | None:
     within = mean_of(np.concatenate([row_variances(group) for group in repeated]))
     means = np.concatenate([row_means(group) for group in groups])
     attempts = num_tasks / math.fsum(len(group) / group.shape[1] for group in groups)
+    # The variance of task means includes within/K; by chance the rest may come out negative.
     between = max(0.0, variance(means) - within / attempts)
     total = between + within
     if total == 0.0:
@@ -187,6 +192,7 @@ def _add_curves(
         for group in groups
         if (num_passes := group.num_passes) is not None
     ]
+    # None, not 0, if one of the environments has no threshold of success.
     if len(are_flaky) == len(groups):
         metrics.num_flaky_tasks = sum(int(own.sum()) for own in are_flaky)
     for metric in METRICS.values():
@@ -214,7 +220,7 @@ def _add_curves(
 def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, level: float) -> None:
     metrics.components, metrics.metrics = {}, {}
     for title in sorted({title for part in parts for title in part.named}):
-        # Nothing says what range they have: where all lie between 0 and 1, they are shares.
+        # Their range is not declared: values that all lie between 0 and 1 are taken as shares.
         own = [values for part in parts for values in part.named.get(title, ())]
         found = metrics.estimates[title] = estimate_of(
             _joined([row_means(values) for values in own]),
@@ -230,15 +236,15 @@ def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, leve
 def _add_strict_mean(
     metrics: Metrics, parts: Sequence[EnvironmentPart], *, best: float | None, level: float
 ) -> None:
-    """Add the mean with absent attempts as 0 and, where the best reward is known, the bounds.
+    """Add the mean with absent attempts as 0 and, if the best reward is known, the bounds.
 
-    With the worst and the best reward for absent attempts these are the bounds of Manski 1989,
-    "Anatomy of the selection problem": whatever became of these attempts, the mean lies between.
+    The bounds count absent attempts as the worst and as the best reward: Manski 1989, "Anatomy of
+    the selection problem".
     """
     if metrics.num_expected is not None and metrics.num_present < metrics.num_expected:
-        # Which tasks the attempts without a record are of is not known. So every expected attempt
-        # weighs the same, which is the same number where all tasks have equally many, and the error
-        # is that of the mean of all attempts, times the coverage.
+        # The tasks of attempts without a record are unknown. So all expected attempts have equal
+        # weights, which yields the same number if all tasks have equally many, and the error is
+        # that of the mean of all attempts times the coverage.
         rewards = [own.ravel().data for part in parts for own in part.scored]
         num_absent = metrics.num_expected - metrics.num_scored
         low, high = (
@@ -275,7 +281,7 @@ def _add_strict_mean(
 def estimate_of(
     values: Floats, *, estimator: str, num_values: int, best: float | None, level: float
 ) -> Estimate:
-    """Return the mean of tasks' values, at least one, with its interval as of `interval_of`."""
+    """Return the mean of the values of tasks, at least one, with the interval of `interval_of`."""
     is_within = best is not None and float(values.min()) >= 0.0 and float(values.max()) <= best
     return _estimate(
         mean_of(values),
@@ -312,6 +318,7 @@ def _estimate(
 
 
 def _joined(arrays: Sequence[Floats]) -> Floats:
+    # numpy refuses to concatenate no arrays at all.
     return arrays[0] if len(arrays) == 1 else np.concatenate([np.empty(0), *arrays])
 
 
@@ -322,16 +329,16 @@ def _percentiles(seconds: Floats) -> Percentiles:
 
 
 def best_num_attempts(between: float, within: float) -> float:
-    """Return K*, the attempts of a task that make the most of a budget; infinite where tasks agree.
+    """Return K*, the best number of attempts of a task for a budget; infinite if tasks are equal.
 
     sqrt(c_task/c_attempt * within/between) minimises (between + within/K)/G at a given cost
-    (Cochran 1977, "Sampling Techniques", section 10.6), here with a task as dear as an attempt.
+    (Cochran 1977, "Sampling Techniques", section 10.6); here both costs are equal.
     """
     return math.sqrt(within / between) if between else math.inf
 
 
 def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
-    """Return the advice that complete numbers of one environment lead to, a sentence each.
+    """Return advice that follows from the complete numbers of one environment, as sentences.
 
     `num_attempts` is the harmonic mean of the tasks' scored attempts.
     """
@@ -345,10 +352,10 @@ def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
         text = f"{num_absent:,} of {num_expected:,} attempts are not scored"
         if metrics.bounds is not None:
             low, high = metrics.bounds.low, metrics.bounds.high
-            text += f": whatever they would have got, the mean lies in {low:.3f} .. {high:.3f}"
+            text += f": whatever their rewards, the mean lies in {low:.3f} .. {high:.3f}"
         advice.append(text)
     if num_tasks == 1:
-        advice.append("one task says nothing about others: there is no interval")
+        advice.append("an interval needs two or more scored tasks")
     elif num_tasks < FEW_TASKS and metrics.interval is not None:
         advice.append(f"fewer than {FEW_TASKS} tasks: the interval is rough")
     rate = (metrics.pass_at_k or {}).get("1")
@@ -356,28 +363,29 @@ def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
         # The rule of three (Hanley and Lippman-Hand 1983), exact: 1 - 0.05^(1/n).
         bound = 1.0 - (1.0 - _RULE_OF_THREE_LEVEL) ** (1.0 / num_tasks)
         tasks = "the only task" if num_tasks == 1 else f"all {num_tasks:,} tasks"
+        result, opposite = ("passed", "failure") if rate else ("failed", "pass")
         advice.append(
-            f"{tasks} {'passed' if rate else 'failed'} at every attempt: up to {bound:.1%} "
-            f"{'failures' if rate else 'passes'} would still fit (rule of three, 95%)"
+            f"{tasks} {result} in every attempt: a {opposite} rate of up to {bound:.1%} is still "
+            "plausible (rule of three, 95%)"
         )
     if metrics.variance is not None:
         advice += _where_to_spend(metrics.variance, num_attempts)
     elif num_tasks > 1:
         advice.append(
-            "one attempt of each task: how far attempts of a task differ is not known; "
-            "--repeats 2 would tell"
+            "each task has one attempt, so the spread within tasks is unknown; --repeats 2 would "
+            "show it"
         )
     most = max(map(int, metrics.num_tasks_at_k or {"0": 0}))
     if most > 1 and metrics.pass_at_k is not None:
         advice.append(
-            f"pass@{most} takes all attempts of a task, where its variance is largest: "
+            f"pass@{most} uses all attempts of a task, where its variance is largest: "
             f"trust k up to {most // 2}, or make {2 * most} attempts"
         )
     if metrics.num_flaky_tasks:
         verb = "passes" if metrics.num_flaky_tasks == 1 else "pass"
         advice.append(
-            f"{metrics.num_flaky_tasks:,} of {num_tasks:,} tasks {verb} at some "
-            "attempts and not at others: gym metrics --by-task lists them"
+            f"{metrics.num_flaky_tasks:,} of {num_tasks:,} tasks {verb} in some "
+            "attempts and not in others: gym metrics --by-task lists them"
         )
     return advice
 
@@ -387,10 +395,10 @@ def _where_to_spend(parts: Variance, num_attempts: float) -> list[str]:
         return []
     best = best_num_attempts(parts.between, parts.within)
     share = f"{parts.intraclass_correlation:.0%} of the variance lies between tasks"
-    most = "no number is too many" if math.isinf(best) else f"about {max(1, round(best))}"
-    costs = f"{most} where a task costs as much as an attempt"
+    most = "no number is too large" if math.isinf(best) else f"about {max(1, round(best))} is best"
+    costs = f"{most} if a task costs as much as an attempt"
     if num_attempts > 2.0 * max(1.0, best):
         return [f"{share}: take more tasks rather than more attempts of each ({costs})"]
     if num_attempts < best / 2.0:
-        return [f"{share}: more attempts of each task pay as well as more tasks ({costs})"]
-    return [f"{share}: more tasks narrow the interval, the attempts of each suffice ({costs})"]
+        return [f"{share}: more attempts of each task help, and so do more tasks ({costs})"]
+    return [f"{share}: more tasks narrow the interval; each has enough attempts ({costs})"]

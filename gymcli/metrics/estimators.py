@@ -1,9 +1,9 @@
 """Estimators over rewards: means, variances, standard errors, percentiles.
 
-A task is the sampling unit: attempts of one task are never taken for independent. Sums are
-`math.fsum`, which rounds once, so no result depends on the order of its terms; variances are taken
-in two passes. `groups` are matrices of rewards, each of the tasks that have equally many attempts:
-a row is a task, a column an attempt.
+A task is the sampling unit: attempts of one task are never taken as independent. Sums are
+`math.fsum`, which rounds once, so no result depends on the order of its terms; variances take two
+passes. `groups` are matrices of rewards, one for the tasks with equally many attempts: a row is a
+task, a column an attempt.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = [
 ]
 
 _ROWS_AT_A_TIME = 1 << 13
-"""Rows that are Python's floats at a time, which take four times the memory."""
+"""Rows that are converted to Python floats together, which take four times the memory."""
 
 
 def mean(values: Sequence[float]) -> float:
     """Return the arithmetic mean of at least one value."""
     rounded = math.fsum(values) / len(values)
-    # The mean of equal values must be that value even if the division rounds.
+    # The mean of equal values must be that value, even though the division may round.
     return min(max(rounded, min(values)), max(values))
 
 
 def variance(values: Sequence[float] | Floats) -> float:
-    """Return the sample variance (n - 1 below the line) of at least two values."""
+    """Return the sample variance (divided by n - 1) of at least two values."""
     import numpy as np  # late: heavy
 
     squares = np.asarray(values, np.float64)
@@ -89,21 +89,21 @@ def row_sums(matrix: Floats) -> Floats:
     """Return the sum of each row, rounded once."""
     import numpy as np  # late: heavy
 
-    if matrix.shape[1] == 1:  # one attempt a task, as most runs have
+    if matrix.shape[1] == 1:  # one attempt a task, as in most runs
         return matrix[:, 0]
     sums: Floats = matrix.sum(axis=1)
     if (
         np.array_equal(matrix, np.rint(matrix))
         and np.abs(matrix).sum(axis=1).max(initial=0.0) < 2**53
     ):
-        return sums  # of whole numbers, as most rewards are: exact
+        return sums  # whole numbers, as most rewards are: numpy's sum is exact
     starts = range(0, len(matrix), _ROWS_AT_A_TIME)
     rows = (row for start in starts for row in matrix[start : start + _ROWS_AT_A_TIME].tolist())
     return np.fromiter(map(math.fsum, rows), np.float64, count=len(matrix))
 
 
 def row_means(matrix: Floats) -> Floats:
-    """Return the mean of each row of at least one value, as `mean` has it."""
+    """Return the mean of each row of at least one value, as `mean` does."""
     means: Floats = row_sums(matrix) / matrix.shape[1]
     return means.clip(matrix.min(axis=1), matrix.max(axis=1))
 
@@ -117,7 +117,7 @@ def row_variances(matrix: Floats) -> Floats:
 
 
 def mean_of_attempts(groups: Sequence[Floats]) -> float:
-    """Return the mean of all rewards, every attempt weighing the same (the micro mean)."""
+    """Return the mean of all rewards, with equal weights for all attempts (the micro mean)."""
     flat = itertools.chain.from_iterable(group.ravel().data for group in groups)
     rounded = math.fsum(flat) / sum(group.size for group in groups)
     low = min(float(group.min()) for group in groups)
@@ -125,7 +125,7 @@ def mean_of_attempts(groups: Sequence[Floats]) -> float:
 
 
 def clustered_standard_error(groups: Sequence[Floats]) -> float | None:
-    """Return the standard error of the mean of all rewards, independent between tasks.
+    """Return the standard error of the mean of all rewards, clustered by task.
 
     SE^2 = G/(G - 1) / N^2 * sum over clusters of (sum of deviations)^2: Miller 2024,
     arXiv 2411.00640, with the CR1 factor of Liang and Zeger 1986. None for fewer than two

@@ -1,10 +1,10 @@
 """Filters: expressions such as `0 < avg < 1 and stop_reason == "length"` over named values.
 
-Python's parser reads an expression and simpleeval evaluates it, after this module has let through
-only the words and the nodes of the grammar in docs/filters.md, with operators of its own. None
-stands for an unknown value: comparing it is False, and calculating with it returns None. What an
-expression can cost is bounded: it is short, text does not grow, powers are floats, and a number
-beyond the largest float is None.
+Python's parser parses an expression, this module admits only words and nodes of the grammar in
+docs/filters.md, and simpleeval evaluates it with the operators below. None stands for an unknown
+value: comparisons with it are False, and calculations return None. The cost of an expression is
+bounded: it is short, text does not grow, powers are floats, and a number beyond the largest float
+is None.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 MAX_CHARACTERS = 2000
-"""The longest expression; what it can cost grows with its length."""
+"""The longest expression, since the cost grows with the length."""
 _MAX_DEPTH = 60
-"""Each level of an expression takes a few frames of the interpreter's stack."""
+"""The deepest nesting: each level takes a few frames of the interpreter's stack."""
 
 _NUMBER = (int, float)
 _TEXT = (str, UserString)
@@ -88,6 +88,7 @@ def _arithmetic(sign: str, calculate: Callable[..., object]) -> Callable[..., ob
 
 
 def _contains(container: object, part: object) -> bool:
+    # Conversations are `LazyText`, a UserString, which `in` of a str refuses.
     wanted = str(part) if isinstance(part, UserString) else part
     return wanted in container  # type: ignore[operator]  # a TypeError becomes a message
 
@@ -109,6 +110,7 @@ OPERATORS: Mapping[type[ast.AST], Callable[..., object]] = {
     ast.Div: _arithmetic('"/"', operator.truediv),
     ast.FloorDiv: _arithmetic('"//"', operator.floordiv),
     ast.Mod: _arithmetic('"%"', operator.mod),
+    # Floats overflow to None; integers would compute all digits of 9 ** 9 ** 9.
     ast.Pow: _arithmetic('"**"', lambda base, power: float(base) ** float(power)),
     ast.USub: _calculation('"-"', operator.neg),
     ast.UAdd: _calculation('"+"', operator.pos),
@@ -139,28 +141,29 @@ FUNCTIONS: Mapping[str, _Function] = {
 
 
 def parse_filter(text: str) -> Filter:
-    """Read an expression: comparisons, `and`, `or`, `not`, `in`, arithmetic and a few functions.
+    """Parse an expression: comparisons, `and`, `or`, `not`, `in`, arithmetic and a few functions.
 
-    Raise FilterError where it is none; the message names the place in it.
+    Raise FilterError, with the position in the text, if it is not an expression.
     """
     return Filter(text, parse_expression(text))
 
 
 class Filter:
-    """An expression that holds or does not hold of a record; for one thread at a time."""
+    """A condition on a record; not thread-safe."""
 
     def __init__(self, text: str, expression: Expression) -> None:
         self.text = text
         self.names = frozenset(expression.names)
-        """The names that it reads; those of fields are dotted."""
+        """The names that it uses; names of fields are dotted."""
         self._expression = expression
         self._evaluator = EvalWithCompoundTypes(operators=dict(OPERATORS), names={})
+        # Assigned afterwards, since the constructor adds list, tuple, dict and set.
         self._evaluator.functions = {name: one.call for name, one in FUNCTIONS.items()}
 
     def check(self, known: Collection[str], open_names: Collection[str] = ()) -> None:
-        """Check that every name is known, or a dotted one whose first part is in `open_names`.
+        """Raise FilterError, suggesting a similar name, if a name is not known.
 
-        The error suggests the most similar name.
+        Known are the names in `known`, and dotted names whose first part is in `open_names`.
         """
         for name in self._expression.names:
             first, _, rest = name.partition(".")
@@ -168,9 +171,9 @@ class Filter:
                 raise self._unknown(name, known, open_names)
 
     def matches(self, names: Mapping[str, object]) -> bool:
-        """Return whether the expression holds of a record's values, None for one that it lacks.
+        """Return whether the expression holds for the values of a record, None for missing ones.
 
-        Raise FilterError where a name does not exist, or an operator cannot take a value.
+        Raise FilterError if a name does not exist or an operator cannot take a value.
         """
         self._evaluator.names = names
         try:
@@ -182,7 +185,7 @@ class Filter:
         except RecursionError as error:
             raise _error(self.text, None, "compares values that are nested too deeply") from error
         finally:
-            self._evaluator.names = {}
+            self._evaluator.names = {}  # a record may hold a whole conversation
 
     def _unknown(
         self, name: str, known: Collection[str], open_names: Collection[str] = ()
@@ -197,17 +200,18 @@ class Filter:
 
 
 class Expression(NamedTuple):
-    """An expression that was read and has nothing in it but the grammar."""
+    """A parsed expression that contains only what the grammar allows."""
 
     tree: ast.expr
     """Each name of the expression is one `ast.Name`, dots, `@` and `^` included."""
     names: dict[str, int]
-    """Where each name stands first, counted from 0."""
+    """The position of the first use of each name, counted from 0."""
 
 
 def parse_expression(text: str) -> Expression:
-    """Read an expression, also for a gate; raise FilterError with the place where it is wrong."""
+    """Parse an expression, for a gate too; raise FilterError with the position of the mistake."""
     written = _python_text(text)
+    # Python refuses leading blanks as an indentation.
     start = len(written) - len(written.lstrip())
     try:
         tree = ast.parse(written[start:], mode="eval").body
@@ -221,9 +225,10 @@ def parse_expression(text: str) -> Expression:
     return Expression(reader.read(tree, 0), reader.names)
 
 
-# A name may be dotted (`task.class`), and have a sign that Python gives another meaning (`pass@1`,
-# `pass^4`). For Python's parser these signs become letters of the click consonants, which it takes
-# in names and which no expression may have: one for one, so that places stay the same.
+# A name may have a keyword after a dot (`task.class`), or a sign that is an operator in Python
+# (`pass@1`, `pass^4`). For Python's parser each of these signs becomes the letter of a click
+# consonant, which is valid in names and which no expression may contain. One character replaces
+# one, so positions stay the same.
 _SIGNS = {".": "\u01c0", "@": "\u01c1", "^": "\u01c2"}
 _AS_LETTERS = str.maketrans(_SIGNS)
 _AS_SIGNS = str.maketrans({letter: sign for sign, letter in _SIGNS.items()})
@@ -248,10 +253,10 @@ _HINTS = {
 
 
 def _python_text(text: str) -> str:
-    """Return an expression as Python's parser takes it, of the same length."""
+    """Return the text of an expression for Python's parser, of the same length."""
     if len(text) > MAX_CHARACTERS:
         raise FilterError(
-            f"the expression has {len(text)} characters; the most that is read is {MAX_CHARACTERS}"
+            f"the expression has {len(text)} characters; the maximum is {MAX_CHARACTERS}"
         )
     if not text.strip():
         raise FilterError('the expression is empty; write one such as "reward < 1"')
@@ -260,22 +265,22 @@ def _python_text(text: str) -> str:
         found = _WORD.match(text, place)
         sign = text[place]
         if found is None or any(letter in found[0] for letter in _SIGNS.values()):
-            known = "is no number" if sign.isdigit() else f"{sign!r} has no meaning here"
+            known = "is not a number" if sign.isdigit() else f"{sign!r} has no meaning here"
             raise _error(text, place, _HINTS.get(sign, known))
         word = found[0]
         if found.lastgroup == "space":
-            word = " " * len(word)  # lines and tabs mean nothing
+            word = " " * len(word)  # to Python, a line break would end the expression
         elif found.lastgroup == "name":
             word = word.translate(_AS_LETTERS)
         elif found.lastgroup == "text" and "\\" in _ESCAPE.sub("", word):
-            raise _error(text, place, r"a \ in quotes is written \\")
+            raise _error(text, place, r"write \\ for a \ in quotes")
         words.append(word)
         place = found.end()
     return "".join(words)
 
 
 class _TreeReader:
-    """Builds the tree again from the nodes that the grammar has, each name of it one node."""
+    """Copies a syntax tree, refusing nodes outside the grammar; a dotted name becomes one node."""
 
     def __init__(self, text: str, written: str, start: int) -> None:
         self.names: dict[str, int] = {}
@@ -304,12 +309,13 @@ class _TreeReader:
                 return ast.Call(ast.Name(name, ast.Load()), arguments, [])
             case ast.Tuple() | ast.List():
                 return ast.List([self.read(element, below) for element in node.elts], ast.Load())
+            # Not `...`, bytes or complex numbers, which are constants, too.
             case ast.Constant(value=None | bool() | int() | float() | str()):
                 return node
         return self._name(node)
 
     def _check_none(self, node: ast.Compare) -> None:
-        """Refuse `== None`, which would always be False, and `is` with anything else."""
+        """Refuse `== None`, which would always be False, and `is` with anything but None."""
         sides = [node.left, *node.comparators]
         for left, sign, right in zip(sides, node.ops, node.comparators, strict=False):
             if isinstance(sign, ast.Is | ast.IsNot):
@@ -317,22 +323,23 @@ class _TreeReader:
                     raise self._error(right, 'only None can follow "is"; write ==')
             elif _is_none(left) or _is_none(right):
                 instead = "is not None" if isinstance(sign, ast.NotEq) else "is None"
-                raise self._error(left, f"nothing compares with None; write {instead}")
+                raise self._error(left, f"a comparison with None is never true; write {instead}")
 
     def _called(self, node: ast.Call) -> str:
         name = node.func.id.translate(_AS_SIGNS) if isinstance(node.func, ast.Name) else ""
         function = FUNCTIONS.get(name)
         if function is None:
             known = ", ".join(FUNCTIONS)
-            raise self._error(node, f"there is no such function; there are {known}")
+            raise self._error(node, f"no such function; the functions are {known}")
         if node.keywords or len(node.args) != function.num_arguments:
-            raise self._error(node, f"{name} takes {function.num_arguments} values")
+            plural = "" if function.num_arguments == 1 else "s"
+            raise self._error(node, f"{name} takes {function.num_arguments} value{plural}")
         return name
 
     def _name(self, node: ast.expr) -> ast.expr:
         name = _path(node)
         if name is None:
-            raise self._error(node, "cannot stand in an expression")
+            raise self._error(node, "is not allowed in an expression")
         if name in ("true", "false", "null", "none"):
             written = "None" if name == "null" else name.capitalize()
             raise self._error(node, f"write {written}")
@@ -342,6 +349,7 @@ class _TreeReader:
         return ast.Name(name, ast.Load())
 
     def _place(self, node: ast.expr) -> int:
+        # Python counts columns in bytes of UTF-8, messages count characters.
         return self._start + len(self._written[: node.col_offset].decode(errors="ignore"))
 
     def _error(self, node: ast.expr, reason: str) -> FilterError:
@@ -353,7 +361,7 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _path(node: ast.expr) -> str | None:
-    """Return the name that a node is: `task.category`, also as `task["category"]`."""
+    """Return the dotted name that a node spells, `task.category` or `task["category"]`."""
     parts: list[str] = []
     while True:
         match node:
@@ -373,7 +381,7 @@ def _path(node: ast.expr) -> str | None:
 
 
 def _error(text: str, place: int | None, reason: str) -> FilterError:
-    """Return the error of an expression; `place` counts characters from 0."""
+    """Return the error for an expression; `place` counts characters from 0."""
     shown = text if len(text) <= 80 else f"{text[:79]}…"
     where = "" if place is None else f", character {place + 1}"
     return FilterError(f"filter {shown!r}{where}: {reason}")

@@ -1,4 +1,4 @@
-"""Gates such as `pass@1 >= 0.8`: which numbers they can name, how they are parsed and judged."""
+"""Gates such as `pass@1 >= 0.8`: the numbers they can name, their parser and their verdicts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _KINDS = {
     "tool_errors": TOOL_FAULTS,
     "usage": Usage.__struct_fields__,
 }
-"""Those of the counted ones that are known beforehand."""
+"""The kinds that are known beforehand; failures and retries are counted by error class."""
 _MAX_LISTED = 30
 
 
@@ -85,7 +85,7 @@ def is_estimate(name: str) -> bool:
 
 
 def check_name(name: str, text: str) -> None:
-    """Check that a run can have a number of this name; the error suggests a similar one."""
+    """Raise FilterError if no run can have a number of this name; it suggests a similar name."""
     first, dot, rest = name.partition(".")
     if name in _FIXED_NAMES or _IS_AT_K.fullmatch(name):
         return
@@ -103,14 +103,15 @@ def check_name(name: str, text: str) -> None:
 def part_of(
     metrics: RunMetrics, *, env: str | None, field: str | None, value: str | None
 ) -> Metrics:
-    """Return the numbers of an environment, of a slice of the tasks, or of a slice of its tasks.
+    """Return the numbers of an environment, of a slice of the tasks, or of a slice of both.
 
-    Raise UsageError where the run has no such part.
+    Raise UsageError if the run has no such part.
     """
     part: Metrics = metrics
     if env is not None:
         part = _picked(metrics.environments, env, "env")
     if field is not None:
+        # `task.` is optional in --by and in a gate: the slices may be stored under either name.
         name = field.removeprefix("task.")
         slices = part.slices.get(name) or part.slices.get(f"task.{name}", {})
         part = _picked(slices, value or "", field)
@@ -123,6 +124,7 @@ def number_of(part: Metrics, name: str) -> Estimate | float:
     found = known.get(name)
     if found is not None:
         return found
+    # Counts list only kinds that occurred: another kind counts 0, a misspelt one is an error.
     first, _, rest = name.partition(".")
     if first in _COUNTED and _can_be_counted(first, rest):
         return 0.0
@@ -132,7 +134,7 @@ def number_of(part: Metrics, name: str) -> Estimate | float:
 def numbers(part: Metrics) -> dict[str, Estimate | float]:
     """Return every known number that a gate can name, by its name.
 
-    A count of a kind that did not come up is left out too; a gate takes it for 0.
+    A kind that never occurred has no count here; `number_of` returns 0 for it.
     """
     counts = {
         **{name: getattr(part, name) for name in PLAIN_NAMES if hasattr(part, name)},
@@ -168,6 +170,7 @@ def _picked(parts: Mapping[str, Metrics], name: str, field: str) -> Metrics:
 def _can_be_counted(first: str, name: str) -> bool:
     if first in _KINDS:
         return name in _KINDS[first]
+    # Only a name of an error class, ours or Python's, can be a kind that has not occurred.
     own, foreign = getattr(errors, name, None), getattr(builtins, name, None)
     return (isinstance(own, type) and issubclass(own, AttemptError)) or (
         isinstance(foreign, type) and issubclass(foreign, Exception)
@@ -176,28 +179,29 @@ def _can_be_counted(first: str, name: str) -> bool:
 
 def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
     if name == DIFFERENCE:
-        return "takes --baseline RUN"
+        return "needs --baseline RUN"
     if name == "cost":
-        return "what it cost is not known of every attempt; gym.toml takes prices"
+        return "the cost of some attempts is unknown; set prices in gym.toml"
     if name in ("coverage", "num_expected"):
-        return "how many attempts were to be made is not known of slices, nor of a file alone"
+        return "the number of expected attempts is unknown for slices and for single files"
     if not part.num_scored:
         return "nothing is scored"
     environments = getattr(part, "environments", {})
     if len(environments) > 1 and part.mean_reward is None and name not in PLAIN_NAMES:
         return (
-            "the environments have different best rewards, so that there is none of all together; "
+            "the environments have different best rewards, so they have no common number; "
             f"write {name}[env=NAME] for {_some(environments)}"
         )
     if _IS_AT_K.fullmatch(name) and part.num_tasks_at_k:
         of_kind = [one for one in known if one.startswith(name.rstrip("0123456789"))]
         most = max(map(int, part.num_tasks_at_k))
         has = f"there are {_some(of_kind)}" if of_kind else "rewards have no threshold of success"
-        return f"the most scored attempts of a task are {most}; {has}"
+        plural = "" if most == 1 else "s"
+        return f"no task has more than {most} scored attempt{plural}; {has}"
     first = name.partition(".")[0]
     of_kind = [one for one in known if one.startswith(f"{first}.")]
     hint = did_you_mean(name, of_kind) or f"there are {_some(of_kind or known)}"
-    return f"there is none of this name; {hint}"
+    return f"no number has this name; {hint}"
 
 
 def _some(names: Iterable[str]) -> str:
@@ -207,7 +211,7 @@ def _some(names: Iterable[str]) -> str:
 
 
 GateOn = Literal["bound", "point"]
-"""`bound`: the whole interval has to hold; `point`: the number itself."""
+"""`bound`: the whole interval must meet the thresholds; `point`: the number itself."""
 
 Sign = Literal[">=", ">", "<=", "<", "=="]
 
@@ -226,6 +230,7 @@ _SIGNS: dict[type[ast.cmpop], Sign] = {
     ast.Lt: "<",
     ast.Eq: "==",
 }
+# The lookahead takes `[field=value]` only: `components["a"]` is left to the grammar of filters.
 _PART = re.compile(r"""\[(?=\s*[\w.-]+\s*=(?!=))((?:"[^"]*"|'[^']*'|[^\[\]"'])*)\]""")
 _SELECTOR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|[^,"']*?)\s*(?:,|$)""")
 _ENV = "env"
@@ -240,7 +245,7 @@ class Threshold(NamedTuple):
     number: float
 
     def turned(self) -> Threshold:
-        """Return the threshold of a comparison whose number stands on the left."""
+        """Return the threshold of a comparison that has the number on its left side."""
         return Threshold(_TURNED[self.sign], self.number)
 
     @property
@@ -263,9 +268,9 @@ class Gate(NamedTuple):
 
     text: str
     name: str
-    """Of the number."""
+    """The name of the number."""
     thresholds: tuple[Threshold, ...]
-    """All have to hold; one, or two of a chain such as `0.2 <= mean_reward <= 0.9`."""
+    """One, or two of a chain such as `0.2 <= mean_reward <= 0.9`; all must hold."""
     env: str | None = None
     """None: all environments together."""
     field: str | None = None
@@ -281,9 +286,9 @@ class GateVerdict(msgspec.Struct, kw_only=True):
     verdict: Verdict
     value: float
     interval: Interval | None = None
-    """None for a number without one, such as a count."""
+    """None for a number that has no interval, such as a count."""
     judged_on: Literal["bound", "point", "number"]
-    """`number`: it has no interval, and is judged as it is."""
+    """`number`: one that never has an interval, such as a count, is compared directly."""
     way_out: str = ""
     tasks_needed: int | None = None
     """Tasks that would decide with a chance of 80 % if the number stays the same."""
@@ -292,12 +297,12 @@ class GateVerdict(msgspec.Struct, kw_only=True):
 
 
 def parse_gate(text: str) -> Gate:
-    """Read a gate: a name and a number compared, `name[field=value]` for a part of the tasks.
+    """Parse a gate: a name compared with a number, `name[field=value]` for a part of the tasks.
 
-    Raise FilterError where it cannot be read, or there is no such name.
+    Raise FilterError if the text is not a gate or no run can have a number of this name.
     """
     found = _PART.search(text)
-    # Blanks in its place keep the places in the rest what they are.
+    # Blanks instead of the part keep the character positions that error messages report.
     rest = _PART.sub(lambda part: " " * len(part[0]), text, count=1)
     try:
         expression = parse_expression(rest)
@@ -307,7 +312,7 @@ def parse_gate(text: str) -> Gate:
     check_name(name, text)
     if is_estimate(name) and any(threshold.sign == "==" for threshold in thresholds):
         raise FilterError(
-            f"--gate {text}: {name} is known within an interval, which equals nothing; "
+            f"--gate {text}: {name} has an interval, which never equals a number; "
             f"write a chain such as 0.2 <= {name} <= 0.9"
         )
     if found is None:
@@ -315,24 +320,24 @@ def parse_gate(text: str) -> Gate:
     parts = _parts(found[1], text)
     env = parts.pop(_ENV, None)
     if len(parts) > 1:
-        raise FilterError(f"--gate {text}: names {len(parts)} fields; give one, and an env")
+        raise FilterError(f"--gate {text}: names {len(parts)} fields; name one, besides env")
     field, value = next(iter(parts.items()), (None, None))
     return Gate(text, name, thresholds, env, field, value)
 
 
 class GateProblem(msgspec.Struct, kw_only=True):
-    """A gate, or a comparison, that could not be judged."""
+    """A gate or a comparison that could not be judged."""
 
     what: str
-    """The gate as it was written, or the baseline."""
+    """The text of the gate, or the baseline."""
     reason: str
 
 
 def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdict:
-    """Return the verdict on the numbers of a run; raise UsageError where it has no such number.
+    """Return the verdict on the numbers of a run; raise UsageError if it lacks the number.
 
-    On the bound a gate passes where the whole interval of the number holds, and fails where none
-    of it does; a number without an interval, such as a count, is judged as it is.
+    On the bound a gate passes if the whole interval of the number meets the thresholds and fails
+    if none of it does. A number that never has an interval, such as a count, is compared directly.
     """
     part = part_of(metrics, env=gate.env, field=gate.field, value=gate.value)
     number = number_of(part, gate.name)
@@ -349,10 +354,10 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
     if on == "point":
         found.verdict = _verdict([t.holds(number.value) for t in gate.thresholds])
     elif number.interval is None:
-        reason = "all tasks got the same, so that it has no interval"
+        reason = "all tasks have the same value, so there is no interval"
         if number.num_clusters < 2:
-            reason = "one task says nothing of others; two or more have to be scored"
-        found.way_out = f"{reason}, or --gate-on point judges the number itself"
+            reason = "an interval needs two or more scored tasks"
+        found.way_out = f"{reason}; --gate-on point judges the number itself"
     else:
         found.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
         if found.verdict == "INCONCLUSIVE":
@@ -362,10 +367,10 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
 
 
 def with_differences(metrics: RunMetrics, comparison: Comparison) -> RunMetrics:
-    """Return the numbers with `difference`, which the run has to a baseline, among the estimates.
+    """Return the numbers with `difference`, the difference from a baseline, among the estimates.
 
-    Its interval is the one that decides in `gym compare`, so that `difference > -0.02` is that
-    verdict with a margin of 0.02.
+    Its interval is the one that decides in `gym compare`, so `difference > -0.02` passes if
+    that command passes with a margin of 0.02.
     """
     environments, slices = comparison.environments, comparison.slices
     own = {name: _with(part, environments.get(name)) for name, part in metrics.environments.items()}
@@ -395,9 +400,9 @@ def _verdict(held: list[bool | None]) -> Verdict:
 
 def _comparison(tree: ast.expr, text: str) -> tuple[str, tuple[Threshold, ...]]:
     if not isinstance(tree, ast.Compare):
-        way_out = "give each condition in a --gate of its own"
+        way_out = "use a separate --gate for each condition"
         hint = way_out if isinstance(tree, ast.BoolOp) else "write one such as pass@1 >= 0.8"
-        raise FilterError(f"--gate {text}: is no comparison of a name with a number; {hint}")
+        raise FilterError(f"--gate {text}: does not compare a name with a number; {hint}")
     sides = [tree.left, *tree.comparators]
     names = {side.id for side in sides if isinstance(side, ast.Name)}
     thresholds: list[Threshold] = []
@@ -416,14 +421,15 @@ def _comparison(tree: ast.expr, text: str) -> tuple[str, tuple[Threshold, ...]]:
                 "0.2 <= mean_reward <= 0.9"
             )
     if len(names) != 1:
-        raise FilterError(f"--gate {text}: has {len(names)} names; give each a --gate of its own")
+        raise FilterError(f"--gate {text}: has {len(names)} names; use a separate --gate for each")
     return names.pop(), tuple(thresholds)
 
 
 def _number(node: ast.expr) -> float | None:
     match node:
-        case ast.Constant(value=bool()):
+        case ast.Constant(value=bool()):  # True and False are ints, too
             return None
+        # An int may have hundreds of digits, which float() refuses, and 1e999 is infinity.
         case ast.Constant(value=int() | float() as value) if value <= sys.float_info.max:
             return float(value)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
@@ -439,8 +445,8 @@ def _parts(inside: str, text: str) -> dict[str, str]:
         found = _SELECTOR.match(inside, place)
         if found is None or not found[2] or found[1] in parts:
             raise FilterError(
-                f"--gate {text}: [{inside}] names no part; write [field=value] or [env=NAME], "
-                "a value with commas or brackets in quotes"
+                f"--gate {text}: [{inside}] selects no tasks; write [field=value] or [env=NAME], "
+                "and quote a value that has commas or brackets"
             )
         value = found[2]
         parts[found[1]] = value[1:-1] if value[0] in "\"'" else value
@@ -449,22 +455,23 @@ def _parts(inside: str, text: str) -> dict[str, str]:
 
 
 def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> Needed:
-    """Return the tasks or attempts that would decide an inconclusive gate.
+    """Return the number of tasks or attempts that would decide an inconclusive gate.
 
-    Another run of n tasks has the standard error s/sqrt(n), s being that of one task here, and a
-    number that is less favourable by 0.84 of it (the quantile of the chance); attempts shrink only
-    the part of the variance within tasks (Miller 2024, arXiv 2411.00640, section 5).
+    Another run of n tasks has the standard error s/sqrt(n), where s is that of one task here. Its
+    number is taken to be less favourable by 0.84 standard errors, the normal quantile of `CHANCE`.
+    More attempts shrink only the variance within tasks (Miller 2024, arXiv 2411.00640, section 5).
     """
     assert number.interval is not None
     level, method = number.interval.level, number.interval.method
     error, num_tasks = number.standard_error or 0.0, number.num_clusters
     attempts = number.num_values / num_tasks
+    # An estimate does not hold its best reward; 1 is assumed if its interval allows that.
     best = 1.0 if method == "wilson-neff" and number.interval.high <= 1.0 else None
     lacking = [threshold for threshold in thresholds if not threshold.holds(number.value)]
 
     def is_decided(tasks: int, attempts: float, error: float) -> bool:
-        # Where the number reaches every threshold, each has to hold, with the number moved towards
-        # it by chance; else one that it does not reach has to fail.
+        # A number that meets every threshold must still meet each after chance moved it towards
+        # that threshold; else one of the thresholds that it misses must fail in the same way.
         shift = normal_quantile(CHANCE) * error
         for threshold in lacking or thresholds:
             is_away = threshold.is_lower == bool(lacking)
@@ -488,9 +495,10 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
         _MAX_TASKS,
     )
     if tasks is None:
-        return Needed(None, None, "the number is so near that no number of tasks would decide")
+        why = "the number is so close to the threshold that no number of tasks would decide"
+        return Needed(None, None, why)
     text, most, parts = f"about {tasks:,} tasks such as these", None, part.variance
-    # How the variance is split is known of the mean reward alone.
+    # `part.variance` splits the variance of the mean reward, and of no other number.
     is_mean = (number.value, number.standard_error) == (part.mean_reward, part.standard_error)
     if is_mean and parts is not None:
         between, within = parts.between, parts.within
@@ -506,6 +514,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
 
 def _fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
     """Return the smallest number that is enough; None if even the largest is not."""
+    # Doubling, then bisection: each try computes intervals, and `most` may be ten million.
     high = least
     while not is_enough(high):
         if high >= most:

@@ -1,4 +1,4 @@
-"""Confidence intervals of a mean over tasks, and the quantiles that they take, in plain Python."""
+"""Confidence intervals of a mean over tasks, and the quantiles they need, in plain Python."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ __all__ = [
 
 _PRECISION = 1e-15
 _TINY = 1e-300
+"""Stands for a denominator of 0 in Lentz's method."""
 
 
 class Range(NamedTuple):
@@ -56,6 +57,7 @@ def wilson_effective_interval(
     (0, 1) it is conservative, since no variance exceeds Bernoulli's. The effective size is at most
     the number of values.
     """
+    # Without variance the effective size is undefined: each cluster counts as one trial.
     effective = float(num_clusters)
     if error > 0.0 and 0.0 < rate < 1.0:
         effective = rate * (1.0 - rate) / error / error
@@ -65,7 +67,7 @@ def wilson_effective_interval(
 
 
 def t_interval(centre: float, error: float, *, num_clusters: int, level: float = 0.95) -> Range:
-    """Return centre ± t * error with `num_clusters - 1` degrees of freedom; it takes two clusters.
+    """Return centre ± t * error with `num_clusters - 1` degrees of freedom; needs two clusters.
 
     Student 1908, "The probable error of a mean"; over clusters: Miller 2024, arXiv 2411.00640.
     """
@@ -84,20 +86,21 @@ def interval_of(
 ) -> Interval | None:
     """Return the interval of a mean; None if there is none.
 
-    Wilson's on the effective size where every value lies between 0 and a known best one, else
-    Student's. The mean lies in it, and it lies in the range.
+    It is Wilson's on the effective size if every value lies between 0 and a known best one, else
+    Student's. It contains the mean and lies within the range.
 
     Args:
         value: The mean.
         error: Its standard error.
-        best: The top of the range, which begins at 0; None where there is none.
-        num_values: Attempts that the mean was made of.
+        best: The top of the range, which begins at 0; None if there is no range.
+        num_values: Attempts that the mean was computed from.
         num_clusters: Tasks, which are independent of each other.
         level: The share of such intervals that contain the true number.
     """
     if error is None or num_clusters < 2:
         return None
     if best is None or best <= 0.0:
+        # Student's interval would have no width, as if a few equal tasks made the mean certain.
         if error == 0.0:
             return None
         student = t_interval(value, error, num_clusters=num_clusters, level=level)
@@ -172,7 +175,7 @@ def student_t_cdf(value: float, degrees_of_freedom: float) -> float:
     return 0.5 + math.copysign(0.5 * inside, value)
 
 
-@functools.lru_cache(maxsize=1 << 10)  # a millisecond each, and few are different in a run
+@functools.lru_cache(maxsize=1 << 10)  # a millisecond each, and a run needs few different ones
 def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     """Return the value below which a Student t variable falls with this probability."""
     if not 0.0 < probability < 1.0 or degrees_of_freedom <= 0.0:
@@ -182,8 +185,8 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
         )
     if probability < 0.5:
         return -student_t_quantile(1.0 - probability, degrees_of_freedom)
+    # Bisection to the last digit: faster methods would change the last digits of results.
     low, high = 0.0, 1.0
-    # Bisection, since a faster method ends at other last digits of the results.
     while student_t_cdf(high, degrees_of_freedom) < probability:
         low, high = high, 2.0 * high
     while True:

@@ -1,8 +1,8 @@
 """The numbers of verified rollouts, under the keys of NeMo Gym's aggregate.
 
-The statistics are mean, max, min, median and std (ddof 1) of every number of the rows, and our
-estimators: pass@k, pass^k, majority@k and pass@1[avg-of-k] in percent, as NeMo Gym has them, over
-the tasks that have k rollouts. Format: NVIDIA NeMo Gym 0.5 (Apache-2.0).
+They are mean, max, min, median and std (ddof 1) of every number in the rows, and our estimates of
+pass@k, pass^k, majority@k and pass@1[avg-of-k] over the tasks that have k rollouts, in percent as
+in NeMo Gym. Format: NVIDIA NeMo Gym 0.5 (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _CURVES = {
     "avg_at_k": "pass@1[avg-of-{k}]/accuracy",
     "majority_at_k": "majority@{k}/accuracy",
 }
-"""By our name of a metric, its key."""
+"""NeMo Gym's key, by our name of the metric."""
 
 
 class _Row(NamedTuple):
     names: tuple[str, ...]
-    """The same object for all rows that have the same ones."""
+    """One shared object for all rows with the same names."""
     values: array[float]
 
 
 class NemoAggregate:
-    """Takes scored rollouts of one environment, and returns the numbers of all of them.
+    """Collects scored rollouts of one environment and returns their numbers.
 
-    Memory holds eight bytes for each number of a row, and about a hundred more.
+    Each row takes eight bytes of memory per number, plus about a hundred.
     """
 
     def __init__(self, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None) -> None:
@@ -52,7 +52,7 @@ class NemoAggregate:
         self._stamps: dict[str, JSONObject] = {}
 
     def add(self, row: JSONObject, rollout: Rollout) -> None:
-        """Take an answer of `/verify` that has a reward, and its record."""
+        """Add an answer of `/verify` that has a reward, and its record."""
         numbers = _numbers(row)
         names = tuple(numbers)
         names = self._names.setdefault(names, names)
@@ -74,14 +74,14 @@ class NemoAggregate:
 
     @property
     def warnings(self) -> list[str]:
-        """What could not be computed, and why; complete after `totals`."""
+        """The reasons why numbers could not be computed; complete after `totals`."""
         return self._aggregator.warnings
 
     def totals(self) -> JSONObject:
-        """Return `agent_metrics` and `key_metrics`; raise OverflowError where a sum is too large.
+        """Return `agent_metrics` and `key_metrics`; raise OverflowError if a sum is too large.
 
-        The first are the statistics of all rows, the second the means among them; both have the
-        curves over k, in percent, and what the environment computes itself.
+        `agent_metrics` has the statistics of all rows, `key_metrics` only their means. Both have
+        the curves over k, in percent, and the metrics that the environment computes itself.
         """
         metrics = self._aggregator.metrics()
         rates: dict[str, JSON] = {}
@@ -94,7 +94,7 @@ class NemoAggregate:
         return {"agent_metrics": {**found, **rates}, "key_metrics": {**means, **rates}}
 
     def group_level_metrics(self) -> Iterator[JSONObject]:
-        """Yield the statistics of one task after another, in the order they came."""
+        """Yield the statistics of each task, in order of arrival."""
         for task_id, rows in self._rows_of.items():
             own = _statistics(self._rows[row] for row in rows)
             yield {"task_id": task_id, **self._stamps[task_id], **own}
@@ -116,12 +116,13 @@ def _statistics(rows: Iterable[_Row]) -> JSONObject:
 
 
 def _numbers(row: JSONObject) -> dict[str, float]:
-    """Return the numbers of a row, its usage among them, as NeMo Gym averages them."""
+    """Return the numbers that NeMo Gym averages: those of the row and of its usage."""
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     found = {**row, **(usage if isinstance(usage, dict) else {})}
     return {
         name: float(value)
         for name, value in found.items()
+        # Names with this prefix are NeMo Gym's bookkeeping, such as the index of the task.
         if isinstance(value, int | float) and not name.startswith("_ng_")
     }

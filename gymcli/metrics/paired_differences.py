@@ -39,20 +39,20 @@ _PAIRED_DIFFERENCES = "mean of paired task differences"
 _LEVEL = 0.95
 """Of the intervals of effects."""
 _ROUNDING = 1e-12
-"""Of the largest value: as much as equal means may differ by, or equal differences."""
+"""The share of the largest value by which rounding may move equal means or differences apart."""
 
 
 class Measure(NamedTuple):
     """A measure to compare: its name, and how to compute a task's value from its attempts."""
 
     name: str
-    """By the names that gates use."""
+    """As gates spell it."""
     source: Literal["reward", "components", "metrics"]
     """Where an attempt's value is from."""
     key: str
     """The name of the component or number; empty for the reward."""
     of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None]
-    """Returns the value of each task; None where the attempts are too few."""
+    """Returns the value of each task; None if the attempts are too few."""
     scale: Literal["reward", "share", "none"]
     """The range of the value: 0 to the best reward, 0 to 1, or not known."""
     is_mean: bool
@@ -65,7 +65,7 @@ class Measure(NamedTuple):
 
 
 def parse_measure(name: str) -> Measure:
-    """Find what is compared by its name; raise UsageError where no task has it by itself."""
+    """Return the measure of this name; raise UsageError if single tasks have no value of it."""
     if name == _MEAN_REWARD.name:
         return _MEAN_REWARD
     known = {metric.name: metric for metric in METRICS.values() if not metric.needs_answers}
@@ -77,8 +77,8 @@ def parse_measure(name: str) -> Measure:
             return Measure(name, source, key, _means, "none", is_mean=True)
     at_k = "".join(f"{prefix}K, " for prefix in known)
     raise UsageError(
-        f"--metric {name}: cannot be compared task by task; what can: mean_reward, {at_k}"
-        "components.NAME and metrics.NAME"
+        f"--metric {name}: cannot be compared task by task; use mean_reward, {at_k}"
+        "components.NAME or metrics.NAME"
     )
 
 
@@ -97,12 +97,12 @@ def _measure_at_k(metric: Metric, k: int) -> Measure:
         "",
         lambda tasks: metric.of_tasks(tasks, k),
         "share" if metric.needs_threshold else "reward",
-        is_mean=name in ("pass@1", "pass^1"),
+        is_mean=name in ("pass@1", "pass^1"),  # the variance of others does not shrink as 1/K
     )
 
 
 class PairedAttempts:
-    """The attempts of one environment in two runs; a task has one number in both."""
+    """The attempts of one environment in two runs, which share the numbers of tasks."""
 
     def __init__(self, env: str, num_fields: int = 0) -> None:
         self.env = env
@@ -121,18 +121,18 @@ class PairedAttempts:
 
 
 class TaskValues(NamedTuple):
-    """The values of tasks in one run, each in the place of its number."""
+    """The values of tasks in one run, indexed by task number."""
 
     value: NDArray[np.float64]
-    """nan where the attempts are too few."""
+    """nan if the attempts are too few."""
     num_attempts: NDArray[np.int64]
-    """Those that have what is compared."""
+    """Scored attempts that have the compared value."""
     num_passes: NDArray[np.int64]
     """0 without a threshold of success."""
     variance: NDArray[np.float64]
     """Of one attempt around the task's mean; nan for a single one."""
     is_there: NDArray[np.bool_]
-    """Whether the run has a scored attempt of the task, with what is compared or without."""
+    """Whether the run has a scored attempt of the task, even without the compared value."""
 
     def at(self, places: NDArray[np.int64]) -> TaskValues:
         """Return some of the tasks."""
@@ -146,7 +146,7 @@ def _task_values(
     measure: Measure,
     threshold: float | None,
 ) -> TaskValues:
-    """Return the values of tasks from a number of each attempt, nan where it has none."""
+    """Return the values of tasks from the numbers of attempts; nan is an attempt without one."""
     num_tasks = len(attempts.task_numbers)
     found = TaskValues(
         np.full(num_tasks, np.nan),
@@ -157,6 +157,7 @@ def _task_values(
     )
     found.is_there[np.asarray(attempts.tasks)] = True
     values = np.asarray(numbers)
+    # Attempts without the number change how many a task has, so the groups are made again.
     if np.isnan(values).any():
         known = np.flatnonzero(~np.isnan(values))
         own_tasks = np.array(attempts.tasks, np.intp)[known]
@@ -172,7 +173,7 @@ def _task_values(
         if threshold is not None:
             passes = own >= threshold
             found.num_passes[tasks] = passes.sum(axis=1)
-            # What pass@1 is the mean of is whether an attempt passes, not its reward.
+            # pass@1 is the mean of whether attempts pass, not of their rewards.
             counted = passes.astype(np.float64) if measure.needs_threshold else own
         if num_attempts > 1:
             found.variance[tasks] = row_variances(counted)
@@ -180,16 +181,16 @@ def _task_values(
 
 
 class PairedEstimate(NamedTuple):
-    """How much the tasks' values differ between A and B."""
+    """The differences between the values of tasks in A and B."""
 
     mean_a: float
     mean_b: float
     difference: Estimate
     """B - A, with its interval over tasks."""
     differences: NDArray[np.float64]
-    """Of each task; what rounding leaves of two equal values is 0."""
+    """The difference of each task, 0 if it is as small as rounding errors."""
     spread: float
-    """The variance of the differences; 0 of a single one."""
+    """The variance of the differences; 0 for a single one."""
 
 
 def paired_estimate(
@@ -201,12 +202,13 @@ def paired_estimate(
     level: float,
     estimator: str = _PAIRED_DIFFERENCES,
 ) -> PairedEstimate:
-    """Return the mean of the tasks' differences, of at least one task.
+    """Return the mean difference of at least one task.
 
     `num_values` counts the scores behind the values; `largest` is the top of their range, which
-    begins at 0, and None where they have none.
+    begins at 0, or None if they have no range.
     """
     num_tasks = len(values_a)
+    # Equal means of different rewards may differ in their last digits, which is no difference.
     noise = _ROUNDING * float(max(np.abs(values_a).max(), np.abs(values_b).max()))
     differences = values_b - values_a
     differences[np.abs(differences) <= noise] = 0.0
@@ -228,9 +230,9 @@ def paired_estimate(
 
 
 def difference_interval(difference: Estimate, *, largest: float | None, level: float) -> Interval:
-    """Return Student's interval of a mean of differences, of at least two tasks.
+    """Return Student's interval of the mean difference of at least two tasks.
 
-    No end lies beyond `largest`, where values lie between 0 and that.
+    If values lie between 0 and `largest`, no end lies beyond that.
     """
     error, num_tasks = difference.standard_error, difference.num_clusters
     assert error is not None
@@ -241,10 +243,10 @@ def difference_interval(difference: Estimate, *, largest: float | None, level: f
 
 
 def is_sure(difference: Estimate, level: float) -> bool:
-    """Return whether an interval of two tasks or more says something, though it may have no width.
+    """Return whether the interval of two or more tasks is meaningful even if it has no width.
 
-    It does where no task differs at all, or where so many differ by the same that chance would
-    hardly give all of them the same sign.
+    It is if no task differs, or if all differ by the same amount and are so many that chance would
+    hardly make all of them differ in the same direction.
     """
     if difference.standard_error or difference.value == 0.0:
         return True
@@ -252,15 +254,15 @@ def is_sure(difference: Estimate, level: float) -> bool:
 
 
 class RescoredAttempts:
-    """The attempts of one environment by two verifiers, in columns."""
+    """The attempts of one environment as two verifiers scored them, in columns."""
 
     def __init__(self, env: str) -> None:
         self.both = Attempts(env)
-        """Attempts that have both scores, with the old ones."""
+        """Attempts that have both scores, with their old ones."""
         self.after = array("d")
         """Their new scores."""
         self.others = Attempts(env, self.both.task_numbers)
-        """Attempts that lack a score, with the old ones; nan where there is none."""
+        """Attempts that lack one of the scores, with their old ones; nan for a missing one."""
         self.others_after = array("d")
 
     def extend(
@@ -295,24 +297,25 @@ class RescoredAttempts:
             self.add_unscored(task_id, attempt, None, None)
 
     def means(self) -> tuple[float, float] | None:
-        """Return both mean rewards over the attempts that have both scores; None without any."""
+        """Return both mean rewards over the attempts that have both scores; None if none has."""
         sides = _sides(self.both.by_task(), (self.both.rewards, self.after), _means)
         return None if sides is None else (mean_of(sides.before), mean_of(sides.after))
 
 
 def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[str, Effect]:
-    """Return the effect on every number that rewards alone make, by the names that gates use.
+    """Return the effect on every number that depends only on rewards, by its name in gates.
 
-    They are `mean_reward`, `micro_mean_reward` and those of `METRICS` over attempts that have
-    both scores, and `strict_mean_reward`, which counts what is unscored by one of the verifiers,
-    or by both, as 0. Left out are `majority@K`, which takes answers, `pass^1`, which is `pass@1`,
-    and `best@1`, which is `mean_reward`.
+    These are `mean_reward`, `micro_mean_reward` and the numbers of `METRICS`, over attempts that
+    have both scores, and `strict_mean_reward`, for which a missing score is 0. `majority@K` is left
+    out as it takes answers, `pass^1` as it equals `pass@1`, and `best@1` as it equals
+    `mean_reward`.
     """
     rows, rewards = scores.both.by_task(), (scores.both.rewards, scores.after)
     columns = [np.asarray(own) for own in (*rewards, scores.others.rewards, scores.others_after)]
     lowest = min(own.min(initial=0.0, where=~np.isnan(own)) for own in columns)
     highest = max(own.max(initial=0.0, where=~np.isnan(own)) for own in columns)
     best = facts.max_reward
+    # Differences have no bounds if a reward lies outside 0 to the best one.
     if lowest < 0.0 or (best is not None and highest > best):
         best = None
     found: dict[str, Effect] = {}
@@ -359,8 +362,8 @@ def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[st
 def number_effect(before: Attempts, after: array[float]) -> Effect:
     """Return the effect on the mean over tasks of a component or another number.
 
-    `before` are the attempts with the number by the old verifier, nan where it gave none; `after`
-    are the numbers of the same attempts by the new one.
+    `before` has the attempts with the old verifier's numbers, nan where it returned none; `after`
+    has the new verifier's numbers of the same attempts.
     """
     rows = before.by_task()
     values_before, values_after = sides = [
@@ -375,7 +378,7 @@ def number_effect(before: Attempts, after: array[float]) -> Effect:
         ]
         return Effect(before=means[0], after=means[1])
     a, b = (side.at(np.flatnonzero(is_in_both)) for side in sides)
-    # What never leaves 0 to 1 is taken for a share, as in `gym metrics`.
+    # Values that all lie between 0 and 1 are taken as shares, as in `gym metrics`.
     is_share = all(((side.value >= 0.0) & (side.value <= 1.0)).all() for side in (a, b))
     num_values = int(a.num_attempts.sum() + b.num_attempts.sum())
     return _effect(a.value, b.value, num_values=num_values, largest=1.0 if is_share else None)
@@ -408,7 +411,7 @@ def _sides(
     of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None],
     threshold: float | None = None,
 ) -> _Sides | None:
-    """Return the values of tasks by both verifiers; None where no task has one."""
+    """Return the values of tasks by both verifiers; None if no task has a value."""
     parts = []
     for tasks, lines in rows:
         before, after = (
@@ -422,11 +425,11 @@ def _sides(
 
 
 def _by_attempt(means: _Sides) -> _Sides:
-    """Return values whose mean is that of all attempts, with its error clustered by task.
+    """Return a value for each task such that their mean is the mean of all attempts.
 
-    The mean of attempts is a ratio of sums over tasks, linear in first order: with c the ratio and
-    n of N attempts, each of G tasks counts as c + G n / N (mean - c). The standard error of these
-    is the one of Miller 2024 (arXiv 2411.00640) with the CR1 factor of Liang and Zeger 1986.
+    The mean of attempts is a ratio of sums over tasks, here linearised: with c the ratio and n of N
+    attempts, each of G tasks has the value c + G n / N (mean - c). The standard error of these is
+    the clustered one of Miller 2024 (arXiv 2411.00640) with the CR1 factor of Liang and Zeger 1986.
     """
     num_attempts = int(means.sizes.sum())
     shares: NDArray[np.float64] = means.sizes * len(means.sizes) / num_attempts
@@ -440,7 +443,7 @@ def _by_attempt(means: _Sides) -> _Sides:
 def _strict_sides(
     scores: RescoredAttempts, facts: EnvironmentFacts, means: _Sides | None
 ) -> _Sides | None:
-    """Return the mean rewards of tasks where an attempt without a score counts as 0."""
+    """Return the mean rewards of tasks, counting an attempt without a score as 0."""
     both, others = scores.both, scores.others
     num_present = len(both) + len(others)
     is_whole = facts.num_expected is None or num_present >= facts.num_expected
@@ -456,6 +459,6 @@ def _strict_sides(
     )
     if is_whole or facts.num_expected is None:
         return _sides(rows, rewards, _means)
-    # Attempts that never came are of no task: all that are expected weigh the same.
+    # The tasks of attempts without a record are unknown: all expected attempts have equal weights.
     weight = sum(len(row.tasks) for row in rows) / facts.num_expected
     return _sides(rows, rewards, lambda tasks: weight * row_sums(tasks.rewards))

@@ -1,10 +1,10 @@
-"""The size that a run needs, from a pilot: what difference a number of tasks and attempts detects.
+"""Plans the size of a run from a pilot: the smallest difference that each size detects.
 
 Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640, section 5: with n tasks, K attempts of
 each by both models and standard errors over tasks, the smallest difference that a two-sided test
 detects is (z_{alpha/2} + z_beta) * sqrt(v/n), where v is the variance of one task's difference:
 
-- unpaired, each model on tasks of its own: v = 2 * (between + within/K);
+- unpaired, each model on different tasks: v = 2 * (between + within/K);
 - paired, both on the same tasks: v = omega^2 + 2 * within/K, with
   omega^2 = 2 * between * (1 - correlation) of the tasks' true means.
 """
@@ -39,7 +39,7 @@ __all__ = [
 Design = Literal["unpaired", "paired"]
 
 ASSUMED_CORRELATION = 0.5
-"""Of two models' rewards at the same tasks, without a second run: Miller found 0.3 to 0.7."""
+"""The correlation of two models' rewards without a second run: Miller found 0.3 to 0.7."""
 CHANCE = 0.8
 """The power of a plan: the chance that the planned tasks or attempts decide."""
 _SIGNIFICANCE = 0.05
@@ -63,11 +63,11 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
 
     num_tasks: int
     between: float
-    """Variance of the tasks' true means; the mean of both runs where there are two."""
+    """Variance of the tasks' true means; the mean of both runs if there are two."""
     within: float | None
-    """Variance of attempts around it; None where no task has two attempts: `between` holds both."""
+    """Variance of attempts around it; None if no task has two attempts: `between` includes it."""
     correlation: float = ASSUMED_CORRELATION
-    """Of the two models' true means of a task."""
+    """Correlation of the tasks' true means of both models."""
     is_assumed: bool = True
     """Whether the correlation is an assumption, as with one run."""
 
@@ -79,9 +79,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     num_attempts: int
     """Of each task by each model."""
     differences: dict[str, float]
-    """The smallest difference of mean rewards that is detected, by the number of tasks."""
+    """The smallest difference of mean rewards that is detected, by number of tasks."""
     tasks_needed: int | None = None
-    """Tasks that detect the margin; None without a margin."""
+    """Tasks needed to detect the margin; None without a margin."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pilot_of(metrics: Metrics) -> Pilot | None:
-    """Return the variances of one environment; None without two scored tasks, or without any."""
+    """Return the variances of one environment; None if it has one scored task or no variance."""
     error, num_tasks, parts = metrics.standard_error, metrics.num_clusters, metrics.variance
     if error is None or not (error or (parts and parts.within)):
         return None
@@ -109,9 +109,9 @@ def pilot_of_pair(
 ) -> Pilot:
     """Return the variances of two runs and their correlation, over the tasks that both have.
 
-    Attempts of one run are independent of the other's, so that the covariance of the task means is
-    that of the true ones. The correlation stays an assumption where fewer than three tasks are
-    shared, or the tasks of a run do not differ. `first` and `second` are mean rewards by task.
+    Attempts of different runs are independent, so the covariance of the observed task means is that
+    of the true means. The correlation stays assumed if fewer than three tasks are shared or the
+    tasks do not differ. `first` and `second` are the mean rewards by task.
     """
     one, other = runs
     within = None if one.within is None or other.within is None else one.within + other.within
@@ -124,7 +124,7 @@ def pilot_of_pair(
     if len(shared) < 3 or both.between == 0.0:
         return both
     ours, theirs = [first[task] for task in shared], [second[task] for task in shared]
-    # Cov(a, b) = (Var(a) + Var(b) - Var(a - b)) / 2, each by the estimator that there is.
+    # Cov(a, b) = (Var(a) + Var(b) - Var(a - b)) / 2, so `variance` is enough.
     apart = variance([a - b for a, b in zip(ours, theirs, strict=True)])
     covariance = (variance(ours) + variance(theirs) - apart) / 2.0
     correlation = min(1.0, max(-1.0, covariance / both.between))
@@ -132,12 +132,12 @@ def pilot_of_pair(
 
 
 def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[str, Plan]:
-    """Return a plan for each environment of one pilot, or of two paired ones.
+    """Return a plan for each environment of one pilot, or of two paired pilots.
 
     Raise UsageError for more pilots, too small a margin, or pilots without enough data.
     """
     if len(pilots) > 2:
-        raise UsageError(f"--power: {len(pilots)} runs are given; give one pilot, or two to pair")
+        raise UsageError(f"--power: {len(pilots)} runs; name one pilot, or two to pair")
     if margin is not None and not _SMALLEST_MARGIN <= margin < math.inf:
         raise UsageError(f"--margin {margin:g}: must be {_SMALLEST_MARGIN:g} or more")
     found = []
@@ -148,8 +148,7 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
     shared = [name for name in found[0] if all(name in others for others in found)]
     if not shared:
         raise UsageError(
-            "--power: a pilot has to have two scored tasks of one environment, and rewards that "
-            "differ"
+            "--power: a pilot needs two scored tasks of one environment, and rewards that differ"
         )
     if len(pilots) == 1:
         return {name: plan(found[0][name], margin=margin) for name in shared}
@@ -169,15 +168,15 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
 
 
 def plan(pilot: Pilot, *, margin: float | None = None) -> Plan:
-    """Return what runs of several sizes can detect; for a margin, also the tasks that it takes."""
+    """Return the differences that runs of several sizes detect, and the tasks a margin takes."""
     quantiles = normal_quantile(1.0 - _SIGNIFICANCE / 2.0) + normal_quantile(CHANCE)
     sizes = sorted({*_NUM_TASKS, pilot.num_tasks})
-    # With one attempt a task, how far attempts of a task differ is not known.
+    # From one attempt a task, the effect of more attempts cannot be predicted.
     attempts = _NUM_ATTEMPTS if pilot.within is not None else (1,)
     designs: list[Planned] = []
     for design in get_args(Design):
         for num_attempts in attempts:
-            # The variance of the difference of two models at one task.
+            # The variance of the difference between two models on one task.
             shared = pilot.correlation if design == "paired" else 0.0
             noise = (pilot.within or 0.0) / num_attempts
             spread = 2.0 * (pilot.between * (1.0 - shared) + noise)
@@ -187,6 +186,7 @@ def plan(pilot: Pilot, *, margin: float | None = None) -> Plan:
                     design=design,
                     num_attempts=num_attempts,
                     differences={str(n): quantiles * math.sqrt(spread / n) for n in sizes},
+                    # The variance between tasks takes two of them, however large the margin is.
                     tasks_needed=None if needed is None else max(2, math.ceil(needed)),
                 )
             )

@@ -27,7 +27,7 @@ Curve: TypeAlias = dict[str, float]
 """A value for each k; the keys are text, as in JSON."""
 
 IntervalMethod = Literal["wilson-neff", "t"]
-"""`wilson-neff` where rewards lie between 0 and a known best one, else `t`."""
+"""`wilson-neff` if rewards lie between 0 and a known best one, else `t`."""
 
 
 class Interval(msgspec.Struct, kw_only=True):
@@ -56,17 +56,17 @@ class Estimate(msgspec.Struct, kw_only=True):
 
 
 class Effect(msgspec.Struct, kw_only=True):
-    """A number according to two verifiers, over the tasks that have it from both."""
+    """A number by two verifiers, over the tasks that have it from both."""
 
     before: float | None = None
-    """The number by the old verifier; None if that does not provide it."""
+    """The number by the old verifier; None if it has none."""
     after: float | None = None
     difference: Estimate | None = None
     """After - before, with its interval over tasks; None if either number is missing."""
 
 
 class Bounds(msgspec.Struct, kw_only=True):
-    """The bounds of the mean reward, whatever rewards the absent attempts would have got."""
+    """The bounds of the mean reward, for any rewards of the absent attempts."""
 
     low: float
     high: float
@@ -80,7 +80,7 @@ class Variance(msgspec.Struct, kw_only=True):
     within: float
     """The variance of one attempt around the true mean of its task."""
     intraclass_correlation: float | None
-    """`between / (between + within)`; None where both are 0."""
+    """`between / (between + within)`; None if both are 0."""
     design_effect: float | None
     """1 + (K - 1) * ICC: the variance relative to that of equally many independent attempts."""
 
@@ -104,8 +104,8 @@ class Latency(msgspec.Struct, kw_only=True):
 class Metrics(msgspec.Struct, kw_only=True):
     """The numbers of one environment, or of all environments of a run together.
 
-    Unknown numbers are None, `null` in JSON: all numbers about rewards are without scored attempts,
-    or if environments with different best rewards are combined.
+    Unknown numbers are None, `null` in JSON. Numbers about rewards are unknown without scored
+    attempts, or if environments with different best rewards are combined.
     """
 
     num_expected: int | None = None
@@ -136,13 +136,13 @@ class Metrics(msgspec.Struct, kw_only=True):
     micro_standard_error: float | None = None
     """Of `micro_mean_reward`, clustered by task."""
     variance: Variance | None = None
-    """None for fewer than two tasks or where no task has two attempts."""
+    """None for fewer than two tasks, or if no task has two attempts."""
     num_flaky_tasks: int | None = None
-    """Tasks of which some attempts pass and some do not."""
+    """Tasks of which some attempts pass and some fail."""
     num_tasks_at_k: dict[str, int] | None = None
-    """Tasks with k scored attempts, over which the means below are taken."""
+    """Tasks with k or more scored attempts, over which the means below are taken."""
     pass_at_k: Curve | None = None
-    """Chance that one of k attempts passes; None without a threshold of success."""
+    """Chance that at least one of k attempts passes; None without a threshold of success."""
     pass_hat_k: Curve | None = None
     """Chance that all of k attempts pass; None without a threshold of success."""
     avg_at_k: Curve | None = None
@@ -163,7 +163,7 @@ class Metrics(msgspec.Struct, kw_only=True):
     retries: dict[str, int] = {}
     """Retried requests, by error class."""
     usage: dict[str, int] = {}
-    """Tokens of the last try of each attempt counted here, without those of earlier tries."""
+    """Tokens of the last try of each attempt counted here; earlier tries are not included."""
     cost: float | None = None
     """The policy's cost; None unless it is known for every attempt."""
     role_usage: dict[str, RoleUse] = {}
@@ -189,7 +189,7 @@ class RunMetrics(Metrics, kw_only=True):
 
 
 class TaskMetrics(msgspec.Struct, kw_only=True):
-    """The numbers of one task; those about rewards are None if no attempt is scored."""
+    """The numbers of one task; numbers about rewards are None if no attempt is scored."""
 
     env: str
     task_id: str

@@ -1,9 +1,9 @@
 """Two runs compared task by task: the difference, its interval and the verdict.
 
-A run passes unless it may be worse by the margin, and fails only where it is worse: that no
-difference was found says nothing, since too few tasks find none. Piaggio et al. 2012, "Reporting
-of noninferiority and equivalence randomized trials", JAMA 308(24); numbers of tasks and attempts
-by Miller 2024, arXiv 2411.00640, section 5.
+B passes if the interval excludes a loss of the margin or more, and fails only if it is worse. "No
+significant difference" is no reason to pass, since too few tasks never show one. Piaggio et al.
+2012, "Reporting of noninferiority and equivalence randomized trials", JAMA 308(24). The tasks and
+attempts that would decide follow Miller 2024, arXiv 2411.00640, section 5.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from gymcli.metrics.comparison_results import (
     Unmatched,
     Verdict,
 )
+from gymcli.metrics.estimates import FEW_TASKS
 from gymcli.metrics.estimators import mean_of, sum_of, variance
 from gymcli.metrics.intervals import normal_quantile, student_t_cdf, student_t_quantile
 from gymcli.metrics.paired_differences import (
@@ -41,7 +42,7 @@ from gymcli.metrics.paired_differences import (
 from gymcli.metrics.planning import CHANCE, Needed
 from gymcli.metrics.results import Bounds, Estimate, Interval
 from gymcli.metrics.scored_lines import EnvironmentFacts
-from gymcli.metrics.slicing import MAX_SLICES, slice_order
+from gymcli.metrics.slicing import check_num_slices, slice_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,29 +65,29 @@ __all__ = [
 ]
 
 DEFAULT_MARGIN = 0.02
-"""Share of the range of rewards that B may be worse by, where no margin is given."""
+"""The default margin, as a share of the range of rewards."""
 
 _MAX_NAMED = 20
-"""Tasks of each kind of change that are named."""
+"""The most tasks that are named for each kind of change."""
 _MAX_TASKS = 1e9
-"""Beyond so many no difference is told from none."""
-_FEW_TASKS = 10
+"""If it takes more tasks than this, the difference counts as being at the margin."""
 _GOOD_COVERAGE = 0.95
 
 NUM_FLIPS = 100_000
-"""Random flips where there are too many to count them all."""
+"""The number of random flips if all flips are too many to count."""
 
 _NEGLIGIBLE = 1e-18
+"""The share of a sum below which further terms do not change it."""
 _MAX_LISTED = 16
-"""Differences of which all 2^n flips are listed, whatever numbers they are."""
+"""The most differences whose 2^n flips are all listed, whatever their values."""
 _MAX_COUNTED_BYTES = 5e8
-"""A limit to the work of counting all flips of whole numbers: about a tenth of a second."""
+"""Limits the work of counting all flips of whole numbers to about a tenth of a second."""
 _MAX_MULTIPLE = 1 << 20
-"""The largest difference as a multiple of what all of them are multiples of."""
+"""The largest difference, in units of the common divisor of all differences."""
 _STEPS = 1 << 12
-"""The median of differences that are no such multiples, when flips of them are drawn."""
+"""The median of differences without a common divisor, in the steps that they are rounded to."""
 _MAX_STEPS = 1 << 53
-"""The most of the largest one: a double holds no smaller steps beside it."""
+"""The largest of these differences in steps: a double has no finer ones."""
 
 T = TypeVar("T")
 
@@ -95,11 +96,11 @@ class Rule(NamedTuple):
     """The rule for the verdict."""
 
     margin: float | None = None
-    """How much worse B may be; None: `DEFAULT_MARGIN` of the range, 0 where that is not known."""
+    """How much worse B may be; None: `DEFAULT_MARGIN` of the range, or 0 if that is unknown."""
     level: float = 0.95
-    """1 - alpha: of the intervals shown; the verdict is by the interval of level 1 - 2 alpha."""
+    """1 - alpha, of the intervals shown; the verdict follows from the interval of 1 - 2 alpha."""
     is_strict: bool = False
-    """Fail only what is worse than the margin."""
+    """Fail only if B is worse by more than the margin."""
 
 
 def compare(
@@ -113,27 +114,27 @@ def compare(
     fields: Sequence[str] = (),
     with_tasks: bool = False,
 ) -> Comparison:
-    """Compare run B with run A task by task, by the attempts of both in each environment.
+    """Compare run B with run A task by task.
 
-    `a` and `b` are what is known of the runs apart from that, `fields` those that
-    `PairedAttempts.slices` has values of; tasks are in the result only `with_tasks`.
+    `environments` has the attempts of both runs, `a` and `b` the other facts about them, `fields`
+    the names of the columns in `PairedAttempts.slices`. The result lists tasks only `with_tasks`.
 
     Raises:
-        UsageError: The metric takes a threshold of success that no environment has, or a field
-            has more than `MAX_SLICES` values.
+        UsageError: The metric needs a threshold of success that an environment lacks, or a field
+            has more values than `slicing.MAX_SLICES`.
         RunFileError: An attempt appears twice in one run.
     """
     unmatched = Unmatched()
     pairs = [_paired_tasks(one, facts, measure, unmatched) for one in environments]
     tasks = pairs[0] if len(pairs) == 1 else _joined(pairs)
-    # A component or number that never leaves 0 to 1 counts as a share, as in `gym metrics`.
+    # Components whose values all lie between 0 and 1 count as shares, as in `gym metrics`.
     is_share = measure.scale == "share" or (measure.scale == "none" and tasks.lie_within(1.0))
 
     def difference(part: _PairedTasks, name: str) -> Difference:
         best = part.best_rewards(facts)
         if not _is_one_scale(best):
             found = _counted(part)
-            found.way_out = "the best rewards of its environments differ; each is judged by itself"
+            found.way_out = "the best rewards of environments differ; each is judged separately"
             return found
         largest = 1.0 if is_share else None
         if measure.scale == "reward" and len(set(best.values())) == 1:
@@ -148,6 +149,7 @@ def compare(
         parts = {env: tasks.at(np.flatnonzero(tasks.env == env)) for env in names}
         found = {env: difference(part, f"{measure.name}/{env}") for env, part in parts.items()}
     found = among(found, rule.level)
+    # Without a common scale there is no overall difference: the environments decide.
     if not _is_one_scale(tasks.best_rewards(facts)):
         whole.verdict, whole.way_out = _verdict_of_all(found)
     bounds = None
@@ -179,7 +181,7 @@ class _PairedTasks(NamedTuple):
     env: NDArray[np.object_]
     task_id: NDArray[np.object_]
     name: NDArray[np.object_]
-    """With the environment, where there are several."""
+    """The id, with the environment before it if there are several."""
     a: TaskValues
     b: TaskValues
     change: NDArray[np.object_]
@@ -220,7 +222,7 @@ def _paired_tasks(
     measure: Measure,
     unmatched: Unmatched,
 ) -> _PairedTasks:
-    """Pair the tasks of an environment, and count those that are left out."""
+    """Pair the tasks of an environment; count those that are left out in `unmatched`."""
     env = attempts.env
     threshold = facts[env].success_threshold if measure.source == "reward" else None
     a, b = attempts.values(measure, threshold)
@@ -239,8 +241,8 @@ def _paired_tasks(
     unmatched.only_b = heapq.nsmallest(_MAX_NAMED, [*unmatched.only_b, *names[only_b]])
     if measure.needs_threshold and threshold is None and is_in_both.any():
         raise UsageError(
-            f"--metric {measure.name}: of environment {env!r} no reward is known from which an "
-            "attempt passes; compare mean_reward"
+            f"--metric {measure.name}: environment {env!r} has no threshold of success; compare "
+            "mean_reward"
         )
     has_values = ~np.isnan(a.value) & ~np.isnan(b.value)
     unmatched.num_too_few_attempts += int((is_in_both & ~has_values).sum())
@@ -261,7 +263,7 @@ def _changes(a: TaskValues, b: TaskValues) -> NDArray[np.object_]:
     some_pass_a, some_pass_b = a.num_passes > 0, b.num_passes > 0
     all_pass_a, all_pass_b = a.num_passes == a.num_attempts, b.num_passes == b.num_attempts
     is_flaky = (some_pass_a & ~all_pass_a) | (some_pass_b & ~all_pass_b)
-    return np.select(
+    return np.select(  # takes the first condition that holds
         [is_flaky, some_pass_a & some_pass_b, some_pass_a, some_pass_b],
         ["flaky", "passed", "broken", "fixed"],
         "failed",
@@ -273,11 +275,7 @@ def _slices_of(
 ) -> Iterator[tuple[str, _PairedTasks]]:
     found, number_of = np.unique(values, return_inverse=True)
     names: list[str] = found.tolist()
-    if len(names) > MAX_SLICES:
-        raise UsageError(
-            f"--by {field}: has more than {MAX_SLICES:,} values; give a field of which "
-            "many tasks have the same"
-        )
+    check_num_slices(field, len(names))
     for number in sorted(range(len(names)), key=lambda number: slice_order(names[number])):
         yield names[number], tasks.at(np.flatnonzero(number_of == number))
 
@@ -306,7 +304,7 @@ def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
 
 
 def _is_one_scale(best: Mapping[str, float | None]) -> bool:
-    # Whether a task of one environment weighs the same as one of another.
+    # Whether tasks of all environments can be pooled with equal weights.
     return len(best) < 2 or (len(set(best.values())) == 1 and None not in best.values())
 
 
@@ -333,11 +331,11 @@ def _difference_of(
         margin = found.margin = DEFAULT_MARGIN * max(largest or 0.0, 0.0)
     _add_test(found, tasks, pairs, name)
     if num_tasks < 2:
-        found.way_out = "one task says nothing of others; two or more have to be in both runs"
+        found.way_out = "one task is not enough; two or more must be in both runs"
         return found
     deciding = None
     if is_sure(pairs.difference, rule.level):
-        level = round(2.0 * rule.level - 1.0, 12)
+        level = round(2.0 * rule.level - 1.0, 12)  # 0.9, not 0.8999999999999999
         deciding = difference_interval(pairs.difference, largest=bound, level=level)
     found.deciding_interval = deciding
     found.verdict = verdict_of(deciding, margin, is_strict=rule.is_strict)
@@ -373,7 +371,7 @@ def _counted(tasks: _PairedTasks) -> Difference:
 
 
 def _add_test(found: Difference, tasks: _PairedTasks, pairs: PairedEstimate, name: str) -> None:
-    """Add the p-value, by McNemar's test where each run has one attempt and two values occur."""
+    """Add the p-value, by McNemar's test if tasks have one attempt and at most two values occur."""
     sides = (tasks.a, tasks.b)
     is_single = all(bool((side.num_attempts == 1).all()) for side in sides)
     if is_single and len(np.unique([side.value for side in sides])) <= 2:
@@ -398,30 +396,33 @@ def verdict_of(interval: Interval | None, margin: float, *, is_strict: bool) -> 
 def equivalence_p(difference: Estimate, margin: float) -> float | None:
     """Return the p-value of the two one-sided t tests that B - A lies within the margin.
 
-    Schuirmann 1987. None without an error.
+    Schuirmann 1987. None if the error is 0 or unknown.
     """
     error, degrees = difference.standard_error, difference.num_clusters - 1
     if not error:
         return None
     above = student_t_cdf((difference.value + margin) / error, degrees)
     below = student_t_cdf((difference.value - margin) / error, degrees)
-    return max(1.0 - above, below)
+    return max(1.0 - above, below)  # both tests must reject
 
 
 def _needed(
     tasks: _PairedTasks, pairs: PairedEstimate, margin: float, rule: Rule, *, is_mean: bool
 ) -> Needed:
     difference, spread, num_tasks = pairs.difference.value, pairs.spread, len(pairs.differences)
+    # To the farther of the borders of PASS and FAIL, which takes fewer tasks to decide.
     to_fail = -difference - (margin if rule.is_strict else 0.0)
     distance = max(difference + margin, to_fail)
+    # The square of the distance could overflow or become 0 here.
     if distance <= 0.0 or spread / distance > _MAX_TASKS * distance:
-        text = "the difference is just at the margin, where no number of tasks decides; another "
+        text = "the difference is so close to the margin that no number of tasks decides; another "
         return Needed(None, None, f"{text}--margin may")
     if not spread:
-        num = max(num_tasks + 1, math.ceil(-math.log2(1.0 - rule.level)))
-        return Needed(num, None, f"{num} tasks that all differ by the same would decide")
+        num = max(num_tasks + 1, math.ceil(-math.log2(1.0 - rule.level)))  # as in `is_sure`
+        return Needed(num, None, f"{num} tasks that all differ by the same amount would decide")
     first = (normal_quantile(rule.level) + normal_quantile(CHANCE)) ** 2
-    # Student's t for as many tasks as the normal distribution asks for, or for the present ones.
+    # Student's t depends on the number of tasks itself: take the normal distribution's answer, or
+    # the tasks of this comparison if they are more.
     degrees = max(math.ceil(first * spread / distance**2), num_tasks) - 1
     factor = (student_t_quantile(rule.level, degrees) + normal_quantile(CHANCE)) ** 2
     most = max(num_tasks + 1, math.ceil(factor * spread / distance**2))
@@ -444,14 +445,16 @@ def _with_attempts(
     ]
     known = [one for one in within if one is not None]
     if not known:
-        why = "whether more attempts would cannot be told from one attempt a task"
+        why = "one attempt a task does not show whether more attempts would"
         return Needed(num_tasks, None, f"{text} would decide; {why}")
+    # A run with one attempt a task is taken to vary as the other run does.
     sigma_a, sigma_b = (known[0] if one is None else one for one in within)
     inverse_a, inverse_b = (mean_of(1.0 / side.num_attempts) for side in (tasks.a, tasks.b))
     share = sigma_a * inverse_a + sigma_b * inverse_b
+    # What omega^2 leaves for the attempts of the largest spread that decides.
     rest = largest_spread - max(0.0, spread - share)
     if rest <= 0.0:
-        why = "on these tasks alone no number of attempts does"
+        why = "no number of attempts of these tasks would"
         return Needed(num_tasks, None, f"{text} would decide; {why}")
     attempts = max(2, math.ceil((sigma_a + sigma_b) / rest))
     return Needed(num_tasks, attempts, f"{text}, or {attempts:,} attempts a task, would decide")
@@ -460,8 +463,9 @@ def _with_attempts(
 def among(differences: Mapping[T, Difference], level: float) -> dict[T, Difference]:
     """Return parts of a comparison with p-values adjusted for the number of parts.
 
-    A part fails only where its adjusted p-value confirms it: of many parts that did not change
-    some look worse by chance. The 1 - 2 alpha interval is below 0 where p < 2 alpha.
+    A part fails only if its adjusted p-value is below 2 alpha, since some of many unchanged parts
+    look worse by chance. Without adjustment, p is below 2 alpha where the 1 - 2 alpha interval lies
+    below 0.
     """
     tested = {part: own.p_value for part, own in differences.items() if own.p_value is not None}
     adjusted = dict(zip(tested, holm([*tested.values()]), strict=True))
@@ -472,14 +476,14 @@ def among(differences: Mapping[T, Difference], level: float) -> dict[T, Differen
         is_doubtful = p_adjusted is None or p_adjusted >= 2.0 * (1.0 - level)
         if len(differences) > 1 and difference.verdict == "FAIL" and is_doubtful:
             replaced.verdict = "INCONCLUSIVE"
-            replaced.way_out = "worse, but among so many parts chance alone may do that"
+            replaced.way_out = f"worse, but chance alone may cause that in {len(differences)} parts"
         found[part] = replaced
     return found
 
 
 def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, str]:
-    # All have to pass, which needs no adjustment (Berger 1982, intersection-union tests); that one
-    # fails is confirmed by its adjusted p-value already.
+    # All must pass, which needs no adjustment (Berger 1982, intersection-union tests); a failure
+    # was confirmed by its adjusted p-value in `among`.
     verdicts = [found.verdict for found in environments.values()]
     if "FAIL" in verdicts:
         return "FAIL", ""
@@ -488,28 +492,28 @@ def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, st
 
 
 def doubts(comparison: Comparison, rule: Rule) -> list[str]:
-    """Return the warnings about a difference, one sentence each."""
+    """Return the warnings about a comparison, one sentence each."""
     found = _coverage(comparison)
     unmatched = comparison.unmatched
     if left_out := unmatched.num_only_a + unmatched.num_only_b:
         found.append(
-            f"{left_out:,} tasks are in one run only and left out; those that are in both may be "
-            "easier or harder than all"
+            f"{left_out:,} tasks are in one run only and are left out; the shared tasks may be "
+            "easier or harder"
         )
-    if comparison.num_tasks < _FEW_TASKS:
-        found.append(f"fewer than {_FEW_TASKS} tasks: interval and verdict are rough")
+    if comparison.num_tasks < FEW_TASKS:
+        found.append(f"fewer than {FEW_TASKS} tasks: the interval and the verdict are rough")
     difference = comparison.difference
     if difference is not None and difference.standard_error == 0.0:
-        # 0 of n that differ otherwise: the exact upper bound, Clopper and Pearson 1934.
+        # The exact upper bound if 0 of n tasks differ otherwise: Clopper and Pearson 1934.
         share = 1.0 - (1.0 - comparison.level) ** (1.0 / comparison.num_tasks)
         found.append(
-            f"all tasks differ by {difference.value:g}, so that the interval has no width; of "
-            f"other tasks up to {share:.0%} may differ by something else"
+            f"all tasks differ by {difference.value:g}, so the interval has no width; up to "
+            f"{share:.0%} of other tasks may differ by another amount"
         )
     if comparison.margin == 0.0 and rule.margin is None:
         found.append(
-            f"the range of {comparison.metric} is not known, so that the margin is 0, which only a "
-            "better run passes; give --margin"
+            f"the range of {comparison.metric} is unknown, so the margin is 0 and only a better "
+            "run passes; set --margin"
         )
     return found
 
@@ -520,10 +524,10 @@ def _coverage(comparison: Comparison) -> list[str]:
     if min(known, default=1.0) >= _GOOD_COVERAGE and (len(known) < 2 or both[0] == both[1]):
         return []
     one, other = ("unknown" if share is None else f"{share:.1%}" for share in both)
-    text = f"coverage is {one} in A and {other} in B: what is missing may fake a difference"
+    text = f"coverage is {one} in A and {other} in B: missing attempts may fake a difference"
     if comparison.bounds is not None:
         low, high = comparison.bounds.low, comparison.bounds.high
-        text += "; whatever it would have got, the difference of all mean rewards lies in "
+        text += "; whatever their rewards, the difference of all mean rewards lies in "
         text += f"{low:+.3f} .. {high:+.3f}"
     return [text]
 
@@ -544,7 +548,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
-    """Return the correlation of two rows of values (Pearson 1895); None where one does not vary."""
+    """Return the correlation of two rows of values (Pearson 1895); None if one does not vary."""
     one, other = first - mean_of(first), second - mean_of(second)
     lengths = math.sqrt(sum_of(one * one)), math.sqrt(sum_of(other * other))
     if not all(lengths):
@@ -553,12 +557,12 @@ def correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> floa
 
 
 def mcnemar_mid_p(num_worse: int, num_better: int) -> float:
-    """Return the two-sided mid-p value of tasks that got worse against tasks that got better.
+    """Return the two-sided mid-p value for the numbers of tasks that got worse and better.
 
-    McNemar 1947 by the binomial distribution of the discordant pairs, less the chance of just
-    what was observed: Fagerland, Lydersen and Laake 2013, "The McNemar test for binary
-    matched-pairs data", BMC Medical Research Methodology 13:91, since the exact test is too
-    conservative. 1 where as many got worse as better.
+    McNemar 1947, by the binomial distribution of the discordant pairs. As the exact test is too
+    conservative, the probability of the observed numbers is subtracted: Fagerland, Lydersen and
+    Laake 2013, "The McNemar test for binary matched-pairs data", BMC Medical Research Methodology
+    13:91. 1 if both numbers are equal.
     """
     if num_worse == num_better:
         return 1.0
@@ -567,13 +571,14 @@ def mcnemar_mid_p(num_worse: int, num_better: int) -> float:
 
 
 def coin_tail(num_tosses: int, most_heads: int) -> tuple[float, float]:
-    """Return the chance of at most that many heads of a fair coin, and of exactly that many."""
+    """Return the chances of at most and of exactly `most_heads` heads of a fair coin."""
     if 2 * most_heads > num_tosses:
         above, _ = coin_tail(num_tosses, num_tosses - most_heads - 1)  # as many tails, and more
         _, just = coin_tail(num_tosses, num_tosses - most_heads)
         return 1.0 - above, just
     if most_heads < 0:
         return 0.0, 0.0
+    # By logarithms: 2^-n is 0 as a float for more than 1,074 tosses.
     log_chance = (
         math.lgamma(num_tosses + 1)
         - math.lgamma(most_heads + 1)
@@ -599,20 +604,20 @@ class SignFlip(NamedTuple):
 
 
 def sign_flip(differences: Sequence[float], *, seed: str) -> SignFlip:
-    """Return the two-sided p-value of the differences' sum: how often flips give one as large.
+    """Return the two-sided p-value of the sum of differences: the share of flips as extreme.
 
-    If neither run is better, each task's difference may as well be reversed (Fisher 1935, "The
-    Design of Experiments", section 21). All 2^n flips are counted where n is small or the
-    differences are whole multiples of something; else `NUM_FLIPS` are drawn with `seed`, and the
-    observed one is counted among them (Phipson and Smyth 2010). The order of the differences does
-    not matter, nor which run is A.
+    If neither run is better, each task's difference may as well have the other sign (Fisher 1935,
+    "The Design of Experiments", section 21). All 2^n flips are counted if n is small or the
+    differences are whole multiples of a common number; else `NUM_FLIPS` are drawn with `seed`, and
+    the observed one is counted among them (Phipson and Smyth 2010). Neither the order of the
+    differences matters, nor which run is A.
     """
     sizes = sorted(abs(difference) for difference in differences if difference)
     if len(sizes) <= _MAX_LISTED:
         return SignFlip(_listed(sizes, abs(math.fsum(differences))), is_exact=True)
     multiples = _multiples(sizes)
     whole = multiples or _in_steps(sizes)
-    # Signs are put on by size: what was rounded alike is flipped alike.
+    # `whole` follows the order of sizes; the observed sum takes each sign with its rounded size.
     rounded = dict(zip(sizes, whole, strict=True))
     observed = sum(
         rounded[abs(difference)] * (1 if difference > 0.0 else -1)
@@ -620,8 +625,9 @@ def sign_flip(differences: Sequence[float], *, seed: str) -> SignFlip:
         if difference
     )
     total = sum(whole)
-    most = (total - abs(observed)) // 2  # the flips to the one side sum up to this or less
-    if multiples is not None and whole[0] == whole[-1]:
+    # A flip is as extreme if the differences of one sign add up to this or less.
+    most = (total - abs(observed)) // 2
+    if multiples is not None and whole[0] == whole[-1]:  # equal sizes are tosses of a coin
         at_most, _ = coin_tail(len(whole), most // whole[0])
         return SignFlip(min(1.0, 2.0 * at_most), is_exact=True)
     if multiples is not None and len(whole) ** 2 * total / 8.0 <= _MAX_COUNTED_BYTES:
@@ -635,25 +641,25 @@ def _listed(sizes: Sequence[float], observed: float) -> float:
     sums = [0.0]
     for size in sizes:
         sums = [one for sum_ in sums for one in (sum_ + size, sum_ - size)]
-    # Sums that are equal may be rounded to just beside each other.
+    # Rounding may move equal sums slightly apart.
     enough = observed - 1e-12 * math.fsum(sizes)
     return sum(abs(one) >= enough for one in sums) / len(sums)
 
 
 def _multiples(sizes: Sequence[float]) -> list[int] | None:
-    """Return the sizes as the smallest whole numbers in the same proportions; None if none fit.
+    """Return the smallest whole numbers in the proportions of the sizes; None if there are none.
 
-    Some fit where means are of a few attempts with few rewards. Euclid's algorithm finds what
-    divides all of them; what rounding leaves counts as 0.
+    There are some if tasks have few attempts and few different rewards. Euclid's algorithm finds
+    the common divisor; a remainder that rounding can cause counts as 0.
     """
     largest, divisor = sizes[-1], 0.0
     for size in dict.fromkeys(reversed(sizes)):
-        if 1e-12 * largest < size < 1e-9 * largest:  # neither a multiple nor nothing
+        if 1e-12 * largest < size < 1e-9 * largest:  # too small to divide, too large for rounding
             return None
         rest = size
         while rest > 1e-9 * largest:
             divisor, rest = rest, math.fmod(divisor, rest)
-            if divisor - rest <= 1e-9 * largest:  # just below a multiple
+            if divisor - rest <= 1e-9 * largest:  # rounded to just below a multiple
                 rest = 0.0
         if divisor * _MAX_MULTIPLE < largest:
             return None
@@ -668,9 +674,9 @@ def _in_steps(sizes: Sequence[float]) -> list[int]:
 def _count_at_most(sizes: Sequence[int], most: int) -> int:
     """Count the subsets of whole numbers whose sum is `most` or less.
 
-    The number of subsets by their sum is the polynomial that is the product of 1 + x^size. All its
-    coefficients stand in one integer, each in a field of n + 1 bits, so that a factor is a shift
-    and a sum, and the sum of fields is the remainder by a field full of ones.
+    The product of all 1 + x^size has the numbers of subsets by their sum as coefficients. One
+    integer holds them all, each in a field of n + 1 bits: multiplying by a factor is a shift and an
+    addition, and the remainder by a field full of ones is the sum of the fields.
     """
     width = len(sizes) + 1
     counts = 1
@@ -681,11 +687,11 @@ def _count_at_most(sizes: Sequence[int], most: int) -> int:
 
 
 def _drawn(sizes: Sequence[int], low: int, high: int, seed: str) -> int:
-    """Draw flips and count those whose sum on the one side is at most `low` or at least `high`.
+    """Draw flips; count those whose sizes of one sign sum to at most `low` or at least `high`.
 
-    A flip is one random integer with a bit for each size. With the sizes cut into their own bits,
-    "planes", its sum is a few counts of bits.
+    A flip is one random integer with a bit for each size.
     """
+    # The plane of a bit marks the sizes that have it: a sum of sizes is a few counts of bits.
     planes = [
         (bit, int("".join("01"[size >> bit & 1] for size in sizes), 2))
         for bit in range(max(sizes).bit_length())

@@ -24,17 +24,17 @@ class SameSize(NamedTuple):
 
     tasks: Numbers
     lines: Numbers
-    """A row for each task: where its attempts are in the columns, in order of attempt."""
+    """A row for each task: the lines of its attempts, in order of attempt."""
 
 
 class Texts:
-    """The text of each line, stored as a number, since few texts are distinct."""
+    """The text of each line, stored as a number, since few texts are different."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
         """The texts, numbered from 1 on."""
         self.numbers = array("i")
-        """Of each line the number of its text, 0 where it has none."""
+        """The number of each line's text; 0 for none."""
 
     def extend(self, texts: Iterable[str | None]) -> None:
         """Add lines."""
@@ -44,26 +44,26 @@ class Texts:
         )
 
     def known(self) -> list[str | None]:
-        """Return the texts by their numbers."""
+        """Return the texts, indexed by their numbers."""
         return [None, *self.texts]
 
 
 class Attempts:
-    """The scored attempts of one environment in columns, in the order they came: its lines.
+    """The scored attempts of one environment in columns, called lines, in order of arrival.
 
-    Two runs that are compared share `task_numbers`.
+    Two compared runs share `task_numbers`.
     """
 
     def __init__(self, env: str, task_numbers: dict[str, int] | None = None) -> None:
         self.env = env
         self.task_numbers: dict[str, int] = {} if task_numbers is None else task_numbers
-        """Of each task id its number, from 0 on, in the order they came."""
+        """The number of each task id, from 0 on, in order of arrival."""
         self.tasks = array("i")
-        """Of each line the number of its task."""
+        """The task number of each line."""
         self.attempts = array("q")
-        """Of each line the number of its attempt within the task."""
+        """The attempt number of each line within its task."""
         self.rewards = array("d")
-        """Of each line its reward, or another number; nan where it has none."""
+        """The reward of each line, or another number; nan if it has none."""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -86,6 +86,7 @@ class Attempts:
         twice: list[tuple[int, int]] = []
         for tasks, lines in groups:
             numbers = attempts[lines]
+            # Attempts are in order, so equal ones are neighbours.
             rows, columns = np.nonzero(numbers[:, 1:] == numbers[:, :-1])
             twice += zip(tasks[rows].tolist(), numbers[rows, columns].tolist(), strict=True)
         if twice:
@@ -93,18 +94,19 @@ class Attempts:
             task_id, attempt = min((task_ids[task], attempt) for task, attempt in twice)
             raise RunFileError(
                 f"task {task_id!r} of environment {self.env!r}, attempt {attempt}, is scored "
-                "by two lines; keep one of them"
+                "by two lines; delete one of them"
             )
         return groups
 
 
 def rows_by_task(tasks: Numbers, attempts: Numbers) -> list[SameSize]:
-    """Put lines together by task, the tasks that have equally many in one group.
+    """Group lines by task, and tasks by their number of lines.
 
-    `tasks` has the number of each line's task, `attempts` what orders the lines of a task.
+    `tasks` has the task number of each line, `attempts` the order of lines within a task.
     """
     import numpy as np  # late: heavy
 
+    # The last key of lexsort counts first: by task, then by attempt.
     order = np.lexsort((attempts, tasks)).astype(np.int32)
     ordered = tasks[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))

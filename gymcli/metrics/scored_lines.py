@@ -1,6 +1,6 @@
-"""The parts of lines that metrics read, and the groups that `Environment.metrics` gets.
+"""The fields of lines that metrics read, and the groups that `Environment.metrics` receives.
 
-Decoding a line as one of these leaves the conversation undecoded, which is most of its bytes.
+Decoding a line as one of these structs skips the conversation, which is most of its bytes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 LAST_ATTEMPT = (1 << 63) - 1
+"""The largest number of an attempt: columns hold them in 64 bits."""
 
 _Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 _Attempt = Annotated[int, msgspec.Meta(ge=0, le=LAST_ATTEMPT)]
@@ -41,7 +42,7 @@ class ScoredTiming(msgspec.Struct, kw_only=True, gc=False):
 class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
     """The fields of a line of rollouts.jsonl that metrics need.
 
-    What most lines lack is None: five empty dicts a line would take a twelfth of the decoding.
+    Fields that most lines lack are None: five empty dicts would take a twelfth of the decoding.
     """
 
     env: str = ""
@@ -78,17 +79,17 @@ class EnvironmentFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about an environment that metrics need besides its lines."""
 
     max_reward: float | None = None
-    """The best reward that there can be; None: unbounded, relative, chance, or not known."""
+    """The best possible reward; None: unbounded, relative, a matter of chance, or unknown."""
     pass_threshold: float | None = None
     """The reward from which an attempt counts as a success; None: `max_reward`."""
     can_be_negative: bool = False
-    """Rewards below 0 are possible, so that 0 is not the worst for an absent attempt."""
+    """Rewards below 0 are possible, so 0 is not the worst for an absent attempt."""
     num_expected: int | None = None
-    """The attempts that the run was to make; None where that is not known: a bare file."""
+    """The attempts that the run was to make; None if that is unknown, as for a bare file."""
 
     @property
     def success_threshold(self) -> float | None:
-        """The reward from which an attempt counts as a success; None where nothing says so."""
+        """The reward from which an attempt counts as a success; None if unknown."""
         return self.max_reward if self.pass_threshold is None else self.pass_threshold
 
 
@@ -107,23 +108,25 @@ class Group(NamedTuple):
 
     task_id: str
     fields: dict[str, JSON]
-    """The task row's values of the class's `slice_fields`; None for what it lacks."""
+    """The task row's values of the class's `slice_fields`; None for fields that it lacks."""
     scores: list[AttemptScore]
     """In order of attempt; at least one."""
 
 
 class OwnMetrics(NamedTuple):
-    """The metrics that an environment computes itself over its groups."""
+    """The metrics that an environment computes itself from its groups."""
 
     compute: Callable[[Iterator[Group]], Mapping[str, float]]
     slice_fields: tuple[str, ...] = ()
-    """Fields of the task rows that it wants."""
+    """Fields of the task rows that it needs."""
 
     def numbers(self, groups: Iterable[Group]) -> dict[str, float]:
-        """Return its numbers; raise GymError where its code does, or one is not finite."""
+        """Return its numbers; raise GymError if its code fails or a number is not finite."""
         from gymcli.errors import boundary  # late: heavy, and few environments get here
 
         wanted = self.slice_fields
+        # Groups also have the fields of --by, and of other environments, on which numbers must not
+        # depend.
         own = (g._replace(fields={name: g.fields[name] for name in wanted}) for g in groups)
         with boundary(VerifierError):
             found: dict[str, object] = dict(self.compute(own))
@@ -131,6 +134,6 @@ class OwnMetrics(NamedTuple):
             for name in sorted(found):
                 value = found[name]
                 if not isinstance(value, int | float) or not math.isfinite(value):
-                    raise ValueError(f"{name!r} is {value!r}, which is no finite number")
+                    raise ValueError(f"{name!r} is {value!r}, not a finite number")
                 numbers[name] = float(value)
         return numbers

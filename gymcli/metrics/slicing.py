@@ -1,4 +1,4 @@
-"""The fields of task rows that a run is sliced by, and their values as names of slices."""
+"""Slices of a run: the values of a field of the task rows, and the slices' names and order."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = [
 ]
 
 FieldValues: TypeAlias = Sequence[str | None]
-"""What a task row says of each field, as `field_of` returns it."""
+"""A task row's value of each field, as `field_of` returns it."""
 
 MAX_SLICES = 1000
-"""Values of a field; one with more, such as an id, is no field to slice by."""
+"""The most values of a field: one with more, such as an id, does not make useful slices."""
 NONE = "(none)"
-"""The slice of tasks that lack the field, or have null there."""
+"""The slice of tasks that lack the field or have null in it."""
 
 _PREFIX = "task."
 _METADATA = "verifier_metadata"
 
 
 def field_of(task: Mapping[str, object], field: str) -> str | None:
-    """Return a field of a task row as JSON text, the same for equal values; None where it lacks it.
+    """Return a field of a task row as canonical JSON, the same for equal values; None if missing.
 
-    The name may have `task.` before it, and dots lead into objects. Fields under
-    `verifier_metadata` count as the row's own.
+    The name may begin with `task.`, and dots lead into objects. Fields of `verifier_metadata` are
+    found without naming it.
     """
     path = field.removeprefix(_PREFIX)
     found = _at(task, path)
@@ -47,14 +47,14 @@ def field_of(task: Mapping[str, object], field: str) -> str | None:
 
 
 def slice_name(value: str | None) -> str:
-    """Return the name of a slice from the JSON text of its value: texts stand for themselves."""
+    """Return the name of a slice from the JSON text of its value: strings lose their quotes."""
     if value is None:
         return NONE
     return str(msgspec.json.decode(value)) if value.startswith('"') else value
 
 
 def slice_order(name: str) -> tuple[bool, bool, float, str]:
-    """Return the key to sort slices by: numbers by size, then texts, then `NONE`."""
+    """Return the sort key of a slice: numbers by size, then texts, then `NONE`."""
     try:
         number = float(name)
     except ValueError:
@@ -68,13 +68,13 @@ def check_num_slices(field: str, num_slices: int) -> None:
     """Raise UsageError if a field has too many values."""
     if num_slices > MAX_SLICES:
         raise UsageError(
-            f"--by {field}: has more than {MAX_SLICES:,} values; give a field that tasks have in "
-            "common, such as a category"
+            f"--by {field}: has more than {MAX_SLICES:,} values; use a field whose values tasks "
+            "share, such as a category"
         )
 
 
 def _at(value: object, path: str) -> JSON:
-    # A name with dots in it comes before a path through objects.
+    # A key that contains dots takes precedence over a path through objects.
     if not isinstance(value, Mapping):
         return None
     if path in value:
@@ -88,6 +88,6 @@ def _decoded(value: object) -> JSON:
         return value
     try:
         decoded: JSON = msgspec.json.decode(value)
-    except JSON_ERRORS:  # as far as it was decoded it is sound, but it may be nested too deeply
+    except JSON_ERRORS:  # the row is valid JSON, but this value may be nested too deeply
         return None
     return decoded

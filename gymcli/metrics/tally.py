@@ -1,4 +1,4 @@
-"""Collects a few numbers per attempt, without its conversation, in one pass over the lines."""
+"""Collects the numbers of attempts, without their conversations, in one pass over the lines."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ __all__ = ["EnvironmentPart", "EnvironmentTally", "Totals"]
 
 
 class EnvironmentPart(NamedTuple):
-    """The attempts of one environment, or of a slice of its tasks, ready to be counted."""
+    """The attempts of one environment, or of a slice of its tasks, from which numbers are made."""
 
     facts: EnvironmentFacts
     totals: Totals
     tasks: list[TaskRewards]
-    """The tasks that have a record; those without a scored attempt have rows without a reward."""
+    """The tasks that have a record; a task without a scored attempt has an empty row."""
     num_absent: list[NDArray[np.int32]]
-    """By group of `tasks`, of each task the attempts whose last record is a failure."""
+    """For each group of `tasks`, the number of unscored attempts of each task."""
     total_seconds: NDArray[np.float64]
-    """Of the scored attempts that recorded their time."""
+    """Times of the scored attempts that recorded theirs."""
     model_seconds: NDArray[np.float64]
     named: dict[str, list[NDArray[np.float64]]]
-    """By `components.NAME` and `metrics.NAME`, of the tasks that have it the attempts' numbers."""
+    """By `components.NAME` and `metrics.NAME`, the numbers of attempts, in rows by task."""
 
     @property
     def scored(self) -> list[NDArray[np.float64]]:
@@ -68,7 +68,7 @@ class Totals:
 
     @property
     def cost(self) -> float | None:
-        """The total cost; None unless it is known for every attempt, and without attempts."""
+        """The total cost; None without attempts, or if the cost of one is unknown."""
         return _sum_of_costs(self._costs)
 
     def add_scored(self, lines: Sequence[ScoredLine]) -> None:
@@ -85,16 +85,15 @@ class Totals:
                 self._add_roles(line.role_usage)
 
     def add_unscored(self, lines: Iterable[FailureLine]) -> None:
-        """Add attempts that were not scored.
+        """Add attempts that were not scored, and have not been scored since.
 
-        No failure may be among them whose attempt was scored later: where only its verifier had
-        failed, the scored line has the same tokens.
+        If only the verifier failed, the scored line of a later try has the same tokens.
         """
         for line in lines:
             self.failures[line.error.error_class] += 1
             self.usage.add(line.usage)
             if line.cost is not None or line.usage.prompt_tokens or line.usage.completion_tokens:
-                # What failed before an answer cost nothing.
+                # An attempt that failed before its first answer cost nothing.
                 self._costs.append(math.nan if line.cost is None else line.cost)
             self.retries.update(line.retries)
             self._add_roles(line.role_usage)
@@ -143,13 +142,13 @@ class _RoleTotal:
 
 
 def _sum_of_costs(costs: array[float]) -> float | None:
-    # Rounded once, so that the order of lines does not matter; nan is an unknown cost.
+    # fsum rounds once, so the order of lines does not matter; nan is an unknown cost.
     total = math.fsum(costs) if costs else math.nan
     return None if math.isnan(total) else total
 
 
 class _NamedNumbers:
-    """A named number for the lines that have one."""
+    """The values of a named number, for the lines that have one."""
 
     def __init__(self) -> None:
         self.lines = array("i")
@@ -163,9 +162,9 @@ class _NamedNumbers:
 
 
 class EnvironmentTally:
-    """The numbers of one environment's attempts.
+    """The numbers of the attempts of one environment.
 
-    Each line comes with the values of `fields` of its task row; the numbers are sliced by `by`.
+    Each line comes with its task row's values of `fields`; the numbers are sliced by `by`.
     """
 
     def __init__(
@@ -184,16 +183,16 @@ class EnvironmentTally:
         self._totals_of: dict[str, dict[str, Totals]] = {field: {} for field in by}
         """By field and the name of the slice."""
         self._failures: dict[tuple[str, int], FailureLine] = {}
-        """By task and attempt, also of attempts that were scored later."""
+        """By task and attempt, including attempts that were scored later."""
         self._values_of_failed: dict[str, FieldValues] = {}
-        """By task, where a failure came with them."""
+        """By task, the values that came with a failure."""
 
     def __len__(self) -> int:
         return len(self._attempts)
 
     def add_scored(self, lines: Sequence[ScoredLine], values: Sequence[FieldValues] = ()) -> None:
-        """Count scored attempts; `values` has for each what its task row says of the fields."""
-        # Column by column: a loop for each takes a third of the time of one loop for all.
+        """Count scored attempts; `values` has the task row's values of the fields for each."""
+        # A loop for each column takes a third of the time of one loop over all lines.
         first = len(self._attempts)
         self._attempts.extend(
             [line.task_id for line in lines],
@@ -226,6 +225,7 @@ class EnvironmentTally:
 
     def unscored(self) -> list[FailureLine]:
         """Return the last failure of each attempt that was not scored, by task id and attempt."""
+        # Only lines of tasks with a failure go into the set: few of millions.
         attempts, scored = self._attempts, set[tuple[int, int]]()
         numbers = {attempts.task_numbers.get(task_id, -1) for task_id, _ in self._failures}
         if numbers - {-1}:
@@ -238,19 +238,20 @@ class EnvironmentTally:
         ]
 
     def part(self) -> EnvironmentPart:
-        """Return all attempts; raise RunFileError where two lines scored one of them."""
+        """Return all attempts; raise RunFileError if two lines score the same one."""
         import numpy as np  # late: heavy
 
         lines, groups = np.arange(len(self)), self._attempts.by_task()
         return self._part(lines, groups, self._totals, self.unscored(), self.facts)
 
     def slices(self, field: str) -> dict[str, EnvironmentPart]:
-        """Return the attempts by the value of a field; how many were expected is not known."""
+        """Return the attempts by the value of a field, without a number of expected attempts."""
         import numpy as np  # late: heavy
 
         facts = msgspec.structs.replace(self.facts, num_expected=None)
         tasks, attempts = np.asarray(self._attempts.tasks), np.asarray(self._attempts.attempts)
         totals, failed = self._totals_of[field], self._failed_by_slice(field)
+        # Two JSON values may have one name: 1 and "1" are the same slice.
         names = [slice_name(text) for text in self._fields[field].known()]
         numbers = np.asarray(self._fields[field].numbers)
         parts = {}
@@ -267,7 +268,7 @@ class EnvironmentTally:
         return parts
 
     def groups(self) -> Iterator[Group]:
-        """Yield the scored attempts of each task that has any, one after another."""
+        """Yield the scored attempts of each task that has any."""
         task_ids, attempts = list(self._attempts.task_numbers), self._attempts
         answers = self._answers.known()
         fields = {name: (column.known(), column) for name, column in self._fields.items()}
@@ -316,7 +317,7 @@ class EnvironmentTally:
                 mean_reward=mean(rewards),
                 min_reward=min(rewards),
                 max_reward=max(rewards),
-                # Counter keeps the order of first counting, and so does most_common among equals.
+                # Among equals, most_common returns the answer that was counted first.
                 majority_answer=answers.most_common(1)[0][0] if answers else None,
             )
         for task_id, num in num_absent.items():
@@ -345,7 +346,8 @@ class EnvironmentTally:
     def _failed_by_slice(self, field: str) -> dict[str, list[FailureLine]]:
         """Return the unscored attempts by slice.
 
-        What came with a failure says which, else a scored attempt of its task, else nothing does.
+        The values that came with a failure of the task count, else those of a scored attempt of it;
+        without either the slice is `NONE`.
         """
         place, unscored = list(self._fields).index(field), self.unscored()
         column, known = self._fields[field], self._fields[field].known()
@@ -382,6 +384,7 @@ class EnvironmentTally:
             absent, seeds = np.zeros(len(group.tasks), np.int32), list[str]()
             if failed:
                 absent[:] = [failed.pop(task_ids[task], 0) for task in group.tasks.tolist()]
+            # A seed by name: the subsets that are drawn do not depend on the other tasks of a run.
             if has_answers and may_draw(group.lines.shape[1]):
                 seeds = [f"{self.name}/{task_ids[task]}" for task in group.tasks.tolist()]
             num_absent.append(absent)

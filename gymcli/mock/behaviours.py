@@ -158,6 +158,7 @@ def scripted(
     return behave
 
 
+# Unknown keys are refused, since a misspelt one would silently have no effect.
 class ScriptLine(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One line of a script file: answers, and the requests that get them."""
 
@@ -178,6 +179,7 @@ def conversation_digest(request: Request) -> str:
 
     def content(message: Message) -> list[object]:
         parts = message.content
+        # A text and a list of text parts are the same content in different dialects.
         is_text = not isinstance(parts, list) or all(part.get("type") == "text" for part in parts)
         calls = [[call.name, call.arguments] for call in message.tool_calls]
         return [message.role, message.text if is_text else parts, calls]

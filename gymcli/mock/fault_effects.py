@@ -142,6 +142,7 @@ def _wrong(answer: MockAnswer, fault: str, request: Request) -> MockAnswer | Non
     # Recorded response items would be sent instead of the calls.
     answer = msgspec.structs.replace(answer, response_items=[])
     if fault == "duplicate-ids":
+        # Two calls at least, else no id is there twice.
         calls = calls if len(calls) > 1 else calls * 2
         same = [answer.call_ids[0] if answer.call_ids else "call_twice"] * len(calls)
         return msgspec.structs.replace(answer, tool_calls=calls, call_ids=same)
@@ -202,9 +203,11 @@ async def deliver(
     if fault == "stall":
         await asyncio.Event().wait()
     if fault == "reset":
+        # The connection is gone, so that this response is never sent; aiohttp wants one.
         reset(request.transport)
         return web.Response()
     exchange.status = answer.status
+    # Written to the transport, since aiohttp has no class for interim responses.
     if interim := _INTERIM.get(fault or ""):
         assert request.transport is not None, "a lost connection cancels its handler"
         request.transport.write(interim)
@@ -237,6 +240,7 @@ async def deliver(
 
 async def _reset_when_written(request: web.BaseRequest) -> None:
     assert request.transport is not None, "a lost connection cancels its handler"
+    # `drain` then waits until the system has every byte: a reset drops what is still buffered here.
     request.transport.set_write_buffer_limits(high=0)
     for _ in range(2):  # uvloop writes at the end of a loop iteration
         await asyncio.sleep(0)

@@ -46,6 +46,7 @@ def draw(seed: int, purpose: str, body: str, occurrence: int) -> float:
     Draws for different purposes are independent. `body` is the hash of a request's body,
     `occurrence` the number of earlier requests with that body.
     """
+    # A hash, not `hash` or a generator with state: the same in every process, in any order.
     text = f"{seed} {purpose} {body} {occurrence}"
     bits = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
     return ((bits >> (64 - _BITS)) + 0.5) / (1 << _BITS)
@@ -171,6 +172,7 @@ class Faults:
     def parse(cls, specs: Iterable[str]) -> Self:
         """Read texts like `500=0.2`, `stall` and `500-always@task 17`."""
         rules = [FaultRule.parse(spec) for spec in specs]
+        # A rate with a match is a share of the matching requests only.
         total = sum(rule.rate for rule in rules if not rule.match)
         if total > 1 + 1e-9:
             raise UsageError(f"--fault: the rates add up to {total:g}, which is more than 1")
@@ -249,6 +251,7 @@ class Latency(NamedTuple):
         """Return the wait before the answer to a request; the arguments are those of `draw`."""
         if not self.shape:
             return self.parameters[0]
+        # Inverse transform sampling: the quantile of a uniform number has the distribution.
         quantile, _ = _SHAPES[self.shape]
         return quantile(draw(seed, "latency", body, occurrence), *self.parameters)
 

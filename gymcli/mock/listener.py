@@ -65,6 +65,8 @@ class Listener:
 
     async def __aenter__(self) -> Self:
         self.is_down = False
+        # With cancellation: otherwise a stalled request would outlive its client, and hold its
+        # place in flight.
         self._server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close)

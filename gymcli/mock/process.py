@@ -85,6 +85,7 @@ def serving(server: Server) -> Iterator[Server]:
         except BaseException as error:  # noqa: BLE001 (raised again in the other thread)
             failures.append(error)
         finally:
+            # Also if it failed to open: the other thread waits for this event.
             is_open.set()
 
     thread = threading.Thread(target=run)

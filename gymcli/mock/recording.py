@@ -104,6 +104,7 @@ class LineFile:
         line = self._secrets.line(msgspec.json.encode(value)) + b"\n"
         try:
             while line:
+                # The system may write only a part, for example when the disk is almost full.
                 line = line[os.write(self._file, line) :]
         except OSError as error:
             self.failure = UsageError(f"{self._name}: cannot be written: {error.strerror}")
@@ -166,6 +167,7 @@ class Recorder:
         assert self._file is not None, "asked before it was entered"
         if self._file.failure is not None:  # do not pay for an answer that cannot be recorded
             return refusal_of(400, str(self._file.failure))
+        # One body is easier to record; the mock server turns it into a stream for the client.
         left_out = ("stream", "stream_options")
         plain = {name: value for name, value in body.items() if name not in left_out}
         try:
@@ -189,6 +191,7 @@ class Recorder:
         except ModelError as error:
             return _unreachable(str(error))
         if answer.status in (200, 400, 413, 422):  # a retry would get the same answer
+            # In this order, since half of a secret that was cut would not be found.
             text = self.secrets.text(last_user_text(request))[:80]
             line = ScriptLine(
                 request=conversation_digest(request),

@@ -195,6 +195,7 @@ class MockServer:
         try:
             if stats.num_requests - 1 == self._outage.after_requests:
                 exchange.fault = "down"
+                # Resets this connection too, so that the response below is never sent.
                 await self.site.fall(self._outage.seconds)
                 return web.Response()
             return await self._answer(request, wire_format, exchange, is_admitted=is_admitted)
@@ -217,6 +218,7 @@ class MockServer:
             return _json(self.stats)
         if request.path != "/down" or request.method != "POST":
             return _response(error_answer(404, f"no such address: {request.method} {request.path}"))
+        # With another --host, clients of the endpoint must not be able to take it down.
         if not is_loopback(request.remote or ""):
             return _response(error_answer(403, "only available from this machine"))
         text = request.query.get("seconds")
@@ -228,6 +230,7 @@ class MockServer:
             return _response(error_answer(400, f"seconds={text}: expected a number of seconds"))
         await self.site.fall(seconds, spared=request.transport)
         response = _json({"seconds": seconds})
+        # `fall` spared this connection for its answer only.
         response.force_close()
         return response
 
@@ -311,11 +314,14 @@ class MockServer:
         latency, faults = self.latency, self.faults
         if not isinstance(latency, Latency):
             latency = Latency((latency,))
+        # Nothing is drawn, so that bodies need not be counted.
         if not (faults.rules or latency.shape):
             return None, latency.parameters[0]
         occurrence = self._occurrences[body]
         self._occurrences[body] += 1
         fault = faults.draw(seed=self._seed, body=body, occurrence=occurrence, text=text)
+        # Unlike other faults, a burst depends on order: it hits the next requests, whatever they
+        # are.
         if self._num_left_of_burst:
             self._num_left_of_burst -= 1
             fault = "429-burst"

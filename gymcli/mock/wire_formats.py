@@ -161,6 +161,7 @@ def _chat_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
         yield from _chat_deltas(answer, about)
     else:
         yield _event({**head, "choices": []})
+    # In a last chunk without choices, as OpenAI sends it.
     if about.wants_usage:
         usage = _chat_usage(usage_of(answer, about))
         yield _event({**head, "choices": [], "usage": usage})
@@ -181,6 +182,7 @@ def _chat_deltas(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
     for index, call in enumerate(_chat_calls(answer, about)):
         function = call["function"]
         assert isinstance(function, dict)
+        # The first delta of a call has its id and name, the others have pieces of the arguments.
         head = {**call, "index": index, "function": {**function, "arguments": ""}}
         yield _chat_chunk(about, {"tool_calls": [head]})
         for piece in _pieces(function["arguments"]):
@@ -254,6 +256,7 @@ def _streamed_text(item: JSONObject) -> tuple[str, str]:
 def _responses_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
     usage = usage_of(answer, about)
     word = _finish_reason(answer)
+    # Responses have no finish reason: whatever is not an ordinary end makes them incomplete.
     is_complete = word is None or word in ("stop", "tool_calls", "function_call")
     reason = None if is_complete else _INCOMPLETE.get(word or "", word)
     return {
@@ -290,6 +293,7 @@ def _items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
         parts.append({**part, "logprobs": logprobs})
     if answer.refusal is not None:
         parts.append({"type": "refusal", "refusal": answer.refusal})
+    # An answer without any content is an empty message, not an empty output.
     if parts or not (items or answer.tool_calls):
         message: JSONObject = {"type": "message", "role": "assistant", "status": "completed"}
         items.append({**message, "id": f"msg_{about.turn}", "content": parts})

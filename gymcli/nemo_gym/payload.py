@@ -101,5 +101,6 @@ def usage_in(usage: JSON, prompt: str = "prompt", completion: str = "completion"
         ("reasoning_tokens", usage.get(f"{completion}_tokens_details"), "reasoning_tokens"),
     ):
         count = place.get(key) if isinstance(place, dict) else None
+        # A negative count is impossible, and would lower the totals.
         counts[name] = int(count) if isinstance(count, int | float) and count > 0 else 0
     return Usage(**counts)

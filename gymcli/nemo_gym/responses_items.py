@@ -101,6 +101,7 @@ def items_from_messages(
     """
     items: list[JSONObject] = []
     for position, message in enumerate(messages):
+        # As they came, with their ids and encrypted reasoning.
         if message.response_items:
             items.extend(message.response_items)
         elif message.role == "tool":
@@ -123,6 +124,7 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
     for item in items:
         match item.get("type", "message"):
             case "message":
+                # In a request, the content may be plain text.
                 raw = item.get("content")
                 parts = [{"type": "output_text", "text": raw}] if isinstance(raw, str) else raw
                 said = [part_from_responses(part) for part in objects_in(parts)]
@@ -132,6 +134,8 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
                 turn = turn._replace(parts=[*(turn.parts or []), *said], refusal=refusal)
                 turn.extra.update(extra_in(item, _ITEM_MEMBERS))
             case "reasoning":
+                # OpenAI sends a summary of the reasoning; servers of open models send its text as
+                # `content`.
                 pieces = objects_in(item.get("summary")) or objects_in(item.get("content"))
                 turn.reasoning.append("\n".join(text_in(piece.get("text")) for piece in pieces))
             case "function_call":
@@ -178,6 +182,7 @@ def _content_problem(content: JSON, key: str) -> str:
 def _is_of_turn(item: JSONObject) -> bool:
     kind = item.get("type")
     if kind in (None, "message"):
+        # `_problem` has checked that a message has a role.
         return item["role"] == "assistant"
     return kind in ("reasoning", "function_call")
 
@@ -217,6 +222,7 @@ def _single_item_message(item: JSONObject) -> Message:
         )
     if item.get("role") in _ROLES:
         return Message(role=typing.cast("Role", item["role"]))
+    # A call of a hosted tool, such as `web_search_call`, is the model's; other items are input.
     is_made = kind.endswith("_call") or kind in _MADE_BY_MODEL
     return Message(role="assistant" if is_made else "user")
 
@@ -408,6 +414,7 @@ def params_from_responses(create_params: JSONObject) -> JSONObject:
         if isinstance(value, dict):
             rest = dict(value)
             taken = {names[key]: rest.pop(key) for key in names if rest.get(key) is not None}
+            # An object that was empty before stays, so that `params_to_responses` restores it.
             if rest or not taken:
                 params[outer] = rest
             else:
@@ -450,6 +457,7 @@ def params_to_responses(params: JSONObject) -> JSONObject:
         included = list_in(body.get("include"))
         if _LOGPROBS not in included:
             body["include"] = [*included, _LOGPROBS]
+    # Last, since it overrides other parameters, as in OpenAI's client.
     body.update(added_body(params.get("extra_body")))
     return body
 

@@ -104,6 +104,7 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     }
     task = {**own, **(row_fields or {})}
     content_hash = digest({"responses_create_params": line.get("responses_create_params"), **task})
+    # NeMo Gym itself names a task only by the position of its row.
     index = _index(line, "_ng_task_index")
     model, usage, reward = response.get("model"), response.get("usage"), line.get("reward")
     failure = line.get("_ng_failure_class")
@@ -111,6 +112,7 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     answer = line.get("extracted_answer")
     details = response.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
+    # OpenAI has two reasons: `max_output_tokens` and `content_filter`.
     stop_reason: StopReason = "length"
     if reason == "content_filter":
         stop_reason = "content_filter"
@@ -159,6 +161,7 @@ def own_task_id(row: JSONObject) -> str | None:
 
 def _index(line: JSONObject, name: str) -> int | None:
     value = line.get(name)
+    # In Python, `true` is an int.
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value

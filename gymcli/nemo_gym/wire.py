@@ -128,6 +128,7 @@ def response_of(
         "model": rollout.response_model or rollout.model,
         "object": "response",
         "output": [_typed(item, position) for position, item in enumerate(items)],
+        # OpenAI's schema requires these three, and the server validates by it.
         "parallel_tool_calls": create_params.get("parallel_tool_calls", True),
         "tool_choice": create_params.get("tool_choice", "auto"),
         "tools": create_params.get("tools", []),
@@ -155,6 +156,7 @@ def _typed(item: JSONObject, position: int) -> JSONObject:
     content = item.get("content") or ""
     parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
     assert isinstance(parts, list)
+    # OpenAI's schema of an output message requires annotations, an id and a status.
     said = [{"annotations": [], **p} if p.get("type") == "output_text" else p for p in parts]
     made = {"id": f"msg_{position}", "status": "completed"}
     return {**made, **item, "type": "message", "content": said}
@@ -201,6 +203,7 @@ def verdict(score: Score, row: JSONObject) -> JSONObject:
 
     Keys of an earlier verdict are removed from the row.
     """
+    # At the top level, where NeMo Gym's own tools look for numbers to average.
     added: JSONObject = {**score.details, **score.metrics}
     answer: JSONObject = {name: value for name, value in row.items() if name not in _VERDICT_KEYS}
     answer.update({name: value for name, value in added.items() if name not in _ROW_KEYS})
@@ -256,6 +259,7 @@ def score_of(answer: JSONObject) -> Score:
     assert isinstance(reward, int | float)
     components = _numbers(object_in(answer.get("reward_components")))
     rest = {n: v for n, v in answer.items() if n not in (*_SCORE_KEYS, "mask_sample")}
+    # A server may repeat its components at the top level.
     metrics = {n: v for n, v in _numbers(rest).items() if n not in components}
     details = {n: v for n, v in rest.items() if not isinstance(v, int | float)}
     if extracted is not None and not isinstance(extracted, str):
@@ -302,6 +306,7 @@ def game_answer(
         for message in messages
         if message.role == "tool"
     ]
+    # As in Gymnasium: an episode that was cut off from outside is truncated, not terminated.
     is_cut = stop_reason in _CUT
     return {
         "observation": _observation(messages),
@@ -313,6 +318,7 @@ def game_answer(
 
 
 def _observation(messages: Sequence[Message]) -> str | None:
+    # Tool results are under `info` instead, see `game_answer`.
     return "\n\n".join(message.text for message in messages if message.role != "tool") or None
 
 

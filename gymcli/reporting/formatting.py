@@ -97,6 +97,7 @@ def plain(text: str, max_characters: int) -> str:
 
 def one_line(text: str, max_characters: int = 100) -> str:
     """Like `plain`, but on one line."""
+    # A text may have megabytes; what follows this start is not worth splitting.
     start = text[: 4 * max_characters]
     mark = "…" if len(text) > len(start) else ""
     return plain(" ".join(start.split()) + mark, max_characters)

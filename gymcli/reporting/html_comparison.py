@@ -166,7 +166,7 @@ def _method(found: Comparison) -> list[str]:
             f"{estimate.num_clusters:,} tasks{said}."
         )
     lines.append(
-        "Verdict by non-inferiority: PASS where B is worse by less than the margin, FAIL where it "
+        "Verdict by non-inferiority: PASS if B is not worse by the margin or more, FAIL if it "
         "is worse, else INCONCLUSIVE. Finding no difference is not a verdict."
     )
     return lines
@@ -179,7 +179,7 @@ def _scatter(found: Comparison) -> Chart | None:
     better = sum(task.difference > 0.0 for task in found.tasks)
     worse = sum(task.difference < 0.0 for task in found.tasks)
     equal = len(found.tasks) - better - worse
-    places: dict[tuple[float, float], list[str]] = {}
+    places: dict[tuple[float, float], list[str]] = {}  # tasks at one place share a larger point
     for task in drawn:
         places.setdefault((task.value_a, task.value_b), []).append(task.task_id)
     table = Table(

@@ -84,6 +84,7 @@ def html_report(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        # Not isinstance: trusted text is a Markup, a subclass of str that must stay as it is.
         finalize=lambda value: clean(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -92,6 +93,7 @@ def html_report(
     style, script = (
         (_TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")
     )
+    # A string of the library that ends the script element would cut the script off.
     plotly = get_plotlyjs().replace("</script", "<\\/script")
     return environment.get_template("report.html.jinja").render(
         mark=_trusted(MARK),
@@ -103,6 +105,7 @@ def html_report(
         titles=_TITLES,
         comparison=comparison,
         runs=runs_table(runs),
+        # Plotly reads texts as markup; our script sets those of tasks as plain text.
         figures=_embedded(
             {
                 chart.name: _cleaned(chart.figure, lambda text: _plain(clean(text)))

@@ -259,6 +259,7 @@ def lines(
             if low is not None and high is not None
         ]
         if banded:
+            # One closed outline: along the upper ends, and back along the lower ones.
             xs, lows, highs = zip(*banded, strict=True)
             traces.append(
                 {
@@ -380,6 +381,7 @@ def ranges(
         "mode": "markers",
         "x": list(values),
         "y": list(labels),
+        # Plotly takes the lengths of error bars, not their ends.
         "error_x": {
             "type": "data",
             "symmetric": False,
@@ -392,6 +394,7 @@ def ranges(
     }
     layout: JSONObject = {
         "xaxis": _axis(x_title),
+        # Plotly puts the first category at the bottom unless the axis is reversed.
         "yaxis": _axis("", type="category", autorange="reversed"),
         "height": _PIXELS + _PIXELS_A_LABEL * len(labels),
     }
@@ -406,8 +409,10 @@ def _reward_axis(title: str, best: float | None) -> JSONObject:
     """Return an axis of rewards; plotly chooses its range if their bounds are unknown."""
     if best is None:
         return _axis(title, rangemode="tozero")
+    # A little wider than the rewards, so that points at 0 and at the best are drawn whole.
     return _axis(title, range=[-0.04 * best, 1.04 * best])
 
 
 def _axis(title: str, **more: object) -> JSONObject:
+    # Without a fixed range, dragging would zoom the chart and not scroll the page on a phone.
     return {"title": {"text": title}, "automargin": True, "fixedrange": True, **more}

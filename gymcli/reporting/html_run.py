@@ -243,6 +243,7 @@ def _environment_section(
 ) -> EnvironmentSection:
     own = run.attempts.get(env, AttemptColumns())
     best = run.best_rewards.get(env)
+    # Axes that end at the best reward would hide rewards outside of that range.
     if min(own.rewards, default=0.0) < 0.0 or max(own.rewards, default=0.0) > (best or 0.0):
         best = None
     tokens = list(zip(own.completion_tokens, own.rewards, strict=True))
@@ -712,7 +713,7 @@ def effort_charts(
     if rows:
         if len(attempts) > 1:
             rows += _percentile_rows({f"completion, {env}": c for env, c in completion.items()})
-        kind = f"{rows[0][0]} "
+        kind = f"{rows[0][0]} "  # "prompt" if no completion tokens were recorded
         charts.append(_effort_chart(f"{name}-tokens", "tokens", kind, rows, completion))
     return charts
 
@@ -901,6 +902,7 @@ def task_data(
         # "x" is an attempt without a reward, None one without a record.
         held = range(min(num, MAX_ATTEMPTS))
         strips.append(["x" if rewards.get(a, 0.0) is None else rewards.get(a) for a in held])
+    # By column, since 20,000 tasks would repeat the names of their fields.
     data: JSONObject = {
         "environments": environments,
         "env": [place[task.env] for task in ordered],

@@ -87,6 +87,7 @@ def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) 
                 for task_id, numbers in sorted(tasks.get(env, {}).items())
             ]
             suites.append((env, told | _properties(metrics), cases))
+        # One suite at a time, so that memory never holds the XML of all of them.
         for name, properties, cases in suites:
             suite = _suite(num_suites, prefix + name, report, properties, cases, clean)
             num_suites += 1
@@ -184,6 +185,8 @@ def _suite(
         fit = {key: one_line(clean(text), _MAX_MESSAGE) for key, text in attributes.items()}
         return ET.SubElement(parent, tag, fit)
 
+    # Ant's schema requires all these attributes, and properties, cases, system-out and system-err
+    # in this order.
     kinds = Counter(case.problem.kind for case in cases if case.problem is not None)
     started_at = time.gmtime(min(max(0.0, report.started_at), _LAST_SECOND))
     attributes = {

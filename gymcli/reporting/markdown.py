@@ -233,6 +233,8 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
 _ADDRESS = re.compile(r"(:|www)(//|\.)")
 """Where an address would become a link; an invisible character is inserted there."""
 _MEANINGFUL = frozenset("\\*_[]#|~$")
+"""Characters that a backslash makes literal."""
+# A backslash does not stop `@name` from notifying a person; an invisible character does.
 _REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "`": "'", "@": "@\N{WORD JOINER}"}
 
 
@@ -245,6 +247,7 @@ class MarkdownText:
     def code(self, text: str, max_characters: int = 80) -> str:
         """Return a text as a code span: nothing in it is a link, an image, a mention or HTML."""
         line = one_line(self._clean(text), max_characters)
+        # A backtick would end the span, and a bar ends a cell of a table even within one.
         return f"`{line.replace('`', chr(39)).replace('|', '¦') or '(empty)'}`"
 
     def sentence(self, text: str) -> str:
@@ -269,7 +272,7 @@ def joined(blocks: Sequence[str]) -> str:
     """Return as many blocks as fit, with a note on how many do not."""
     text = ""
     for place, block in enumerate(blocks):
-        if len(text) + len(block) + 100 > MAX_CHARACTERS:
+        if len(text) + len(block) + 100 > MAX_CHARACTERS:  # 100 for the note
             left = len(blocks) - place
             return f"{text}{left} more sections did not fit; `gym metrics` prints everything.\n"
         text += block + "\n\n"

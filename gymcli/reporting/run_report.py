@@ -60,6 +60,7 @@ class MetricsReports(msgspec.Struct, kw_only=True):
 
 _MAX_TEXT = 1000
 _FORMULA = re.compile(r"\s*[=+\-@\t\r]")
+"""The start of a text that a spreadsheet would run as a formula (OWASP, "CSV Injection")."""
 _COUNTS = (
     *("num_expected", "num_present", "num_scored", "num_unscored", "coverage"),
     *("num_tasks", "num_flaky_tasks", "cost"),
@@ -107,7 +108,7 @@ def tasks_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
 def _parts(run: RunReport) -> Iterator[tuple[str, str, str, Metrics]]:
     """Yield environment, field and value of each part, with its numbers; empty means all."""
     parts: list[tuple[str, Metrics]] = list(run.metrics.environments.items())
-    if len(parts) != 1:
+    if len(parts) != 1:  # of a single environment, the numbers of all would be the same
         parts.append(("", run.metrics))
     for env, metrics in parts:
         yield env, "", "", metrics

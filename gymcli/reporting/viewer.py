@@ -134,6 +134,7 @@ class CachedMeasurement(Generic[T]):
 
     async def of(self, version: Hashable) -> Measurement[T]:
         """Return the measurement of a version; for a while, that of an older version."""
+        # Repeated, since the measurement that was awaited may be of an older version.
         while self._last is None or (
             self._last.version != version and self._clock() >= self._last.fresh_until
         ):
@@ -230,18 +231,19 @@ class Listings:
 
     def take(self, refreshed: Refreshed) -> None:
         """Take over the result of a refresh."""
-        if refreshed.is_rebuilt:
+        if refreshed.is_rebuilt:  # the numbers of rows mean other rows now
             self._kept.clear()
         if refreshed.is_rebuilt or refreshed.num_new or refreshed.num_changed:
             self.version += 1
 
     def rows(self, listing: Listing) -> tuple[Sequence[int], Hashable]:
         """Return the numbers of the listed rows, and the version they belong to."""
-        if not any(listing):
+        if not any(listing):  # all rows in the order of the file
             return range(len(self._index.rows)), self.version
         found = self._kept.pop(listing, None)
         if found is None or (found.version != self.version and self._clock() > found.fresh_until):
             found = self._search(listing)
+        # Popped above and added again, so the first is the least recently used.
         self._kept[listing] = found
         while len(self._kept) > _MAX_KEPT:
             del self._kept[next(iter(self._kept))]
@@ -421,7 +423,7 @@ def failures_of(run: Path, row: Row) -> list[Failure]:
         try:
             failure = _FAILURE.decode(line.data)
         except JSON_ERRORS as error:
-            if not line.is_complete:
+            if not line.is_complete:  # the run is still writing it
                 break
             text = f"{path}:{line.number}: is damaged: {error}; {WAYS_OUT[FAILURES]}"
             raise RunFileError(text) from error
@@ -484,7 +486,7 @@ class ViewedRun:
         now = asyncio.get_running_loop().time()
         if self._refreshed_at and now - self._refreshed_at < _REFRESH_AFTER:
             return
-        self._refreshed_at = now
+        self._refreshed_at = now  # before the refresh, so that concurrent requests skip theirs
 
         def read(index: RunIndex, listings: Listings) -> str | None:
             num_rows = len(index.rows)
@@ -733,6 +735,7 @@ _HOSTS = (_HOST, "localhost", "[::1]")
 """Host names of this machine in a browser, also through a tunnel. A request with any other name
 comes from a foreign page whose name was made to resolve to this machine (DNS rebinding)."""
 _SHUTDOWN = 1.0
+"""Seconds that open requests get to end when the server stops."""
 _MAX_LINE_BYTES = 1 << 16
 """The longest request line in bytes; it may contain long task ids."""
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -795,7 +798,7 @@ def viewer_runner(
     return web.AppRunner(
         application,
         access_log=None,  # it would contain the token
-        handler_cancellation=True,  # a search that nobody waits for is not started
+        handler_cancellation=True,  # do not start a search after its client left
         max_line_size=_MAX_LINE_BYTES,
         shutdown_timeout=_SHUTDOWN,
     )
@@ -808,6 +811,7 @@ def _checked(request: web.Request, token: str) -> str:
     if (name if colon and port.isdecimal() else host) not in _HOSTS:
         raise RefusedError(403, "this server only answers as 127.0.0.1 or localhost")
     given, slash, rest = request.path.removeprefix("/").partition("/")
+    # In constant time, so that timing tells nothing; as bytes, since it refuses text beyond ASCII.
     if not secrets.compare_digest(given.encode(errors="replace"), token.encode()):
         raise RefusedError(403, "open the address that gym view printed, including its token")
     if request.method not in ("GET", "HEAD"):

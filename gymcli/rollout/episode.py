@@ -242,6 +242,7 @@ class Episode:
             if self._error is not None:
                 raise self._error
             if task.cancelled():
+                # Code of the environment cancelled the task that it runs in.
                 kind = SetupError if self.phase == "setup" else EpisodeError
                 raise kind("CancelledError, which gymcli did not request")
             task.result()
@@ -275,6 +276,7 @@ class Episode:
                     if plan.row.tools is None:
                         rollout.tools = shown_tools(environment)
                 environment.shown_tools = rollout.tools
+                # Including the opening, which the model did not write either.
                 rollout.num_prompt_messages = len(rollout.messages)
                 self.phase = "environment"
                 rollout.stop_reason = await self._take_turns(environment)
@@ -284,6 +286,7 @@ class Episode:
                     with self._within_limit("final_state", environment.step_timeout):
                         state = await environment.final_state()
                     rollout.final_state = checked_json(environment, "final_state", state)
+                # Before `close`: its failure must not cost the conversation.
                 self.is_finished = True
         finally:
             try:
@@ -303,10 +306,12 @@ class Episode:
         plan, rollout = self._plan, self.rollout
         kind = type(environment)
         answers_texts = kind.step is not Environment.step or kind.reply is not Environment.reply
+        # Read after `setup`, which may set the environment's limit.
         max_turns = plan.max_turns or plan.row.max_turns or environment.max_turns
         limits_usage = plan.limits.max_tokens is not None or plan.limits.max_cost is not None
         num_empty = 0
         for _ in range(max_turns or DEFAULT_MAX_TURNS):
+            # Only before a request: the last answer of an episode may lack its token counts.
             if limits_usage and (limit := self._limit_reached()) is not None:
                 return limit
             try:
@@ -329,6 +334,7 @@ class Episode:
                     return "no_answer"
                 continue
             num_empty = 0
+            # Neither a call nor an environment that answers texts: this is the final answer.
             if not (answers_texts or message.tool_calls):
                 return "done"
             with self._within_limit("step", environment.step_timeout):
@@ -367,6 +373,7 @@ class Episode:
             return await self._ask_oracle(environment)
         params = rollout.sampling
         if plan.sends_seed:
+            # The attempt's own: with the run's, all attempts of a task might be the same.
             params = {**params, "seed": rollout.seed}
         request = Request(messages=rollout.messages, tools=rollout.tools, params=params)
         tries = request.tries
@@ -382,6 +389,7 @@ class Episode:
         except asyncio.CancelledError as error:
             if not self._is_cut or self._task.uncancel() > num_cancellations:
                 raise  # the whole task was cancelled as well, not only this request
+            # Scored as it is, unless failures of the endpoint used up the time.
             if not tries.retries:
                 return None
             failed = ", ".join(tries.retries)
@@ -392,6 +400,7 @@ class Episode:
             seconds = time.perf_counter() - started
             rollout.timing.model_seconds += seconds
             self.phase = "environment"
+            # Also of a request that failed or was cut off: its tries took place and cost tokens.
             if tries.retries:
                 rollout.retries = dict(Counter(rollout.retries) + Counter(tries.retries))
             if tries.usage != _NO_TOKENS:
@@ -444,6 +453,7 @@ class Episode:
 
     def _record(self, step: Step) -> None:
         if step.reward is not None:
+            # So that each reward is at the position of its turn.
             self._fill_step_rewards(self._num_turns - 1)
             self.rollout.step_rewards.append(float(step.reward))
         self.rollout.messages += step.messages

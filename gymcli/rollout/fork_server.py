@@ -264,13 +264,16 @@ def _become(
     variables: dict[str, str], path: list[str], directory: str, handle: int, printed: int
 ) -> int:
     """Make a forked copy of the server look like a new process, and return its socket."""
+    # A separate session: Ctrl-C does not reach it, and `_kill_group` reaches its children too.
     os.setsid()
     with suppress(OSError):  # the parent's directory may be gone
         os.chdir(directory)
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path
+    # Files may have been written since the server imported its modules.
     importlib.invalidate_caches()
+    # A program that a verifier starts must not hold the socket open.
     os.set_inheritable(handle, False)
     os.dup2(printed, 1)
     os.dup2(printed, 2)

@@ -262,6 +262,7 @@ async def _in_workers(
     kind = RequestKind(
         msgspec.json.encode(definition),
         "verify",
+        # A worker may score lines of any of the environments, so the highest limits apply.
         max((one.verify_timeout for one in environments), default=60.0),
         max((one.verify_memory_mb for one in environments), default=2048),
         "(verify_timeout)",
@@ -276,10 +277,12 @@ async def _in_workers(
                 waiting.append(_PieceTask(piece, job, registry, kind, workers))
             if not waiting:
                 return
+            # In the order of the lines: results of later pieces wait in their queues.
             while (batch := await waiting[0].batches.get()) is not None:
                 yield batch
             await waiting.popleft().task
     finally:
+        # A line was wrong, or the caller stopped reading.
         for one in waiting:
             one.task.cancel()
         await asyncio.gather(*(one.task for one in waiting), return_exceptions=True)
@@ -309,6 +312,7 @@ class _PieceTask:
                         # Score the lines since the last reply again, to find the one at fault.
                         self._piece.is_careful = True
                         continue
+                    # The process was lost after the last line, whose result has arrived.
                     if (line := next(self._piece.read(), None)) is None:
                         break
                     rollout = decode_rollout(line.number, line.data, self._job.reading)

@@ -174,6 +174,7 @@ async def _scores(
             return await _scores(method, environment, rollouts, options, roles, own, save)
     kind = None
     if not (roles or environment.waits_to_verify):
+        # Dumping the options may run code of the environment.
         with boundary(VerifierError):
             kind = workers.request_kind(method, environment, options)
             if kind is not None:
@@ -200,6 +201,7 @@ def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, o
     return True
 
 
+# Cached, so that it warns once for each class.
 @functools.cache
 def _warn(name: str) -> None:
     _LOGGER.warning(

@@ -160,6 +160,7 @@ async def call_verifier(
     ends = time.perf_counter() + _CALLS_SECONDS
     while num_calls and time.perf_counter() < ends:
         num_calls -= 1
+        # Their scores do not count: they show whether earlier calls change the next score.
         with suppress(GymError):
             await call_verifier(environment, options, rollouts, channel)
     context = VerifyContext(environment, options=options, processes=channel.isolated)
@@ -172,6 +173,7 @@ async def call_verifier(
         raise VerifierError(described(error)) from error
     finally:
         leave_copy(process)
+        # A verifier may have cancelled the task that serves all records.
         task = asyncio.current_task()
         while task is not None and task.cancelling():
             task.uncancel()
@@ -249,6 +251,7 @@ def main(handle: int) -> None:
     """Serve the parent until it closes the socket, whatever a verifier's tasks raise."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
+        # A process that is killed would lose what its buffers hold.
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)

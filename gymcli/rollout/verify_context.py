@@ -73,6 +73,7 @@ class VerifyContext:
         """
         is_ours = bool(rollout.env_version)
         roles = {role: _Unasked(role, model) for role, model in self.roles.items()}
+        # With the recorded seed, so that it draws the same random numbers.
         environment = make(
             self._environment, rollout.task, options=self.options, roles=roles, rng=rollout.seed
         )
@@ -118,6 +119,7 @@ class VerifyContext:
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
         """Return every match of a row's regular expression; implements `Context.search`."""
         try:
+            # The package `regex`, since `re` has no time limit.
             compiled = regex.compile(pattern, flags=flags)
             matches = compiled.finditer(text, timeout=SEARCH_TIMEOUT)
             return [match.group(1 if compiled.groups else 0) or "" for match in matches]

@@ -136,6 +136,7 @@ class ProcessPool:
         self.queue.append(request)
         if self._timer is None:
             self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
+        # Slow or of unknown duration: not worth waiting for others of its kind.
         if self.seconds.get(kind.name, math.inf) > _GATHER_SECONDS:
             self.pump()
         elif self._gathering is None:
@@ -143,6 +144,7 @@ class ProcessPool:
         try:
             await request.ended
         except BaseException:
+            # The caller left, or `when_slow` failed: the score is not needed any more.
             if request in self.queue:
                 self.queue.remove(request)
             for worker in list(self._workers):
@@ -167,6 +169,7 @@ class ProcessPool:
         """Check every busy process; runs several times a second while there are requests."""
         self._timer = None
         for worker in list(self._workers):
+            # First what the socket holds: a reply that has arrived is not late.
             worker.read()
             if worker.requests:
                 self._check(worker, worker.requests[0].kind)
@@ -175,6 +178,7 @@ class ProcessPool:
         for request in (*self.queue, *begun):
             if now >= request.slow_at:
                 request.tell_slow()
+        # An idle process takes a request within milliseconds, so all are busy: start more.
         if self.queue and all(worker.is_ready for worker in self._workers):
             self._start(len(self._workers) + len(self.queue))
         self.pump()
@@ -420,6 +424,7 @@ class WorkerProcess:
         if not self._is_open:
             return
         try:
+            # `main` ends when it has read everything.
             self._socket.shutdown(socket.SHUT_WR)
             ends = self._loop.time() + _LEAVE_SECONDS
             while self.process.poll() is None and self._loop.time() < ends:  # noqa: ASYNC110  # no event
@@ -482,6 +487,7 @@ def code_reference(item: object) -> CodeReference | None:
     found: object = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
+    # Every process has its own __main__.
     if found is not item or not qualname or module == "__main__":
         return None
     file = str(sys.modules[module].__file__) if module.startswith(FILE_MODULE_PREFIX) else ""

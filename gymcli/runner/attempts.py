@@ -191,8 +191,10 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     if shared.roles.sources:
         roles = _counted_models(attempt, plan.row.fields, shared, use)
         plan = msgspec.structs.replace(plan, roles=roles)
+    # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
     policy = None if shared.policy is None else Conversation(shared.policy)
     episode = Episode(plan, policy, shared.watchdog)
+    # The models of roles add to it while they are asked, so a record that is cut off has it too.
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size
     error: AttemptError | None = None
@@ -203,14 +205,17 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
         error = failed.error
     except UnfinishedAttemptError as unfinished:
         error = unfinished
+        # The record is written immediately; the environment closes afterwards.
         if not episode.is_over:
             shared.stopping.add_closing(episode)
     except asyncio.CancelledError:
+        # The caller left. A finished conversation is saved: a resume only has to score it.
         if episode.is_finished:
             shared.save(redacted(episode.rollout, shared.scrubber))
         if not episode.is_over:
             shared.stopping.add_closing(episode)
         raise
+    # Before scoring: the verifier must see the record as `gym verify` reads it from disk.
     rollout = redacted(episode.rollout, shared.scrubber)
     if error is not None:
         return Outcome(
@@ -233,6 +238,7 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
     roles: dict[str, _CountedModel] = {}
     if shared.roles.sources:
         roles = _counted_models(attempt, rollout.task, shared, use)
+    # On disk already: by an earlier command, or by `_play_attempt` before this call.
     is_saved = attempt.plan is None or waits_to_score(attempt.environment, shared.roles.sources)
 
     def save() -> None:
@@ -254,6 +260,7 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
             )
     except AttemptError as error:
         outcome = _unscored(attempt, rollout, error, use)
+        # `RunWriter.write` saves the conversation together with its failure.
         return outcome if is_saved else outcome._replace(generation=rollout)
     except asyncio.CancelledError:
         save()
@@ -295,6 +302,7 @@ async def _score_members(
             )
     except AttemptError as error:
         is_own = not isinstance(error, IncompleteGroupError)
+        # Only one attempt counts as its own failure: for `_FailFast` the group met one refusal.
         return [
             _unscored(attempt, rollout, error, use)._replace(
                 is_own=is_own and attempt is unscored[0]
@@ -323,6 +331,7 @@ def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: S
             )
     group_size = members[0][0].group_size
     if len(members) < group_size:
+        # The others were never begun: these attempts are cut off and did not fail.
         if shared.stopping.cause is not None:
             raise shared.stopping.error("verify")
         raise IncompleteGroupError(
@@ -435,11 +444,13 @@ class RunOutcomes:
 
     async def add(self, outcomes: Iterable[Outcome]) -> None:
         """Write outcomes, and wait until the buffer has room for them."""
+        # All are written before any waits for room: whoever reads the records may stop reading.
         written = []
         for outcome in outcomes:
             self.num_ended += 1
             written.append(self._write(outcome))
             if self._fail_fast is not None and (cause := self._fail_fast.check(outcome)):
+                # Without grace, since the run cannot succeed; `Stopping` lets verifiers end.
                 self._stopping.stop(cause, grace=0.0)
         for outcome in written:
             await self._room.acquire()
@@ -451,6 +462,7 @@ class RunOutcomes:
         """Run `work`, which adds outcomes, and yield their records as `run_attempts` does."""
         stopping = self._stopping
         working = asyncio.create_task(work())
+        # Also if the work fails: the loop below ends, and `await working` raises the error.
         working.add_done_callback(lambda _: self._waiting.put_nowait(None))
         try:
             while (outcome := await self._waiting.get()) is not None:
@@ -499,9 +511,12 @@ class _RunWork:
             if isinstance(self.attempts, asyncio.Queue):
                 attempt = await self.attempts.get()
             else:
+                # Rows are read as they are needed, so memory does not grow with the number of
+                # tasks.
                 attempt = next(self.attempts, None)
             if attempt is None:
                 break
+            # An attempt that is scored already only completes its group and has no new outcome.
             self.num_begun += not attempt.is_done
             played = await _play_attempt(attempt, shared)
             if isinstance(played, Outcome):
@@ -514,6 +529,7 @@ class _RunWork:
                 members.append((attempt, played))
                 if len(members) == attempt.group_size:
                     del self.groups[group]
+                    # In a fixed order for `verify_group`, whichever attempt ended first.
                     members.sort(key=lambda member: member[0].key.attempt)
                     await self.outcomes.add(await _score_members(members, shared))
 
@@ -527,17 +543,16 @@ async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> No
                 if number % _NUM_STARTS == 0:
                     await asyncio.sleep(0)
     except BaseExceptionGroup as errors:
+        # Callers expect one error of gymcli, not a group.
         raise errors.exceptions[0] from None
 
 
 class _FailFast:
     """Ends a run that cannot succeed: an endpoint refuses all tasks, or rejects the key.
 
-    One refused task proves nothing: many endpoints refuse a conversation for its content, with the
-    status of a bad key or model, and faster than they answer. So an endpoint that has not answered
-    yet must refuse two different tasks and `concurrency` attempts. One that has answered must
-    report a refused key or an empty account for 20 different tasks in a row. The client waits for
-    an endpoint that has become unreachable, until the client gives up.
+    An endpoint that has not answered yet must refuse two different tasks and `concurrency`
+    attempts. One that has answered must report a refused key or an empty account for 20 different
+    tasks in a row.
     """
 
     def __init__(self, concurrency: int, answered: Collection[str]) -> None:
@@ -565,6 +580,7 @@ class _FailFast:
         self._is_scored = self._is_scored or isinstance(record, Rollout)
         if fatal is None or not outcome.is_own:
             return None
+        # The client has already waited for it until the outage deadline.
         if isinstance(cause, EndpointGoneError):
             return _ended_by(fatal)
         role = _role_of(fatal)
@@ -572,10 +588,13 @@ class _FailFast:
         if isinstance(cause, ModelError) and cause.follows_answers and role not in self._answered:
             self._answered.add(role)
             self._refused.pop(role, None)
+        # Unreachable from the start: most likely a wrong address. Later it is an outage, during
+        # which the client waits.
         if isinstance(cause, ModelError) and is_unreachable(cause):
             return None if role in self._answered else _ended_by(fatal)
         has_answered = role in self._answered or role in self._on_record
-        # After an answer, only these concern every task: key, account, missing token usage.
+        # After an answer, only these concern every task: a refused key, an account without money
+        # (402, or a 429 that is fatal), missing token usage.
         is_about_account = isinstance(cause, UnknownUsageError) or (
             isinstance(cause, ModelError) and cause.status in (401, 402, 429)
         )
@@ -585,6 +604,8 @@ class _FailFast:
         refused[record.env, record.task_id] += 1
         if not has_answered:
             self._first = self._first or fatal
+            # One refused task proves nothing: many endpoints refuse a conversation for its content,
+            # with the status of a bad key or model, and faster than they answer.
             is_refused = len(refused) > 1 and refused.total() >= self._concurrency
             return _ended_by(fatal) if is_refused else None
         if len(refused) != _MAX_TASKS_IN_A_ROW:

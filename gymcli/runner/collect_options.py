@@ -77,6 +77,8 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     @field_validator("*")
     @classmethod
     def _check_as_command_line(cls, value: object, info: ValidationInfo) -> object:
+        # typer's own limits and callbacks, which `RunOptions` declares, so that both refuse the
+        # same values.
         metadata = cls.model_fields[info.field_name or ""].metadata
         option = next((one for one in metadata if isinstance(one, OptionInfo)), None)
         if option is None or value is None:

@@ -102,6 +102,7 @@ class Collection:
         self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
         self._engine: RayEngine | None = None
+        # First, since it refuses a missing package or a malformed address before any task is read.
         if options.engine == "ray":
             from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
 
@@ -152,7 +153,7 @@ class Collection:
             *missing_warnings,
             *registry.agent_warnings,
             *(
-                f"{name}: verifies_in_worker has no effect any more, remove it; every verifier "
+                f"{name}: verifies_in_worker no longer has an effect: remove it. Every verifier "
                 "that awaits nothing runs in a worker process"
                 for name, environment in classes.items()
                 if environment.verifies_in_worker
@@ -212,6 +213,7 @@ class Collection:
         """Return the first request of the first attempt, without sending it."""
         plan = self._plan.first()
         with boundary(RoleError):
+            # A dry run sends no request, so scripted models play the roles that `setup` may ask.
             stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))
         policy = _FirstRequest()
         try:
@@ -236,9 +238,12 @@ class Collection:
                 directory = RunDirectory(self.path, self._scrubber)
                 await self._lock(directory)
                 stack.callback(directory.close)
+                # Under the lock, since another process may have created the run meanwhile.
                 directory.check_identity(self.manifest.identity)
+                # Before anything is read: a process that was killed may have left half a line.
                 directory.mend()
                 self.warnings += directory.warnings
+                # Before `_resume`, which must see the attempt that this may record as crashed.
                 if self.supervised is not None:
                     self._report_to(self.supervised, directory)
                 self._resume(directory)
@@ -247,6 +252,7 @@ class Collection:
                     self._budget.add_record(directory.path, policy, self._plan.roles)
                 self._writer.directory = directory
                 directory.reserve()
+                # A process that ends normally leaves no attempts in flight, hence no suspects.
                 stack.callback(directory.begun.remove)
                 if self.supervised is not None:
                     directory.begun.open(self._suspects)
@@ -261,6 +267,7 @@ class Collection:
                 self._outages = self._shared.roles.pool.limiters
             else:
                 stack.push_async_callback(asyncio.to_thread, self._engine.close)
+            # Last: run.json changes only once everything could be opened.
             self._writer.begin(self._started, is_unfinished=self.num_left > 0)
             self._stack = stack.pop_all()
         return self
@@ -286,6 +293,7 @@ class Collection:
                 directory.lock(self.stopping.from_thread())
             except RunDirectoryError as error:
                 is_held = isinstance(error.__cause__, BlockingIOError)
+                # Waiting for a run of this same process could never end.
                 if not is_held or directory.is_held_here or time.monotonic() >= ends:
                     raise
             else:
@@ -322,6 +330,8 @@ class Collection:
             check_same_shard(directory.path, before.shard, self.manifest.shard)
         done = directory.done()
         state = self._plan.resume_state(directory, done)
+        # The default name has no hash of the tasks, so files of the same name lead to one
+        # directory.
         if self.options.out is None and done and len(state.removed_ids) == len(done):
             raise RunMismatchError(
                 f"{directory.path}: holds a run of other tasks, none of which is in these files; "
@@ -357,10 +367,13 @@ class Collection:
             first = self._plan.first()
             if not verifies_in_loop(first.environment, self._plan.roles):
                 shared.workers.warm(first.environment, first.options)
+        # A score on record shows that the policy and the roles have answered; a waiting
+        # conversation, that the policy has.
         if self._done:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
         elif self._state.waiting:
             shared = shared._replace(answered=frozenset({POLICY}))
+        # Waiting conversations are scored even if the policy's endpoint is down.
         source = policy_source(options) if self.num_left > len(self._state.waiting) else None
         if source is not None and self._engine is None:
             shared = shared._replace(policy=await shared.roles.pool.client(source))
@@ -378,6 +391,7 @@ class Collection:
             _LOGGER.warning(text)
         assert self._shared is not None, "run() must be called inside `async with`"
         if self.num_left:
+            # A run that has already used up its budget sends no request at all.
             self._budget.check()
         try:
             with self._budget.timed(self._started):
@@ -401,7 +415,9 @@ class Collection:
                 raise BudgetReachedError(f"{error}{spent}; {self.scored_text}") from error
         finally:
             if self._writer.directory is not None:
+                # For the metrics, which are computed next.
                 self._writer.directory.free_spare()
+                # Raises the error of an earlier sync too, before the command reports success.
                 self._writer.directory.sync()
         _LOGGER.info("end %s: %d of %d scored", place, self.num_scored, self.num_expected)
 
@@ -423,6 +439,7 @@ class Collection:
             return
         if self._writer.directory is not None:
             self._writer.directory.begun.begin_alone()
+        # The first round has shown that the endpoints answer.
         if self.num_scored:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
         suspects = self._attempts(of_suspects=True)
@@ -452,6 +469,7 @@ class Collection:
         begun = directory.begun
 
         def note(attempt: Attempt) -> Attempt:
+            # Noted before it starts, since it may end the process immediately.
             if not attempt.is_done:
                 begun.add(attempt.key)
             return attempt
@@ -460,7 +478,7 @@ class Collection:
 
     @property
     def scored_text(self) -> str:
-        """A text that says how much of this plan is scored."""
+        """How much of this plan is scored, in words."""
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
@@ -494,6 +512,7 @@ async def collect(
                 async for record in records:
                     yield record
         except (BudgetReachedError, FatalEndpointError, EngineError) as error:
+            # The results so far are valid: their metrics are written before the error is raised.
             cause = error
         if collection.path is not None:
             metrics = measure(collection.path, env=collection.options.env).metrics()
@@ -509,6 +528,7 @@ def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:
     except OSError as error:
         raise write_error(folder / STACK_FILE, error) from error
     file = stack.enter_context(os.fdopen(descriptor, "w"))
+    # A crash in C code, such as a segmentation fault, leaves its stack there too.
     faulthandler.enable(file)
     stack.callback(faulthandler.disable)
     return file

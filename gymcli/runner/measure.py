@@ -56,6 +56,7 @@ _SCORING_ROLES = frozenset({"judge", "reward"})
 L = TypeVar("L", bound=ScoredLine)
 
 
+# `gc=False`: these objects form no cycles, and a run has too many of them to track.
 class _Line(ScoredLine, gc=False):
     """A scored line of gymcli; lines of other programs lack the version, so decoding fails."""
 
@@ -102,6 +103,7 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     failures = path / FAILURES if (path / FAILURES).is_file() else None
     has_scored = path.is_file() or (path / ROLLOUTS).is_file()
     is_known = manifest is not None or failures is not None
+    # A run may have only failures so far. Without a run there, `rollouts_file` raises the error.
     file = rollouts_file(path) if has_scored or not is_known else None
     reading = RolloutReading(str(file), env)
     known: dict[str, Found] = {}
@@ -258,9 +260,11 @@ class ComparedLine(ScoredLine, kw_only=True, gc=False):
     @property
     def prompt_hash(self) -> int:
         """A hash of prompt and tools, for this process; 0 if a model influenced the prompt."""
+        # A simulated user may have written a part of it, differently in each run.
         if self.role_usage and not _SCORING_ROLES.issuperset(self.role_usage):
             return 0
         prompt = [*map(bytes, self.messages[: self.num_prompt_messages]), bytes(self.tools)]
+        # Not 0, which stands for an unknown prompt.
         return hash(tuple(prompt)) or 1
 
 
@@ -330,7 +334,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
                 found.append(registry.find(name))
             except (UnknownNameError, EnvironmentImportError) as error:
                 if record.computes_metrics:
-                    text = f"{error}; where it is code of your own, give --env FILE.py:CLASS"
+                    text = f"{error}; if it is your own code, set --env FILE.py:CLASS"
                     warnings.append(f"the metrics of environment {name} are left out: {text}")
     own = {
         one.name: OwnMetrics(one.environment.metrics, one.environment.slice_fields)

@@ -54,6 +54,7 @@ class Merging:
         self._paths = list(runs)
         seen: dict[Path, Path] = {}
         for path in runs:
+            # Resolved, since two paths may lead to one directory.
             if seen.setdefault(path.resolve(), path) is not path:
                 raise UsageError(f"{path}: is given twice; name each run once")
         self._runs = [_record(path) for path in runs]
@@ -74,6 +75,7 @@ class Merging:
             RunDirectoryError: `out` cannot be written, or another process is writing a run.
         """
         check_unused(out)
+        # Nothing is kept if it fails: another merge costs nothing.
         with new_run_directory(out, self._scrubber, keeps_unfinished=False) as directory:
             files: dict[str, LineAppender] = {}
             lines = MergedLines(self._paths)
@@ -86,6 +88,8 @@ class Merging:
             for text in lines.warnings:
                 self._warn(text)
             for run in self._runs:
+                # A run is locked only while it is read, so it may have grown after its manifest was
+                # read.
                 if _record(run.path) != run:
                     raise RunDirectoryError(
                         f"{run.path}: was changed during the merge; merge again"

@@ -45,6 +45,7 @@ _HIGHEST_LEVEL = 0.999999
 _HASH = re.compile(r"[0-9a-f]{16}")
 _MASK = (1 << 64) - 1
 _NEVER = (1 << 63) - 1
+"""Stands for the first attempt of a task that a run lacks."""
 _MAX_KEPT = 8
 """The most different values to keep of one setting; a normal run has one or two."""
 _SEVERAL = "several"
@@ -105,8 +106,8 @@ def compare_runs(
     if drift and not allow_drift:
         found = "\n".join(f"  {one}" for one in drift)
         raise RunMismatchError(
-            f"A ({a}) and B ({b}) were not made alike, so causes other than the model may make "
-            f"a difference; --allow-drift compares them anyway:\n{found}"
+            f"A ({a}) and B ({b}) differ in more than the model, so a difference may have other "
+            f"causes; --allow-drift compares them anyway:\n{found}"
         )
     comparison = compare(
         list(reader.pairs.values()),
@@ -159,7 +160,7 @@ class _RunReader:
             for name, own in by_environment.items():
                 provenance.add(name, own)
                 self._add(own, contents.setdefault(name, TaskContents()), is_a=is_a)
-                for line in own:  # a run's side of the comparison has its rewards alone
+                for line in own:  # a `RunSide` shows only rewards
                     line.components = line.metrics = line.answer = None
                 aggregator.add_scored_lines(own)
         if run.failures is not None:
@@ -192,6 +193,7 @@ class _RunReader:
             number = numbers.setdefault(line.task_id, len(numbers))
             contents.add(number, line)
             for field, values in zip(self._fields, pairs.slices, strict=True):
+                # Interned, since many tasks share few values.
                 if number == len(values):
                     values.append(sys.intern(_slice(line.task, field)))
         (pairs.a if is_a else pairs.b).extend(
@@ -225,6 +227,7 @@ class TaskContents:
             self.attempts.extend([_NEVER] * num_new)
             for column in (self.contents, self.prompts, self.seeds):
                 column.frombytes(bytes(column.itemsize * num_new))
+        # Lines are in the order in which attempts ended, not in that of their numbers.
         if line.attempt < self.attempts[task]:
             self.attempts[task] = line.attempt
             self.contents[task] = _content_number(line.task_hash)
@@ -236,6 +239,7 @@ def _content_number(task_hash: str) -> int:
     """Return a hash of a task's content as a number; 0 if unknown."""
     if _HASH.fullmatch(task_hash):
         return int(task_hash, 16)
+    # It differs between processes, but is compared only within this one.
     return hash(task_hash) & _MASK if task_hash else 0
 
 
@@ -266,6 +270,7 @@ def task_drift(a: TaskContents, b: TaskContents) -> TaskDrift:
     )
     has_other_prompt = is_shared & (prompts_a != prompts_b) & (prompts_a != 0) & (prompts_b != 0)
     has_other_prompt &= ~has_other_content
+    # The first attempts may have different numbers, and then have different seeds.
     has_other_seed = (attempts_a != attempts_b) | (seeds_a != seeds_b)
     return TaskDrift(
         np.flatnonzero(has_other_content).tolist(),
@@ -413,6 +418,7 @@ def drift_of(
             other_said = theirs[kind, name]
             if said is None or other_said is None or said == other_said:
                 continue
+            # Releases that hash code differently cannot be compared by their hashes.
             if name == _SOURCE and not _are_other_sources(said, other_said):
                 continue
             yield Drift(kind=kind, env=env, name=name, a=said, b=other_said)

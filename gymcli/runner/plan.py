@@ -86,8 +86,8 @@ def _check_group(row: TaskRow, size: int, before: int) -> None:
         return
     shown = " ".join(row.id.split())
     raise RunMismatchError(
-        f'{row.place}: {size} attempts of task "{shown}" are to be scored together, and {before} '
-        "of them were in this run; use another --out, or --fresh for a new run"
+        f'{row.place}: {size} attempts of task "{shown}" are to be scored together, but this run '
+        f"began with {before}; use another --out, or --fresh for a new run"
     )
 
 
@@ -114,6 +114,7 @@ def _unchanged_tasks(
 _CUT_OFF = frozenset(
     kind.__name__ for kind in (CancelledAttemptError, BudgetAttemptError, EndpointGoneError)
 )
+"""Errors of attempts that failed because of what ended the run; these are always retried."""
 
 
 class _FailedLine(RecordHead, kw_only=True):
@@ -137,6 +138,7 @@ def failed_attempts(
         return failed, crashed
     for line in read_structs(path, msgspec.json.Decoder(_FailedLine)):
         key = line.key
+        # Lines are in order of time, and the last line of an attempt decides.
         if line.error.error_class == CrashedAttemptError.__name__:
             crashed.add(key)
         else:
@@ -164,11 +166,13 @@ def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Ma
         earlier = before.environments.get(name, EnvironmentRecord())
         record = plan.environments.get(name, earlier)
         planned = record.num_expected if name in plan.environments else 0
+        # Scored attempts that this plan does not select remain part of the run.
         expected = planned + state.num_others.get(name, 0)
         of_all_shards = record.num_expected_of_all_shards
         if has_same_files:
             expected = max(expected, earlier.num_expected)
             of_all_shards = max(of_all_shards, earlier.num_expected_of_all_shards)
+        # A command that scores nothing leaves the recorded code as it is.
         current = record.source_hash if is_scoring else earlier.source_hash
         hashes = dict.fromkeys((*earlier.earlier_source_hashes, earlier.source_hash))
         environments[name] = msgspec.structs.replace(
@@ -304,6 +308,7 @@ class RunPlan:
         # Scoring such a conversation may have killed the process, so it is not scored again either.
         pending = {key: one for key, one in pending.items() if key not in crashed}
         removed = set(done)
+        # All rows of the files: a task that `--limit` or `--task` leaves out is not removed.
         removed.difference_update(_unchanged_tasks(self._source.rows(), done, pending))
         sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
         broken = set()  # groups that cannot be scored, since one attempt is not retried
@@ -324,6 +329,8 @@ class RunPlan:
                 _check_group(row, size, sizes.get((row.env, row.id), before))
             key = AttemptKey(row.env, row.id, attempt)
             found = pending.get(key)
+            # A failed attempt with a finished conversation is only scored, and asks the policy
+            # nothing.
             if (row.env, row.id) in broken or (found is None and key in failed):
                 left_failed.add(key)
             elif found is not None:
@@ -355,6 +362,7 @@ class RunPlan:
         to play; without it, all are played.
         """
         left_out = set(state.left_failed)
+        # First what only has to be scored: its requests to the policy are paid for.
         for waiting in state.waiting:
             left_out.add(waiting.key)
             if takes is None or takes(waiting.key):

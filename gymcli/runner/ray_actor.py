@@ -259,6 +259,7 @@ class _Session:
         job = self._job
         folder = self._stack.enter_context(tempfile.TemporaryDirectory())
         self._registry = Registry(job.code.unpack(Path(folder)))
+        # A copy of stderr, since leaving the stack closes it.
         stack_file = self._stack.enter_context(os.fdopen(os.dup(2), "w"))
         self.watchdog = Watchdog(blocking_timeout=job.blocking_timeout, stack_file=stack_file)
         await self._stack.enter_async_context(self.watchdog)
@@ -291,6 +292,7 @@ class _Session:
 
     async def close(self) -> None:
         self._working.cancel()
+        # `wait` raises nothing: neither the cancellation nor an error of the work.
         await asyncio.wait([self._working])
         await self._stack.aclose()
 
@@ -317,9 +319,11 @@ class _Session:
         if orders.stop is not None:
             cause, seconds = orders.stop
             self._stopping.stop(cause, grace=seconds)
+            # Attempts that have not begun have no record, and a resume runs them.
             while not self._attempts.empty():
                 self._attempts.get_nowait()
         if orders.stop is not None or orders.is_last:
+            # `run_attempts` has as many tasks, and each ends with one None.
             for _ in range(self._job.concurrency):
                 self._attempts.put_nowait(None)
         async with self._is_written:

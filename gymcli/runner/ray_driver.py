@@ -201,6 +201,7 @@ class RayEngine:
     def close(self) -> None:
         """Leave the cluster, and shut it down if this engine started it."""
         self._is_closed.set()
+        # A join that hangs would hold up the thread that closes the cluster.
         if self._joining is not None:
             self._joining.kill()
         if self._starting is not None:
@@ -233,6 +234,7 @@ class RayEngine:
         variables = {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else its processes listen on all interfaces
+            # Without a token, any local user could run code in the cluster.
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": _token(),
         }
@@ -267,6 +269,7 @@ class RayEngine:
 
     def _try_to_join(self, address: str) -> None:
         with subprocess.Popen(  # noqa: S603  # a constant program and an address
+            # -P: the working directory may hold a file that hides a module, such as ray.py.
             [sys.executable, "-P", "-c", _JOIN, address, str(self._join_seconds)],
             # Otherwise Ray sends a wrong token 20 times.
             env={"RAY_NUM_REDIS_GET_RETRIES": "3", **os.environ},
@@ -289,7 +292,9 @@ class RayEngine:
             _LOGGER.info("Ray: %s", line)
         if not process.returncode:
             return
+        # The last line is that of `fail`; imported code may have printed others.
         reason = said.strip().rpartition("\n")[2].rstrip(".")
+        # Killed here at the timeout, or ended by the alarm of _JOIN.
         if process.returncode in (-signal.SIGKILL, -signal.SIGALRM):
             reason = f"joining took longer than {self._join_seconds} seconds"
         way_out = "use the HOST:PORT that `ray start --head` printed"
@@ -328,6 +333,7 @@ def _delete(folder: str) -> None:
 def _share_of(source: T, num_workers: int) -> T:
     if not isinstance(source, Endpoint):
         return source
+    # Each worker limits its own requests, so it gets an equal share of what the endpoint allows.
     limits = source.limits
     update: dict[str, float | None] = {
         name: None if (rate := getattr(limits, name)) is None else rate / num_workers
@@ -461,6 +467,8 @@ class _Worker:
         ray.kill(self._actor)
 
     def num_wanted(self, concurrency: int) -> int:
+        # Twice what ended in the last step: a worker with quick attempts must not run dry until the
+        # next one.
         num_held = sum(one.num_left for one in self.assignments)
         return concurrency + max(_MIN_RESERVE, 2 * self.num_ended) - num_held
 
@@ -469,6 +477,7 @@ class _Worker:
         return [SentAttempt.of(attempt) for attempt in assignment.attempts.values()]
 
     def save(self, rollout: Rollout) -> None:
+        # If this worker dies, another one only scores the conversation.
         attempts = self._holder(rollout.key).attempts
         attempts[rollout.key] = attempts[rollout.key]._replace(plan=None, generation=rollout)
         self.num_written += 1
@@ -507,6 +516,7 @@ class _RayRun:
     async def do_all(self) -> None:
         starting = asyncio.wrap_future(self._engine.start())
         try:
+            # Polled, since a signal only sets the cause in `stopping`, which cannot be awaited.
             while not (await asyncio.wait([starting], timeout=_POLL_SECONDS))[0]:
                 if self._shared.stopping.cause is not None:
                     return
@@ -535,6 +545,7 @@ class _RayRun:
         return self._shared.stopping.cause is not None or self._assignments.is_empty
 
     async def _do(self) -> None:
+        # A worker that dies is replaced as long as there is work.
         while not self._is_done:
             worker = _Worker(self._engine.worker())
             try:
@@ -562,6 +573,7 @@ class _RayRun:
             while not (await asyncio.wait([opening], timeout=_POLL_SECONDS))[0]:
                 if self._is_done:
                     return False
+                # Without this worker, others that are open can still finish the run.
                 if time.monotonic() > ends and not self._open:
                     raise EngineError(
                         f"no Ray worker was started within {seconds:g} seconds: each needs a free "
@@ -591,6 +603,7 @@ class _RayRun:
             if seconds < float("inf"):  # else a signal came, and the loop is about to handle it
                 orders.stop = stopping.cause, max(0.0, seconds)
             return orders
+        # An attempt that may kill its worker must be the only one there.
         if worker.is_last or any(one.runs_alone for one in worker.assignments):
             return orders
         num_wanted = worker.num_wanted(self._job.concurrency)
@@ -644,6 +657,7 @@ class _RayRun:
         self._open.discard(worker)
         self._count_in_flight()
         self._num_deaths += 1
+        # Most likely the cluster is at fault, for example for lack of memory, and no attempt.
         if self._num_deaths > max(_MIN_DEATHS_IN_A_ROW, 2 * self._engine.num_workers):
             text = f"{self._num_deaths} Ray workers died in a row without a result"
             cause = EngineError(f"{text}, the last one with: {error}")

@@ -69,6 +69,7 @@ __all__ = [
 
 _MAX_CHANGES = 1_000
 _MAX_DISAGREEMENTS = 1_000
+"""A report lists no more; its counts include all."""
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ class Rescoring:
         self._env = env
         self._out = out
         self._engine = engine
+        # Called for its error if there is no such run or file.
         rollouts_file(run)
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None
@@ -128,6 +130,8 @@ class Rescoring:
                 if watch is not None:
                     watch(report)
             if directory is not None:
+                # Again, with the expected attempts of a bare file: the number of its lines, known
+                # only now.
                 directory.write_manifest(self._rescored_manifest(num_lines))
                 aggregator = measure(directory.path, env=self._env)
                 directory.write_metrics(msgspec.json.encode(aggregator.metrics()))
@@ -191,6 +195,7 @@ class Rescoring:
             return None
         directory = stack.enter_context(new_run_directory(self._out, self._judges.scrubber()))
         directory.write_manifest(self._rescored_manifest({}))
+        # The new run expects these attempts too, and its waiting conversations can still be scored.
         if self._run.is_dir():
             for failure in _records(self._run / FAILURES, Failure):
                 directory.append_failure(failure)
@@ -214,6 +219,7 @@ def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
     for item in read_row_fields(task_files):
         if isinstance(item, RowProblem):
             raise TasksError(str(item))
+        # Rollouts of NeMo Gym name their row by its position in the file, or by an id.
         fields[f"#{item.task_index}"] = fields[item.id] = item.fields
     return fields
 
@@ -222,6 +228,7 @@ def _write(directory: RunDirectory, item: Rescored) -> None:
     if item.error is None:
         directory.append_rollout(item.line)
         return
+    # Without a score it is a waiting conversation of the new run, which can be scored later.
     directory.append_generation(item.line)
     said = item.error
     error = ErrorRecord(
@@ -341,6 +348,7 @@ def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judg
 def _pending_attempts(
     directory: RunDirectory, registry: Registry, crashed: Collection[AttemptKey]
 ) -> Iterator[Attempt]:
+    # Read again under the lock: another process may have scored some of them meanwhile.
     done = directory.done()
     waiting = (
         directory.conversation(one)
@@ -460,6 +468,7 @@ class RescoringCounter:
             else:
                 paired.setdefault(key.env, []).append(item)
         for env, items in paired.items():
+            # `or 0.0` is for the type checker: these rewards are numbers.
             self._scores_of(env).extend(
                 [item.key.task_id for item in items],
                 [item.key.attempt for item in items],
@@ -743,16 +752,13 @@ def _by_task(rewards: Attempts) -> Iterator[tuple[str, dict[int, list[float | No
 def _describe_noise(agreement: EnvironmentAgreement, rewards: Attempts, num_repeats: int) -> None:
     """Fill in the verifier's part of the error of the mean reward.
 
-    A task's mean differs between repeats only because of its verifier. The sum of these variances,
-    divided by the square of the number of tasks, is the variance that the verifier adds to the mean
-    over tasks. It is part of the squared standard error: the variance of task means is the variance
-    between tasks plus the variance within them (Miller 2024, arXiv 2411.00640), which here is the
-    verifier's.
+    A task's mean differs between repeats only because of its verifier.
     """
     task_means = [array("d") for _ in range(num_repeats)]
     task_variances, rollout_variances = array("d"), array("d")
     for _, attempts in _by_task(rewards):
         scored = [[one for one in own if one is not None] for own in attempts.values()]
+        # A rollout that failed in one repeat would move the mean of that repeat only.
         whole = [own for own in scored if len(own) == num_repeats]
         if not whole:
             continue
@@ -765,6 +771,8 @@ def _describe_noise(agreement: EnvironmentAgreement, rewards: Attempts, num_repe
         return
     agreement.mean_rewards = [mean(means) for means in task_means]
     agreement.within_variance = mean(rollout_variances)
+    # The variance of a mean over tasks is the sum of their variances, divided by the square of
+    # their number.
     of_mean = mean(task_variances) / len(task_variances)
     agreement.verifier_error = math.sqrt(of_mean)
     errors = [standard_error(means) for means in task_means]
@@ -772,4 +780,6 @@ def _describe_noise(agreement: EnvironmentAgreement, rewards: Attempts, num_repe
     if squares:
         square = mean(squares)
         agreement.standard_error = math.sqrt(square)
+        # The variance of task means is the variance between tasks plus that within them (Miller
+        # 2024, arXiv 2411.00640), which here is the verifier's.
         agreement.verifier_share = min(1.0, of_mean / square) if square else None

@@ -75,6 +75,8 @@ class RunWriter:
         record = outcome.record
         if isinstance(record, Rollout) and self.directory is not None:
             try:
+                # A line that is too long would make the whole file unreadable, so the attempt
+                # fails.
                 self.directory.append_rollout(record)
             except EpisodeError as too_long:
                 record = failure_of(record, too_long)
@@ -85,12 +87,14 @@ class RunWriter:
             error = record.error
             _LOGGER.info("%s %s/%d: %s: %s", *where, error.error_class, error.message)
             if self.directory is not None:
+                # The conversation first: if this process dies in between, it must not be lost.
                 if outcome.generation is not None:
                     self.directory.append_generation(outcome.generation)
                 record = self.directory.append_failure(record)
         for name, count in record.retries.items():
             _LOGGER.info("%s %s/%d: %s, retried %d times", *where, name, count)
         for call in record.calls:
+            # Warned of once, since the records have the finish reason of every answer.
             if self._knows_finishes and call.finish_reason not in _FINISH_REASONS:
                 self._knows_finishes = False
                 _LOGGER.warning(

@@ -124,6 +124,7 @@ class Stopping:
             UnfinishedAttemptError: The work was cut off; replaces the CancelledError. Cancellation
                 from elsewhere passes through.
         """
+        # The cut reached only what was in flight; nothing would end work that begins after it.
         if self._is_cut:
             raise self.error(phase())
         task = asyncio.current_task()
@@ -219,6 +220,7 @@ class Budget:
         if num_tokens:
             self.check()
         else:
+            # Counted as 0, it would let the run exceed its budget unnoticed.
             self.has_unknown = True
             limits = {"--max-tokens-total": self._max_tokens, "--max-cost": self._max_cost}
             options = " and ".join(name for name, limit in limits.items() if limit is not None)
@@ -288,6 +290,7 @@ def spent_on_record(folder: Path) -> Spent:
     spent = Spent(Usage(), {})
     played: dict[tuple[AttemptKey, float], dict[str, RoleUse]] = {}
     decoder = msgspec.json.Decoder(RecordNumbers)
+    # In this order: a conversation is read before its scorings, whose lines repeat its tokens.
     for name in (GENERATIONS, FAILURES, ROLLOUTS):
         if not (folder / name).is_file():
             continue
@@ -301,6 +304,8 @@ def spent_on_record(folder: Path) -> Spent:
                 continue
             for role, use in role_usage.items():
                 known = before[role].usage if before and role in before else Usage()
+                # A scoring adds to the use on record, unless the role has a new model (see `_added`
+                # in attempts.py): then its use may be lower.
                 more = {
                     field: max(0, getattr(use.usage, field) - getattr(known, field))
                     for field in known.__struct_fields__

@@ -45,6 +45,7 @@ class TaskSource:
     ) -> None:
         named = [named_file(task) for task in tasks]
         if options.env is not None:
+            # Called for its error, before any row is read.
             registry.find(options.env)
         self.options = options
         self.paths = [file.path for file in named]
@@ -115,6 +116,7 @@ class TaskSource:
             stats = [self._reading.place(path).stat() for path in self.paths]
         except OSError:
             return None
+        # Enough to notice a file that was edited or replaced, without reading it.
         return [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats]
 
     def selected(self) -> Iterator[TaskRow]:
@@ -131,6 +133,7 @@ class TaskSource:
             held = list(rows)
             random.Random(options.seed or 0).shuffle(held)
             rows = iter(held)
+        # After shuffling, so that `--limit` takes a random sample.
         return rows if options.limit is None else _first_of_files(rows, options.limit)
 
 
@@ -215,12 +218,14 @@ def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
             yield f'"{field}" is missing (environment {env} needs it)'
         else:
             what = f'"{field}": ' if field else ""
+            # pydantic prefixes the errors of validators.
             reason = detail["msg"].removeprefix("Value error, ")
             yield f"{what}{reason} (environment {env})"
 
 
 def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:
     environment = found.environment
+    # An overridden `tools` can be called only on an instance, in an episode.
     if not environment.executes_tools or environment.tools is not Environment.tools:
         return
     own = environment.method_tools()

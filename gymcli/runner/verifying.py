@@ -106,6 +106,7 @@ async def rescore_in_loop(
     The lines are read twice if records of a group lack its size. `opened` opens what the verifiers
     may ask, and `run` runs the attempts.
     """
+    # Several by key, since a file may hold an attempt twice.
     before: dict[AttemptKey, deque[_EarlierRecord]] = {}
     numbers: deque[int] = deque()
     ready: dict[int, Rescored] = {}
@@ -116,6 +117,7 @@ async def rescore_in_loop(
             rollout = decode_rollout(line.number, line.data, job.reading)
             found = job.find(rollout.env)
             environment = found.environment
+            # If the environment has another name here, more than the end of the line changes.
             data = line.data if job.asks_nobody and rollout.env == found.name else b""
             rollout.env = found.name
             result, group_size = None, 0
@@ -157,6 +159,7 @@ async def rescore_in_loop(
                 if not job.asks_nobody:
                     yield [result]
                     continue
+                # Held back until the results of all earlier lines have arrived.
                 ready[one.number] = result
                 while numbers and numbers[0] in ready:
                     yield [ready.pop(numbers.popleft())]
@@ -202,8 +205,8 @@ def find_recorded(
         if record is not None and record.rescore == "recorded":
             return Found(name, RemoteEnvironment, record.source_hash)
         raise UnknownNameError(
-            f"{run}: {error}; where it is code of your own, give --env FILE.py:CLASS, "
-            f"where it is a server, --env {name}=http://HOST:PORT"
+            f"{run}: {error}; if it is your own code, set --env FILE.py:CLASS; "
+            f"if it is a server, set --env {name}=http://HOST:PORT"
         ) from error
 
 
@@ -329,6 +332,7 @@ def rescore_run(
     is_mixed = not all(waiting.values())
     directory = run if run.is_dir() else None
 
+    # New processes: forks of an earlier repeat's server would have its hash seed.
     if repeat:
         forget_fork_servers()
     sources = []
@@ -352,6 +356,7 @@ async def _in_turn(
     sources: Sequence[AsyncGenerator[list[Rescored]]],
 ) -> AsyncGenerator[list[Rescored]]:
     for source in sources:
+        # Closed here, not whenever the garbage collector finds it: its workers must end now.
         async with aclosing(source):
             async for batch in source:
                 yield batch
@@ -449,4 +454,5 @@ def iterate_async(items: AsyncGenerator[T]) -> Iterator[T]:
             while (item := loop.run(next_item())) is not None:
                 yield item
         finally:
+            # Also if the caller stops reading: the workers must end before their loop.
             loop.run(items.aclose())

@@ -47,6 +47,7 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
                 ServedRequest(request.method, _path_below(request), headers, body)
             )
         response = web.Response(status=answer.status, body=answer.body)
+        # As a header, since aiohttp's argument `content_type` must not contain a charset.
         response.headers["Content-Type"] = answer.content_type
         for name, value in answer.headers:
             response.headers.add(name, value)
@@ -54,6 +55,7 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
 
     application = web.Application(client_max_size=max_body)
     application.cleanup_ctx.append(opened)
+    # One route for everything: the service has its own, the same for every HTTP server.
     application.router.add_route("*", "/{path:.*}", handle)
     return application
 
@@ -72,6 +74,7 @@ class AsgiApplication:
         elif scope["type"] == "http":
             await self._handle_request(scope, receive, send)
         else:
+            # ASGI allows a refusal only after the event `websocket.connect` was received.
             await receive()
             await send({"type": "websocket.close"})
 
@@ -132,6 +135,7 @@ def _path_below(request: web.Request) -> str:
 
 
 def _path(scope: _Event) -> str:
+    # ASGI servers need not send `raw_path`; without it, an encoded slash looks like any other.
     raw: bytes | None = scope.get("raw_path")
     path = quote(scope["path"]) if raw is None else raw.decode("latin-1")
     root = quote(scope.get("root_path", ""))

@@ -28,6 +28,7 @@ class ServedRequest(NamedTuple):
 
     def cookie(self, name: str) -> str | None:
         """Return the value of a cookie; malformed other cookies are ignored."""
+        # `http.cookies` would drop every cookie because of one that is malformed.
         for part in self.headers.get("cookie", "").split(";"):
             found, _, value = part.strip().partition("=")
             if found == name:
@@ -46,6 +47,7 @@ class ServedRequest(NamedTuple):
         text = self.headers.get(SEED_HEADER.lower())
         if text is None:
             return None
+        # 19 digits always fit into 64 bits.
         if not (text.isascii() and text.isdecimal() and len(text) < 20):
             raise HttpStatusError(422, f"{SEED_HEADER}: must be a whole number")
         return int(text)
@@ -80,6 +82,7 @@ def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in pairs:
         name = name.lower()
+        # HTTP/2 clients may send each cookie in a header of its own (RFC 9113, 8.2.3).
         headers[name] = f"{headers[name]}; {value}" if name in headers else value
     return headers
 

@@ -160,7 +160,9 @@ class Service:
         self.warnings = check_missing(judges.missing, {found.name: found.environment})
         check_declared(judges.sources, judges.given, {found.name: found.environment})
         self._scrubber = judges.scrubber()
+        # Exceptions of environment code may quote any variable, not only keys in use.
         self._errors = self._scrubber.also(environment_secrets(os.environ))
+        # Cookies do not distinguish ports: servers of two environments on one host need two names.
         self._cookie = "gymcli___" + _NO_COOKIE_NAME.sub("_", found.name)
         self._is_open = False
         self._stack = AsyncExitStack()
@@ -186,6 +188,7 @@ class Service:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            # In memory: a server has no run directory.
             verdicts = Verdicts(scrubber=self._scrubber)
             self._shared = await stack.enter_async_context(open_shared(self._judges, verdicts))
             await stack.enter_async_context(self._sessions)
@@ -246,6 +249,8 @@ class Service:
         """Open a session; if the environment answers the model, only for clients of gymcli."""
         self._check_unseeded(request)
         seed = request.seed()
+        # Agents that only call tools never send messages to `/step`, so such an episode could not
+        # go on.
         refused = HttpStatusError(
             404,
             f"environment {self.found.name} answers the model itself: play it by /reset and /step",
@@ -276,9 +281,11 @@ class Service:
                     404, f"environment {self.found.name} records tool calls and runs none"
                 )
             before = Counter(environment.tool_errors)
+            # Checked like the arguments of any call, so that a wrong body is answered to the model.
             call = FunctionCall(name=name, arguments=request.body.decode(errors="replace"))
             with boundary(EpisodeError):
                 [message] = await environment.call_tools([ToolCall(id="call", function=call)])
+            # Those of this call, since requests to one session take turns.
             faults = environment.tool_errors - before
             status = next((_STATUSES.get(fault, 422) for fault in faults), 200)
             body = message.text.encode()
@@ -326,12 +333,14 @@ class Service:
         if stop_reason is not None:
             session.is_finished = True
             rollout.stop_reason = stop_reason
+            # The score is known only now, and the rewards of all steps have to add up to it.
             given = math.fsum(one or 0.0 for one in rollout.step_rewards)
             reward += (await self._score_session(session)).reward - given
         return game_answer(step.messages, reward=reward, stop_reason=stop_reason)
 
     async def _close(self, request: ServedRequest) -> _Reply:
         token = request.cookie(self._cookie)
+        # An unknown session is no error: `/verify` may have ended it already.
         if self._sessions.has(token):
             session = self._sessions.find(token)
             async with self._sessions.turn(session):
@@ -358,14 +367,17 @@ class Service:
         async with self._sessions.turn(session):
             rollout = session.rollout
             said = _said(body) if session.is_own else _played(body)
+            # The messages of `/step` count: a client could send others here.
             was_stepped = not session.is_own and rollout.env_version and rollout.responses
             if not was_stepped:
                 rollout.messages[rollout.num_prompt_messages :] = said.messages
                 rollout.model, rollout.usage = said.model, said.usage or Usage()
+                # Without a version, a replay does not compare texts, which another program wrote.
                 rollout.env_version = rollout.env_version if session.is_own else ""
             if session.is_own or not session.is_finished:
                 rollout.stop_reason = said.stop_reason
             found = await self._score_session(session)
+            # Not if the verifier failed: then the client may ask again.
             await self._sessions.end(session)
             return _verified(found, None if session.is_own else body), session
 
@@ -402,6 +414,7 @@ class Service:
                 422, f'"{_PARAMS}" is missing: the body must be a row of a tasks file'
             )
         rollout = _read({**row, "response": {"output": []}}, self.found.name)
+        # The same attempt of NeMo Gym gets the same seed whenever it is played.
         if seed is None and "_ng_rollout_index" in row:
             seed = attempt_seed(0, rollout.task_id, rollout.attempt)
         rollout = self._unscored(rollout, seed, is_own=is_own)
@@ -414,6 +427,7 @@ class Service:
             environment.reads_arguments_laxly = not is_own
             try:
                 opening = await _set_up(environment)
+            # Also if the request is cancelled: `setup` may have started something.
             except BaseException:
                 await close(environment)
                 raise
@@ -447,6 +461,7 @@ class Service:
                     rng=rollout.seed,
                 )
         except SetupError as error:
+            # A row that does not fit is the client's mistake; other failures are the server's.
             if isinstance(error.__cause__, ValidationError):
                 text = f"the row does not fit environment {name}: {error}"
                 raise HttpStatusError(422, text) from error
@@ -468,6 +483,7 @@ class Service:
             step = await limited(environment, "step", call, EnvironmentTimeoutError)
             step = checked_step(environment, step)
         if step.reward is not None:
+            # Earlier turns without a reward are filled in, so that each reward is at its turn.
             _pad(rollout, _num_turns(rollout) - 1)
             rollout.step_rewards.append(float(step.reward))
         rollout.messages += step.messages
@@ -498,7 +514,7 @@ class Service:
             scored.reward, scored.components, scored.metrics, scored.answer, scored.details
         )
 
-    # Per session, so that their cached answers are dropped with it.
+    # Made for each session, so that cached answers end with it.
     def _models(self) -> RoleModels:
         return RoleModels(
             self._judges.sources,
@@ -605,11 +621,13 @@ def _aggregated_row(row: object, env: str, position: int) -> Rollout:
         raise HttpStatusError(422, f"verify_responses[{position}] is not an object")
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
+    # Only the numbers count, so the conversation is not read.
     line = {**row, "responses_create_params": {}, "response": {"output": [], "usage": usage}}
     try:
         rollout = read_rollout(line, env=env)
     except (TypeError, ValueError) as error:
         raise HttpStatusError(422, f"verify_responses[{position}]: {error}") from error
+    # NeMo Gym groups attempts by the position of their row, whatever id it has.
     index = row.get("_ng_task_index")
     if isinstance(index, int):
         rollout.task_id = str(index)

@@ -35,6 +35,7 @@ class Session:
     """One episode: its environment with the record so far, and the endpoints of its roles."""
 
     def __init__(self, environment: Environment[Task], models: RoleModels) -> None:
+        # Whoever knows the token may use the session, so it cannot be guessed.
         self.token = secrets.token_urlsafe(24)
         self.environment = environment
         self.models = models
@@ -83,6 +84,7 @@ class Sessions:
     async def reserve(self) -> AsyncIterator[None]:
         """Reserve a place for a session that is being opened; refuse if the server is full."""
         if self._is_full():
+            # The task that closes unused sessions may have run up to 30 seconds ago.
             await self.expire()
         if self._is_full():
             raise HttpStatusError(
@@ -100,6 +102,7 @@ class Sessions:
     def touch(self, session: Session) -> None:
         """Restart the lifetime of a session; add a new one."""
         session.used_at = self._clock()
+        # Moved to the end, so that `expire` finds the unused sessions at the front.
         self._open.pop(session.token, None)
         self._open[session.token] = session
 
@@ -125,6 +128,7 @@ class Sessions:
     async def turn(self, session: Session) -> AsyncIterator[None]:
         """Serialize requests to one session; its lifetime counts from the end of each."""
         async with session.lock:
+            # It may have ended while this request waited for its turn.
             if session.is_over:
                 raise HttpStatusError(410, "this session is over")
             try:
@@ -136,10 +140,12 @@ class Sessions:
     def has(self, token: str | None) -> bool:
         """Return whether a token belongs to an open session."""
         session = self._open.get(token or "")
+        # A session in use lives on, however long its request takes.
         return session is not None and (session.lock.locked() or not self._is_due(session))
 
     async def end(self, session: Session) -> None:
         """Close a session; an exception of its environment is logged."""
+        # Removed before it is closed, so that no second request closes it again.
         if self._open.pop(session.token, None) is None:
             return
         session.is_over = True
@@ -149,6 +155,7 @@ class Sessions:
         """Close every unused session."""
         due = list(takewhile(self._is_due, self._open.values()))
         for session in due:
+            # A long request is still using it: its lifetime begins again, as in `turn`.
             if session.lock.locked():
                 self.touch(session)
         # Concurrently, since each may be slow.

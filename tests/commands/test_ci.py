@@ -103,7 +103,7 @@ def test_metrics_explains_what_it_cannot_judge(run):
     assert "gate          pass@1 >= 0.1: PASS" in done.stdout
     warning, error = done.stderr.splitlines()
     assert warning == (
-        "warning: pass@4 >= 0.7: the most scored attempts of a task are 1; there are pass@1"
+        "warning: pass@4 >= 0.7: no task has more than 1 scored attempt; there are pass@1"
     )
     assert error == ("error: 1 of the gates and comparisons could not be judged; see the warnings")
 

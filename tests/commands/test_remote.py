@@ -74,7 +74,7 @@ def test_verify_asks_a_stateless_server_again(ask):
         repeated = gym("verify", "run", "--env", f"counter={server.base_url}", "--repeat", "2")
         assert server.paths()[num_before:].count("/verify") == 60
     assert repeated.exit_code == 0, repeated.stderr
-    assert "20 rollouts scored 2 times, 0 not alike\n" in repeated.stdout
+    assert "20 rollouts scored 2 times, 0 with different rewards\n" in repeated.stdout
     assert asked.exit_code == 0, asked.stderr
     assert "\n20 rescored, " in asked.stdout
     assert len(lines_of(Path("again/rollouts.jsonl"))) == 20

@@ -147,8 +147,8 @@ def test_verify_repeat_asks_the_judge_again(ask, mock_server):
     mock_server.behaviour = lambda _: next(verdicts)
     done = gym("verify", "run", "--env", JUDGED, "--repeat", "2")
     assert done.exit_code == 0, done.stderr
-    assert done.stderr.startswith("every rollout is scored 2 times: judge is asked each time, ")
-    assert "4 rollouts scored 2 times, 4 not alike\n" in done.stdout
+    assert done.stderr.startswith("every rollout is scored 2 times, asking judge each time and ")
+    assert "4 rollouts scored 2 times, 4 with different rewards\n" in done.stdout
     assert mock_server.num_requests == num_before + 8
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
 
@@ -265,7 +265,7 @@ def test_summary_tells_calls_from_answers_on_record(ask, mock_server):
     mock_server.behaviour = behave
     role = ("--role", f"judge={mock_server.base_url}#j", "--concurrency", "1")
     done = gym(*ask, *role, "--min-coverage", "0.5")
-    assert "judge         1 calls, 2 answers on record, 1 failed, " in done.stdout
+    assert "judge         1 calls, 2 recorded answers, 1 failed, " in done.stdout
 
 
 def test_verify_speaks_of_a_missing_model_only_where_it_is_needed(ask, mock_server):

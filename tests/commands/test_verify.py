@@ -295,9 +295,9 @@ def test_verify_says_how_an_environment_given_as_code_is_found(waiting, pending)
         Path("run/generations.jsonl").unlink()
     done = gym("verify", waiting)
     assert done.exit_code == 2
-    way_out = "where it is code of your own, give --env FILE.py:CLASS"
+    way_out = "if it is your own code, set --env FILE.py:CLASS"
     assert done.stderr.startswith('error: run: no environment "flaky"')
-    assert f"; {way_out}, " in done.stderr
+    assert f"; {way_out}; " in done.stderr
     assert done.stderr.count("\n") == 1
     assert gym("metrics", waiting).exit_code == 0
     assert gym("show", waiting, "sum-0").exit_code == 0
@@ -321,7 +321,7 @@ def test_verify_repeat_finds_a_verifier_that_disagrees_with_itself(run):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("fickle sum-")
     assert lines[0].endswith("/0: 0, 1")
-    assert lines[6] == "6 rollouts scored 2 times, 6 not alike"
+    assert lines[6] == "6 rollouts scored 2 times, 6 with different rewards"
     assert lines[8].split("  ")[-1].strip() == "of verifier (share)"
     assert lines[9].split() == ["fickle", "6", "0.0%", "1", "0.2236", "0.2887", "(100%)"]
     assert lines[10] == "fickle mean reward 0.500, 0.500"
@@ -337,7 +337,7 @@ def test_verify_repeat_finds_a_verifier_that_disagrees_with_itself(run):
 def test_verify_repeat_is_content_with_one_that_agrees(run):
     done = gym("verify", run, "--repeat", "2", "--quiet")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.startswith("6 rollouts scored 2 times, 0 not alike\n")
+    assert done.stdout.startswith("6 rollouts scored 2 times, 0 with different rewards\n")
     assert "arithmetic         6     100.0%" in done.stdout
 
 
@@ -354,7 +354,7 @@ def test_verify_repeat_leaves_waiting_conversations_waiting(waiting):
     before = {path.name: path.read_bytes() for path in waiting.iterdir()}
     done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2")
     assert done.exit_code == 0
-    assert done.stdout.startswith("1 rollouts scored 2 times, 0 not alike\n")
+    assert done.stdout.startswith("1 rollouts scored 2 times, 0 with different rewards\n")
     assert {path.name: path.read_bytes() for path in waiting.iterdir()} == before
     for option in (("--out", "again"), ("--pending",)):
         refused = gym("verify", waiting, "--repeat", "2", *option)
@@ -367,7 +367,7 @@ def test_verify_repeat_says_that_nothing_can_be_scored(waiting):
     Path("broken").touch()
     done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2")
     assert done.exit_code == 4
-    assert "1 rollouts scored 2 times, 0 not alike, 1 never scored\n" in done.stdout
+    assert "1 rollouts scored 2 times, 0 with different rewards, 1 never scored\n" in done.stdout
     assert "2 not scored: VerifierError: RuntimeError: the verifier is broken\n" in done.stdout
 
 

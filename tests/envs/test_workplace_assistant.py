@@ -263,7 +263,7 @@ def test_verify_leaves_a_row_unscored_whose_gold_calls_are_refused(gold, reason)
     """The reference rewards doing nothing there."""
     rollout = played(row_with(*gold), says("Done."))
 
-    with pytest.raises(VerifierError, match="give --env-arg data_dir=FOLDER") as failure:
+    with pytest.raises(VerifierError, match="pass --env-arg data_dir=FOLDER") as failure:
         scored(rollout)
     assert str(failure.value).startswith("a gold call was refused; were they written for other")
     assert reason in str(failure.value)
@@ -1017,7 +1017,7 @@ def test_check_task_refuses_a_row_whose_tables_are_not_here(tmp_path):
     for options in (WorkplaceAssistant.Options(), WorkplaceAssistant.Options(data_dir=tmp_path)):
         WorkplaceAssistant.check_task(ours, options)
     WorkplaceAssistant.check_task(theirs, WorkplaceAssistant.Options(data_dir=tmp_path))
-    with pytest.raises(ValueError, match=r"written for tables of others.*data_dir=FOLDER"):
+    with pytest.raises(ValueError, match=r"written for other tables.*data_dir=FOLDER"):
         WorkplaceAssistant.check_task(theirs, WorkplaceAssistant.Options())
 
 

@@ -385,7 +385,7 @@ def test_aggregate_refuses_an_attempt_that_is_scored_twice():
     aggregator = Aggregator()
     for line in lines:
         aggregator.add_scored(line)
-    with pytest.raises(RunFileError, match="keep one of them"):
+    with pytest.raises(RunFileError, match="delete one of them"):
         aggregator.task_rows()
 
 

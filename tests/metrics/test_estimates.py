@@ -257,7 +257,7 @@ def test_estimates_of_the_largest_rewards_are_finite():
 def test_advice_follows_from_the_numbers():
     advice = aggregate(lines_of([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]), facts=UNIT).advice
     text = "\n".join(advice)
-    for part in ("fewer than 10 tasks", "lies between tasks", "pass@2 takes", "1 of 3 tasks"):
+    for part in ("fewer than 10 tasks", "lies between tasks", "pass@2 uses", "1 of 3 tasks"):
         assert part in text
 
 
@@ -372,9 +372,9 @@ def test_advice_of_nothing_is_nothing():
         (0.2, 0.0, 4, "100% of the variance lies between tasks: take more tasks rather than"),
         (0.18, 0.02, 4, "90% of the variance lies between tasks: take more tasks rather than"),
         (0.1, 0.1, 1, "50% of the variance lies between tasks: more tasks narrow the interval"),
-        (0.01, 0.25, 2, "(about 5 where a task costs as much as an attempt)"),
-        (0.01, 0.25, 2, "4% of the variance lies between tasks: more attempts of each task pay"),
-        (0.0, 0.25, 8, "(no number is too many where a task costs as much as an attempt)"),
+        (0.01, 0.25, 2, "(about 5 is best if a task costs as much as an attempt)"),
+        (0.01, 0.25, 2, "4% of the variance lies between tasks: more attempts of each task help"),
+        (0.0, 0.25, 8, "(no number is too large if a task costs as much as an attempt)"),
     ],
 )
 def test_advice_says_where_to_spend(between, within, num_attempts, expected):
@@ -387,7 +387,7 @@ def test_advice_says_nothing_of_a_variance_that_is_0():
 
 
 def test_advice_asks_for_a_second_attempt():
-    assert "--repeats 2 would tell" in told(numbers(variance=None))
+    assert "--repeats 2 would show it" in told(numbers(variance=None))
 
 
 @given(st.floats(0.001, 1.0), st.floats(0.0, 1.0), st.integers(1, 30))
@@ -411,13 +411,13 @@ def test_advice_on_few_tasks():
     rough = "fewer than 10 tasks: the interval is rough"
     assert rough in told(numbers(num_tasks=9, interval=interval))
     assert rough not in told(numbers(num_tasks=10, interval=interval))
-    assert "one task says nothing about others" in told(numbers(num_tasks=1, variance=None))
+    assert "needs two or more scored tasks" in told(numbers(num_tasks=1, variance=None))
 
 
 def test_advice_on_unscored_attempts_gives_their_bounds():
     metrics = numbers(num_expected=1000, num_scored=900, bounds=Bounds(low=0.45, high=0.55))
     assert (
-        "100 of 1,000 attempts are not scored: whatever they would have got, the mean lies in "
+        "100 of 1,000 attempts are not scored: whatever their rewards, the mean lies in "
         "0.450 .. 0.550"
     ) in told(metrics)
     unbounded = told(numbers(num_present=10, num_scored=9))
@@ -427,9 +427,9 @@ def test_advice_on_unscored_attempts_gives_their_bounds():
 @pytest.mark.parametrize(
     ("rate", "num_tasks", "expected"),
     [
-        (1.0, 100, "all 100 tasks passed at every attempt: up to 3.0% failures would still fit"),
-        (0.0, 10, "all 10 tasks failed at every attempt: up to 25.9% passes would still fit"),
-        (1.0, 1, "the only task passed at every attempt: up to 95.0% failures would still fit"),
+        (1.0, 100, "all 100 tasks passed in every attempt: a failure rate of up to 3.0%"),
+        (0.0, 10, "all 10 tasks failed in every attempt: a pass rate of up to 25.9%"),
+        (1.0, 1, "the only task passed in every attempt: a failure rate of up to 95.0%"),
     ],
 )
 def test_advice_gives_the_rule_of_three(rate, num_tasks, expected):
@@ -440,13 +440,13 @@ def test_advice_gives_the_rule_of_three(rate, num_tasks, expected):
 
 def test_advice_on_the_largest_k():
     metrics = numbers(num_tasks_at_k={"1": 50, "8": 50}, pass_at_k={"1": 0.5, "8": 0.9})
-    assert "pass@8 takes all attempts" in told(metrics)
+    assert "pass@8 uses all attempts" in told(metrics)
     assert "trust k up to 4, or make 16 attempts" in told(metrics)
 
 
 @pytest.mark.parametrize(
     ("num_flaky", "expected"),
-    [(1, "1 of 50 tasks passes at some"), (7, "7 of 50 tasks pass at some"), (None, "")],
+    [(1, "1 of 50 tasks passes in some"), (7, "7 of 50 tasks pass in some"), (None, "")],
 )
 def test_advice_on_flaky_tasks(num_flaky, expected):
     assert expected in told(numbers(num_flaky_tasks=num_flaky))

@@ -260,7 +260,7 @@ def test_means_refuse_an_attempt_that_is_there_twice():
     with pytest.raises(RunFileError) as caught:
         scores.means()
     assert str(caught.value) == (
-        "task 'a' of environment 'quiz', attempt 1, is scored by two lines; keep one of them"
+        "task 'a' of environment 'quiz', attempt 1, is scored by two lines; delete one of them"
     )
 
 

@@ -169,7 +169,7 @@ def test_plans_of_two_runs_are_of_what_both_have():
 @pytest.mark.parametrize(
     ("num_pilots", "margin", "message"),
     [
-        (3, None, "--power: 3 runs are given"),
+        (3, None, "--power: 3 runs"),
         (1, 0.0, "--margin 0: must be 1e-09 or more"),
         (1, 1e-300, "--margin 1e-300: must be 1e-09 or more"),
         (1, math.nan, "--margin nan: must be 1e-09 or more"),

@@ -183,7 +183,7 @@ def test_slices_of_too_many_values_are_an_error():
         (ScoredLine(env="quiz", task_id=str(n), reward=1.0), [str(n)])
         for n in range(MAX_SLICES + 1)
     ]
-    with pytest.raises(UsageError, match=r"^--by id: has more than 1,000 values; give a field"):
+    with pytest.raises(UsageError, match=r"^--by id: has more than 1,000 values; use a field"):
         counted(pairs, by=["id"]).metrics()
 
 
@@ -236,8 +236,8 @@ def failing(groups):
     ("compute", "text"),
     [
         (failing, "KeyError: 'style'"),
-        (lambda groups: {"a": 1.0, "b": float("nan")}, "'b' is nan, which is no finite number"),
-        (lambda groups: {"a": "much"}, "'a' is 'much', which is no finite number"),
+        (lambda groups: {"a": 1.0, "b": float("nan")}, "'b' is nan, not a finite number"),
+        (lambda groups: {"a": "much"}, "'a' is 'much', not a finite number"),
         (lambda groups: 3, "TypeError: 'int' object is not iterable"),
     ],
 )

@@ -146,7 +146,7 @@ def test_verifies_in_worker_is_accepted_with_one_warning(tmp_path):
     tasks.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     options = CollectOptions(model="oracle", env=f"{tmp_path}/old.py:Old")
     told = Collection([tasks], options, has_directory=False).warnings
-    assert [text for text in told if "verifies_in_worker has no effect any more" in text] == told
+    assert [text for text in told if "verifies_in_worker no longer has an effect" in text] == told
     assert len(told) == 1
 
 

@@ -188,7 +188,7 @@ def test_a_run_of_other_versions_is_not_gone_on_with(mock_server):
     before = Path("run/rollouts.jsonl").read_bytes()
     refused = collect(mock_server, "mixed")
     assert refused.exit_code == 2
-    assert 'tasks.jsonl:8: the row was written for tables of others, as it has no "tables"' in (
+    assert 'tasks.jsonl:8: the row was written for other tables, because it has no "tables"' in (
         refused.stderr
     )
     *rows, office = lines_of(Path("tasks.jsonl"))

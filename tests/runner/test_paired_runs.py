@@ -289,7 +289,7 @@ def test_an_environment_that_is_not_here_has_no_range(tmp_path):
     a = write_lines(tmp_path / "a.jsonl", lines)
     found = compare_runs(a, a)
     assert (found.margin, found.num_fixed) == (0.0, None)
-    assert "give --margin" in found.warnings[-1]
+    assert "set --margin" in found.warnings[-1]
 
 
 def test_one_run_may_know_what_the_other_does_not(tmp_path):

@@ -1,4 +1,4 @@
-// The address after the # says what is shown, so that links, reload and the back button work.
+// The address after the # determines what is shown, so that links, reload and the back button work.
 
 /** The names that select and sort the listed rollouts; they are passed on from page to page. */
 export const LISTING = [
