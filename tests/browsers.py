@@ -1,7 +1,7 @@
-"""A headless Chromium for tests of pages, one per module, which records what a page does wrong.
+"""A headless Chromium for tests of pages: one a module, with what a page did wrong in it.
 
-A test module loads it with `pytest_plugins = ["tests.browsers"]` and marks its tests `browser`.
-They are skipped if Chromium or Playwright is missing.
+A module of tests takes it by `pytest_plugins = ["tests.browsers"]`, and its tests are marked
+`browser`. Where Chromium or Playwright is missing they are skipped.
 """
 
 import shutil
@@ -16,23 +16,23 @@ _ARGUMENTS = [
 
 
 class Watched:
-    """A page of the browser, and what it did that our pages must never do."""
+    """A page of the browser, and what it did that a page of ours never should."""
 
     def __init__(self, page):
         self.page = page
         self.errors = []
-        """Exceptions and console errors, including violations of the content security policy."""
+        """Errors of the console and exceptions, a refusal of the content policy among them."""
         self.requests = []
-        """Requested addresses."""
+        """Addresses that were asked for."""
         self.dialogs = []
-        """Texts of alert, confirm and prompt."""
+        """What a script said in a box of its own: alert, confirm, prompt."""
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("dialog", self._on_dialog)
 
     def strangers(self, *prefixes):
-        """Return requested addresses that have none of these prefixes and are not in the page."""
+        """Return the addresses asked for that begin with none of these, nor are within the page."""
         within = (*prefixes, "data:", "blob:")
         return [url for url in self.requests if not url.startswith(within)]
 
@@ -60,7 +60,7 @@ def browser():
 
 @pytest.fixture
 def watched_page(browser):
-    """Yield a function that opens an empty page and takes the options of Playwright's context.
+    """Yield a function that opens an empty page; its arguments are those of Playwright's context.
 
     For example `watched_page(color_scheme="dark", viewport={"width": 400, "height": 800})`.
     """

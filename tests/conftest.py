@@ -1,4 +1,4 @@
-"""Fixtures that several parts of the tests share."""
+"""Fixtures that more than one part of the tests needs."""
 
 import sys
 from collections.abc import Iterator
@@ -9,27 +9,26 @@ import pytest
 from gymcli.mock import MockServer
 from gymcli.mock.process import serving
 
-# A single example may be slow on a busy machine; bench/ measures speed.
+# A busy machine may take its time over one example; what is slow is measured in bench/.
 hypothesis.settings.register_profile("gymcli", deadline=None)
-# Other versions of Python run fewer examples: they test the language, not the laws.
+# For every further version of Python: the laws are the same, the language need not be.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("gymcli")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def closed_workers() -> Iterator[None]:
-    """Close the shared workers if a test has started them."""
+    """Close the workers that tests share, where any test took them."""
     yield
-    # Looked up rather than imported, since most tests need no workers.
     if pooled := sys.modules.get("tests.pooled"):
         pooled.close_pool()
 
 
 @pytest.fixture
 def mock_server() -> Iterator[MockServer]:
-    """Yield a mock server in its own thread; it echoes until a test sets its `behaviour`.
+    """Yield a mock server in a thread of its own; set its `behaviour` before asking it.
 
-    For tests that are not async, such as those of commands.
+    It echoes at first. For tests that are not async themselves, such as those of commands.
     """
     with serving(MockServer()) as server:
         yield server

@@ -1,4 +1,4 @@
-"""An event loop and a pool of workers that all tests with scores share, to start them only once."""
+"""One event loop and one pool of workers for all tests that score, so that each starts once."""
 
 import asyncio
 import functools
@@ -18,12 +18,12 @@ def pooled_workers():
 
 
 def run_pooled(coroutine):
-    """Run a coroutine in the event loop of the workers."""
+    """Run a coroutine in the loop of the workers."""
     return _runner().run(coroutine)
 
 
 def close_pool():
-    """Close the workers and the event loop."""
+    """End the workers, and the loop."""
     if pooled_workers.cache_info().currsize:
         run_pooled(pooled_workers().close())
         pooled_workers.cache_clear()

@@ -1,4 +1,4 @@
-"""Environments that `check` finds by name, each with one defect that it must report."""
+"""Environments that `check` finds by name, each with one thing that it must say."""
 
 from gymcli import MissingPackageError, StandIn
 from gymcli.environment.contract import Environment
@@ -42,7 +42,7 @@ class Undeclared(Sound):
 
 
 class Packless(Sound):
-    """Needs a package that is not installed."""
+    """Needs a package that is not there."""
 
     @classmethod
     def prepare(cls, options):
@@ -50,11 +50,11 @@ class Packless(Sound):
 
 
 class LatePackless(Packless):
-    """Notices the missing package as late as possible."""
+    """Finds out as late as it can."""
 
     @classmethod
     def prepare(cls, options):
-        """Accept everything."""
+        """Find nothing missing."""
 
     @classmethod
     async def verify(cls, rollout, context):
@@ -80,7 +80,7 @@ class Empty(Sound):
 
 
 class Untidy(Sound):
-    """Generates invalid rows."""
+    """Generates rows that are wrong."""
 
     @classmethod
     def generate(cls, rng, num):

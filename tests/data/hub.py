@@ -1,4 +1,4 @@
-"""A Hugging Face hub on loopback with a few data sets, which records its requests."""
+"""A Hugging Face hub on loopback with a few data sets, which keeps what it was asked for."""
 
 import http.server
 import json
@@ -63,7 +63,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer_about(found[1], found[2] or "")
         elif found := re.fullmatch(r"/datasets/(\w+/\w+)/resolve/\w+/(.*)", path):
             stops = found[1] in ("org/cut", "org/stalled") and found[2] == "data.jsonl"
-            # The answer stops halfway; HEAD is not affected, so the client knows the full length.
             stops = stops and self.command == "GET"
             self._send_file(REPOSITORIES.get(found[1], {}), found[2], stops=stops)
             if stops and found[1] == "org/stalled":
@@ -125,13 +124,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """The server; `asked` has the paths of its requests."""
+    """The server; `asked` are the paths of its requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
         self.is_over = threading.Event()
-        """Set to end stalled answers."""
+        """Ends answers that stall."""
 
     @property
     def address(self) -> str:
@@ -140,7 +139,7 @@ class Hub(http.server.ThreadingHTTPServer):
 
 @contextmanager
 def running_hub() -> Iterator[Hub]:
-    """Run a hub while the block lasts."""
+    """Run a hub while the block does."""
     with Hub() as hub:
         thread = threading.Thread(target=hub.serve_forever)
         thread.start()

@@ -1,7 +1,7 @@
-"""Resources servers of NeMo Gym's protocol on a free port of 127.0.0.1.
+"""Resources servers in NeMo Gym's protocol, on a free port of 127.0.0.1, written after its facts.
 
-Like the real ones, they validate requests (422), send a signed session cookie with every answer,
-and begin a new, empty session if the cookie is missing.
+They check what the real ones check (422), re-send a signed session cookie with every answer, and go
+on with a new and empty session where the cookie is missing.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ USAGE_KEYS = {"input_tokens", "input_tokens_details", "output_tokens", "output_t
 
 class Received(NamedTuple):
     path: str
-    """As received, still encoded."""
+    """As it came, still encoded."""
     session_id: str
     body: object
 
 
 class ResourcesServer:
-    """A server of the seed/verify protocol with a counter, which can fail in several ways.
+    """A server of the seed/verify protocol around a counter, and its switches for failing.
 
     Args:
-        cookies: `kept`, `none` (sets no cookie), `ignored` (every call gets a new session) or
-            `late` (the first answer loses its cookie, as behind a careless proxy).
-        mode: The answer of `/reverify_mode`; None if there is no such address.
-        faults: What replaces the answer of a path: a status and a body, `stall`, or the number of
-            times that the connection breaks.
+        cookies: `kept`, `none` (never sets one), `ignored` (every call gets a session of its own)
+            or `late` (the first answer loses its cookie, as behind a careless proxy).
+        mode: What `/reverify_mode` says; None: there is no such address.
+        faults: By path, what comes in place of the real answer: a status and a body, `stall`, or
+            the number of times that the connection breaks.
     """
 
     server_class = "CounterResourcesServer"
@@ -58,7 +58,7 @@ class ResourcesServer:
         self._open = AsyncExitStack()
         self.base_url = ""
         self.other_cookie = ""
-        """The value of another cookie, as of a load balancer, sent with the session's."""
+        """A cookie of something else, as of a load balancer, sent beside the session's."""
 
     async def __aenter__(self):
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
@@ -148,9 +148,9 @@ class ResourcesServer:
 
 
 class GameServer(ResourcesServer):
-    """A server of the gymnasium dialect: guess the row's number; the tool `peek` reveals it.
+    """A server of the gymnasium dialect: guess the row's number, `peek` is a tool that helps.
 
-    `info` is part of the answer of `/reset`, `reward` is that of a wrong guess.
+    `info` is what `/reset` announces, `rewards` what the steps give.
     """
 
     server_class = "GuessingServer"
@@ -198,7 +198,7 @@ def answer(value, status=200):
 
 
 def complaint(body):
-    """Return FastAPI's objection to a row and its response; empty if there is none."""
+    """Say what FastAPI would say of a row and its response, or nothing."""
     if "responses_create_params" not in body:
         return ""
     params = body["responses_create_params"]
@@ -230,7 +230,7 @@ def item_complaint(item):
 
 
 def sign(session, secret, moment):
-    """Sign as Starlette does: base64 of JSON, a timestamp and a signature, separated by dots."""
+    """Sign as Starlette does: base64 of JSON, a moment, and a signature, parted by dots."""
     payload = base64.b64encode(json.dumps(session).encode()).decode()
     signature = hashlib.sha256(f"{payload}.{moment}.{secret}".encode()).hexdigest()[:20]
     return f"{payload}.{moment}.{signature}"

@@ -1,4 +1,4 @@
-"""A model for tests that answers from a script and records its requests."""
+"""A model for tests: it says what a script says, and keeps what it was asked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
 
 class Scripted:
-    """Answers with a function of the last message, or from a list; raises exceptions in them."""
+    """Answers by a function of the last message, or from a list; exceptions are raised."""
 
     def __init__(self, script: Script, *, is_scalar: bool = False) -> None:
         self.script = script
@@ -54,7 +54,7 @@ class Scripted:
             self.script[number] if isinstance(self.script, list) else self.script(messages[-1].text)
         )
         try:
-            # Failures arrive before answers, to catch callers that do not wait for all of them.
+            # Failures come first and answers later: who does not wait for all is found out.
             for _ in range(0 if isinstance(said, Exception) else 3):
                 await asyncio.sleep(0)
         finally:
@@ -65,5 +65,5 @@ class Scripted:
 
 
 def failing(message: str) -> RoleError:
-    """Return the error that a failed call raises."""
+    """Give the error that a failed call raises."""
     return RoleError(message)

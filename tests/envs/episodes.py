@@ -1,4 +1,4 @@
-"""Plays and scores single episodes with scripted messages, through gymcli's loop."""
+"""Plays and scores single episodes with scripted messages, through gymcli's own loop."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from tests.pooled import pooled_workers, run_pooled
 
 
 class Scripted:
-    """A policy that says these messages and then repeats the last one."""
+    """A policy that says what it was given, the last of it again and again."""
 
     def __init__(self, *messages):
         self.messages = list(messages)
@@ -32,7 +32,7 @@ def says(text):
 
 
 def calls(*named):
-    """Return a message that calls tools, given as pairs of name and argument text."""
+    """Return a message that calls tools; each is a name and the argument text."""
     return Message(
         role="assistant",
         tool_calls=[
@@ -43,12 +43,12 @@ def calls(*named):
 
 
 def cut(message):
-    """Return a message that the endpoint cut off at its token limit."""
+    """Return a message that the endpoint ended at its token limit."""
     return Answer(message=message, finish_reason="length")
 
 
 def row_of_file(folder, env, row):
-    """Return a row after writing it to a task file and reading it."""
+    """Return a row as it is read from a task file."""
     path = folder / "tasks.jsonl"
     path.write_bytes(msgspec.json.encode(row) + b"\n")
     [found] = read_tasks([path], TaskReading(default_env=env))
@@ -62,7 +62,7 @@ def task_row(env, fields, *, tools=None):
 
 
 def required_stand_ins(environment, fields):
-    """Return the stand-ins of the roles that an environment requires."""
+    """Return the scripted models of the roles that an environment cannot do without."""
     if not environment.required_roles:
         return {}
     found = environment.stand_ins(environment.parse_task(fields))
@@ -70,7 +70,7 @@ def required_stand_ins(environment, fields):
 
 
 def played(row, *messages, roles=None, max_turns=None, **options):
-    """Play one episode; the defaults are the oracle's messages and the stand-ins of the roles."""
+    """Play one episode; without messages the oracle plays, without roles the stand-ins do."""
     environment = Registry().find(row.env).environment
     plan = EpisodePlan(
         row=row,
@@ -88,14 +88,14 @@ def played(row, *messages, roles=None, max_turns=None, **options):
 
 
 def answered(env, fields, *texts):
-    """Return a record with these texts of the model, one message each."""
+    """Return a record in which the model said these texts, one message each."""
     prompt = [Message(role="user", content="Please do.")]
     messages = [*prompt, *(says(text) for text in texts)]
     return Rollout(env=env, task=fields, messages=messages, num_prompt_messages=1)
 
 
 def scored(rollout, *, roles=None, **options):
-    """Score a record, by default with the stand-ins of the required roles."""
+    """Score a record; without roles the stand-ins of those that are required play them."""
     environment = Registry().find(rollout.env).environment
     found = score(
         environment,
@@ -109,7 +109,7 @@ def scored(rollout, *, roles=None, **options):
 
 
 def scored_here(rollout):
-    """Score a record in this process, in which a test has patched something."""
+    """Score a record in this process, where a test has changed something."""
     environment = Registry().find(rollout.env).environment
     context = VerifyContext(environment, options=environment.Options())
     with boundary(VerifierError):
@@ -118,7 +118,7 @@ def scored_here(rollout):
 
 
 def judged(rollout, *said, **options):
-    """Score a record with a judge that answers these texts; return the record and its prompts."""
+    """Score a record with a judge that says these texts; give the record and what it was shown."""
     prompts, left = [], list(said)
 
     def judge(messages):
@@ -126,5 +126,5 @@ def judged(rollout, *said, **options):
         return left.pop(0)
 
     rollout = scored(rollout, roles={"judge": StandIn(judge)}, **options)
-    assert not left, "the judge was asked too few times"
+    assert not left, "the judge was asked less often"
     return rollout, prompts

@@ -1,4 +1,4 @@
-"""Instructions with answers that follow them and answers that do not."""
+"""Instructions with answers that follow them and answers that do not, for their tests."""
 
 import pytest
 
@@ -165,7 +165,7 @@ FOLLOWED = [
     ),
     ("startend:quotation", {}, ' "It rains." ', '"It" rains.'),
 ]
-"""Instructions with their arguments, an answer that follows them and one that does not."""
+"""An instruction, its arguments, an answer that follows it and one that does not."""
 
 BULLETS = ("detectable_format:number_bullet_lists", {"num_bullets": 1})
 HIGHLIGHTS = ("detectable_format:number_highlighted_sections", {"num_highlights": 2})

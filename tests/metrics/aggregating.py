@@ -1,10 +1,10 @@
-"""Computes the metrics of a run from its lines."""
+"""The numbers of a run from its lines, for tests."""
 
 from gymcli.metrics.aggregate import Aggregator
 
 
 def aggregate(scored, failures=(), *, facts=None, level=0.95):
-    """Return the metrics of scored and failed lines."""
+    """Return the numbers of scored and failed lines."""
     aggregator = Aggregator(facts)
     for line in scored:
         aggregator.add_scored(line)

@@ -1,4 +1,4 @@
-"""Invented tasks of two runs, for the tests of comparisons."""
+"""Tasks in two runs, made up for the tests of comparisons."""
 
 import math
 import random
@@ -13,7 +13,7 @@ BINARY = EnvironmentFacts(max_reward=1.0)
 
 
 class PairedTask(NamedTuple):
-    """A task with the rewards of its attempts in both runs; None if a run lacks it."""
+    """A task with the rewards of its attempts in both runs; None: not in that run."""
 
     env: str
     task_id: str
@@ -23,7 +23,7 @@ class PairedTask(NamedTuple):
 
 
 def paired(pairs, *, env="e", slices=()):
-    """Return tasks from the rewards of their attempts in A and B; None if a run lacks it."""
+    """Give tasks from the rewards of their attempts in A and B; None: not in that run."""
     return [
         PairedTask(env, f"t{number:04}", a, b, slices[number] if slices else ())
         for number, (a, b) in enumerate(pairs)
@@ -31,7 +31,7 @@ def paired(pairs, *, env="e", slices=()):
 
 
 def attempts_of(tasks, num_fields=0):
-    """Return the attempts of tasks, by environment."""
+    """Give the attempts of tasks, by environment."""
     found = {}
     for task in tasks:
         if task.env not in found:
@@ -47,7 +47,7 @@ def attempts_of(tasks, num_fields=0):
 
 
 def drawn(num_tasks, num_attempts, gain=0.0, *, seed=1):
-    """Draw rewards of tasks of all difficulties; the pass rate of B is higher by `gain`."""
+    """Give the rewards of tasks of all difficulties, which B passes more often by `gain`."""
     draw = random.Random(f"{num_tasks}/{num_attempts}/{gain}/{seed}")
     found = []
     for _ in range(num_tasks):
@@ -64,7 +64,7 @@ def drawn(num_tasks, num_attempts, gain=0.0, *, seed=1):
 def compared(
     tasks, *, metric="mean_reward", facts=None, fields=(), a=None, b=None, with_tasks=False, **rule
 ):
-    """Compare tasks of the environment `e`, or of those in `facts`."""
+    """Compare tasks, of the environment `e` unless `facts` names others."""
     return compare(
         attempts_of(tasks, len(fields)),
         a=a or RunSide(run="a"),

@@ -1,4 +1,4 @@
-"""Sends requests to a mock server through the client, for the tests of its parts."""
+"""Asks a mock server through the client, for the tests of its parts."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ TOOL = {
 
 
 def hello() -> Request:
-    """Return a request that was never sent."""
+    """Give a request that was not asked yet."""
     return Request(messages=[Message(role="user", content="hello")])
 
 
@@ -33,42 +33,42 @@ HELLO = hello()
 
 
 class FakeTime:
-    """A clock that only advances when something sleeps; sleeping takes no time."""
+    """A clock that moves only where somebody sleeps; nobody waits."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.sleeps: list[float] = []
 
     def clock(self) -> float:
-        """Return the time."""
+        """Give the time."""
         return self.now
 
     async def sleep(self, seconds: float) -> None:
-        """Advance the clock, and let other coroutines run."""
+        """Let the time pass at once, and everybody else do what there is to do."""
         self.sleeps.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)
 
 
 class ShortTime(FakeTime):
-    """A clock on which a minute never ends, so that no deadline passes during a test."""
+    """A time in which a minute never ends, so that no deadline comes while a test looks."""
 
     async def sleep(self, seconds: float) -> None:
-        """Advance the clock by a short sleep; never return from a long one."""
+        """Let a short time pass at once, and a long one never."""
         if seconds > 60:
             await asyncio.Event().wait()
         await super().sleep(seconds)
 
 
 def ask(behaviour: Behaviour = echo, request: Request = HELLO, **options) -> Answer:
-    """Send a request to a mock server; return the answer."""
+    """Ask a mock server once."""
     return ask_and_see(behaviour, request, **options)[0]
 
 
 def ask_and_see(
     behaviour: Behaviour = echo, request: Request = HELLO, **options
 ) -> tuple[Answer, MockServer]:
-    """Send a request to a mock server; return the answer and the server with what it received."""
+    """Ask a mock server once; give the server too, for what it received."""
 
     async def run() -> tuple[Answer, MockServer]:
         async with MockServer(behaviour) as server:
@@ -84,7 +84,7 @@ def ask_and_see(
 
 
 def failure(behaviour: Behaviour, request: Request = HELLO, **options) -> ModelError:
-    """Send a request that must fail; return the error, which must not contain the key."""
+    """Ask a mock server in vain; whatever the error says, it does not say the key."""
     with pytest.raises(ModelError) as raised:
         ask(behaviour, request, **options)
     assert KEY not in str(raised.value)
@@ -92,7 +92,7 @@ def failure(behaviour: Behaviour, request: Request = HELLO, **options) -> ModelE
 
 
 def failure_at(base_url: str, **options) -> ModelError:
-    """Send a request to an address once; return the error."""
+    """Ask an address in vain, once."""
 
     async def run() -> None:
         settings = {"base_url": base_url, "model": "m", "max_attempts": 1, **options}

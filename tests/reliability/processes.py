@@ -1,4 +1,4 @@
-"""Runs `gym collect` as a separate process that a request to the model stops."""
+"""Runs `gym collect` as a process of its own that a request to the model stops."""
 
 import signal
 import subprocess
@@ -31,12 +31,11 @@ def run_stopped(
 
     Args:
         arguments: The arguments of `gym`.
-        model: The behaviour of the command's endpoint.
-        num: The number of the request.
-        number: The signal.
-        again: A second signal, sent when the command has announced that it stops.
+        model: The behaviour that the command's endpoint has.
+        num: Which request.
+        number: What is sent.
+        again: What is sent once the command has said that it heard the first one.
     """
-    # A request may arrive before `process` is assigned.
     is_known = threading.Event()
     process: subprocess.Popen[str]
 

@@ -1,4 +1,4 @@
-"""Environments in which all attempts differ, and the model that plays and judges them."""
+"""Environments in which no two attempts look alike, and the model that plays and judges them."""
 
 import math
 import re
@@ -21,8 +21,7 @@ QUESTION = "Is this good?"
 
 
 def draw(text: str, num: int) -> int:
-    """Return one of `num` numbers, always the same for a text."""
-    # Not hash(), which is different in every process.
+    """Give one of `num` numbers, always the same for a text."""
     return zlib.crc32(text.encode()) % num
 
 
@@ -79,14 +78,14 @@ class Walked(Environment[Task]):
 
 
 class World(NamedTuple):
-    """An environment and the number of attempts per task."""
+    """An environment and how many attempts its tasks get."""
 
     environment: type[Environment[Task]]
     repeats: int = 2
 
     @property
     def spec(self) -> str:
-        """The value of `--env`."""
+        """How `--env` names it."""
         return f"{self.environment.__module__}:{self.environment.__name__}"
 
     @property
@@ -105,20 +104,20 @@ NUM_TASKS = 6
 
 
 def write_tasks(path: Path) -> Path:
-    """Write tasks, each with its own nonce."""
+    """Write tasks, each with a nonce of its own."""
     rows = ({"id": f"task-{n}", "prompt": f"<task-{n}> Begin."} for n in range(NUM_TASKS))
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     return path
 
 
 class Asked(NamedTuple):
-    """The attempt that a request belongs to."""
+    """Which attempt a request is about."""
 
     role: str
     """`policy` or `judge`."""
     task_id: str
     seed: int
-    """Identifies the attempt at the endpoint."""
+    """What names the attempt to the endpoint."""
 
     @property
     def attempt(self) -> tuple[str, int]:
@@ -134,23 +133,23 @@ FAILURES = {
 
 
 class Model:
-    """A behaviour of the mock server: policy and judge, whose answers depend only on the request.
+    """A behaviour of the mock server: policy and judge, whose answers the request decides alone.
 
-    It records the requests, fails for the tasks in `failing`, and calls a function at the n-th
-    request of a command, with which a test stops that command.
+    It notes who asked, fails for tasks as told, and at the n-th request of a command sounds an
+    alarm, by which a test stops that command.
     """
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
-        """Requests since `begin`."""
+        """What was asked since `begin`."""
         self.failing: dict[tuple[str, str], str] = {}
-        """The kind of failure by role and task."""
+        """Pairs of role and task, with the kind of their failure."""
         self._first_held: float = math.inf
         self._alarm: tuple[int, Callable[[], None]] | None = None
         self._lock = threading.Lock()
 
     def hold_from(self, num: int) -> None:
-        """Never answer the `num`-th request of a command or any later one."""
+        """Never answer the `num`-th request of a command, nor those that come later."""
         self._first_held = num
 
     def recover(self) -> None:
@@ -159,7 +158,7 @@ class Model:
         self.failing.clear()
 
     def begin(self, num: int = 0, sound: Callable[[], None] | None = None) -> None:
-        """Forget the requests so far; the `num`-th request from now on calls `sound`."""
+        """Forget what was asked; `sound` is called by the `num`-th request from now on."""
         with self._lock:
             self.asked = []
             self._alarm = None if sound is None else (num, sound)
@@ -188,10 +187,10 @@ class Model:
 
 
 def about(request: Request) -> Asked:
-    """Return the attempt that a request belongs to."""
+    """Read from a request which attempt it is about."""
     first = next(m.text for m in request.messages if m.role == "user")
     nonce = NONCE.search(first)
-    assert nonce is not None, f"a request without a task: {first}"
+    assert nonce is not None, f"a request of no task: {first}"
     if first.startswith(QUESTION):
         seed = re.search(r"by (\d+)", first)
         assert seed is not None

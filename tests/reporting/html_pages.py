@@ -1,4 +1,4 @@
-"""Runs to report on, their HTML pages, and a parser that reads these."""
+"""Runs to report on, the pages made of them, and what a parser finds in those."""
 
 import base64
 import hashlib
@@ -18,13 +18,13 @@ HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}"
     "<a href='javascript:alert(3)'>x</a>\u2028\u202e"
 )
-"""Text that a model may write to break out of an element, an attribute, a script or a line."""
+"""Text as a model may write it, to get out of an element, an attribute, a script or a line."""
 
 _EMPTY_ELEMENTS = frozenset(("br", "img", "input", "link", "meta"))
 
 
 def attempts(task_id, rewards, *, env="quiz", **fields):
-    """Return the records of a task's attempts; a reward of None is a failure."""
+    """Return the records of a task's attempts; where the reward is None, a failure."""
     return [
         failed(task_id, number, env=env)
         if reward is None
@@ -43,7 +43,7 @@ def attempts(task_id, rewards, *, env="quiz", **fields):
 
 
 def write_run(path, *records, num_expected=None, max_reward=1.0, model="m"):
-    """Write a run directory with these records, by default a complete run."""
+    """Write a run directory of these records; by default none of them is missing."""
     path.mkdir()
     told = {}
     for env in sorted({record.env for record in records} or {"quiz"}):
@@ -69,7 +69,7 @@ def write_run(path, *records, num_expected=None, max_reward=1.0, model="m"):
 
 
 def usual_run(path):
-    """Write a run that has everything: two environments, flaky tasks, failures, components."""
+    """Write a run with everything in it: two environments, flaky tasks, failures, components."""
     return write_run(
         path,
         *attempts("easy", [1.0, 1.0, 1.0, 1.0], components={"format": 1.0}),
@@ -86,7 +86,7 @@ def page_of(*runs, clean=lambda text: text, **options):
 
 
 class Page(HTMLParser):
-    """The content of a page: elements as (tag, attributes), texts, scripts; checks nesting."""
+    """What is in a page: elements as (tag, attributes), texts, scripts; nesting is checked."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -97,7 +97,7 @@ class Page(HTMLParser):
         self.rows = []
         """The texts of the cells of each row of a table."""
         self.scripts = []
-        """Attributes and content of each script."""
+        """Attributes and content of each."""
         self._open = []
         self.feed(text)
         self.close()
@@ -130,11 +130,11 @@ class Page(HTMLParser):
                 self.rows[-1][-1] += data
 
     def all(self, tag):
-        """Return the attributes of all elements with a tag."""
+        """Return the attributes of all elements of a kind."""
         return [attributes for name, attributes in self.elements if name == tag]
 
     def has_row(self, head, *cells):
-        """Return whether a table row that begins with this cell has all the other cells."""
+        """Say whether a row of a table with this head has all these cells."""
         return any(row[0] == head and set(cells) <= set(row) for row in self.rows)
 
     def embedded(self, name):
@@ -147,5 +147,5 @@ class Page(HTMLParser):
 
 
 def script_hash(text):
-    """Return the hash of a script as a content security policy has it."""
+    """Return how a policy names a script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

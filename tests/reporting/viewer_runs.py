@@ -1,4 +1,4 @@
-"""Writes runs, and serves the viewer for them on a free port of 127.0.0.1."""
+"""Makes runs to look at, and shows them on a free port of 127.0.0.1."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def said(role, content, **more):
 
 
 def rollout(task="t", attempt=0, reward=1.0, /, **more):
-    """Return a scored attempt with one question and one answer."""
+    """Return a scored attempt of one question and one answer."""
     key = {"schema_version": 1, "task_id": task, "attempt": attempt, "env": "arithmetic"}
     talk = [said("user", f"What is {task}?"), said("assistant", f"It is {reward}.")]
     rest = {"num_prompt_messages": 1, "stop_reason": "done", "model": "m", "reward": reward}
@@ -54,7 +54,7 @@ def write_run(folder, rollouts=(), *, failures=(), generations=(), environments=
 
 
 class Shown:
-    """A viewer server for one or two runs; an async context manager."""
+    """A server of the page for one run or two; an async context manager."""
 
     def __init__(self, *paths, scrubber=NOTHING_SECRET, env=None):
         self._paths = paths
@@ -76,7 +76,7 @@ class Shown:
         await self._runner.cleanup()
 
     async def ask(self, name, *, status=200, **given):
-        """Return the decoded answer of the API, which must have this status."""
+        """Return the answer to a question, which has to have this status."""
         params = {key: str(value) for key, value in given.items()}
         async with self._client.get(f"{self.address}api/{name}", params=params) as answer:
             text = await answer.text()
@@ -84,7 +84,7 @@ class Shown:
             return msgspec.json.decode(text)
 
     async def get(self, url, **options):
-        """Return status, headers and text for a URL, which is sent exactly as written."""
+        """Return status, headers and text of whatever is asked for, as it is written."""
         method = options.pop("method", "GET")
         async with self._client.request(
             method, URL(url, encoded=True), allow_redirects=False, **options

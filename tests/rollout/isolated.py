@@ -1,4 +1,4 @@
-"""Functions for worker processes to call; quick to import, since workers import them too."""
+"""Functions that tests have called in worker processes; light to import, as they are there too."""
 
 import asyncio
 import ctypes
@@ -13,21 +13,21 @@ MEGABYTE = 2**20
 
 
 class NotMadeAgainError(Exception):
-    """Can be pickled but not unpickled."""
+    """Is pickled and cannot be made again from that."""
 
     def __init__(self, first, second):
         super().__init__(first + second)
 
 
 class MadeHereOnly:
-    """Raises when it is unpickled outside its worker."""
+    """Raises where it is made again, but in a worker."""
 
     def __reduce__(self):
         return made_again, (os.getpid(),)
 
 
 class NoException(BaseException):
-    """A BaseException, as some libraries raise at time-outs."""
+    """What some libraries raise at their time-outs."""
 
 
 def made_again(pid):
@@ -44,8 +44,7 @@ def add(first, second):
 
 
 def tell(path):
-    """Write the id of this process to a file."""
-    # Renamed, so that a reader never sees an incomplete file.
+    """Write which process this is, whole or not at all."""
     draft = Path(f"{path}.draft")
     draft.write_text(str(os.getpid()))
     draft.rename(path)
@@ -66,14 +65,14 @@ def spin(path=None):
 
 
 def hold_the_interpreter(path=None):
-    """Compute in one operation during which no other thread can run."""
+    """Compute in one operation, in which no other thread gets a turn."""
     if path:
         tell(path)
     return sum(range(10**13))
 
 
 def start_another(path):
-    """Start another process and wait for it."""
+    """Start a process of one's own and wait for it."""
     code = f"import tests.rollout.isolated as i; i.sleep_for_ever({str(path)!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -83,7 +82,7 @@ def take_memory(megabytes):
 
 
 def limit():
-    """Return the current limit of address space in bytes."""
+    """Return the limit in force, in bytes of address space."""
     return resource.getrlimit(resource.RLIMIT_AS)[0]
 
 
@@ -134,7 +133,6 @@ def give_unreadable():
 
 
 def chatter():
-    # Output on every level: Python's streams, the file descriptor, and C's buffered stdio.
     print("on stdout")
     print("on stderr", file=sys.stderr)
     os.write(1, b"straight to the file\n")
@@ -147,7 +145,7 @@ def is_imported(name):
 
 
 class Holder:
-    """Has methods of every kind."""
+    """Has functions of every kind."""
 
     @staticmethod
     def double(number):
@@ -162,14 +160,14 @@ class Holder:
 
 
 async def wait_for(condition, seconds=20.0):
-    """Wait until a condition holds, without blocking the event loop."""
+    """Wait until a condition holds, without holding up the event loop."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
 
 
 def is_running(pid):
-    """Return whether a process runs; a zombie does not."""
+    """Say whether a process runs; one that ended and was not waited for does not."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""Environments whose verifiers harm their process in the way that the record names."""
+"""Environments whose verifiers do to their process what the record says."""
 
 import asyncio
 import ctypes
@@ -23,7 +23,7 @@ NUM_BUILT = [0]
 
 
 def table():
-    """Return a table that is slowly built at its first use."""
+    """Return a table that is built at its first use, and takes a while."""
     if not TABLE:
         NUM_BUILT[0] += 1
         for number, word in enumerate(("alpha", "beta", "gamma"), 1):
@@ -37,7 +37,7 @@ def variable(name):
 
 
 class UnreadableError(Exception):
-    """Has no text: str() fails."""
+    """Has a text that cannot be made."""
 
     def __str__(self):
         raise ValueError("no text")
@@ -113,7 +113,7 @@ class Misbehaving(Environment[Task]):
 
 
 async def looked(context):
-    """Return a score with details about the process."""
+    """Score a record with what the process has."""
     shell = ["sh", "-c", "echo $(ulimit -v) $(ulimit -t)"]
     limits = subprocess.run(shell, check=True, capture_output=True, text=True)
     details = {
@@ -126,7 +126,7 @@ async def looked(context):
 
 
 class Patient(Misbehaving):
-    """Does what it is told, with a long time limit."""
+    """Does what it is told, and may take its time."""
 
     verify_timeout = 60.0
 
@@ -146,7 +146,7 @@ class Growing(Misbehaving):
 
 
 class Optioned(Environment[Task]):
-    """Records in which process it runs."""
+    """Says where it runs."""
 
     num_prepared = 0
 
@@ -171,7 +171,7 @@ class Optioned(Environment[Task]):
 
 
 class Waiting(Environment[Task]):
-    """Writes its process id to a file, and computes until the file is gone."""
+    """Says which process it is, and computes until the file is gone."""
 
     @classmethod
     async def verify(cls, rollout, context):

@@ -1,4 +1,4 @@
-"""Calls a served environment as a client of NeMo Gym does: plain aiohttp, one cookie jar."""
+"""Asks a served environment as a client of NeMo Gym does: plain aiohttp, one cookie jar."""
 
 from contextlib import asynccontextmanager
 
@@ -18,7 +18,7 @@ def row(nonce, **fields):
 
 
 def response(*output):
-    """Return the smallest response that the protocol allows."""
+    """Give the smallest response that the protocol allows."""
     fixed = {"id": "r", "created_at": 0, "model": "m", "object": "response"}
     tools = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
     return {**fixed, **tools, "output": list(output)}
@@ -49,7 +49,7 @@ class Served:
 
 
 class Client:
-    """A client with its own cookie jar."""
+    """One cookie jar."""
 
     def __init__(self, session, base_url):
         self._session = session
@@ -57,7 +57,7 @@ class Client:
         self.cookies = session.cookie_jar
 
     async def ask(self, method, path, body=None, *, headers=None, data=None):
-        """Return status, body as text and headers."""
+        """Give status, body as text and headers."""
         url = f"{self._base_url}/{path}"
         async with self._session.request(
             method, url, json=body, data=data, headers=headers
@@ -65,7 +65,7 @@ class Client:
             return answer.status, await answer.text(), answer.headers
 
     async def post(self, path, body=None, **options):
-        """Return the JSON of an answer, which must have status 200."""
+        """Give the JSON of an answer that went well."""
         status, text, _ = await self.ask("POST", path, body, **options)
         assert status == 200, (status, text)
         return msgspec.json.decode(text)
@@ -73,13 +73,13 @@ class Client:
 
 @asynccontextmanager
 async def client_of(server):
-    jar = aiohttp.CookieJar(unsafe=True)  # by default aiohttp ignores cookies of IP addresses
+    jar = aiohttp.CookieJar(unsafe=True)
     async with aiohttp.ClientSession(cookie_jar=jar) as session:
         yield Client(session, server.base_url)
 
 
 class Clock:
-    """A clock that stands still until a test moves it."""
+    """A clock that stands until it is moved."""
 
     def __init__(self):
         self.now = 0.0

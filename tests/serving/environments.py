@@ -1,4 +1,4 @@
-"""Environments for the tests of `gym serve`."""
+"""Environments that the tests of `gym serve` serve."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ class NonceTask(Task):
 
 
 class Notebook(Environment[NonceTask]):
-    """Write notes with a tool, then read them: state that belongs to one session."""
+    """Write notes down with a tool, then read them back: state that belongs to one session."""
 
     class Options(EnvironmentOptions):
         bonus: float = 0.0
@@ -92,7 +92,7 @@ class Notebook(Environment[NonceTask]):
 
 
 class Riddle(Environment[NonceTask]):
-    """Guess a number; the environment begins the conversation and gives hints."""
+    """Answers the model itself: it opens the talk, and hints after a wrong guess."""
 
     max_turns = 5
 
@@ -111,7 +111,7 @@ class Riddle(Environment[NonceTask]):
 
 
 class Plain(Environment[NonceTask]):
-    """Say the nonce; no state between requests."""
+    """Say the nonce; nothing to keep between requests."""
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
@@ -119,7 +119,7 @@ class Plain(Environment[NonceTask]):
 
 
 class Broken(Environment[NonceTask]):
-    """The verifier fails, and its error has a path and a secret."""
+    """A verifier that is not there, and says where it looked, and what it must not say."""
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
@@ -140,7 +140,7 @@ class Judged(Environment[NonceTask]):
 
 
 class TurnCounter(Environment[NonceTask]):
-    """Counts the messages of the model; its verifier reads usage, model and step rewards."""
+    """Tells how many messages came; its verifier reads usage, model and step rewards."""
 
     max_turns = 4
 
@@ -157,7 +157,7 @@ class TurnCounter(Environment[NonceTask]):
 
 
 class Lingering(Environment[NonceTask]):
-    """Needs several turns of the event loop to close, and counts how many close together."""
+    """Takes some turns of the loop to close, and counts how many close at once."""
 
     num_closing = 0
     most_closing = 0

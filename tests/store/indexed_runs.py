@@ -47,7 +47,7 @@ def failed(
 
 
 def with_tools(task_id="t", **fields):
-    """Return a rollout with two turns, the first of which calls a tool twice."""
+    """Give a rollout of two turns, the first of which calls a tool twice."""
     call = ToolCall(id="1", function=FunctionCall("weather", '{"city": "Oslo"}'))
     other = ToolCall(id="2", function=FunctionCall("weather", '{"city": "Rom"}'))
     messages = [
