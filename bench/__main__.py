@@ -1,8 +1,8 @@
 """Runs every measurement that has a goal, one after the other: `python -m bench`, `make bench`.
 
 Each runs in its own process, `python -m bench.NAME --scale S --json FILE`, so that none disturbs
-another. Together they take about 15 minutes on two cores. Missed goals are shown; the exit code is
-1 if a goal is missed or something could not be measured.
+another. Together they take about 15 minutes on two cores. The exit code is 1 if a goal is missed or
+a measurement fails.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MEASUREMENTS: dict[str, float] = {
     "ray": 0.25,
     "serving": 1.0,
 }
-"""The scale of each, chosen so that all together take 15 minutes."""
+"""The scale of each measurement, chosen so that all of them take 15 minutes together."""
 
 
 def measured(name: str, scale: float) -> Measured:
@@ -63,6 +63,7 @@ def measured(name: str, scale: float) -> Measured:
         )
         seconds = round(time.monotonic() - started, 1)
         sys.stderr.write(ended.stderr)
+        # A script writes its file last, so a file means that the measurement is complete.
         if file.is_file():
             figures = msgspec.json.decode(file.read_bytes(), type=list[Figure])
             return Measured(machine=machine, seconds=seconds, figures=figures)
@@ -75,13 +76,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=(__doc__ or "").split("\n", 1)[0]
     )
-    parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="only this one")
-    parser.add_argument("--scale", type=float, default=1.0, help="of all sizes")
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures are written")
+    parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="run only this one")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for all sizes")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="write the figures to this file")
     parser.add_argument(
         "--write", action="store_true", help="also update docs/ and bench/README.md"
     )
-    parser.add_argument("--profile", action="store_true", help="show why a goal was missed")
+    parser.add_argument("--profile", action="store_true", help="profile what missed its goal")
     options = parser.parse_args()
     report: dict[str, Measured] = {}
     for name in options.only or MEASUREMENTS:
@@ -96,6 +97,7 @@ def main() -> None:
     print("\n".join(problems), end="\n" if problems else "")
     write_report(options.json, report)
     if options.write:
+        # `--only` replaces what it measured; the pages keep the other figures.
         everything = read_report(PAGE_RESULTS) | report
         ordered = {name: everything[name] for name in MEASUREMENTS if name in everything}
         write_report(PAGE_RESULTS, ordered)

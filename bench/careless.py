@@ -14,13 +14,13 @@ JUDGE = Judge(
 
 
 class CarelessTask(Task):
-    """What fails in the episode."""
+    """A task with the name of the part that fails."""
 
     fails_in: str = ""
 
 
 class EscapeError(BaseException):
-    """Not an Exception, so that the command ends with a traceback."""
+    """Not an `Exception`, so that the command ends with a traceback."""
 
 
 class Careless(Environment[CarelessTask]):
@@ -38,12 +38,14 @@ class Careless(Environment[CarelessTask]):
         if self.task.fails_in == "setup":
             raise RuntimeError(f"no service with {os.environ['SETUP_BUG_TOKEN']}")
         print("printed:", os.environ["PRINTED_TOKEN"])
+        # Redacting each write by itself would miss a secret that arrives in pieces.
         print("in pieces:", end=" ", file=sys.stderr)
         for piece in os.environ["PRINTED_TOKEN"]:
             print(piece, end="", file=sys.stderr)
         print(file=sys.stderr)
         warnings.warn(f"warned: {os.environ['PRINTED_TOKEN']}", stacklevel=1)
         logging.getLogger("gymcli.careless").warning("logged: %s", os.environ["PRINTED_TOKEN"])
+        # asyncio logs an exception that nobody retrieves when the future is collected.
         lost = asyncio.get_running_loop().create_future()
         lost.set_exception(RuntimeError(f"lost: {os.environ['PRINTED_TOKEN']}"))
         return []

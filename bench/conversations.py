@@ -1,15 +1,15 @@
-"""Measures the cost of a call late in a long conversation against one early in it.
+"""Measures the cost of a late call in a long conversation against an early one.
 
-Several conversations of a hundred turns of equal length run in step: all have their answers of one
-turn before any begins the next. The CPU time of the process between two turns, divided by the
-number of conversations, is the cost of one call, with everything that `gym collect` does around it.
-The ratio is that of the last five turns to the first five; apart from the new bytes, a late call
-should not cost more. (The bytes of the whole conversation are sent each time: they are joined, and
-copied by the system.)
+Several conversations of a hundred equally long turns run in lockstep: none begins a turn before all
+have finished the previous one. The CPU time of the process between two turns, divided by the number
+of conversations, is the cost of one call with everything that `gym collect` does around it. The
+ratio compares the last five turns with the first five. A late call should cost no more than an
+early one, apart from its bytes: each request sends the whole conversation, which is joined and
+which the kernel copies.
 
 For comparison, a bare loop that encodes the whole conversation for each call is measured in the
-same way. The contestants take turns, each in its own process, as is the mock server. The first
-conversations are a warm-up and do not count.
+same way. Each contestant and the mock server are processes of their own, and the contestants take
+turns. The first conversations are a warm-up and do not count.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = ["LIMIT", "NUM_TURNS", "measure"]
 LIMIT = 1.5
 NUM_TURNS = 100
 NUM_AT_ONCE = 8
-"""More of them no longer fit the processor's cache late in the run, which is then what shows."""
+"""With more, late conversations outgrow the processor's cache, and the ratio would measure that."""
 NUM_WAVES = 4
-"""Times that so many conversations are played in one run, beside the warm-up."""
+"""Waves of `NUM_AT_ONCE` conversations in one run, without the warm-up."""
 NUM_RUNS = 3
 NUM_COMPARED = 5
-"""Turns at either end."""
+"""Turns that are compared, at either end."""
 LATENCY = 0.02
 ANSWER = "The door opened, and what stood behind it was not what anybody had expected. " * 3
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,11 +67,11 @@ class Effort(msgspec.Struct):
     microseconds: list[float]
     """CPU of a call, by turn: the medians of the waves."""
     server_share: float
-    """CPU of the server by the time that all took."""
+    """CPU time of the server, divided by the time on the clock."""
 
 
 async def play_gym(job: Job) -> list[float]:
-    """Play the conversations as `gym collect` does; return the readings of its clock."""
+    """Play the conversations as `gym collect` does; return the readings of the CPU clock."""
     from bench.talking import Lockstep, Talk
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collect_options import CollectOptions
@@ -88,7 +88,7 @@ async def play_gym(job: Job) -> list[float]:
         env="bench.talking:Talk",
         env_args={"num_turns": str(job.num_turns)},
         out=Path(job.folder) / "run",
-        fresh=True,
+        fresh=True,  # earlier contestants have used the folder
         concurrency=NUM_AT_ONCE,
     )
     num_scored = 0
@@ -102,7 +102,7 @@ async def play_gym(job: Job) -> list[float]:
 
 
 async def play_bare(job: Job) -> list[float]:
-    """Play the conversations with nothing around the calls; return the readings of its clock."""
+    """Play the conversations with bare calls; return the readings of the CPU clock."""
     import aiohttp
     import orjson
 
@@ -150,7 +150,7 @@ async def contend(job: Job) -> Effort:
 def by_turn(readings: list[float], num_turns: int) -> list[float]:
     """Return the CPU of a call in microseconds, by turn; the first wave does not count.
 
-    A wave has one reading more than turns: that of its beginning.
+    A wave has one more reading than turns: the one at its beginning.
     """
     length = num_turns + 1
     waves = [readings[at : at + length] for at in range(length, len(readings), length)]
@@ -161,10 +161,10 @@ def by_turn(readings: list[float], num_turns: int) -> list[float]:
 
 
 def measure(scale: float = 1.0) -> list[Figure]:
-    """Let the contestants take turns; `scale` is that of the number of turns.
+    """Let the contestants take turns; `scale` multiplies the number of turns.
 
     Raises:
-        SystemExit: A contestant failed, the server was the slower one, or there is no /proc.
+        SystemExit: A contestant failed, the server was the bottleneck, or there is no /proc.
     """
     num_turns = max(2 * NUM_COMPARED, round(NUM_TURNS * scale))
     efforts: dict[str, list[Effort]] = {name: [] for name in CONTESTANTS}
@@ -216,7 +216,7 @@ def _figure(what: str, efforts: list[Effort]) -> Figure:
 def main() -> None:
     """Measure and print the table, or be one of the contestants."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of turns")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of turns")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,14 +1,14 @@
 """Simulates how often the intervals of `gym metrics` contain the true pass rate.
 
 The true pass rates of tasks follow a beta distribution around the mean p, so that attempts of a
-task are correlated: their intraclass correlation is the spread. Each replication draws new tasks
-and attempts from the seed and the scenario, and computes the interval of the mean reward with the
-functions of `gym metrics`. Next to it is Student's t over tasks, as other tools print it. A
-replication without an interval, because all tasks got the same, contains the rate if the mean
-equals it.
+task are correlated: their intraclass correlation (ICC) is the spread. Each replication draws new
+tasks and attempts from the seed and the scenario, and computes the interval of the mean reward with
+the functions of `gym metrics`. Student's t over tasks, which other tools print, is simulated for
+comparison. If all tasks have the same reward there is no interval, and the replication counts as a
+hit if the mean equals the rate.
 
-    python -m bench.coverage            # the table
-    python -m bench.coverage --write    # and the same in docs/statistics.md
+    python -m bench.coverage            # print the table
+    python -m bench.coverage --write    # also update docs/statistics.md
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["SCENARIOS", "Observed", "Scenario", "main", "observe", "table"]
 _RATES = (0.5, 0.7, 0.9, 0.97)
 _NUM_TASKS = (10, 30, 100)
 _DESIGNS = ((1, 0.1), (2, 0.1), (4, 0.1), (8, 0.1), (2, 0.5), (4, 0.5), (8, 0.5))
-"""Attempts of a task, and how alike they are; of one attempt the spread means nothing."""
+"""Attempts of a task, and their ICC, which means nothing for a single attempt."""
 _LEVEL = 0.95
 _NUM_REPLICATIONS = 4000
 _PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
@@ -59,19 +59,22 @@ SCENARIOS = [
 
 
 def observe(scenario: Scenario, *, num_replications: int, seed: int = 0) -> Observed:
-    """Simulate one scenario; the same arguments give the same shares."""
+    """Simulate one scenario; equal arguments return equal shares."""
     random = Random(f"{seed}/{scenario}")
+    # Equal results share an interval; with few tasks or attempts most results are equal.
     runs = Counter(_draw(scenario, random) for _ in range(num_replications))
     hits = [0, 0]
     for passes, times in runs.items():
         means = [num_passes / scenario.num_attempts for num_passes in passes]
+        # Wilson's interval needs a best reward; without one `interval_of` takes Student's t.
         for place, best in enumerate((1.0, None)):
             hits[place] += times * _contains(means, scenario, best)
     return Observed(*(hit / num_replications for hit in hits))
 
 
 def _draw(scenario: Scenario, random: Random) -> tuple[int, ...]:
-    """Draw how many attempts of each task pass; the order of the tasks says nothing."""
+    """Draw the number of passes of each task, sorted, since the order of tasks has no meaning."""
+    # The ICC of a beta-binomial distribution is 1 / (alpha + beta + 1).
     size = 1.0 / scenario.spread - 1.0
     alpha, beta = scenario.rate * size, (1.0 - scenario.rate) * size
     rates = [random.betavariate(alpha, beta) for _ in range(scenario.num_tasks)]
@@ -114,7 +117,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _write(page: Path, text: str) -> None:
-    """Put the table between its marks in a page."""
+    """Replace the table between the marks of the page."""
     before, start, rest = page.read_text(encoding="utf-8").partition(_START)
     _, end, after = rest.partition(_END)
     if not (start and end):
@@ -127,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--replications", type=int, default=_NUM_REPLICATIONS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help="also into docs/statistics.md")
+    parser.add_argument("--write", action="store_true", help="also update docs/statistics.md")
     parser.add_argument("--page", type=Path, default=_PAGE, help="the page that --write changes")
     options = parser.parse_args(arguments)
     observed = {
@@ -138,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = table(observed)
     text += (
         f"\nNominal {_LEVEL:.0%}, {options.replications:,} replications a cell, seed "
-        f"{options.seed}. Of the shares the lowest is {min(shares):.1%}, the mean "
+        f"{options.seed}. The lowest share is {min(shares):.1%}, the mean "
         f"{sum(shares) / len(shares):.1%}.\n"
     )
     print(text, end="")

@@ -1,4 +1,4 @@
-"""What `bench/kills.py` lets a model play: one turn that is computed, and two that are judged.
+"""Environments for `bench/kills.py`: one turn with a computed score, and two turns with a judge.
 
 {"id": "task-0", "prompt": "This is task-0. Begin."}
 """
@@ -15,12 +15,12 @@ class Computed(Environment[Task]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where something was said."""
+        """Reward 1 for any text."""
         return Score(float(bool(rollout.last_text)))
 
 
 class JudgedTalk(Environment[Task]):
-    """Say anything twice; a judge says whether it is good."""
+    """Say anything twice; a judge decides whether it is good."""
 
     required_roles = ("judge",)
     judge = Judge(
@@ -29,13 +29,14 @@ class JudgedTalk(Environment[Task]):
     )
 
     async def reply(self, rollout: Rollout) -> str | None:
-        """Ask once more, under the name of the task."""
+        """Ask a second time, naming the task again."""
+        # The mock logs only the last user text, in which `kills.py` finds the task.
         spoken = sum(message.role == "assistant" for message in rollout.responses)
         return f"{rollout.messages[0].text} Once more." if spoken == 1 else None
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the judge says that it is good."""
+        """Reward 1 if the judge calls it good."""
         verdict = await cls.judge.ask(
             context.roles["judge"], opening=rollout.messages[0].text, answer=rollout.last_text
         )

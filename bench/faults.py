@@ -4,21 +4,18 @@ Each row is a `gym collect` of 1000 tasks, 64 at once, against a `gym mock` with
 of 20 %, in separate processes. The mock echoes the prompt and each prompt has its own nonce, so
 that every answer shows which task it belongs to (nonces.py). The columns:
 
-- `scored`, and the unscored by class: together they must be all tasks, each exactly once;
-- `zeros`: scored rollouts with the reward 0. There must be none: no answer was wrong;
-- `own nonce`: scored rollouts whose answer has the nonce of their task. It must be all, but for
-  faults that are a whole and valid answer of other words (`OTHER_WORDS`), which get the reward 0.
-  Another task's nonce must be nowhere in a conversation;
-- `requests` and `faults`, as the server counted them, and the retries that stand on record;
-  A burst of 429 begins so seldom that 20 % of the requests meet one;
-- the exit code: 0 from 95 % scored on, else 4;
+- `scored` and `unscored by class`: together they must hold every task exactly once;
+- `zeros`: scored rollouts with the reward 0. There must be none, since no answer was wrong;
+- `own nonce`: scored rollouts whose answer has the nonce of their task. All must have it, except
+  with faults that replace the text by a valid answer (`OTHER_WORDS`), which gets the reward 0.
+  No conversation may hold another task's nonce;
+- `requests` and `faults`, as the server counted them, and the retries on record;
+- the exit code: 0 if at least 95 % are scored, else 4;
 - seconds from start to end of the process, and their ratio to a run of the same tasks without
-  faults. What stalls is given up after 2 or 8 seconds, as gym.toml says here; the defaults
-  are far longer.
+  faults. This gym.toml gives up a stalled request after 2 or 8 seconds; the defaults are far
+  longer.
 
-One more row has a single task among all that always gets a 500. The prompts talk about context
-windows and quotas (`ABOUT`), and so does what repeats or breaks off an answer. The script ends with
-1 where a row breaks a rule.
+One more row has a single task that always gets a 500. The exit code is 1 if a row breaks a rule.
 """
 
 from __future__ import annotations
@@ -57,11 +54,14 @@ TOOL_CALL_KINDS = (
 )
 STREAMED = ("open-stream",)
 """Faults that only a stream can have."""
+
 OTHER_WORDS = ("null-content",)
 MIN_COVERAGE = 0.95
 IDLE_SECONDS = 2.0
 TOTAL_SECONDS = 8.0
 ONE_TASK = "one task always 500"
+# Some faults repeat the prompt in their error. The client must not classify them by these words,
+# which providers use in errors that no retry mends.
 ABOUT = (
     "Prompt is too long. This model's maximum context length is 8 tokens. This server does not "
     "support it: insufficient_quota. "
@@ -69,7 +69,7 @@ ABOUT = (
 
 
 class Case(NamedTuple):
-    """One row of the table: which faults, and what is asked."""
+    """One row of the table: the faults, and the environment that meets them."""
 
     name: str
     faults: tuple[str, ...]
@@ -101,7 +101,7 @@ class Row(msgspec.Struct, kw_only=True):
     """Seconds, divided by those of the run without faults."""
     last_words: str = ""
     problems: list[str] = []
-    """Rules that it broke."""
+    """Broken rules."""
 
 
 def run_case(case: Case, table: Table) -> Row:
@@ -165,7 +165,7 @@ def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
     """Return the cases of these kinds of faults, which may include `ONE_TASK`.
 
     Raises:
-        ValueError: A name is none of them.
+        ValueError: A name is unknown.
     """
     cases = []
     for name in names:
@@ -173,7 +173,7 @@ def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
             nonce = nonce_of(table.seed, table.num_tasks // 2)
             cases.append(Case(name, (f"500-always@{nonce}",)))
         elif name not in KINDS:
-            raise ValueError(f"there is no {name!r}; there are {', '.join((*KINDS, ONE_TASK))}")
+            raise ValueError(f"unknown fault {name!r}; choose from {', '.join((*KINDS, ONE_TASK))}")
         else:
             environment: EnvironmentName = "NoncesWithTool" if name in TOOL_CALL_KINDS else "Nonces"
             fault = f"{name}={rate_of(name, rate):.6g}"
@@ -182,14 +182,15 @@ def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
 
 
 def rate_of(kind: str, share: float) -> float:
-    """Return the rate at which this share of the requests gets a fault; a burst hits many."""
+    """Return the rate at which this share of the requests gets a fault."""
     if kind != "429-burst":
         return share
+    # Bursts of L requests that begin at rate r hit the share L r / (1 + (L - 1) r) of all requests.
     return share / (BURST_LENGTH - (BURST_LENGTH - 1) * share)
 
 
 def measure(cases: Sequence[Case], table: Table) -> Iterator[Row]:
-    """Run all cases and return a row for each; first, for both kinds of tasks, without a fault."""
+    """Yield a row for each case, and before the first of an environment one without a fault."""
     plain: dict[str, float] = {}
     for case in cases:
         environment = case.environment
@@ -240,15 +241,15 @@ class Report(msgspec.Struct, kw_only=True):
 def main() -> None:
     """Make the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--only", action="append", metavar="KIND", help="only this kind of fault")
-    parser.add_argument("--rate", type=float, default=0.2)
+    parser.add_argument("--only", action="append", metavar="KIND", help="run only this fault")
+    parser.add_argument("--rate", type=float, default=0.2, help="share of requests with a fault")
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--latency", default="uniform:0.02:0.06", help="of the mock server")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dialect", choices=("chat", "responses"), default="chat")
     parser.add_argument("--stream", action="store_true")
-    parser.add_argument("--deadline", type=float, default=600.0, help="seconds of one row at most")
+    parser.add_argument("--deadline", type=float, default=600.0, help="maximum seconds per row")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
     table = Table(

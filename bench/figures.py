@@ -1,4 +1,4 @@
-"""Results of measurements: figures with goals, their table and their file."""
+"""Figures: the results of measurements with their goals, printed as a table or saved to a file."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Figure(msgspec.Struct, kw_only=True):
 
     what: str
     goal: str = ""
-    """The goal in words, such as "≤ 2.0"; empty where there is none."""
+    """The goal as text, such as "≤ 2.0"; empty if there is none."""
     limit: float | None = None
-    """The number of the goal; None where there is none."""
+    """The number of the goal; None if there is none."""
     is_at_least: bool = False
-    """The value must not be below the limit; otherwise not above it."""
+    """Whether the limit is a lower one; otherwise the value must not exceed it."""
     value: float
     unit: str = TIMES
     lowest: float | None = None
     highest: float | None = None
-    """Spread over the runs that `value` is the median of."""
+    """Spread over the runs whose median is `value`."""
     details: dict[str, float | str | list[float]] = {}
     """Absolute numbers behind the value: microseconds, MB, requests."""
 
@@ -67,10 +67,10 @@ def save(figures: Sequence[Figure], path: Path) -> None:
 
 
 def run_script(description: str, measure: Callable[[float], list[Figure]]) -> None:
-    """Measure at the scale of the command line, print the figures, and write them if requested."""
+    """Measure at the scale of the command line, print the figures, and save them if requested."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--scale", type=float, default=1.0, help="1: 100,000 rollouts, 2 GB")
-    parser.add_argument("--json", type=Path, help="where the figures are written")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     figures = measure(options.scale)
     print_figures(figures)

@@ -1,10 +1,10 @@
 """Measures how long it takes until a run has 16,000 requests in flight.
 
-`gym mock` answers only when every request has arrived, and records when the first and the last one
-arrived. Server and client have a core each at best. No attempt may fail, all requests must be under
-way at one moment, and the memory is the most that the client had in its life.
+`gym mock` waits so long before it answers that every request has arrived by then, and records when
+the first and the last one arrived. Server and client need a core each. No attempt may fail, and all
+requests must be in flight at one moment. Memory is the peak of the client process.
 
-A bare loop does the same: one task for each request, aiohttp, and nothing else.
+For comparison, a bare loop with aiohttp sends the same requests, each in its own asyncio task.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Run(NamedTuple):
-    """What one client did."""
+    """The result of one client."""
 
     seconds: float
-    """From the first request to the last one, as the server counted."""
+    """From the first request to the last one, by the server's clock."""
     num_errors: int
     """Attempts without a right answer."""
     max_in_flight: int
@@ -60,6 +60,7 @@ def peak_megabytes(process_id: int) -> float:
 def watch(process: subprocess.Popen[bytes]) -> float:
     """Wait for the end of a process; return its peak memory."""
     started, peak = time.monotonic(), 0.0
+    # /proc has no memory of a process that has ended, so the peak is read while it runs.
     while process.poll() is None:
         peak = max(peak, peak_megabytes(process.pid))
         if time.monotonic() - started > MAX_SECONDS:
@@ -98,7 +99,7 @@ def _counted(server: Server, num_errors: int, megabytes: float) -> Run:
 
 
 async def ask_bare(base_url: str, num_tasks: int) -> int:
-    """Send all requests at once, and return how many were answered correctly."""
+    """Send all requests together, and return how many were answered correctly."""
     import aiohttp
 
     async def ask(number: int) -> bool:
@@ -108,6 +109,8 @@ async def ask_bare(base_url: str, num_tasks: int) -> int:
         async with session.post(f"{base_url}/chat/completions", data=body) as response:
             return nonce.encode() in await response.read()
 
+    # Each request needs a connection: more than the usual limit of open files, and than the 100
+    # that aiohttp opens by default.
     allow_open_files(MOST_OPEN_FILES)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=MAX_SECONDS)
@@ -123,6 +126,7 @@ def measure(scale: float = 1.0, *, num_runs: int = NUM_RUNS) -> list[Figure]:
     runs = [run_gym(num_tasks, latency) for _ in range(num_runs)]
     bare = run_bare(num_tasks, latency)
     seconds = [run.seconds for run in runs]
+    # Requests that were never in flight with the others count as errors.
     num_missing = num_tasks - min(run.max_in_flight for run in runs)
     what = f"{num_tasks:,} in flight at once"
     details: dict[str, float | str | list[float]] = {
@@ -159,7 +163,7 @@ def measure(scale: float = 1.0, *, num_runs: int = NUM_RUNS) -> list[Figure]:
 def main() -> None:
     """Measure, or run the bare loop."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--scale", type=float, default=1.0, help=f"of {IN_FLIGHT} requests")
+    parser.add_argument("--scale", type=float, default=1.0, help=f"factor for {IN_FLIGHT} requests")
     parser.add_argument("--runs", type=int, default=NUM_RUNS)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--bare", metavar="URL", help=argparse.SUPPRESS)

@@ -1,12 +1,13 @@
 """Measures the index of a run against parsing the same file with orjson.
 
-The run is made up from a seed: conversations of 17 messages with tool calls, 20 kB each, 2 GB at
-scale 1. It lies in the page cache. What is measured in turns, each in a process of its own:
+The run is generated from a seed: conversations of 17 messages with tool calls, 20 kB each, 2 GB at
+scale 1. The file is in the page cache. These take turns, parsing in one process and the index in
+another:
 
-- `parse`: every line of the file parsed with orjson, nothing else;
-- `build`: the index built, by CPU time and by the memory that it takes beyond its imports;
-- `filter`, `text`, `field`: an index that is there asked for what is in memory, for words that no
-  conversation has, and for a field of the task, which is looked up in the file.
+- parsing: orjson parses every line of the file;
+- building the index: CPU time, and memory beyond that of the imports;
+- three filters on the finished index: one on values in memory, one on words that no conversation
+  has, and one on a field of the task, which is read from the file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NUM_ROLLOUTS = 100_000
 _ATTEMPTS = 8
 _NUM_CALLS = 8
 _NUM_WORDS = 160
-"""In a message: about 1 kB."""
+"""Words of a message, about 1 kB."""
 _NUM_TURNS = 3
 
 _PARSE = """
@@ -114,6 +115,7 @@ def measure(scale: float = 1.0) -> list[Figure]:
             indexed.append(_run(_INDEX, str(file), *_FILTERS.values()))
         size = file.stat().st_size
     details: dict[str, float | str | list[float]] = {"MB": size / 1e6, "orjson s": median(parsed)}
+    # _INDEX prints CPU and memory of the build, then the CPU of each filter.
     whats = {"building the index": 0} | {what: 2 + n for n, what in enumerate(_FILTERS)}
     figures = []
     for what, place in whats.items():

@@ -1,17 +1,17 @@
-"""Kills `gym collect` at random instants, again and again, and looks for what was lost.
+"""Kills `gym collect` at random moments, again and again, and looks for lost records.
 
-A run is started against a `gym mock` with latency, killed by SIGKILL, resumed by the same command,
-killed again, until a command ends by itself; then comes the next run, until all kills are done.
-Two lanes of such runs go on at once. Of every ten kills nine come after the first request of their
-command, and one while it starts. Every second run has a slow judge, so that kills find finished
+A run is started against a `gym mock` with latency, killed by SIGKILL, resumed by the same command
+and killed again, until a command ends by itself; then the next run starts, until all kills are
+done. Two lanes of such runs work in parallel. Nine of ten kills come after the first request of
+their command, one while it starts. Every second run has a slow judge, so that kills find finished
 conversations that wait for their score.
 
-At every kill what is on disk is read, and this must hold:
+After every kill the files are read, and this must hold:
 
-- nothing lost: every line that was on disk at an earlier kill still is, as it was; the run that is
-  complete at last has the attempts, conversations and rewards of one that nothing disturbed;
+- nothing lost: every line that was on disk after an earlier kill is still there, unchanged; the
+  complete run has the attempts, conversations and rewards of an undisturbed one;
 - nothing twice: no attempt has two lines in rollouts.jsonl;
-- nothing paid again: by the log of the mock no later command asked the policy about an episode
+- nothing paid again: by the log of the mock, no later command asked the policy about an episode
   whose last answer was on disk, in rollouts.jsonl or generations.jsonl.
 
 The script prints a table; the exit code is 1 if any of these does not hold.
@@ -42,7 +42,7 @@ from gymcli.types import Rollout
 __all__ = ["main"]
 
 GYM = [sys.executable, "-c", "from gymcli.supervisor import main; main()"]
-"""Killed is the supervisor, with which the run ends."""
+"""The command under its supervisor. The kill hits the supervisor, and the run dies with it."""
 
 EPISODES = Path(__file__).with_name("episodes.py").resolve()
 NUM_LANES = 2
@@ -58,14 +58,14 @@ class Kind(NamedTuple):
 
     options: tuple[str, ...]
     num_rows: int
-    """Rows by `--tasks`: what is over sooner needs more of them."""
+    """Factor for `--tasks`: shorter episodes need more rows for a run to last until its kills."""
 
 
 ENVIRONMENTS = {"JudgedTalk": Kind(("--role", "judge=judge"), 1), "Computed": Kind((), 4)}
 
 
 class Count(msgspec.Struct, kw_only=True):
-    """Findings from the kills of one environment's runs."""
+    """What the kills of one environment's runs revealed."""
 
     num_runs: int = 0
     num_kills: int = 0
@@ -83,18 +83,18 @@ class Count(msgspec.Struct, kw_only=True):
     problems: list[str] = []
 
     def add(self, other: Count) -> None:
-        """Add what another lane found."""
+        """Add the findings of another lane."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def is_clean(self) -> bool:
-        """Whether all held."""
+        """Whether no rule was broken."""
         return not (self.num_lost or self.num_twice or self.num_paid_again or self.problems)
 
 
 class Lane:
-    """Runs one after another, each killed until a command of it ends by itself."""
+    """A sequence of runs, each killed and resumed until one of its commands ends by itself."""
 
     def __init__(self, folder: Path, number: int, *, num_tasks: int, seed: int) -> None:
         self.counts = {name: Count() for name in ENVIRONMENTS}
@@ -103,11 +103,11 @@ class Lane:
         self._num_tasks = num_tasks
         self._random = random.Random(f"{seed} {number}")
         self._start_up_seconds = 0.5
-        """How long the last command took to its first request."""
+        """How long the last command needed to send its first request."""
         self._undisturbed: dict[str, dict[str, Rollout]] = {}
 
     def kill_all(self, num_kills: int) -> None:
-        """Go on until so many processes were killed, and end the last run undisturbed."""
+        """Kill this many processes, and let the last run end undisturbed."""
         self._folder.mkdir()
         script, log = self._folder / "script.jsonl", self._folder / "log.jsonl"
         judge = {"text": "[[GOOD]]", "delay": JUDGE_SECONDS}
@@ -119,7 +119,7 @@ class Lane:
             self._server, self._log = server, Log(log, server)
             for environment in ENVIRONMENTS:
                 self._play(environment, f"undisturbed-{environment}", 0)
-            # Each lane begins with another one.
+            # The lanes begin with different environments.
             for number in itertools.count(self._number):
                 if num_kills <= 0:
                     break
@@ -128,6 +128,7 @@ class Lane:
 
     def _play(self, environment: str, name: str, max_kills: int) -> int:
         """Finish one run with at most this many kills; return the number of kills."""
+        # The undisturbed run, with no kills, is the reference of the others and not one of them.
         count = self.counts[environment]
         folder = self._prepared(environment, name)
         count.num_runs += bool(max_kills)
@@ -154,7 +155,7 @@ class Lane:
         return num_kills
 
     def _prepared(self, environment: str, name: str) -> Path:
-        """Make the folder of a run: its tasks and its gym.toml."""
+        """Write the folder of a run: its tasks and its gym.toml."""
         folder = self._folder / name
         folder.mkdir()
         rows = (
@@ -192,10 +193,11 @@ class Lane:
             finally:
                 process.kill()
             exit_code = process.wait()
+            # A negative code is a signal. The process may also have ended just before the kill.
             return None if exit_code < 0 else exit_code
 
     def _wait_for_its_moment(self, process: subprocess.Popen[bytes], count: Count) -> None:
-        """Wait until a process is to be killed, or is over."""
+        """Wait until the process is to be killed or has ended."""
         started = time.monotonic()
         num_before = self._server.stats().num_requests
         if self._random.random() < START_UP_SHARE:
@@ -220,6 +222,7 @@ class Lane:
         names = ("rollouts.jsonl", "generations.jsonl")
         finished = {rollout.task_id for name in names for rollout in before.rollouts(name)}
         for exchange in self._log.read_on():
+            # A judge may be asked again, if its verdict was not on disk at the kill.
             if exchange.model == "policy":
                 named = re.search(r"task-\d+", exchange.text)
                 count.num_paid_again += named is not None and named[0] in finished
@@ -227,13 +230,14 @@ class Lane:
         count.num_twice += len(scored) - len(set(scored))
 
     def _check_end(self, count: Count, environment: str, end: OnDisk) -> None:
-        """Compare a complete run with one that nothing disturbed."""
+        """Compare a complete run with the undisturbed one."""
         found = {rollout.task_id: rollout for rollout in end.rollouts("rollouts.jsonl")}
         count.num_lost += self._num_rows(environment) - len(found)
+        # The first run of each environment is the undisturbed one.
         whole = self._undisturbed.setdefault(environment, found)
         for task_id, rollout in found.items():
             if essence(rollout) != essence(whole[task_id]):
-                count.problems.append(f"{environment}: {task_id} is not as in the undisturbed run")
+                count.problems.append(f"{environment}: {task_id} differs from the undisturbed run")
 
 
 def kill_all(folder: Path, *, num_kills: int, num_tasks: int, seed: int) -> dict[str, Count]:
@@ -263,7 +267,7 @@ COLUMNS = {
 
 
 def table(counts: dict[str, Count], seconds: float) -> Iterator[str]:
-    """Return the lines of the table."""
+    """Yield the lines of the table."""
     yield f"{'environment':<12}" + "".join(f"{title:>12}" for title in COLUMNS)
     for name, count in counts.items():
         values = (getattr(count, field) for field in COLUMNS.values())
@@ -282,7 +286,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--tasks", type=int, default=60, help="of each run")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    parser.add_argument("--json", type=Path, help="also write the counts to this file")
     options = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
 """Measures how the peak memory of `gym collect` grows with the number of tasks.
 
-The command runs as a user would run it, in a process of its own, against a mock server in another
-one: first a new run, then the same command again, which finds everything done. What counts is the
-most that the process of the command ever held, as the system saw it (VmHWM), imports and all.
+The command runs as a user would run it, in its own process, against a mock server in another: first
+a new run, then the same command again, which finds everything done. The peak is what the kernel
+recorded for the process (VmHWM), including imports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT = 1.5
 NUM_FEW = 2_000
 NUM_MANY = 200_000
 NUM_RUNS = 3
-"""Of few tasks; many take minutes, and once has to do."""
+"""Runs with few tasks; many tasks take minutes and run once."""
 _SHAPE = SHAPES["single-turn"]
 
 _CLIENT = """
@@ -37,7 +37,7 @@ atexit.register(shutil.copyfile, "/proc/self/status", sys.argv.pop(1))
 from gymcli.cli import main
 main()
 """
-"""The command, which leaves behind what the system knows of its process."""
+"""The command, which copies its process status, with the peak memory, to a file as it exits."""
 
 
 class Peaks(NamedTuple):
@@ -48,10 +48,10 @@ class Peaks(NamedTuple):
 
 
 def measure(scale: float = 1.0) -> list[Figure]:
-    """Collect few tasks and many, each once more when all is done, and compare the peaks.
+    """Compare the peaks of few tasks and of many, for a new run and for one that is complete.
 
     Raises:
-        SystemExit: The command failed, or there is no /proc, which is Linux's.
+        SystemExit: The command failed, or there is no /proc (only Linux has it).
     """
     num_few, num_many = (max(1, round(number * scale)) for number in (NUM_FEW, NUM_MANY))
     with tempfile.TemporaryDirectory() as temporary:
@@ -87,7 +87,7 @@ def _peaks(server: Server, folder: Path, num_tasks: int) -> Peaks:
 
 
 def _peak(server: Server, tasks: Path, num_tasks: int) -> float:
-    """Run the command, new or again; gives the MB that its process held at most."""
+    """Run the command, or run it again; return the peak memory of its process in MB."""
     status = tasks.with_name("status")
     options = ["--env", _SHAPE.env, "--model", "mock", "--base-url", server.base_url]
     options += ["--out", str(tasks.with_name("run")), "--quiet", "--json"]
@@ -100,18 +100,18 @@ def _peak(server: Server, tasks: Path, num_tasks: int) -> float:
         raise SystemExit(f"gym collect scored {num_scored} tasks, not {num_tasks}")
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
     if found is None:
-        raise SystemExit("the system does not say how much memory a process held (VmHWM)")
+        raise SystemExit("/proc/self/status has no peak memory (VmHWM)")
     return int(found[1]) / 1024
 
 
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of tasks")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the numbers of tasks")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     if not Path("/proc/self/status").is_file():
-        parser.error("needs Linux, where /proc tells how much memory a process held")
+        parser.error("needs Linux: the peak memory is read from /proc")
     figures = measure(options.scale)
     print_figures(figures)
     if options.json is not None:

@@ -1,7 +1,7 @@
-"""Tasks whose answer proves whose it is: each prompt has a nonce, and the answer must hold it.
+"""Tasks whose answers show which task they belong to: each answer must repeat the prompt's nonce.
 
-The mock server says back what it was told last, so that an answer which went to another task, or
-was put together from two, has another nonce or none.
+The mock server echoes the last user text. An answer that reached the wrong task, or was assembled
+from two, therefore has another nonce or none.
 
 {"id": "task-0", "prompt": "Say back: nonce-9a271f2a916b0b6e", "nonce": "nonce-9a271f2a916b0b6e"}
 """
@@ -44,7 +44,7 @@ class Nonces(Environment[NonceTask]):
 
 
 class NoncesWithTool(Environment[NonceTask]):
-    """Say back a nonce; there is a tool that nobody needs."""
+    """Say back a nonce; the tool is not needed."""
 
     @tool
     def note(self, text: str) -> str:
@@ -63,7 +63,7 @@ def nonce_of(seed: int, number: int) -> str:
 
 
 def write_tasks(path: Path, num_tasks: int, *, seed: int = 0, about: str = "") -> None:
-    """Write tasks `task-0`, `task-1` and so on, whose prompts begin with a text."""
+    """Write tasks `task-0`, `task-1` and so on, whose prompts begin with `about`."""
     with path.open("wb") as file:
         for number in range(num_tasks):
             nonce = nonce_of(seed, number)
@@ -74,9 +74,10 @@ def write_tasks(path: Path, num_tasks: int, *, seed: int = 0, about: str = "") -
 
 def foreign_nonces(messages: list[Message], *, own: str) -> set[str]:
     """Return the nonces of other tasks that occur anywhere in a conversation."""
+    # Encoding finds them in arguments and tool calls as well.
     return set(_NONCE.findall(msgspec.json.encode(messages).decode())) - {own}
 
 
 def answers_own(rollout: Rollout) -> bool:
-    """Say whether the last message holds the nonce of its task."""
+    """Return whether the last message has the nonce of its task."""
     return rollout.task["nonce"] in _NONCE.findall(rollout.last_text)

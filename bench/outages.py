@@ -1,15 +1,15 @@
 """Shows what a run does while its endpoint is dead, and what remains if it never returns.
 
-Three commands against a `gym mock` whose socket closes, and whose connections are reset, when a
-third of the requests have arrived:
+There are three commands. When a third of the requests have arrived, the `gym mock` of the first two
+closes its socket and resets its connections:
 
-- `returns`: the server listens again after 20 seconds. All attempts must be scored, exit code 0;
-  the pause is the longest time in which no rollout ended.
-- `never returns`: the run is given up, exit code 4, and what was scored is on disk. The time is
-  that from the last rollout to the end of the process, with a short `--outage-deadline`, and
-  with `--default` once more with the default one.
-- `later`: the same command again, with a server on the same port. It must complete the run, keep
-  every line that was there, and ask for none of these rollouts again.
+- `returns`: the server listens again after 20 seconds. All attempts must be scored, exit code 0.
+  The pause is the longest time in which no rollout ended;
+- `never returns`: the command gives up with exit code 4, and the scored rollouts are on disk. Its
+  pause is that before the end of the process, with a short `--outage-deadline`, and with
+  `--default` once more with the default one;
+- `the same later`: the same command with a new server on the same port. It must complete the run,
+  keep every line, and request none of the scored rollouts again.
 
 The exit code is 1 if any of these does not hold.
 """
@@ -43,7 +43,7 @@ class Phase(msgspec.Struct, kw_only=True):
     seconds: float
     """From the start of the process to its end."""
     pause: float
-    """The longest time without a rollout that ended, up to the end of the process."""
+    """The longest time in which no rollout ended, up to the end of the process."""
     last_words: str
     problems: list[str] = []
 
@@ -55,6 +55,7 @@ def phase_of(name: str, run: Path, ended: Ended, *, num_tasks: int, exit_code: i
         rollout.timing.started_at + rollout.timing.total_seconds
         for rollout in records(run / "rollouts.jsonl", Rollout)
     )
+    # A resumed run has rollouts of the earlier command, which say nothing about this one's pause.
     recent = [moment for moment in ends if moment > now - ended.seconds]
     found = tally(run)
     phase = Phase(
@@ -71,8 +72,8 @@ def phase_of(name: str, run: Path, ended: Ended, *, num_tasks: int, exit_code: i
         phase.problems.append(f"{num_tasks - found.num_scored} attempts are not scored")
     if found.num_twice or found.num_foreign or found.num_own < found.num_scored:
         phase.problems.append(
-            f"{found.num_twice} attempts are scored twice, {found.num_foreign} conversations hold "
-            f"another nonce, {found.num_scored - found.num_own} lack their own"
+            f"{found.num_twice} attempts are scored twice, {found.num_foreign} conversations have "
+            f"another task's nonce, {found.num_scored - found.num_own} lack their own"
         )
     return phase
 
@@ -116,15 +117,17 @@ def never_return(deadline: float | None, num_tasks: int) -> tuple[Phase, Phase]:
             num_requests = server.stats().num_requests
         later = phase_of("the same later", run.run, ended, num_tasks=num_tasks, exit_code=0)
         if not (run.run / "rollouts.jsonl").read_bytes().startswith(lines):
-            later.problems.append("lines that were there are no longer there")
+            later.problems.append("lines of rollouts.jsonl were lost or changed")
         num_left = num_tasks - given_up.tally.num_scored
         if num_requests != num_left:
-            later.problems.append(f"{num_requests} requests for the {num_left} that were left")
+            later.problems.append(
+                f"{num_requests} requests for the {num_left} tasks that were left"
+            )
     return given_up, later
 
 
 def print_phases(phases: list[Phase]) -> None:
-    """Print a table, a line for each command, and below it what does not hold."""
+    """Print a table with a row per command, and below it the broken rules."""
     head = ("endpoint", "scored", "exit", "seconds", "pause", "unscored", "retries on record")
     cells = [
         (
@@ -153,7 +156,7 @@ def main() -> None:
     parser.add_argument("--down-for", type=float, default=20.0, help="seconds")
     parser.add_argument("--outage-deadline", type=float, default=10.0, help="seconds")
     parser.add_argument("--default", action="store_true", help="also with the default deadline")
-    parser.add_argument("--json", type=Path, help="also write what came to this file")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     phases = [return_after(options.down_for, options.tasks)]
     phases += never_return(options.outage_deadline, options.tasks)
@@ -163,7 +166,9 @@ def main() -> None:
     if not options.default:
         default = Endpoint.model_fields["outage_deadline"].default
         longer = phases[1].pause - options.outage_deadline
-        print(f"with the default of {default:g} s that makes {default + longer:.1f} s")
+        print(
+            f"with the default of {default:g} s the command gives up after {default + longer:.1f} s"
+        )
     if options.json is not None:
         options.json.write_bytes(msgspec.json.encode(phases))
     if any(phase.problems for phase in phases):

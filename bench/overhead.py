@@ -1,21 +1,22 @@
 """Measures the CPU of a rollout against the barest loop that sends the same requests.
 
-Two contestants ask the same mock server: `gym`, the whole way of `gym collect` from the tasks file
-to metrics.json, and `bare`, a loop of aiohttp, uvloop and orjson that writes a line of comparable
-content for each rollout and does nothing else. What is measured, and how:
+Two contestants ask the same mock server: `gym` does everything that `gym collect` does, from the
+tasks file to metrics.json; `bare` is a loop of aiohttp, uvloop and orjson that writes a comparable
+line for each rollout and does nothing else. They are measured as follows:
 
-- The server and each contestant are processes of their own; a contestant's CPU is the user and
-  system time of its process, all threads.
+- The server and each contestant are processes of their own. A contestant's CPU is the user and
+  system time of all threads of its process.
 - Start-up and imports do not count: a contestant first plays fewer rollouts into other folders,
-  and its clock is read around the last run alone. All that this run does counts, checking the
-  tasks file and measuring the run included.
-- The tree is that process and the workers in which verifiers run. What starting a worker takes
-  does not count there either: it is the same in the last two runs, so that the last one counts
-  less the one before, for the rollouts that it has more.
-- The contestants take turns, so that what else the machine does meets both. The ratio is that of
-  the medians; its spread is the lowest and the highest ratio of one turn.
-- The server waits before it answers, as a model does, and so its load is bounded. From 80 % of a
-  core on it would set the pace and gather the answers; such a measurement is refused.
+  and its clock is read only around the last run. Everything in that run counts, including checking
+  the tasks file and measuring the run.
+- The tree is that process and the workers in which verifiers run. Starting a worker does not count
+  either. It costs the same in the last two runs, so the CPU of the workers is the difference of the
+  two, scaled from the additional rollouts to all.
+- The contestants take turns, so that other load on the machine affects both. The ratio is that of
+  the medians; its spread is the lowest and highest ratio of a turn.
+- The server waits before it answers, as a model does, which bounds its load. A server that uses
+  80 % of a core would set the pace and its answers would arrive in batches, so such a measurement
+  is refused.
 
 Only ratios are claims; microseconds are shown to make them plausible.
 """
@@ -54,7 +55,7 @@ LATENCY = 0.05
 NUM_ROLLOUTS = 2000
 NUM_RUNS = 5
 WARM_UP_SHARE = 0.5
-"""Of the rollouts: as many workers start as in the run that is measured."""
+"""Share of the rollouts in a warm-up run; it starts as many workers as the measured run."""
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -67,10 +68,10 @@ class Job(msgspec.Struct):
     server_id: int
     """The process id of the mock server."""
     folder: str
-    """Holds `tasks.jsonl` and `warm-up.jsonl`, and takes what the contestants write."""
+    """Holds `tasks.jsonl`, `warm-up.jsonl` and the contestants' output."""
     turn: int
     tools: list[dict[str, object]]
-    """What the environment shows the model; the bare loop sends them as they are."""
+    """The tools of the environment, which the bare loop sends unchanged."""
 
 
 class Effort(msgspec.Struct):
@@ -79,10 +80,10 @@ class Effort(msgspec.Struct):
     num_rollouts: int
     cpu_seconds: float
     worker_seconds: float
-    """CPU of the processes that the contestant started, without their start."""
+    """CPU of the contestant's child processes, without their start."""
     wall_seconds: float
     server_seconds: float
-    """CPU of the server meanwhile."""
+    """CPU of the server during the run."""
 
 
 async def play_gym(job: Job, tasks: Path, out: Path) -> int:
@@ -100,6 +101,7 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     )
     collection = Collection([tasks], options)
     async with collection:
+        # The command sets it too; it affects the cost of every rollout.
         gc.set_threshold(GARBAGE_THRESHOLD)
         with Progress(collection.num_left, is_quiet=True) as progress:
             async with aclosing(collection.run()) as records:
@@ -133,6 +135,7 @@ async def play_bare(job: Job, tasks: Path, out: Path) -> int:
         messages = row.pop("messages")
         usage = {"prompt_tokens": 0, "completion_tokens": 0}
         count = row.get("initial_count", 0)
+        # The tools of example_session_state_mgmt, without an environment.
         while calls := (message := await ask(messages, usage)).get("tool_calls"):
             messages.append({"role": "assistant", "tool_calls": calls})
             for call in calls:
@@ -158,6 +161,7 @@ async def play_bare(job: Job, tasks: Path, out: Path) -> int:
 
     async def work() -> None:
         nonlocal num_written
+        # All workers share one iterator over the file: a free worker takes the next line.
         for line in lines:
             written.write(orjson.dumps(await play(orjson.loads(line))) + b"\n")
             num_written += 1
@@ -180,12 +184,14 @@ async def contend(job: Job) -> Effort:
     play, folder = CONTESTANTS[job.contestant], Path(job.folder)
     out = folder / f"{job.contestant}-{job.turn}"
     warm_up = folder / "warm-up.jsonl"
-    await play(job, warm_up, out.with_suffix(".first"))  # what workers are forked from is there now
+    # The first run also starts the fork server of the workers.
+    await play(job, warm_up, out.with_suffix(".first"))
     before = _children_seconds()
     num_warm_up = await play(job, warm_up, out.with_suffix(".warm-up"))
     start = _children_seconds() - before
     server, cpu, wall = cpu_seconds(job.server_id), time.process_time(), time.perf_counter()
     num_rollouts = await play(job, folder / "tasks.jsonl", out)
+    # Both runs paid for starting workers; the difference is the CPU of the additional rollouts.
     more = _children_seconds() - before - 2 * start
     share = num_rollouts / max(num_rollouts - num_warm_up, 1)
     return Effort(
@@ -198,9 +204,10 @@ async def contend(job: Job) -> Effort:
 
 
 def _children_seconds() -> float:
-    """Return the CPU of all child processes and their own, ended or not (Linux)."""
+    """Return the CPU of child processes, running or ended, and of their ended children (Linux)."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = ended.ru_utime + ended.ru_stime
+    # RUSAGE_CHILDREN omits running children; /proc has them, with the children they waited for.
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
         seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
@@ -208,13 +215,13 @@ def _children_seconds() -> float:
 
 
 class Shape(NamedTuple):
-    """A kind of rollout: an environment, what the server answers, and the rows."""
+    """A kind of rollout: an environment, the server's answers, and the rows."""
 
     env: str
     answers: list[dict[str, object]]
     """One for each request of a rollout."""
     fields: dict[str, object]
-    """What the environment's rows have beside their id and prompt."""
+    """The environment's fields of a row, besides its id and prompt."""
 
 
 SHAPES = {
@@ -244,7 +251,7 @@ def write_tasks(path: Path, shape: Shape, num_rows: int) -> None:
 
 
 def serving(script: Path, latency: float) -> AbstractContextManager[Server]:
-    """Run a mock server that answers so after so many seconds, while the block lasts."""
+    """Run a mock server with this script and this latency in seconds while the block lasts."""
     return server.serving("--behaviour", f"script:{script}", "--latency", str(latency))
 
 
@@ -257,9 +264,9 @@ class Run(msgspec.Struct, kw_only=True):
     microseconds: float
     """CPU of a rollout."""
     tree_microseconds: float
-    """The same, with the workers."""
+    """CPU of a rollout, including the workers."""
     server_share: float
-    """CPU of the server by the time that the run took."""
+    """CPU time of the server, divided by the time of the run."""
 
 
 def run_contestant(job: Job, server: Server) -> Run:
@@ -285,13 +292,13 @@ def check(run: Run, job: Job, *, num_rollouts: int, num_requests: int) -> None:
     if (run.num_rollouts, run.num_requests) != (num_rollouts, num_requests):
         raise SystemExit(
             f"{job.contestant} made {run.num_rollouts} rollouts, not {num_rollouts}, with "
-            f"{run.num_requests} requests, not {num_requests}, the warm-up counted in"
+            f"{run.num_requests} requests, not {num_requests} (warm-up included)"
             f"{_first_failure(Path(job.folder) / f'{job.contestant}-{job.turn}')}"
         )
 
 
 def _first_failure(run: Path) -> str:
-    """Say why the first attempt failed that did."""
+    """Return the error of the first failed attempt; empty if there is none."""
     file = run / "failures.jsonl"
     if not file.is_file():
         return ""
@@ -301,15 +308,15 @@ def _first_failure(run: Path) -> str:
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What was measured for one shape."""
+    """The measurements of one shape."""
 
     num_requests: int
-    """Of one rollout."""
+    """Requests of one rollout."""
     runs: dict[str, list[Run]]
-    """By contestant, in the order they were made."""
+    """By contestant, in the order of the turns."""
 
     def figures(self, shape: str) -> list[Figure]:
-        """Return the figures of the table: the main process, and the tree."""
+        """Return the figures of the main process and of the tree."""
         shares = (run.server_share for made in self.runs.values() for run in made)
         details: dict[str, float | str | list[float]] = {}
         for name, made in self.runs.items():
@@ -331,6 +338,7 @@ class Result(msgspec.Struct, kw_only=True):
     ) -> Figure:
         """Compare the medians of one field; the spread is that of the turns' ratios."""
         gym = [getattr(run, field) for run in self.runs["gym"]]
+        # The bare loop has no workers, so its process is its tree.
         bare = [run.microseconds for run in self.runs["bare"]]
         ratios = [ours / theirs for ours, theirs in zip(gym, bare, strict=True)]
         return Figure(
@@ -356,6 +364,7 @@ def measure_shape(
     write_tasks(folder / "tasks.jsonl", shape, num_rollouts)
     write_tasks(folder / "warm-up.jsonl", shape, num_warm_up)
     tools = Registry().find(shape.env).environment.method_tools().values()
+    # Two warm-up runs come before the measured one.
     num_requests = len(shape.answers) * (num_rollouts + 2 * num_warm_up)
     runs: dict[str, list[Run]] = {name: [] for name in CONTESTANTS}
     with serving(script, latency) as mock:
@@ -398,8 +407,10 @@ def measure(
 def main() -> None:
     """Measure, or be one of the contestants."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--scale", type=float, default=1.0, help=f"of {NUM_ROLLOUTS} rollouts")
-    parser.add_argument("--runs", type=int, default=NUM_RUNS, help="of each contestant")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help=f"factor for {NUM_ROLLOUTS} rollouts"
+    )
+    parser.add_argument("--runs", type=int, default=NUM_RUNS, help="runs of each contestant")
     parser.add_argument("--latency", type=float, default=LATENCY, help="seconds before an answer")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--job", help=argparse.SUPPRESS)

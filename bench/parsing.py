@@ -1,14 +1,14 @@
 """Measures `gym verify` and `gym metrics` against parsing the same file with orjson.
 
-The run is made up from a seed (`bench/recorded.py`), lies in the page cache, and each command runs
-in a process of its own, start-up included. CPU is that of the process and of its workers. What is
-measured in turns, so that what else the machine does meets all of them:
+The run is generated from a seed (`bench/recorded.py`) and is in the page cache. Each command runs
+in its own process, and start-up counts. CPU is that of the process and its workers. The commands
+take turns, so that other load on the machine affects all of them:
 
-- `parse`: every line of the file parsed with orjson, nothing else;
+- `parse`: orjson parses every line of the file;
 - `metrics`: `gym metrics --json` of the run, its time and its peak memory;
 - `verify`: `gym verify` of the run with a trivial verifier, on one core and on two.
 
-Ratios are of MB by CPU second, those of the speed-up of MB by second on the clock.
+Ratios compare MB per CPU second; the speed-up compares MB per second on the clock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PARSE = "import sys, orjson\nfor line in open(sys.argv[1], 'rb'): orjson.loads(
 
 
 class Effort(msgspec.Struct):
-    """What one run of a command took."""
+    """The cost of one run of a command."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -47,7 +47,7 @@ class Effort(msgspec.Struct):
 
 
 def measure(scale: float = 1.0) -> list[Figure]:
-    """Measure both commands; at scale 1 of 1,000,000 rollouts."""
+    """Measure both commands over 1,000,000 rollouts times `scale`."""
     num_tasks = max(1, round(_NUM_TASKS * scale))
     with tempfile.TemporaryDirectory(prefix="gym-bench-") as folder:
         file = write_run(Path(folder) / "run", num_tasks=num_tasks, num_attempts=_ATTEMPTS)
@@ -141,8 +141,9 @@ def _parse(file: Path) -> Effort:
 
 
 def _gym(*arguments: str, num_cores: int | None = None) -> Effort:
-    """Run a command of gym, on so many cores where the system lets choose (Linux)."""
+    """Run a command of gym, on this many cores if the system supports it (Linux)."""
     cores = os.sched_getaffinity(0) if sys.platform == "linux" else None
+    # A child inherits the affinity, so this process takes it for as long as the child runs.
     if cores is not None and num_cores is not None:
         os.sched_setaffinity(0, sorted(cores)[:num_cores])
     try:
@@ -153,7 +154,7 @@ def _gym(*arguments: str, num_cores: int | None = None) -> Effort:
 
 
 def _effort(command: list[str]) -> Effort:
-    """Run a process; its workers, which it waits for, count with it."""
+    """Run a process and return its cost, including the workers that it waits for."""
     started = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -164,6 +165,7 @@ def _effort(command: list[str]) -> Effort:
         raise RuntimeError(f"{command[2:]} ended with exit code {process.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    # ru_maxrss is in bytes on macOS and in kilobytes on Linux.
     unit = 1e6 if sys.platform == "darwin" else 1024.0
     return Effort(cpu_seconds, wall_seconds, used.ru_maxrss / unit)
 
@@ -171,8 +173,8 @@ def _effort(command: list[str]) -> Effort:
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--scale", type=float, default=1.0, help="of 1,000,000 rollouts")
-    parser.add_argument("--json", type=Path, help="also write the figures to a file")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for 1,000,000 rollouts")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
     figures = measure(arguments.scale)
     print_figures(figures)

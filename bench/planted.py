@@ -2,11 +2,12 @@
 
     python -m bench.planted [--keep FOLDER]
 
-A real `gym collect`, `verify`, `show`, `metrics` and more, each a process of its own with a log
-file and --verbose, against a mock server that is endpoint, judge and proxy at once. The table says
-for each secret in how many texts it stands where it must not, in any of its encodings: a key in use
-in all artefacts, logs and outputs, another variable in errors, logs and what is no result. It says
-how often one was redacted in all; the exit code is 1 where one is found.
+It runs `gym collect`, `verify`, `show`, `metrics` and more, each in its own process with --verbose
+and a log file, against a mock server that is endpoint, judge and proxy. The table shows for each
+secret how many texts contain it, in any encoding, where it must not be. A key in use must be in no
+file, log or output; any other secret must not be in errors and logs, but may be in conversations
+and scores. The script also prints the number of redactions; the exit code is 1 if a secret is
+found.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ SECRETS = {
     "key after a scheme": "planted+scheme/0a1b2c==",
     "line of a private key": "plantedMIIEvQIBADANBgkqhkiG9w0BAQEFAASC",
 }
-"""Where each is planted, and the secret; several are told by others as well."""
+"""Secrets by the place where they are planted; other places leak several of them as well."""
 
 KEYS = frozenset(
     (
@@ -64,7 +65,7 @@ KEYS = frozenset(
         *("query value", "password of the proxy", "key of the judge"),
     )
 )
-"""Those that are in use, and stand nowhere; the others may stand in conversations and scores."""
+"""Keys in use, which must be nowhere; the others may be in conversations and scores."""
 
 _VARIABLES = {
     "OPENAI_API_KEY": "key of the policy (Authorization)",
@@ -86,9 +87,9 @@ _WITHIN = {
     "UPSTREAM_AUTHORIZATION": f"Bearer {SECRETS['key after a scheme']}",
     "SSH_KEY": f"-----BEGIN KEY-----\n{SECRETS['line of a private key']}\n-----END KEY-----\n",
 }
-"""Variables of which a part is the secret."""
+"""Variables that contain a secret among other text."""
 _ERRORS = (": stderr", ": errors", ".log", ": terminal")
-"""How the names of texts end that hold errors, logs and tracebacks."""
+"""Suffixes of the names of texts with errors, logs and tracebacks."""
 _CARELESS = Path(__file__).with_name("careless.py").resolve()
 _GYM = [sys.executable, "-c", "from gymcli.cli import main; main()"]
 _ALL = " ".join(SECRETS.values())
@@ -97,20 +98,20 @@ _OF_VARIABLES = " ".join(
     for name, place in _VARIABLES.items()
     if name.endswith(("KEY", "TOKEN", "SECRET"))
 )
-"""What any command knows, whichever endpoint it asks."""
+"""Secrets that every command finds in its environment, whichever endpoint it asks."""
 
 
 class Finding(NamedTuple):
-    """Where a secret was found."""
+    """The texts in which a secret was found."""
 
     place: str
     """Where it was planted."""
     found_in: tuple[str, ...]
-    """Files and outputs in which it stands."""
+    """Names of files and outputs."""
 
 
 class Searched(NamedTuple):
-    """What a run left behind, by name."""
+    """The files and outputs of a run, and the exit codes of its commands, by name."""
 
     texts: dict[str, str]
     num_redacted: int
@@ -228,7 +229,7 @@ api_key_env = "THE_JUDGES"
 
 
 def _answer(request: Request) -> MockAnswer | str:
-    """Answer as model, judge and provider that tell whatever they know."""
+    """Answer as a model, a judge and a provider that leak every secret."""
     text = next(message.text for message in request.messages if message.role == "user")
     if text == "known address":
         return f"My keys: {SECRETS['key of the policy (Authorization)']}, {_OF_VARIABLES}"
@@ -249,15 +250,16 @@ def _answer(request: Request) -> MockAnswer | str:
 
 
 def _on_a_terminal(command: list[str], folder: Path, environ: dict[str, str]) -> tuple[str, int]:
-    """Run a command that takes its stdout and stderr for a terminal; give what it showed there."""
+    """Run a command on a terminal; return what it printed there and its exit code."""
     ours, theirs = pty.openpty()
+    # On a narrow terminal, long lines are wrapped.
     environ = {**environ, "TERM": "xterm-256color", "COLUMNS": "40"}
     with subprocess.Popen(
         command, cwd=folder, env=environ, stdin=theirs, stdout=theirs, stderr=theirs
     ) as process:
         os.close(theirs)
         shown = bytearray()
-        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+        with contextlib.suppress(OSError):  # Linux raises EIO when the other end is closed
             while piece := os.read(ours, 1 << 16):
                 shown += piece
     os.close(ours)
@@ -267,6 +269,7 @@ def _on_a_terminal(command: list[str], folder: Path, environ: dict[str, str]) ->
 @contextmanager
 def _serving() -> Iterator[str]:
     """Serve in a thread during the block; yield the address."""
+    # Waiting for the commands blocks this thread.
     loop = asyncio.new_event_loop()
     server = MockServer(_answer)
     is_open, is_over = threading.Event(), asyncio.Event()
@@ -294,6 +297,7 @@ def findings(texts: dict[str, str]) -> list[Finding]:
     for place, secret in SECRETS.items():
         once = json.dumps(secret, ensure_ascii=False)[1:-1]
         forms = {secret, once, json.dumps(once, ensure_ascii=False)[1:-1], quote(secret, safe="")}
+        # `once` is the secret in JSON; encoded twice, it is in JSON inside a JSON string.
         forms |= {json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret)}
         pattern = re.compile("|".join(map(re.escape, forms)))
         searched = texts if place in KEYS else errors
@@ -305,7 +309,7 @@ def findings(texts: dict[str, str]) -> list[Finding]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 1 if a secret is found."""
     parser = argparse.ArgumentParser(prog="python -m bench.planted", description=__doc__)
-    parser.add_argument("--keep", type=Path, help="a new folder for what was written")
+    parser.add_argument("--keep", type=Path, help="keep all files and outputs in this new folder")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) if options.keep is None else options.keep

@@ -19,13 +19,13 @@ __all__ = ["Profile", "print_profile", "profile_of"]
 ROOT = Path(__file__).resolve().parents[1]
 NUM_SHOWN = 25
 _PROCESS = re.compile(r'process \d+:"(.*?)";')
-"""A process and its command line; a stack begins with that of each process down to its own."""
+"""A process and its command line. With --subprocesses a stack begins with all its ancestors."""
 
 _CLIENT = re.compile(r'main\(\) (?!mock)|"contestant":"gym"')
-"""Of a command of ours but for the mock server, or of the contestant that stands for one."""
+"""The command line of a gym command other than the mock server, or of the contestant for one."""
 
 _IMPORT = "_find_and_load "
-"""In a stack that imports a module: that is what `bench/startup.py` is for."""
+"""Part of a stack that imports a module, which `bench/startup.py` measures."""
 
 
 class Profile(NamedTuple):
@@ -33,13 +33,13 @@ class Profile(NamedTuple):
 
     num_samples: int
     own: Counter[str]
-    """In which it was the innermost."""
+    """Samples in which the function was the innermost."""
     within: Counter[str]
-    """In which it was anywhere."""
+    """Samples in which it was anywhere on the stack."""
 
 
 def profile_of(lines: Iterable[str]) -> Profile:
-    """Read stacks as py-spy writes them raw, `outer;…;inner COUNT`, those of clients alone."""
+    """Read py-spy's raw format, `outer;…;inner COUNT`, and count the stacks of clients."""
     total, own, within = 0, Counter[str](), Counter[str]()
     for line in lines:
         stack, _, count = line.rpartition(" ")
@@ -49,6 +49,7 @@ def profile_of(lines: Iterable[str]) -> Profile:
         frames = [_shown(frame) for frame in stack[processes[-1].end() :].split(";")]
         total += int(count)
         own[frames[-1]] += int(count)
+        # A recursive function counts once per sample.
         for frame in set(frames):
             within[frame] += int(count)
     return Profile(total, own, within)
@@ -61,10 +62,10 @@ def _shown(frame: str) -> str:
 
 
 def print_profile(name: str, scale: float) -> None:
-    """Run a measurement again under py-spy, and print what its clients did.
+    """Run a measurement again under py-spy, and print where its clients spent their time.
 
     Raises:
-        SystemExit: py-spy is not there.
+        SystemExit: py-spy is not installed.
     """
     if shutil.which("py-spy") is None:
         raise SystemExit("--profile: needs py-spy: pip install py-spy")

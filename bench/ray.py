@@ -1,10 +1,10 @@
 """Compares the makespan and CPU time of a run on Ray workers with one in a single process.
 
-Both play the same tasks against the same mock server, in turns. Starting a cluster takes seconds
-and no part in it: the makespan counts from the first request that the server sees to the last.
-The CPU time is given twice: of the process of the command, which on Ray plays nothing and writes
-all, and of all processes below it as well, which are Ray's own and the workers. These are looked at
-ten times a second, so that a little of their end is missed; their start is in it.
+Both play the same tasks against the same mock server, in turns. Starting a cluster takes seconds,
+which do not count: the makespan runs from the first request that the server sees to the last. CPU
+time is measured twice: that of the command's process, which on Ray plays no episode and writes all
+records, and that of the command with all processes below it, Ray's own and the workers. The latter
+are sampled ten times a second, which misses a little at their end; their start counts.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Run(NamedTuple):
 
     makespan: float
     cpu_seconds: float
-    """Of the process of the command."""
+    """CPU of the command's process."""
     all_cpu_seconds: float
-    """Of that and all processes below it."""
+    """CPU of that process and all processes below it."""
 
 
 def measure(scale: float = 1.0) -> list[Figure]:
@@ -103,7 +103,7 @@ def _cpu_of(command: list[str]) -> tuple[float, float]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
         for process_id in _below(process.pid):
-            with suppress(SystemExit):  # it has ended just now
+            with suppress(SystemExit):  # the process has just ended
                 below[process_id] = cpu_seconds(process_id)
         time.sleep(_LOOK_SECONDS)
     _, status, used = ended
@@ -114,10 +114,10 @@ def _cpu_of(command: list[str]) -> tuple[float, float]:
 
 
 def _below(process_id: int) -> list[int]:
-    """Return the processes that one started, and those that these started."""
+    """Return the ids of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended just now
+        with suppress(OSError):  # the process has just ended
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     found: list[int] = []
@@ -145,8 +145,8 @@ def _figure(what: str, field: str, local: list[Run], on_ray: list[Run]) -> Figur
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of tasks")
-    parser.add_argument("--json", type=Path, help="write the figures there as well")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of tasks")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
     figures = measure(arguments.scale)
     print_figures(figures)

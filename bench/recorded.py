@@ -1,8 +1,8 @@
-"""A run as `gym collect` leaves it, made up from a seed: what `bench/parsing.py` reads.
+"""A run as `gym collect` writes it, generated from a seed, for `bench/parsing.py`.
 
 Half of its rollouts are single-turn, half are conversations with two tool calls; a line has 1 to
-3 kB. Their texts are cut from long passages of common words: a parser meets their length and what
-has to be escaped, not what they say.
+3 kB. The texts are cut from long passages of common words, since only their length and the
+characters to escape matter to a parser.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _manifest(found: Found, num_expected: int) -> Manifest:
 
 
 class _Passages:
-    """Texts of a wanted length, cut from a few long ones."""
+    """Cuts texts from a few long passages."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -99,7 +99,7 @@ class _Passages:
         ]
 
     def text(self, least: int, most: int) -> str:
-        """Return a text of this many characters."""
+        """Return a text of `least` to `most` characters."""
         passage = self._random.choice(self._passages)
         length = self._random.randint(least, most)
         start = self._random.randrange(len(passage) - length)
@@ -107,7 +107,7 @@ class _Passages:
 
 
 def _rollout(task_id: str, attempt: int, random: Random, passages: _Passages) -> Rollout:
-    """Make up an attempt; the answer, a letter, is the expected one in half of the cases."""
+    """Generate an attempt whose answer, a letter, is right in at least half of the cases."""
     task: JSONObject = {"question": passages.text(100, 400), "expected": random.choice("ABCD")}
     answer = str(task["expected"]) if random.random() < 0.5 else random.choice("ABCD")
     messages = [

@@ -1,14 +1,13 @@
-"""Shows what a refusal costs: of one task that is answered first, and of a key in the middle.
+"""Shows what a refusal costs: of a single task, and of the key in the middle of a run.
 
-The first rows are each a `gym collect` whose first task is always refused, at once, while every
-other answer takes 50 ms; the command is run twice. The task that is refused must cost itself alone,
-both times: all others are scored, exit code 0. Where it is the only task there is nothing to score:
-exit code 4.
+Most rows are a `gym collect` whose first task is always refused, immediately, while every other
+answer takes 50 ms; the command runs twice. Both times the refusal must cost only its own task: all
+others are scored, exit code 0. If the refused task is the only one, nothing is scored: exit code 4.
 
-In the last row the key is refused from the middle of many tasks on. The run must end with exit code
-4, keep what was scored, and ask for little more than the 20 tasks that say so.
+In the last rows the key is refused from the middle of many tasks on. The run must end with exit
+code 4, keep what was scored, and send few requests beyond the 20 refusals after which it gives up.
 
-The exit code is 1 if any of these does not hold.
+The exit code of the script is 1 if any of these does not hold.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from gymcli.types import Request
 KINDS: tuple[StatusFault, ...] = ("401", "403", "404", "405", "307")
 CONCURRENCIES = (1, 64)
 MAX_IN_A_ROW = 20
-"""Tasks in a row that are refused before a run ends in which others were answered."""
+"""Refused tasks in a row after which a run ends although others were answered."""
 DELAY = 0.05
 MAX_SECONDS = 600.0
 
@@ -92,7 +91,7 @@ def run_rows(
 
 
 def check(row: Row, *, num_scored: range, exit_code: int, max_requests: int) -> None:
-    """Write down what does not hold."""
+    """Add the rules that a row breaks to its problems."""
     found = row.tally
     if found.num_scored not in num_scored:
         expected = f"{num_scored.start} to {num_scored.stop - 1}"
@@ -107,7 +106,7 @@ def check(row: Row, *, num_scored: range, exit_code: int, max_requests: int) -> 
 
 
 def measure(num_tasks: int, num_many: int, kinds: Sequence[StatusFault]) -> list[Row]:
-    """Make all rows."""
+    """Run all commands and return their rows."""
     rows = []
     for kind, concurrency in itertools.product(kinds, CONCURRENCIES):
         made = run_rows(
@@ -117,6 +116,7 @@ def measure(num_tasks: int, num_many: int, kinds: Sequence[StatusFault]) -> list
             concurrency=concurrency,
             num_runs=2,
         )
+        # The second run asks only for the refused task again.
         for row, max_requests in zip(made, (num_tasks, 1), strict=True):
             check(
                 row,
@@ -139,8 +139,9 @@ def measure(num_tasks: int, num_many: int, kinds: Sequence[StatusFault]) -> list
             concurrency=concurrency,
             num_runs=1,
         )
+        # Requests in flight when the run ends were sent before the last refusals arrived.
         most = num_answers + MAX_IN_A_ROW + 2 * concurrency
-        # What is answered and not yet scored when the run ends waits for the next command.
+        # Answers without a score when the run ends are scored by the next command.
         scored = range(num_answers - concurrency, num_answers + 1)
         check(row, num_scored=scored, exit_code=4, max_requests=most)
         rows.append(row)
@@ -150,9 +151,9 @@ def measure(num_tasks: int, num_many: int, kinds: Sequence[StatusFault]) -> list
 def main() -> None:
     """Make the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--tasks", type=int, default=200, help="where one is refused")
-    parser.add_argument("--many", type=int, default=10_000, help="tasks where the key is refused")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="only this refusal")
+    parser.add_argument("--tasks", type=int, default=200, help="tasks if one is refused")
+    parser.add_argument("--many", type=int, default=10_000, help="tasks if the key is refused")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="run only this refusal")
     options = parser.parse_args()
     rows = measure(options.tasks, options.many, options.kind or [*KINDS])
     cells = [

@@ -21,12 +21,13 @@ class OnDisk(NamedTuple):
     """The files of a killed process."""
 
     lines: dict[str, list[bytes]]
-    """The whole lines of every appended file."""
+    """The complete lines of every appended file."""
     num_torn: int
+    """Files that end in the middle of a line."""
 
     @classmethod
     def read(cls, run: Path) -> OnDisk:
-        """Read the files of a run, those that are not there as empty."""
+        """Read the files of a run; a missing file has no lines."""
         lines, num_torn = {}, 0
         for name in FILES:
             path = run / name
@@ -41,11 +42,13 @@ class OnDisk(NamedTuple):
 
     @property
     def num_lines(self) -> int:
-        """Lines of all files."""
+        """The number of lines in all files."""
         return sum(map(len, self.lines.values()))
 
     def num_lost_by(self, later: OnDisk) -> int:
-        """Count the lines that a later state does not begin with."""
+        """Return the number of lines that a later state lacks or has changed."""
+        # Files are only appended to, so each line must be at the same place later. The padding
+        # makes a line count that is missing at the end.
         return sum(
             line != there
             for name, lines in self.lines.items()
@@ -54,7 +57,7 @@ class OnDisk(NamedTuple):
 
 
 class Exchange(msgspec.Struct):
-    """A line of the mock's log."""
+    """The fields read from a line of the mock's log."""
 
     model: str | None = None
     text: str = ""
@@ -69,7 +72,8 @@ class Log:
         self._num_read = 0
 
     def read_on(self) -> list[Exchange]:
-        """Wait until the server has ended every request; return those since the last call."""
+        """Wait until the server has finished every request; return those since the last call."""
+        # Requests of the killed command are still being answered, and are logged at their end.
         until = time.monotonic() + MAX_SECONDS
         while time.monotonic() < until:
             stats = self._server.stats()
@@ -79,9 +83,9 @@ class Log:
                 self._num_read = len(lines)
                 return [msgspec.json.decode(line, type=Exchange) for line in new]
             time.sleep(0.01)
-        raise SystemExit("the log of gym mock does not have all requests")
+        raise SystemExit("the log of gym mock lacks some requests")
 
 
 def essence(rollout: Rollout) -> tuple[object, ...]:
-    """Return the data that must be equal, however often the run was killed."""
+    """Return what must be the same however often the run was killed."""
     return (rollout.key, rollout.task_hash, rollout.seed, rollout.messages, rollout.reward)

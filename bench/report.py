@@ -32,26 +32,26 @@ USER_FIGURES: dict[str, str] = {
     ),
     "gym collect of one task, wall time on an idle machine": "`gym collect` of one task",
 }
-"""The figures that docs/performance.md shows, with its words for them."""
+"""The figures of docs/performance.md, with their names there."""
 _LIBRARIES = ("aiohttp", "uvloop", "msgspec", "orjson", "pydantic", "typer")
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """The machine of a measurement, without its name."""
+    """The machine of a measurement, without its host name."""
 
     num_cores: int
     load_average: float
-    """Over the minute before the measurement."""
+    """Average over the minute before the measurement."""
     system: str
     python: str
     libraries: dict[str, str]
-    """Versions."""
+    """Versions by name."""
 
     @classmethod
     def here(cls) -> Machine:
         """Describe this machine now."""
         return cls(
-            num_cores=len(os.sched_getaffinity(0)),
+            num_cores=len(os.sched_getaffinity(0)),  # that this process may use
             load_average=round(os.getloadavg()[0], 2),
             system=f"{platform.system()} {platform.machine()}",
             python=platform.python_version(),
@@ -83,7 +83,7 @@ def write_report(path: Path, report: Mapping[str, Measured]) -> None:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Put a text between the marks of a page.
+    """Replace the text between the marks of a page.
 
     Raises:
         SystemExit: The page has no marks.
@@ -96,7 +96,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def summary(report: Mapping[str, Measured]) -> str:
-    """Return the figures that users care about as a table, and every missed goal in one line."""
+    """Return a table of the figures that matter to users, and a line with every missed goal."""
     figures = [figure for measured in report.values() for figure in measured.figures]
     lines = ["| what | value | goal | met |", "| --- | --- | --- | --- |"]
     for figure in figures:
@@ -113,7 +113,7 @@ def summary(report: Mapping[str, Measured]) -> str:
 
 
 def table(report: Mapping[str, Measured]) -> str:
-    """Return every figure as a table in Markdown, and below it where it was measured."""
+    """Return a Markdown table of every figure, and below it the machines."""
     lines = ["| what | value | spread | goal | met |", "| --- | --- | --- | --- | --- |"]
     for measured in report.values():
         lines += ["| " + " | ".join(cells(figure)) + " |" for figure in measured.figures]
@@ -126,7 +126,7 @@ def table(report: Mapping[str, Measured]) -> str:
 
 
 def _places(report: Mapping[str, Measured]) -> list[str]:
-    """Return on which machines it was measured, and how busy these were."""
+    """Return lines about the machines and their load."""
     if not report:
         return ["Nothing was measured yet."]
     loads = ", ".join(f"{name} {one.machine.load_average}" for name, one in report.items())

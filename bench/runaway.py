@@ -1,4 +1,4 @@
-"""An environment whose one bad task runs away in ten ways, for bench/runaways.py."""
+"""An environment with a task that runs away in one of eleven ways, for bench/runaways.py."""
 
 import asyncio
 import os
@@ -29,6 +29,7 @@ def loop() -> None:
 
 
 def pattern() -> None:
+    # Nested repeats backtrack exponentially: about 2**40 steps.
     re.match(r"(a+)+$", "a" * 40 + "!")
 
 
@@ -61,7 +62,7 @@ def sleep() -> None:
 
 
 def alarm() -> None:
-    """Limit itself by SIGALRM, as code of users does."""
+    """Limit a loop by SIGALRM, as user code may."""
 
     def ring(number: int, frame: object) -> None:
         raise TimeoutError
@@ -76,7 +77,7 @@ def alarm() -> None:
 
 
 def patches() -> None:
-    """Let asyncio wait for nothing, as some libraries for notebooks do."""
+    """Patch asyncio so that it never waits, as some libraries for notebooks do."""
 
     async def at_once(*arguments: object, **keywords: object) -> None:
         """Return."""
@@ -99,7 +100,7 @@ WAYS: dict[str, Callable[[], None]] = {
 
 
 class RunawayTask(Task):
-    """Which way to run away; empty: this task is sound."""
+    """A task with the way in which it runs away; empty if it is sound."""
 
     way: str = ""
 

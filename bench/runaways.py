@@ -1,8 +1,8 @@
-"""Shows that one task whose code runs away costs a run of 200 only that task, in one command.
+"""Shows that a task whose code runs away costs a run of 200 tasks only that task.
 
-Each way to run away (an endless loop, a pattern that explodes, a crash, ...) is tried in a tool and
-in a verifier. A row of the table is one `gym collect`; it is broken where another task has no
-score, an attempt has no outcome, or the exit code is not 0.
+Each way to run away (an endless loop, a pattern with exponential backtracking, a crash, ...) is
+tried in a tool and in a verifier. A row of the table is one `gym collect`. It is broken if another
+task has no score, an attempt has no outcome, or the exit code is not 0.
 
     python -m bench.runaways [--way loop] [--place tool] [--concurrency 16] [--json FILE]
 """
@@ -40,11 +40,11 @@ class Row(NamedTuple):
     exit_code: int
     seconds: float
     is_sound: bool
-    """All other tasks are scored, and every attempt has one outcome."""
+    """Whether all other tasks are scored and every attempt has one outcome."""
 
 
 def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency: int) -> Row:
-    """Collect tasks of which one runs away, and read the files."""
+    """Collect tasks of which one runs away; return the row."""
     tasks, out = folder / "tasks.jsonl", folder / "run"
     bad = min(_BAD, num_tasks // 2)
     rows = [
@@ -68,8 +68,10 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     seconds = time.monotonic() - started
     scored = _ids(out / "rollouts.jsonl")
     failed = {line.task_id: str(line.error["class"]) for line in _lines(out / "failures.jsonl")}
+    # An attempt that fails, is tried again after a restart and gets a score has one outcome.
     outcomes = [*scored, *(set(failed) - set(scored))]
     expected = {str(number) for number in range(num_tasks)}
+    # Only the bad task may lack a score. It may have one, since some ways do no lasting harm.
     is_sound = (
         set(outcomes) == expected
         and len(scored) == len(set(scored))
@@ -79,12 +81,12 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     if not is_sound:
         print(run.stderr[-2000:], file=sys.stderr)
     names = ", ".join(name for key, name in failed.items() if key not in scored)
-    num_restarts = run.stderr.count("restarting it")
+    num_restarts = run.stderr.count("restarting it")  # the supervisor's words
     return Row(place, way, len(scored), names, num_restarts, run.returncode, seconds, is_sound)
 
 
 class _Line(msgspec.Struct):
-    """What is read of a record."""
+    """The fields read from a record."""
 
     task_id: str
     error: dict[str, object] = {}

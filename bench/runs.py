@@ -1,6 +1,6 @@
-"""Runs `gym collect` against a mock server, both as processes of their own, and counts what came.
+"""Runs `gym collect` and a mock server in their own processes, and counts the records of the run.
 
-What the scripts about faults, outages, storms and memory share.
+The scripts about faults, outages, storms and memory share it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 NONCES = Path(__file__).with_name("nonces.py").resolve()
-"""The file of the environments."""
+"""The file with the environments."""
 
 Record = TypeVar("Record", Rollout, Failure)
 EnvironmentName: TypeAlias = Literal["Nonces", "NoncesWithTool"]
@@ -48,19 +48,19 @@ EnvironmentName: TypeAlias = Literal["Nonces", "NoncesWithTool"]
 def write_settings(
     folder: Path, server: Server | MockServer, **options: str | float | bool
 ) -> None:
-    """Write a gym.toml that knows the server as the model `mock`."""
+    """Write a gym.toml with the server as the model `mock`."""
     lines = ["[models.mock]", f'base_url = "{server.base_url}"']
     lines += [f"{name} = {msgspec.json.encode(value).decode()}" for name, value in options.items()]
     (folder / "gym.toml").write_text("\n".join(lines) + "\n")
 
 
 class Collecting(NamedTuple):
-    """A `gym collect` on its way in a folder of its own."""
+    """A running `gym collect` in its own folder."""
 
     process: subprocess.Popen[bytes]
     folder: Path
     started: float
-    """By `time.monotonic`."""
+    """As `time.monotonic` returned it."""
 
     @property
     def run(self) -> Path:
@@ -68,7 +68,7 @@ class Collecting(NamedTuple):
         return self.folder / "run"
 
     def wait(self, deadline: float) -> Ended:
-        """Wait for its end; kill it after the deadline."""
+        """Wait until it ends; kill it `deadline` seconds after its start."""
         exit_code: int | None
         try:
             exit_code = self.process.wait(max(0.0, self.started + deadline - time.monotonic()))
@@ -85,9 +85,9 @@ class Ended(NamedTuple):
     """How a `gym collect` ended."""
 
     exit_code: int | None
-    """None: it did not, and was killed."""
+    """None if it was killed at the deadline."""
     seconds: float
-    """From its start to its end."""
+    """From start to end."""
     last_words: str
     """The last line of stderr."""
 
@@ -100,9 +100,10 @@ def collecting(
     environment: EnvironmentName = "Nonces",
     options: Iterable[str] = (),
 ) -> Iterator[Collecting]:
-    """Run `gym collect` of `tasks.jsonl` of a folder, with its gym.toml, while the block lasts."""
+    """Run `gym collect` with the tasks.jsonl and gym.toml of a folder, for the block at most."""
     command = [*GYM, "collect", "tasks.jsonl", "--env", f"{NONCES}:{environment}", "--out", "run"]
     command += ["--model", "mock", "--concurrency", str(concurrency), "--json", *options]
+    # Appended to, since several commands may run in a folder.
     with (
         (folder / "stdout").open("ab") as stdout,
         (folder / "stderr").open("ab") as stderr,
@@ -120,17 +121,17 @@ class Tally(msgspec.Struct, kw_only=True):
 
     num_scored: int = 0
     num_right: int = 0
-    """With reward 1."""
+    """Rollouts with reward 1."""
     num_own: int = 0
-    """Whose answer holds the nonce of its task."""
+    """Rollouts whose answer has the nonce of their task."""
     num_foreign: int = 0
-    """Whose conversation holds the nonce of another task."""
+    """Rollouts whose conversation has the nonce of another task."""
     num_twice: int = 0
-    """Lines of an attempt that had a line already."""
+    """Lines of an attempt that already had a line."""
     unscored: dict[str, int] = {}
-    """By error class; of each attempt its last failure."""
+    """Attempts by the error class of their last failure."""
     retries: dict[str, int] = {}
-    """By error class, of all lines."""
+    """Retries on all lines, by error class."""
 
     @property
     def num_unscored(self) -> int:
@@ -139,7 +140,7 @@ class Tally(msgspec.Struct, kw_only=True):
 
 
 def tally(run: Path) -> Tally:
-    """Count what a run's files hold."""
+    """Count the records in a run's files."""
     total = Tally()
     scored = set()
     retries: Counter[str] = Counter()
@@ -162,12 +163,12 @@ def tally(run: Path) -> Tally:
 
 
 def records(path: Path, kind: type[Record]) -> Iterator[Record]:
-    """Read the lines of a run's file; a file that was never written has none."""
+    """Yield the records of a run's file; a missing file has none."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as lines:
         for line in lines:
             yield msgspec.json.decode(line, type=kind)
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Say counts in one line: `3 ServerError, 1 RateLimitError`."""
+    """Return counts in one line: `1 RateLimitError, 3 ServerError`."""
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "-"

@@ -1,14 +1,13 @@
-"""Measures how close a run comes to list scheduling: the time it takes where only waiting counts.
+"""Measures how close a run comes to list scheduling, the ideal if only waiting takes time.
 
-`gym mock` waits before each answer as long as its seed and the request's body say (a lognormal
-distribution), whenever the request comes. List scheduling gives the same waits, in the order of
-the tasks, each to the first of N places that is free; no client with N requests in flight that
-takes tasks in their order is faster. Compared with it is the time from the first request to the
-last answer, as the server's log has it: neither the start of the process nor the reading of the
-tasks is in it, everything between two answers is.
+The wait of `gym mock` before an answer (a lognormal distribution) depends only on its seed and the
+request's body, not on when the request arrives. List scheduling assigns the same waits, in the
+order of the tasks, to the first of N places that is free. No client that takes tasks in order and
+has N requests in flight is faster. The run is timed from the first request to the last answer, by
+the server's log: starting the process does not count, everything between two answers does.
 
-Beyond what a core can send the CPU of a rollout sets the pace, not the places: from there on the
-table says rollouts a second, without a goal.
+With more requests in flight than a core can keep busy, the CPU of a rollout sets the pace. Those
+rows show rollouts a second, without a goal.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MAX_SECONDS = 600.0
 
 
 class Run(NamedTuple):
-    """One `gym collect` beside the list scheduling of its requests."""
+    """One `gym collect`, compared with list scheduling of its requests."""
 
     seconds: float
     """From the first request to the last answer."""
@@ -53,7 +52,7 @@ class Run(NamedTuple):
     """The makespan of list scheduling."""
     max_in_flight: int
     server_share: float
-    """CPU of the server by the time."""
+    """CPU time of the server, divided by `seconds`."""
 
 
 def list_scheduling(waits: Sequence[float], num_places: int) -> float:
@@ -69,13 +68,14 @@ def waits_of(exchanges: Sequence[Exchange], latency: Latency, seed: int) -> list
     seen: Counter[str] = Counter()
     waits = []
     for exchange in exchanges:
+        # Equal bodies have different waits: the mock counts the occurrences of each.
         waits.append(latency.seconds(seed=seed, body=exchange.body, occurrence=seen[exchange.body]))
         seen[exchange.body] += 1
     return waits
 
 
 def run_once(in_flight: int, num_tasks: int) -> Run:
-    """Run `gym collect` once, in a folder of its own and against a server of its own.
+    """Run `gym collect` once, with its own folder and server.
 
     Raises:
         SystemExit: An attempt was not scored.
@@ -95,6 +95,7 @@ def run_once(in_flight: int, num_tasks: int) -> Run:
             raise SystemExit(f"{found.num_right} of {num_tasks} right: {ended.last_words}")
         with (folder / "log.jsonl").open("rb") as lines:
             log = [msgspec.json.decode(line, type=Exchange) for line in lines]
+    # The server logs a request when it has ended.
     log.sort(key=lambda exchange: exchange.started)
     waits = waits_of(log, Latency.parse(LATENCY), SEED)
     seconds = max(exchange.ended or 0.0 for exchange in log) - log[0].started
@@ -103,7 +104,7 @@ def run_once(in_flight: int, num_tasks: int) -> Run:
 
 
 def figure_of(in_flight: int, num_tasks: int, runs: Sequence[Run]) -> Figure:
-    """Return the figure of several runs; one has a goal, the others are rollouts per second."""
+    """Return the figure of several runs: the makespan, which has a goal, or rollouts a second."""
     ratios = [run.seconds / run.ideal for run in runs]
     share = max(run.server_share for run in runs)
     details: dict[str, float | str | list[float]] = {
@@ -113,6 +114,7 @@ def figure_of(in_flight: int, num_tasks: int, runs: Sequence[Run]) -> Figure:
         "most in flight": max(run.max_in_flight for run in runs),
         "server's share": round(share, 2),
     }
+    # Without a goal, a row in which the server set the pace is reported with a remark.
     if in_flight == IN_FLIGHT:
         check_share(share)
         return Figure(
@@ -148,10 +150,10 @@ def measure(scale: float = 1.0, *, num_runs: int = NUM_RUNS) -> list[Figure]:
 
 
 def main() -> None:
-    """Measure, and print what came."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--scale", type=float, default=1.0, help=f"of {NUM_TASKS} tasks")
-    parser.add_argument("--runs", type=int, default=NUM_RUNS, help="of the one with a goal")
+    parser.add_argument("--scale", type=float, default=1.0, help=f"factor for {NUM_TASKS} tasks")
+    parser.add_argument("--runs", type=int, default=NUM_RUNS, help="runs of the row with a goal")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     figures = measure(options.scale, num_runs=options.runs)

@@ -1,4 +1,4 @@
-"""The mock server in a process of its own: its counts, and the share of a core that it takes."""
+"""The mock server in its own process, its counts, and its share of a core."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ import msgspec
 __all__ = ["GYM", "MAX_SHARE", "Server", "Stats", "check_share", "cpu_seconds", "serving"]
 
 GYM = [sys.executable, "-c", "from gymcli.cli import main; main()"]
-"""The command line of this checkout, whichever `gym` is on the path."""
+"""Runs `gym` from this checkout, whichever one is on the path."""
 
 MAX_SHARE = 0.8
-"""Of a core: from here on a server sets the pace, and gathers answers."""
+"""The share of a core from which a server sets the pace and sends answers in batches."""
 
 
 class Stats(msgspec.Struct):
-    """The counts of the mock server so far."""
+    """The counts of a mock server."""
 
     num_requests: int
     in_flight: int = 0
     max_in_flight: int = 0
     first_at: float | None = None
-    """Seconds since its start, when the first request arrived."""
+    """When the first request arrived, in seconds since the server started."""
     last_at: float | None = None
+    """When the last request arrived."""
     by_status: dict[str, int] = {}
     faults: dict[str, int] = {}
 
 
 class Server(NamedTuple):
-    """A mock server that runs."""
+    """A running mock server."""
 
     process_id: int
     base_url: str
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return int(self.base_url.removesuffix("/v1").rpartition(":")[2])
 
     def stats(self) -> Stats:
-        """Ask for its counts."""
+        """Return its counts so far."""
+        # An empty handler, so that the proxy variables of the environment do not apply.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(self.base_url.removesuffix("/v1") + "/stats", timeout=30) as response:
             return msgspec.json.decode(response.read(), type=Stats)
 
     def num_requests(self) -> int:
-        """Ask how many requests arrived."""
+        """Return the number of requests so far."""
         return self.stats().num_requests
 
 
@@ -61,26 +63,27 @@ def cpu_seconds(process_id: int) -> float:
     """Return the user and system time of a process, in steps of a clock tick (10 ms).
 
     Raises:
-        SystemExit: There is no /proc, which is Linux's.
+        SystemExit: There is no /proc (only Linux has it), or the process has ended.
     """
     try:
         text = Path(f"/proc/{process_id}/stat").read_text()
     except FileNotFoundError:
-        raise SystemExit("needs Linux, where /proc tells what the server used") from None
+        raise SystemExit("needs Linux: the server's CPU time is read from /proc") from None
+    # The second field, the name, is in brackets and may itself contain spaces and brackets.
     fields = text.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def check_share(share: float) -> None:
-    """Refuse a measurement in which the server was the slower one.
+    """Refuse a measurement in which the server was the bottleneck.
 
     Raises:
-        SystemExit: It was.
+        SystemExit: The share is `MAX_SHARE` or more.
     """
     if share >= MAX_SHARE:
         raise SystemExit(
-            f"the mock server used {share:.0%} of a core, so it set the pace: nothing is reported; "
-            "give it a longer latency, or wait until the machine has less to do"
+            f"the mock server used {share:.0%} of a core and set the pace, so nothing is reported; "
+            "use a longer latency, or wait until the machine is less busy"
         )
 
 
@@ -97,4 +100,5 @@ def serving(*options: str | Path) -> Iterator[Server]:
                 raise SystemExit("gym mock did not start")
             yield Server(process.pid, base_url)
         finally:
+            # With --with-parent the server ends when its stdin is closed.
             process.stdin.close()

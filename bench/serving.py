@@ -1,10 +1,10 @@
-"""Measures what it costs to play an environment on a server instead of in the same process.
+"""Measures the cost of an environment on a server, against one in the process of `gym collect`.
 
-The same tasks with the same scripted model are collected with the environment in the process of
-`gym collect`, and with the environment served by `gym serve` on loopback. Client, server and model
-are processes of their own; start-up does not count: each server is warm, and of `gym collect` the
-CPU of a run of a few tasks is taken off. The ways take turns. What is told is the CPU of a rollout:
-that of the client as a ratio to the one in process, and that of client and server together.
+The same tasks are collected from the same scripted model in two ways, which take turns: with the
+environment in the process of `gym collect`, and with one that `gym serve` serves on loopback.
+Client, server and model are processes of their own. Start-up does not count: the server is warm,
+and the CPU of a run of a few tasks is subtracted from that of `gym collect`. The figures are the
+CPU of a rollout, of the client and of client and server together, as a ratio to the one in process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHAPES: tuple[tuple[str, str, list[dict[str, object]]], ...] = (
         [*CALLS, {"text": "The counter is 4."}],
     ),
 )
-"""What is played, the environment of it, and what the model answers."""
+"""For each kind of rollout its name, its environment, and the model's answers."""
 
 
 class Cost(NamedTuple):
@@ -55,7 +55,7 @@ class Cost(NamedTuple):
 
 
 class Way(NamedTuple):
-    """An environment, in the process or on a server."""
+    """An environment in the process, or on the server with this process id."""
 
     env: str
     server_id: int | None = None
@@ -111,6 +111,7 @@ def _costs(
     behaviour.write_bytes(msgspec.json.encode({"match": "Task", "answers": script}) + b"\n")
     with serving("--behaviour", f"script:{behaviour}") as model, _served(env) as (url, server_id):
         ways = (Way(env), Way(f"{env}={url}", server_id))
+        # A warm-up, so that the servers have imported everything and the files are cached.
         for way in ways:
             _collected(folder, way, model.base_url, "few")
         turns = []
@@ -123,12 +124,13 @@ def _costs(
 def _cost(folder: Path, way: Way, base_url: str, num_tasks: int) -> Cost:
     few = _collected(folder, way, base_url, "few")
     many = _collected(folder, way, base_url, "many")
+    # The difference of the two runs is the CPU of the additional rollouts, without start-up.
     share = 1000.0 / (num_tasks - NUM_FEW)
     return Cost((many.client - few.client) * share, (many.server - few.server) * share)
 
 
 def _collected(folder: Path, way: Way, base_url: str, tasks: str) -> Cost:
-    """Run `gym collect`; return the CPU seconds of it and of the server."""
+    """Run `gym collect`; return its CPU seconds and the server's."""
     before = 0.0 if way.server_id is None else _cpu_of(way.server_id)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = folder / "run"
@@ -179,10 +181,10 @@ def _write_tasks(folder: Path, env: str, num_tasks: int) -> None:
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of tasks")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
     figures = measure(arguments.scale)
     print_figures(figures)

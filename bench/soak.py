@@ -1,15 +1,15 @@
 """Shows the memory of `gym collect` over 100,000 rollouts.
 
 The resident memory of the process is read a few times a second while it runs against a `gym mock`;
-how far it is, the server's count of requests says. Three figures: the start, when the first 2 % of
-the rollouts were made (imports, connections and buffers are there by then); the middle; and the
-end, the most from the last answer until the process has left, its counting of the metrics included.
-The slope is that of the straight line through all samples from the start to the last answer.
+the server's count of requests shows the progress. There are three figures: the start, after 2 % of
+the rollouts (imports, connections and buffers are in memory by then); the middle; and the end, the
+peak from the last answer until the process exits, which includes computing the metrics. The slope
+is that of the least-squares line through all samples from the start to the last answer.
 
-There are two shapes: `repeats` is 1000 tasks of 100 attempts each, `tasks` is as many tasks of one
-attempt each. A task leaves its mark, since two rows of one id must be told apart and means are over
-tasks: the slope of `tasks` is the price of one. The script ends with 1 where the end of a shape is
-more than 15 % above its start, or not every rollout was scored.
+There are two shapes: `repeats` is 1000 tasks with 100 attempts each, `tasks` is 100,000 tasks with
+one attempt each. The run remembers something about every task, because ids must be unique and means
+are over tasks; the slope of `tasks` is the price of one. The exit code is 1 if the end of a shape
+is more than 15 % above its start, or if not every rollout was scored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sample(NamedTuple):
 
 
 SHAPES = {"repeats": 100, "tasks": 1}
-"""Attempts of each task."""
+"""Shapes with their attempts per task."""
 
 
 class Soak(msgspec.Struct, kw_only=True):
@@ -50,7 +50,7 @@ class Soak(msgspec.Struct, kw_only=True):
 
     num_tasks: int
     num_rollouts: int
-    """As many as were planned."""
+    """Planned rollouts."""
     num_scored: int
     seconds: float
     exit_code: int | None
@@ -63,7 +63,7 @@ class Soak(msgspec.Struct, kw_only=True):
 
     @property
     def growth(self) -> float:
-        """The end by the start, less one."""
+        """The increase from start to end, as a share of the start."""
         return self.end.megabytes / self.start.megabytes - 1
 
 
@@ -78,7 +78,7 @@ def resident_megabytes(process_id: int) -> float | None:
         command = ["ps", "-o", "rss=", "-p", str(process_id)]
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
         return int(found[0]) / 1024 if found else None
-    # A process that has ended and was not waited for has no memory left to tell of.
+    # A zombie, a process that has ended and was not waited for, has no VmRSS line.
     sizes = [line.split()[1] for line in text.splitlines() if line.startswith("VmRSS:")]
     return int(sizes[0]) / 1024 if sizes else None
 
@@ -94,7 +94,7 @@ def watch(run: Collecting, server: Server, interval: float) -> Iterator[Sample]:
 
 
 def soak(repeats: int, num_rollouts: int, *, concurrency: int, interval: float) -> Soak:
-    """Make the rollouts and watch the process that makes them."""
+    """Collect the rollouts and watch the memory of the process."""
     num_tasks = max(1, num_rollouts // repeats)
     num_rollouts = num_tasks * repeats
     with tempfile.TemporaryDirectory() as temporary:
@@ -109,12 +109,13 @@ def soak(repeats: int, num_rollouts: int, *, concurrency: int, interval: float) 
         file = run.run / "rollouts.jsonl"
         if not file.is_file():
             raise SystemExit(f"nothing was scored: {ended.last_words}")
-        # Lines are counted, not read: their law is that of faults.py.
+        # Lines are only counted; `faults.py` checks what they contain.
         with file.open("rb") as lines:
             num_scored = sum(1 for _ in lines)
     steady = [one for one in samples if one.num_requests >= WARM_UP * num_rollouts]
     if not steady:
         raise SystemExit(f"no sample was taken after the start: {ended.last_words}")
+    # A short run may have no sample before or after the last request.
     asked = [one for one in steady if one.num_requests < num_rollouts] or steady
     ending = [one for one in steady if one.num_requests >= num_rollouts] or steady[-1:]
     return Soak(
@@ -132,7 +133,7 @@ def soak(repeats: int, num_rollouts: int, *, concurrency: int, interval: float) 
 
 
 def slope(samples: Sequence[Sample]) -> float:
-    """Return the megabytes per rollout, by least squares; 0 if all samples are at one place."""
+    """Return megabytes per rollout, by least squares; 0 if all samples have the same count."""
     places = [sample.num_requests for sample in samples]
     if len(set(places)) < 2:
         return 0.0
@@ -140,7 +141,7 @@ def slope(samples: Sequence[Sample]) -> float:
 
 
 def problems_of(found: Soak, *, any_growth: bool = False) -> list[str]:
-    """Say which rules were broken; there may be none about the memory."""
+    """Return the broken rules; with `any_growth` the memory may grow."""
     problems = []
     if found.num_scored != found.num_rollouts or found.exit_code != 0:
         problems.append(f"{found.num_scored} scored, exit code {found.exit_code}")
@@ -150,7 +151,7 @@ def problems_of(found: Soak, *, any_growth: bool = False) -> list[str]:
 
 
 def print_soaks(soaks: Mapping[str, Soak]) -> None:
-    """Print a table, a line for each shape."""
+    """Print a table with a row per shape."""
     head = ("shape", "tasks", "scored", "start", "middle", "end", "growth", "slope", "speed")
     cells = [
         (
@@ -170,14 +171,14 @@ def print_soaks(soaks: Mapping[str, Soak]) -> None:
 
 
 def main() -> None:
-    """Soak, and print what came."""
+    """Collect every shape and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rollouts", type=int, default=100_000, help="of each shape")
-    parser.add_argument("--shape", choices=SHAPES, action="append", help="only this one")
+    parser.add_argument("--rollouts", type=int, default=100_000, help="rollouts of each shape")
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="run only this shape")
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--interval", type=float, default=0.2, help="seconds between two samples")
-    parser.add_argument("--any-growth", action="store_true", help="do not judge the memory")
-    parser.add_argument("--json", type=Path, help="also write what came to this file")
+    parser.add_argument("--any-growth", action="store_true", help="do not check the memory")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     soaks, problems = {}, []
     for name in options.shape or SHAPES:

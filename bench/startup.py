@@ -1,10 +1,10 @@
 """Measures how long commands take to start, against a bare Typer application of two commands.
 
-The applications take turns, so that what else the machine does meets all of them. Of each run the
-CPU of the process, its wall time and its peak memory are read, from the system, once it has ended;
-what counts is the median, and the ratio is that of the CPU. The bare application is what a user
-writes first: defaults and two commands. `gym --help` is held against its `--help`; what names a
-command against the help of one of its commands, for which Typer imports pydantic.
+The applications take turns, so that other load on the machine affects all of them. The kernel
+reports CPU and peak memory of each process when it ends; wall time is measured here. The figures
+are medians, and the ratios compare CPU. The bare application is what a user writes first: two
+commands and all defaults. `gym --help` is compared with its `--help`; a line that names a command
+is compared with the help of one of its commands, for which Typer imports pydantic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT = 1.3
 MAX_MB = 40.0
 NUM_RUNS = 21
 _KB = 1024 if sys.platform == "darwin" else 1
-"""What the system counts peak memory in: bytes on macOS, else kB."""
+"""Units of ru_maxrss in a kB: macOS reports bytes, Linux kB."""
 
 _BARE = '''"""An application of two commands, as a user would write it."""
 
@@ -70,10 +70,10 @@ COMMANDS: dict[str, Sequence[str]] = {
         "--quiet",
     ),
 }
-"""What is typed; the CPU and the memory of the first one have a goal."""
+"""The arguments of each line; CPU and memory of the first one have a goal."""
 
 _MAX_MS = {"gym --help": 150.0, "gym collect of one task": 800.0}
-"""How long a command may take on an idle machine."""
+"""The maximum wall time of a command on an idle machine."""
 
 
 class Run(NamedTuple):
@@ -94,7 +94,7 @@ def measure(scale: float = 1.0) -> list[Figure]:
         lines = {_BARE_HELP: [*bare, "--help"], _BARE_COMMAND: [*bare, "greet", "--help"]} | {
             what: [sys.executable, "-c", _GYM, *arguments] for what, arguments in COMMANDS.items()
         }
-        for line in lines.values():  # compiles what was not, and fills the page cache
+        for line in lines.values():  # writes missing .pyc files and fills the page cache
             _run(line, folder)
         runs: dict[str, list[Run]] = {what: [] for what in lines}
         for _ in range(num_runs):
@@ -113,7 +113,8 @@ def measure(scale: float = 1.0) -> list[Figure]:
 
 
 def _run(line: Sequence[str], folder: Path) -> Run:
-    """Run a command to its end, in a folder without anything that concerns it."""
+    """Run a command to its end, in a folder without gym.toml or tasks."""
+    # The folder is not the checkout, whose gymcli must be the one that is imported.
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -127,7 +128,7 @@ def _run(line: Sequence[str], folder: Path) -> Run:
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 2):
+    if process.returncode not in (0, 2):  # 2: the wrong option
         raise SystemExit(f"{' '.join(line[2:])} ended with {process.returncode}")
     cpu = usage.ru_utime + usage.ru_stime
     return Run(1000 * cpu, 1000 * wall, usage.ru_maxrss / _KB / 1024)
@@ -171,8 +172,8 @@ def _median(runs: Sequence[Run]) -> Run:
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of runs")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of runs")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
     figures = measure(arguments.scale)
     print_figures(figures)

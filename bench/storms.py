@@ -1,10 +1,10 @@
 """Compares the client, which finds an endpoint's limit by itself, with the best fixed concurrency.
 
-The mock server refuses with 429 whatever is beyond its limit, and says nothing about when to come
-back. `gym collect --concurrency 256` does not know the limit; the fixed ones are the same command
-with several smaller numbers, which the user would have had to try. Measured is the throughput:
-scored rollouts by the time from the first start to the last end, as the records say, so that the
-start of the process does not count. No rollout may be lost: the script ends with 1 where one is.
+The mock server refuses requests beyond its limit with 429, without a Retry-After header.
+`gym collect --concurrency 256` does not know the limit. It is compared with the same command at
+several smaller concurrencies, which a user would have to find by trial. Throughput is the number of
+scored rollouts divided by the time from the first start to the last end on record, so that starting
+the process does not count. The exit code is 1 if a rollout is lost.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Storm(NamedTuple):
     name: str
     options: tuple[str, ...]
     capacity: float
-    """Requests a second that it can answer at most."""
+    """The most requests a second that the server can answer."""
     fixed: tuple[int, ...]
     """The concurrencies to compare with."""
 
 
 def storm_in_flight(limit: int) -> Storm:
-    """Return a storm whose server answers this many requests at once."""
+    """Return a storm whose server answers this many requests together."""
     fixed = sorted({max(1, round(limit * factor)) for factor in (0.75, 1.0, 1.25, 1.5)})
     return Storm(
         f"{limit} in flight",
@@ -53,6 +53,7 @@ def storm_in_flight(limit: int) -> Storm:
 
 def storm_per_minute(limit: int) -> Storm:
     """Return a storm whose server answers this many requests per minute."""
+    # Little's law: requests in flight are the rate times the latency.
     needed = limit / 60 * MEAN_LATENCY
     fixed = sorted({max(1, round(needed * factor)) for factor in (0.75, 1.0, 1.25, 2.0)})
     return Storm(
@@ -87,12 +88,12 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def num_lost(self) -> int:
-        """Rollouts without a score, of all commands."""
+        """The number of rollouts without a score, over all commands."""
         return sum(one.num_tasks - one.num_scored for one in (self.unknown, *self.fixed))
 
 
 def attempt(storm: Storm, concurrency: int, num_tasks: int) -> Try:
-    """Run one command in a folder of its own, against a server of its own."""
+    """Run one command with its own folder and server."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_tasks(folder / "tasks.jsonl", num_tasks)
@@ -128,7 +129,7 @@ def measure(storms: Sequence[Storm], seconds: float) -> Iterator[Result]:
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """Print a table, a line for each storm."""
+    """Print a table with a row per storm, and below it every fixed concurrency."""
     head = ("limit", "capacity", "unknown", "best fixed", "with", "ratio", "requests", "lost")
     cells = [
         (
@@ -154,8 +155,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--in-flight", type=int, action="append", metavar="LIMIT")
     parser.add_argument("--per-minute", type=int, action="append", metavar="LIMIT")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of one command, about")
-    parser.add_argument("--json", type=Path, help="also write what came to this file")
+    parser.add_argument("--seconds", type=float, default=15.0, help="rough time per command")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     is_given = bool(options.in_flight or options.per_minute)
     storms = [storm_in_flight(n) for n in options.in_flight or ([] if is_given else [4, 16, 48])]

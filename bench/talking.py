@@ -18,20 +18,20 @@ TEXT = "Go on with the story, and say what happens next in a sentence or two. " 
 
 
 class Lockstep:
-    """Lets conversations take their turns together, and reads the clock between two turns.
+    """Lets conversations take their turns together, and reads the CPU clock between two turns.
 
-    All that the process computes for a turn of all of them then lies between two readings.
+    The difference of two readings is the CPU time of one turn of all conversations.
     """
 
     def __init__(self, num: int) -> None:
         self.readings: list[float] = []
-        """CPU seconds of the process each time when all were there."""
+        """CPU seconds of the process each time that all had arrived."""
         self._barrier = asyncio.Barrier(num)
 
     async def wait(self) -> None:
-        """Wait for all others."""
+        """Wait until all conversations wait here."""
         position = await self._barrier.wait()
-        if position == self._barrier.parties - 1:  # who came last
+        if position == self._barrier.parties - 1:  # the last to arrive reads the clock
             self.readings.append(time.process_time())
 
 
@@ -42,7 +42,7 @@ class Talk(Environment[Task]):
     lockstep: ClassVar[Lockstep | None] = None
 
     class Options(EnvironmentOptions):
-        """How long."""
+        """The number of user turns."""
 
         num_turns: int = 100
 
@@ -55,7 +55,7 @@ class Talk(Environment[Task]):
         return []
 
     async def reply(self, rollout: Rollout) -> str | None:
-        """Say the same as before, when all conversations have come to this turn."""
+        """Wait for the other conversations, then return the same text in every turn."""
         await self._wait()
         self._num_said += 1
         return TEXT if self._num_said < self.options.num_turns else None

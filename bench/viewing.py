@@ -1,9 +1,8 @@
-"""Measures `gym view` over many rollouts: what its answers take, and the memory of its server.
+"""Measures `gym view` over many rollouts: the cost of its answers, and the memory of its server.
 
-The run is made up from a seed: 100,000 rollouts of 23 kB, 2.3 GB, which lie in the page cache.
-The server is a process of its own, and is asked as the page asks it. What an answer takes is the
-CPU time of the server, as the system saw it (/proc), against that of reading the file once and
-doing nothing with it.
+The run is generated from a seed: 100,000 rollouts of 23 kB, 2.3 GB, which are in the page cache.
+The server is its own process and receives the requests that the page sends. The cost of an answer
+is the CPU time of the server (from /proc) against that of reading the file once without parsing it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ __all__ = ["NUM_ROLLOUTS", "measure", "write_long_run"]
 
 NUM_ROLLOUTS = 100_000
 MAX_MEMORY = 300.0
-"""MB that the server may hold at most."""
+"""The maximum memory of the server in MB."""
 
 _ATTEMPTS = 4
 _TURN_CHARACTERS = 2_400
@@ -109,7 +108,7 @@ def _rollout(number: int, random: Random, hay: str) -> Rollout:
             Message(role="assistant", content=_cut(hay, random), tool_calls=[call]),
             Message(role="tool", content=_cut(hay, random), tool_call_id=call.id),
         ]
-    if number % 1000 == 7:
+    if number % 1000 == 7:  # one rollout in a thousand matches the filter by text
         messages[2].content = f"{_cut(hay, random)} {_NEEDLE}"
     answered = Rollout(
         schema_version=1,
@@ -135,10 +134,10 @@ def _cut(hay: str, random: Random) -> str:
 
 
 class Server:
-    """A process of `gym view` that is asked questions.
+    """A running `gym view`.
 
     Args:
-        process: The process; its first line is awaited.
+        process: The process; its first line of output is the address.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -149,7 +148,7 @@ class Server:
         self.started = Taken(self._cpu_seconds(), time.monotonic() - started, 0)
 
     def ask(self, path: str, **given: object) -> Taken:
-        """Ask, and read the answer."""
+        """Send a request and read the answer; return its cost."""
         cpu, started = self._cpu_seconds(), time.monotonic()
         with urllib.request.urlopen(f"{self._address}{path}?{urlencode(given)}") as answer:
             data = answer.read()
@@ -179,7 +178,7 @@ def _viewing(run: Path) -> Iterator[Server]:
 
 
 def measure(scale: float = 1.0) -> list[Figure]:
-    """Measure; at scale 1 over 100,000 rollouts of 2 GB."""
+    """Measure over 100,000 rollouts times `scale`."""
     num_rollouts = max(_ATTEMPTS, round(NUM_ROLLOUTS * scale))
     with tempfile.TemporaryDirectory(prefix="gym-bench-") as temporary:
         file = write_long_run(Path(temporary) / "run", num_rollouts)
@@ -198,6 +197,7 @@ def measure(scale: float = 1.0) -> list[Figure]:
                 "the numbers": server.ask("api/metrics"),
             }
             peak = server.peak_mb()
+        # Read once more after the answers: the lower time is that of a file in the page cache.
         read.append(_reading_seconds(file))
         megabytes = file.stat().st_size / 1e6
     reading = min(read)

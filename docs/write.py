@@ -1,4 +1,4 @@
-"""Writes what the documentation takes from the sources: schemas, commands, parts of the README."""
+"""Writes the generated parts of the documentation: schemas, commands and tables."""
 
 import argparse
 import ast
@@ -30,7 +30,7 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "metrics.schema.json": (MetricsReport, MetricsReports),
     "comparison.schema.json": (Comparison,),
 }
-"""By file, the types that a document may have."""
+"""The types of the documents that each schema describes."""
 
 
 def schema_text(*kinds: type) -> str:
@@ -39,13 +39,13 @@ def schema_text(*kinds: type) -> str:
     shape = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
     schema = {"$schema": DRAFT, **shape, "$defs": definitions}
     for definition in schema["$defs"].values():
-        # Python strips the indentation of docstrings from 3.13 on, not before.
+        # Python strips the indentation of docstrings only from 3.13 on; the file must not change.
         definition["description"] = inspect.cleandoc(definition["description"])
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def packages() -> str:
-    """Return a table of the packages with the first sentence of their docstrings."""
+    """Return a table of the packages with the first line of their docstrings."""
     rows = ["| package | contents |", "| --- | --- |"]
     for path in sorted((ROOT / "gymcli").glob("*/__init__.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
@@ -61,7 +61,7 @@ def exit_codes() -> str:
 
 
 def environments() -> str:
-    """List every environment with its properties, and the checks that do not apply to it."""
+    """Return a table of all environments, and a list of the checks that do not apply to some."""
     head = "| environment | what it asks | structure | capability | domain | tasks | verification |"
     rows = [head, "| --- | --- | --- | --- | --- | --- | --- |"]
     reasons = []
@@ -78,10 +78,11 @@ def environments() -> str:
 
 
 def with_parts(text: str, **parts: str) -> str:
-    """Replace what stands between `<!-- NAME -->` and `<!-- end -->`; `_` in a name is a space."""
+    """Replace the text between `<!-- NAME -->` and `<!-- end -->`; `_` in a name is a space."""
     for name, part in parts.items():
         mark = f"<!-- {name.replace('_', ' ')} -->"
         marked = f"{mark}\n{part}<!-- end -->"
+        # A function, because `re.sub` would read backslashes in a string as escapes.
         text = re.sub(rf"{mark}.*?<!-- end -->", lambda _, m=marked: m, text, flags=re.DOTALL)
     return text
 
@@ -98,9 +99,10 @@ def promises() -> str:
 def commands() -> str:
     """Return the help of every command, as `--help` prints it."""
     parts = [
-        "# Commands\n\nWhat `--help` prints of each command; `make docs` writes this page anew.\n"
+        "# Commands\n\nThe output of `--help` for each command; `make docs` updates this page.\n"
     ]
     for path in _command_paths((), typer.main.get_command(app)):
+        # A fixed width, so that the page does not depend on the terminal.
         done = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80"}, prog_name="gym")
         title = " ".join(("gym", *path))
         parts.append(f"## {title}\n\n```text\n{done.stdout.strip()}\n```\n")
@@ -108,13 +110,13 @@ def commands() -> str:
 
 
 def _command_paths(path: tuple[str, ...], command: object) -> list[tuple[str, ...]]:
-    """List the names that lead to a command and to all below it."""
+    """Return the path of a command and of all its subcommands."""
     below = command.commands.items() if isinstance(command, TyperGroup) else ()
     return [path, *(found for name, one in below for found in _command_paths((*path, name), one))]
 
 
 def pages() -> dict[Path, str]:
-    """Return the text of every file that is written here, wholly or in part."""
+    """Return the new text of every file that is generated, completely or in part."""
     schemas = {DOCS / name: schema_text(*kinds) for name, kinds in SCHEMAS.items()}
     parts = {
         README: {"exit_codes": exit_codes(), "packages": packages()},
@@ -128,10 +130,10 @@ def pages() -> dict[Path, str]:
 
 
 def update(texts: dict[Path, str], *, is_check: bool) -> None:
-    """Write the files that are not current, or only see whether there are any.
+    """Write the files that are out of date, or only check whether there are any.
 
     Raises:
-        SystemExit: In a check there are; the message names them.
+        SystemExit: A check found such files; the message names them.
     """
     old = {
         path: text
@@ -139,12 +141,14 @@ def update(texts: dict[Path, str], *, is_check: bool) -> None:
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     }
     if is_check and old:
-        raise SystemExit(f"{', '.join(path.name for path in old)}: not current; run make docs")
+        raise SystemExit(f"{', '.join(path.name for path in old)}: out of date; run make docs")
     for path, text in old.items():
         path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if one is old")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a file is out of date"
+    )
     update(pages(), is_check=parser.parse_args().check)

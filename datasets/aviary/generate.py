@@ -1,4 +1,4 @@
-"""Writes word problems for the calculator, from templates of our own."""
+"""Generates word problems for the calculator from templates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write word problems for the calculator; the more steps they take, the harder."""
+    """Yield word problems for the calculator; harder ones take more steps."""
     for number, problem in enumerate(word_problems(rng, num)):
         yield {
             "id": f"calculator-{number}",
@@ -26,7 +26,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 class WordProblem(NamedTuple):
-    """A problem, how it is worked out, and what it comes to."""
+    """A problem, the expression that solves it, and its value."""
 
     difficulty: str
     text: str
@@ -35,7 +35,7 @@ class WordProblem(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A problem with its numbers left out."""
+    """A problem with placeholders for its numbers."""
 
     text: str
     expression: str
@@ -43,7 +43,7 @@ class Template(NamedTuple):
 
 
 def word_problems(rng: Random, num: int) -> Iterator[WordProblem]:
-    """Write `num` different problems, easy, medium and hard in turn."""
+    """Yield `num` different problems, easy, medium and hard in turn."""
     texts: set[str] = set()
     difficulties = list(TEMPLATES)
     while len(texts) < num:
@@ -55,7 +55,7 @@ def word_problems(rng: Random, num: int) -> Iterator[WordProblem]:
 
 
 def _filled(rng: Random, difficulty: str, template: Template) -> WordProblem:
-    """Draw numbers until the answer is a plain one above zero and does not stand in the text."""
+    """Draw numbers until the answer is a positive integer that the text does not contain."""
     while True:
         numbers = {name: rng.choice(values) for name, values in template.ranges.items()}
         text = template.text.format(name=rng.choice(NAMES), **numbers)

@@ -1,4 +1,4 @@
-"""Writes the tasks: a made-up database, a question about it, and the query that answers it."""
+"""Generates databases, questions about them, and the queries that answer these."""
 
 import itertools
 from collections import deque
@@ -15,13 +15,13 @@ __all__ = ["generate"]
 
 Table = Sequence[tuple[str | int | float | None, ...]]
 Tables = dict[str, Table]
-"""The rows of each table, by its name."""
+"""Rows by the name of their table."""
 Words = dict[str, str | int | float]
-"""What stands for the names in braces in a question and its query."""
+"""Values for the placeholders of a question and its query."""
 
 
 class Question(NamedTuple):
-    """A question and the query that answers it, with names in braces."""
+    """A question and the query that answers it, both with placeholders in braces."""
 
     difficulty: str
     text: str
@@ -33,7 +33,7 @@ class Schema(NamedTuple):
 
     name: str
     subject: str
-    """Whose database it is, as a prompt says it."""
+    """The owner of the database, as the prompt names it."""
     ddl: str
     fill: Callable[[Random], Tables]
     choose: Callable[[Random, Tables], Words]
@@ -41,7 +41,7 @@ class Schema(NamedTuple):
 
 
 def some_day(rng: Random, first: date, num: int) -> str:
-    """Return one of a number of days, as YYYY-MM-DD."""
+    """Return one of `num` days from `first` on, as YYYY-MM-DD."""
     return str(first + timedelta(days=rng.randrange(num)))
 
 
@@ -105,6 +105,8 @@ def _filled_bakery(rng: Random) -> Tables:
         for product in rng.sample(names, 3)
     ]
     names = rng.sample(PEOPLE, 9)
+    # The last customer orders nothing and the last product is in no order, so that questions about
+    # what is absent have an answer. Questions name only customers who may order.
     orders = [
         (number, rng.randint(1, 8), some_day(rng, date(2025, 2, 1), 56), int(rng.random() < 0.7))
         for number in range(1, 19)
@@ -276,6 +278,7 @@ def _filled_bicycles(rng: Random) -> Tables:
         (number, rider, rng.choice((None, rng.randrange(1, number))) if number > 1 else None)
         for number, rider in enumerate(rng.sample(PEOPLE, 9), start=1)
     ]
+    # The last bicycle and the last rider have no rentals.
     rentals = [
         (
             number,
@@ -450,7 +453,7 @@ def _filled_library(rng: Random) -> Tables:
     for number in range(1, 31):
         lent = DAY + timedelta(days=rng.randrange(330))
         returned = str(lent + timedelta(days=rng.randint(3, 60))) if rng.random() < 0.75 else None
-        # Some members borrow nothing, and some books stay on the shelf.
+        # The last two members borrow nothing, and the last two books are never lent.
         loans.append((number, rng.randint(1, 8), rng.randint(1, 10), str(lent), returned))
     return {"members": members, "books": books, "loans": loans}
 
@@ -597,6 +600,7 @@ def _filled_weather(rng: Random) -> Tables:
             day = str(FIRST_DAY + timedelta(days=after))
             readings.append((number, day, rng.randint(40, 240) / 10, rain))
     technicians = rng.sample(PEOPLE, 4)
+    # Nobody visits the last station.
     visits = [
         (
             number,
@@ -718,10 +722,11 @@ WEATHER = Schema(
 SCHEMAS = (LIBRARY, BAKERY, WEATHER, BICYCLES)
 LEVELS = ("easy", "medium", "hard")
 NO_ANSWERS: tuple[set[tuple[int, ...]], ...] = (set(), {(0,)}, {(1,)})
-"""Results that a query may have by chance; 1 is that of `SELECT 1`."""
+"""Results that a wrong query may have by chance; 1 is the result of `SELECT 1`."""
 MAX_ROWS = 20
+"""Maximum rows of a result."""
 NUM_APART = 120
-"""Rows before a question may come again, about other rows of its tables."""
+"""Tasks before a question may be repeated with other rows in its tables."""
 
 FORM = (
     "This is the database of {subject}, in SQLite:\n\n{ddl}\n\n"
@@ -733,7 +738,7 @@ FORM = (
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Yield rows whose gold queries have results that are not there by chance."""
+    """Yield rows whose gold queries have results that a wrong query rarely has."""
     prompts: set[str] = set()
     recent: deque[str] = deque(maxlen=NUM_APART)
     number = 0
@@ -743,7 +748,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
         schema = SCHEMAS[number % len(SCHEMAS)]
         difficulty = LEVELS[number % len(LEVELS)]
         questions = [one for one in schema.questions if one.difficulty == difficulty]
-        # By attempts, so that a question without an answer gives way to the next one.
+        # Counting attempts, not rows, moves on to the next question if one finds no answer.
         question = questions[attempt // (len(SCHEMAS) * len(LEVELS)) % len(questions)]
         tables = schema.fill(rng)
         words = schema.choose(rng, tables)
@@ -777,7 +782,7 @@ def _context(schema: Schema, tables: Tables) -> str:
 
 
 def _written(table: Table) -> str:
-    """Write rows as SQL has them."""
+    """Return rows as SQL values."""
     return ", ".join(f"({', '.join(map(_literal, row))})" for row in table)
 
 
@@ -788,7 +793,10 @@ def _literal(cell: str | float | None) -> str:
 
 
 def _is_telling(context: str, query: str) -> bool:
-    """Return whether a query has some rows for a result, none of them empty in a place."""
+    """Return whether the result of a query has enough content to be told from a wrong one.
+
+    It has rows, but not too many, and no NULL.
+    """
     with closing(Database(context)) as database:
         found = database.read(query)
     holds_null = any(None in row for row in found)

@@ -1,4 +1,4 @@
-"""Writes talks about a calendar: a day that works out, and the wishes that describe it."""
+"""Generates conversations about a calendar: a feasible day, and the requests that describe it."""
 
 import itertools
 import json
@@ -66,32 +66,32 @@ THEMES = [
 
 
 def twelve_hour(minutes: int) -> str:
-    """Write minutes after midnight as constraints have them: `9am`, `12:15pm`."""
+    """Return minutes after midnight in the form of constraints: `9am`, `12:15pm`."""
     hour, minute = divmod(minutes, 60)
     return f"{(hour - 1) % 12 + 1}{f':{minute:02}' if minute else ''}{'am' if hour < 12 else 'pm'}"
 
 
 class Size(NamedTuple):
-    """How much a talk asks for."""
+    """The size of a conversation."""
 
     num_events: int
     durations: range
     slack: int
     """Minutes of the day that stay free, rounded up to the next half hour."""
     leeway: int
-    """Minutes that a constraint may leave to its event, at either end."""
+    """Maximum minutes that a constraint leaves free before and after its event."""
     num_free: int
     """Events without a constraint."""
     num_changes: int
-    """Constraints that replace another one."""
+    """Constraints that replace an earlier one."""
     num_chats: int
-    """Turns that ask for nothing."""
+    """Turns without a request."""
     moves_others: bool
-    """Whether the last turn makes an event move that it does not name."""
+    """Whether the last turn forces an event to move that it does not name."""
 
 
 class Step(NamedTuple):
-    """What the user says in one turn, and what holds then."""
+    """A turn of the user, and the constraint of its event from then on."""
 
     text: str
     event: int
@@ -99,13 +99,13 @@ class Step(NamedTuple):
 
 
 class Day(NamedTuple):
-    """A day that works out."""
+    """A day on which every constraint can be met."""
 
     names: list[str]
     events: list[ExpectedEvent]
-    """By id; their constraints are those that hold in the end."""
+    """By id, with their final constraints."""
     first_wishes: dict[int, str | None]
-    """Events whose constraint comes in a turn of its own, with the one they have till then."""
+    """Events whose final constraint has its own turn, with their constraint until then."""
 
 
 SIZES = {
@@ -116,7 +116,7 @@ SIZES = {
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write talks of three sizes, no two of them alike."""
+    """Yield different conversations of three sizes."""
     found: dict[str, JSONObject] = {}
     while (number := len(found)) < num:
         difficulty = list(SIZES)[number % len(SIZES)]
@@ -140,10 +140,12 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 def _day(rng: Random, size: Size) -> Day:
-    """Plan a day, then describe it by constraints that it keeps to."""
+    """Plan a day, then describe it by constraints that it meets."""
+    # The plan comes first, so that the constraints can always be met together.
     durations = [rng.choice(size.durations) for _ in range(size.num_events)]
     opens = rng.choice(range(8 * 60, 11 * 60, 30))
     closes = opens + -(-(sum(durations) + size.slack) // 30) * 30
+    # Sorted, these are the free minutes before each event, all earlier gaps included.
     cuts = sorted(rng.choices(range(0, size.slack + 1, 15), k=size.num_events))
     order = rng.sample(range(size.num_events), size.num_events)
     busy = itertools.accumulate((durations[number] for number in order), initial=opens)
@@ -174,7 +176,7 @@ def _day(rng: Random, size: Size) -> Day:
 def _constraint(
     rng: Random, start: int, duration: int, day: tuple[int, int], max_leeway: int
 ) -> str:
-    """Write a constraint that an event of this start keeps to."""
+    """Return a constraint that an event with this start meets."""
     slack = range(0, max_leeway + 1, 15)
     first = max(day[0], start - rng.choice(slack))
     last = min(day[1], start + duration + rng.choice(slack))
@@ -188,7 +190,7 @@ def _constraint(
 
 
 def _with(events: list[ExpectedEvent], wishes: dict[int, str | None]) -> list[ExpectedEvent]:
-    """Return the events with other constraints for some of them."""
+    """Return the events with the constraints of some replaced."""
     return [
         event.model_copy(update={"constraint": wishes.get(number, event.constraint)})
         for number, event in enumerate(events)
@@ -196,16 +198,16 @@ def _with(events: list[ExpectedEvent], wishes: dict[int, str | None]) -> list[Ex
 
 
 def _endings(day: Day, size: Size) -> list[int | None]:
-    """Return the turns that may come last: they need another calendar than the one shown before.
+    """Return the turns that may come last, since they change the calendar shown before.
 
-    A number stands for the constraint of that event, None for the last event as a new one.
+    A number is an event that receives its final constraint, None the addition of the last event.
     """
     endings = [*(number for number in day.first_wishes if _is_broken(day, number)), None]
     return [last for last in endings if not size.moves_others or _moves_others(day, last)]
 
 
 def _steps(rng: Random, day: Day, last: int | None) -> list[Step]:
-    """Put what the user asks for in an order that has this ending."""
+    """Return the requests of the user in an order with this ending."""
     num_events = len(day.events)
     waiting: list[int] = []
     steps: list[Step] = []
@@ -223,14 +225,14 @@ def _steps(rng: Random, day: Day, last: int | None) -> list[Step]:
 
 
 def _is_broken(day: Day, number: int) -> bool:
-    """Return whether the calendar before an event's own turn does not keep to its constraint."""
+    """Return whether the calendar before an event's own turn breaks its final constraint."""
     starts = schedule(_with(day.events, {number: day.first_wishes[number]}))
     wish = day.events[number].wish
     return starts is not None and not wish.earliest <= starts[number] <= wish.latest
 
 
 def _moves_others(day: Day, last: int | None) -> bool:
-    """Return whether no calendar is right that leaves all other events where they were."""
+    """Return whether no correct calendar leaves all other events where they were."""
     if last is None:
         last, before = len(day.events) - 1, schedule(day.events[:-1])
     else:
@@ -249,7 +251,7 @@ def _addition(rng: Random, day: Day, number: int, constraint: str | None) -> Ste
 
 
 def _wish(rng: Random, day: Day, number: int) -> Step:
-    """Ask for an event's constraint in a turn of its own."""
+    """Return the turn that asks for an event's final constraint."""
     constraint = day.events[number].constraint
     assert constraint is not None  # others have no turn of their own
     texts = CHANGES if day.first_wishes[number] else WISHES
@@ -258,7 +260,7 @@ def _wish(rng: Random, day: Day, number: int) -> Step:
 
 
 def _asked(constraint: str) -> str:
-    """Say a constraint in plain words."""
+    """Return a constraint in the user's words."""
     word, _, times = constraint.partition(" ")
     return {
         "before": f"be over by {times}",
@@ -269,7 +271,7 @@ def _asked(constraint: str) -> str:
 
 
 def _messages(rng: Random, day: Day, size: Size, last: int | None) -> list[JSONObject]:
-    """Write the whole talk up to the user's last turn, with a right calendar after every other."""
+    """Return the conversation up to the user's last turn; every answer has a correct calendar."""
     steps = _steps(rng, day, last)
     hours = day.events[0]
     system = SYSTEM.format(first=hours.min_time, last=hours.max_time)
@@ -291,10 +293,10 @@ def _messages(rng: Random, day: Day, size: Size, last: int | None) -> list[JSONO
 
 
 def _shown(day: Day, known: dict[int, str | None]) -> str:
-    """Write a calendar that keeps to what the user has asked for so far."""
+    """Return a calendar that meets the requests so far."""
     events = _with(day.events, known)
     starts = schedule([events[number] for number in known])
-    assert starts is not None  # the planned day, or the one tried for a first wish, keeps to it
+    assert starts is not None  # the plan meets it, or `_day` has tried the first wish
     text: str = written(
         Listed(number, day.names[number], start, day.events[number].duration)
         for number, start in zip(known, starts, strict=True)

@@ -14,7 +14,7 @@ circle_count = load_generator("circle_count")
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Draw pictures with one circle of the colour; the harder, the more and the smaller."""
+    """Yield pictures with one circle of the colour; harder ones have more and smaller circles."""
     size = circle_count.SIZE
     for number in range(num):
         difficulty = list(LEVELS)[number % len(LEVELS)]
@@ -29,11 +29,11 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 class Level(NamedTuple):
-    """What pictures of a difficulty show."""
+    """The pictures of a difficulty."""
 
     num_circles: tuple[int, int]
     num_columns: int
-    """Of the grid in which circles lie."""
+    """Columns of the grid of circles."""
     radius: tuple[int, int]
 
 
@@ -51,7 +51,7 @@ REQUESTS = [
 
 
 def _scene(rng: Random, level: Level) -> tuple[list[Circle], str]:
-    """Choose circles of several sizes, and a colour that only one of them has."""
+    """Draw circles of several sizes, and a colour that only one of them has."""
     target, *others = rng.sample(list(circle_count.COLORS), len(circle_count.COLORS))
     num_circles = rng.randint(*level.num_circles)
     colors = rng.sample([target, *rng.choices(others, k=num_circles - 1)], num_circles)

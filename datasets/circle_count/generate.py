@@ -1,4 +1,4 @@
-"""Draws pictures of circles, the same bytes wherever it runs, and asks for their number."""
+"""Draws pictures of circles, with the same bytes on every platform, and asks for their number."""
 
 import base64
 import struct
@@ -15,7 +15,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Draw pictures in which every number of circles of the colour is as likely."""
+    """Yield pictures in which every number of circles of the colour is equally likely."""
     for number in range(num):
         difficulty = list(LEVELS)[number % len(LEVELS)]
         level = LEVELS[difficulty]
@@ -29,12 +29,11 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
         }
 
 
-# Writes PNG images of up to 16 colours, the same bytes wherever it runs.
+# A PNG encoder for up to 16 colours: RFC 2083 (PNG), RFC 1950 (zlib), RFC 1951 (deflate).
 #
-# Format: RFC 2083 (PNG), RFC 1950 (zlib) and RFC 1951 (deflate). What `zlib.compress` gives differs
-# between zlib and its successors, so that a data set with pictures could not be made again byte for
-# byte. This encoder writes one block with the fixed codes of RFC 1951, 3.2.6. It repeats the byte
-# before or the row above, which is all that flat drawings have.
+# The output of `zlib.compress` differs between zlib and its successors, so a data set with pictures
+# could not be reproduced byte for byte. This encoder writes one block with the fixed codes of RFC
+# 1951, 3.2.6. It only repeats the previous byte or the row above, which suffices for flat drawings.
 
 MIN_MATCH, MAX_MATCH = 3, 258
 LENGTHS = [(257 + n, 3 + n, 0) for n in range(8)]
@@ -44,13 +43,13 @@ LENGTHS += [
 ]
 
 LENGTHS += [(285, MAX_MATCH, 0)]
-"""Symbols of match lengths: each with the least length it stands for, and its extra bits."""
+"""Symbols of match lengths, each with its smallest length and its number of extra bits."""
 DISTANCES = [(n, 1 + n, 0) for n in range(4)]
 
 DISTANCES += [
     (2 + 2 * extra + n, 1 + (2 + n << extra), extra) for extra in range(1, 14) for n in range(2)
 ]
-"""Symbols of match distances, in the same form."""
+"""Symbols of match distances, each with its smallest distance and its number of extra bits."""
 MAX_DISTANCE = 32_768
 END_OF_BLOCK = 256
 
@@ -59,18 +58,19 @@ def png(rows: Sequence[str], palette: Sequence[tuple[int, int, int]]) -> bytes:
     """Return an image as a PNG file.
 
     Args:
-        rows: One hexadecimal digit for each pixel, the place of its colour in the palette; all
-            rows of the same, even length.
+        rows: One hexadecimal digit per pixel, the index of its colour in the palette. All rows have
+            the same, even length.
         palette: Up to 16 colours as red, green and blue, 0 to 255.
 
     Raises:
-        ValueError: The rows are of an odd length, or longer than 65,534 pixels.
+        ValueError: The rows have an odd length, or more than 65,534 pixels.
 
     """
     if len(rows[0]) % 2:
         raise ValueError(f"rows have {len(rows[0])} pixels, which is odd")
     header = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 4, 3, 0, 0, 0)
-    lines = [b"\0" + bytes.fromhex(row) for row in rows]  # 0: the row is not filtered
+    # Two pixels of four bits fill a byte; the zero before each row means that it is not filtered.
+    lines = [b"\0" + bytes.fromhex(row) for row in rows]
     chunks = [
         (b"IHDR", header),
         (b"PLTE", b"".join(map(bytes, palette))),
@@ -89,7 +89,7 @@ def deflated(data: bytes, row_length: int) -> bytes:
     """
     if row_length > MAX_DISTANCE:
         raise ValueError(f"a row has {row_length} bytes, more than {MAX_DISTANCE}")
-    bits = ["110"]  # the last block, and its codes are the fixed ones
+    bits = ["110"]  # lowest bit first: BFINAL 1 (last block), BTYPE 01 (fixed codes)
     place = 0
     while place < len(data):
         options = [(_match_length(data, place, back), back) for back in (row_length, 1)]
@@ -102,14 +102,16 @@ def deflated(data: bytes, row_length: int) -> bytes:
             place += length
     bits.append(_code(END_OF_BLOCK))
     stream = "".join(bits)
+    # Deflate fills each byte from its lowest bit.
     packed = int(stream[::-1], 2).to_bytes((len(stream) + 7) // 8, "little")
     return b"\x78\x01" + packed + struct.pack(">I", zlib.adler32(data))
 
 
 def _match_length(data: bytes, place: int, back: int) -> int:
-    """Count the bytes from a place on that equal those so many bytes before them."""
+    """Return how many bytes from a place on equal those `back` bytes earlier."""
     if place < back:
         return 0
+    # The XOR of the two as big integers is zero up to the first byte that differs.
     ahead = data[place : place + MAX_MATCH]
     behind = data[place - back : place - back + len(ahead)]
     difference = int.from_bytes(ahead, "big") ^ int.from_bytes(behind, "big")
@@ -117,7 +119,7 @@ def _match_length(data: bytes, place: int, back: int) -> int:
 
 
 def _match(length: int, back: int) -> list[str]:
-    """Return the bits of a match: both symbols, each followed by its extra bits."""
+    """Return the bits of a match: the symbols of length and distance, each with its extra bits."""
     symbol, least, num_extra = max(entry for entry in LENGTHS if entry[1] <= length)
     far_symbol, nearest, num_far = max(entry for entry in DISTANCES if entry[1] <= back)
     return [
@@ -129,7 +131,7 @@ def _match(length: int, back: int) -> list[str]:
 
 
 def _code(symbol: int) -> str:
-    """Return the fixed code of a literal or length symbol, its first bit first."""
+    """Return the fixed code of a literal or length symbol, most significant bit first."""
     if symbol < 144:
         return f"{0b00110000 + symbol:08b}"
     if symbol < 256:
@@ -140,7 +142,7 @@ def _code(symbol: int) -> str:
 
 
 def _extra(value: int, num_bits: int) -> str:
-    """Return extra bits, which are numbers and so come with their last bit first."""
+    """Return extra bits; as numbers, unlike codes, they come least significant bit first."""
     return f"{value:0{num_bits}b}"[::-1] if num_bits else ""
 
 
@@ -150,7 +152,7 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 
 SIZE = 400
-"""Pixels of a picture's sides."""
+"""Width and height of a picture in pixels."""
 
 COLORS = {
     "red": (214, 30, 30),
@@ -168,9 +170,9 @@ WHITE = (255, 255, 255)
 
 
 def places(rng: Random, num: int, num_columns: int, radius: int) -> list[tuple[int, int]]:
-    """Choose centres of circles that keep apart and lie wholly in the picture.
+    """Draw centres of circles that do not touch and are completely in the picture.
 
-    Each has a cell of its own in a grid of `num_columns` times as many.
+    Each circle has its own cell in a grid of `num_columns` by `num_columns`.
     """
     side = SIZE // num_columns
     play = side - 2 * radius - 2
@@ -185,9 +187,9 @@ def places(rng: Random, num: int, num_columns: int, radius: int) -> list[tuple[i
 
 
 def drawn(circles: Iterable[Circle]) -> bytes:
-    """Draw circles on white and give the PNG file; a pixel has the colour of the last one on it.
+    """Return a PNG file of circles on white; where they overlap, the last one is on top.
 
-    The circles lie wholly in the picture and have colours of `COLORS`.
+    The circles must be completely in the picture and have colours of `COLORS`.
     """
     digits = {name: f"{number:x}" for number, name in enumerate(COLORS, start=1)}
     rows = [["0"] * SIZE for _ in range(SIZE)]
@@ -200,7 +202,7 @@ def drawn(circles: Iterable[Circle]) -> bytes:
 
 
 def shown(circles: Sequence[Circle], target_color: str, text: str) -> JSONObject:
-    """Return the fields of a row that shows a picture of circles, with a text below it."""
+    """Return the fields of a row with a picture of circles and a text below it."""
     data = base64.b64encode(drawn(circles)).decode()
     image: JSONObject = {
         "type": "image_url",
@@ -214,12 +216,12 @@ def shown(circles: Sequence[Circle], target_color: str, text: str) -> JSONObject
 
 
 class Level(NamedTuple):
-    """What pictures of a difficulty show."""
+    """The pictures of a difficulty."""
 
     num_circles: tuple[int, int]
     num_colors: int
     num_columns: int
-    """Of the grid in which circles lie."""
+    """Columns of the grid of circles."""
     radius: tuple[int, int]
 
 
@@ -239,7 +241,7 @@ FORM = "Give the number once, in \\boxed{}; write 0 where there is none."
 
 
 def _scene(rng: Random, level: Level) -> tuple[list[Circle], str]:
-    """Choose circles of one size, and the colour to count."""
+    """Draw circles of one size, and the colour to count."""
     num_circles = rng.randint(*level.num_circles)
     radius = rng.randint(*level.radius)
     target, *others = rng.sample(list(COLORS), level.num_colors)

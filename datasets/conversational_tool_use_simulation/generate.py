@@ -1,4 +1,4 @@
-"""Writes the tasks: businesses with their tools, and what their customers want."""
+"""Generates businesses with tools, and what their customers want."""
 
 from collections.abc import Iterator
 from datetime import date, timedelta
@@ -44,7 +44,7 @@ has to be looked up for that."""
 
 
 class Domain(NamedTuple):
-    """A business whose records can be changed only so often."""
+    """A business whose records can be changed a limited number of times."""
 
     name: str
     record: str
@@ -52,9 +52,10 @@ class Domain(NamedTuple):
     item: str
     items: tuple[str, ...]
     change: str
-    """The tool that changes a record, what it does, and what is done where it may not."""
+    """The tool that changes a record."""
     change_what: str
     substitute: str
+    """The tool for a record that may not be changed any more."""
     substitute_what: str
     inquiry: str
     request: str
@@ -111,7 +112,7 @@ DOMAINS = (
 )
 
 LEVELS = ("easy", "medium", "hard")
-"""A question; a change; a change that may not be made any more, so that another one is due."""
+"""A question; a change; a change over the limit, which needs the substitute."""
 
 PERSONAS = {
     "A night nurse, tired and polite": "Good morning, I just came from a night shift.",
@@ -128,7 +129,8 @@ TEXT = {"type": "string"}
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write rows: domains, levels and profiles in turn, one of seven beyond the policy."""
+    """Yield rows: domains, levels and profiles in turn, and every seventh beyond the policy."""
+    # 7 and the 5 domains have no common factor, so each domain has requests beyond the policy.
     for number in range(num):
         domain, is_beyond = DOMAINS[number % 5], number % 7 == 6
         level = "medium" if is_beyond else LEVELS[number // 5 % 3]
@@ -169,7 +171,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 def _gold(
     rng: Random, domain: Domain, facts: dict[str, str], *, level: str, limit: int, today: date
 ) -> tuple[list[JSONObject], str]:
-    """Return the calls that are needed with their results, and what the customer must be told."""
+    """Return the required calls with their results, and what the customer must be told."""
     named = {name.replace(" ", "_"): value for name, value in facts.items()}
     code, key = str(rng.randrange(10**5, 10**6)), f"{domain.record}_id"
     if domain.item not in facts:

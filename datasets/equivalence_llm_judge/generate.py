@@ -1,4 +1,4 @@
-"""Writes questions whose answers are computed, and can be put in more than one way."""
+"""Generates questions with computed answers that can be worded in more than one way."""
 
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
@@ -10,7 +10,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write questions whose answers are computed, in every form of asking."""
+    """Yield different questions with computed answers, in every form of `FORMS`."""
     prompts: set[str] = set()
     while (number := len(prompts)) < num:
         difficulty = list(QUESTIONS)[number % len(QUESTIONS)]
@@ -40,7 +40,7 @@ ELEMENTS = (
     "vanadium chromium manganese iron cobalt nickel copper zinc gallium germanium arsenic selenium "
     "bromine krypton rubidium strontium yttrium zirconium"
 )
-"""In the order of their protons."""
+"""By their number of protons."""
 PEOPLE = ("Amina", "Bruno", "Celia", "Dario", "Edith", "Farid", "Greta", "Hamid", "Irene", "Jonas")
 
 
@@ -68,6 +68,7 @@ def _end(rng: Random) -> Question:
 
 
 def _later_date(rng: Random) -> Question:
+    # Every month has 28 days.
     start = date(rng.randint(1990, 2039), rng.randint(1, 12), rng.randint(1, 28))
     num_days = rng.randint(40, 300)
     question = f"Which date is {num_days} days after {_dated(start)}?"
@@ -84,7 +85,8 @@ def _element(rng: Random) -> Question:
 
 def _cheaper(rng: Random) -> Question:
     shops, goods = rng.sample(PEOPLE, 2), rng.choice(("rice", "flour", "coffee", "salt", "lentils"))
-    prices = rng.sample(range(120, 480, 4), 2)  # cents for a kilogram
+    # Cents per kilogram, in steps of 4 so that a quarter of a kilogram costs whole cents.
+    prices = rng.sample(range(120, 480, 4), 2)
     quarters = rng.sample(range(2, 16), 2)
     offers = [
         f"{shop} sells {250 * weight} grams of {goods} for {price * weight / 400:.2f} euros"
@@ -126,7 +128,7 @@ QUESTIONS: dict[str, tuple[Callable[[Random], Question], ...]] = {
     "medium": (_later_date, _element),
     "hard": (_cheaper, _shares, _timetable),
 }
-"""Makers of questions; the answers of timetables are longer than 120 characters."""
+"""Functions that draw questions; the answers of timetables are longer than 120 characters."""
 
 FORMS = (
     ("Give the answer alone, without any explanation.", "{answer}", None),
@@ -141,4 +143,4 @@ FORMS = (
         r"<<([^<>]+)>>",
     ),
 )
-"""How prompts ask for the answer, how it is then written, and the pattern that reads it."""
+"""How prompts ask for the answer, the form of such an answer, and the pattern that reads it."""

@@ -1,4 +1,4 @@
-"""Writes lists of terms, and trails of them, whose values are to be looked up."""
+"""Generates lists of terms and trails of synonyms whose values are to be looked up."""
 
 import functools
 import itertools
@@ -12,7 +12,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write lists of growing length; the hard messages only hint at what they are about."""
+    """Yield lists of growing length; hard messages only hint at their terms."""
     for number in range(num):
         difficulty = list(LEVELS)[number % len(LEVELS)]
         kind = PLAN[number // len(LEVELS) % len(PLAN)]
@@ -32,6 +32,7 @@ def _list(rng: Random, difficulty: str, *, num_asked: int) -> JSONObject:
     pairs = [(term, s) for term in terms for s in THESAURUS[term][1][:num_synonyms]]
     rng.shuffle(pairs)
     asked = terms[:num_asked]
+    # In the order of the list within each term, as the instructions ask.
     expected = [synonym for term in asked for other, synonym in pairs if other == term]
     listing = "\n".join(f"- {term}: {synonym}" for term, synonym in pairs)
     if num_asked == 1:
@@ -40,16 +41,17 @@ def _list(rng: Random, difficulty: str, *, num_asked: int) -> JSONObject:
 
 
 def _have_own_values(terms: list[str], num_synonyms: int) -> bool:
-    """Return whether no value of these terms and their synonyms is also that of another."""
+    """Return whether these terms and their synonyms all have different values."""
     words = [word for term in terms for word in (term, *THESAURUS[term][1][:num_synonyms])]
     return len({*map(value_of, words)}) == len(words)
 
 
 def _trail(rng: Random, difficulty: str) -> JSONObject:
-    """Ask for a term whose synonyms stand where the value of the one before says."""
+    """Ask for a term whose synonyms form a trail: each value names the group of the next one."""
     length = LEVELS[difficulty][1]
     term, *trail = rng.choice(_trails(length))
     visited = [value_of(word) % 10 for word in (term, *trail)]
+    # The last value of the trail leads to a group without a synonym of the term, where it ends.
     places = dict(zip(trail, visited, strict=False))
     others = [synonym for synonym in THESAURUS[term][1] if synonym not in trail]
     unvisited = [place for place in range(10) if place not in visited]
@@ -71,7 +73,7 @@ def _trail(rng: Random, difficulty: str) -> JSONObject:
 
 @functools.cache
 def _trails(length: int) -> list[tuple[str, ...]]:
-    """Return each term with so many of its synonyms, where all values end in different digits."""
+    """Return each term with this many of its synonyms whose values all end in different digits."""
     return [
         (term, *trail)
         for term, (_, synonyms) in THESAURUS.items()
@@ -104,12 +106,12 @@ def _fields(
 
 
 PLAN = ["one term"] * 20 + ["trail"] * 4 + ["two terms"] * 4
-"""What each three rows are of, one after another and then anew."""
+"""The kind of each block of three rows (easy, medium, hard), repeated."""
 
 LEVELS = {"easy": (8, 2), "medium": (10, 3), "hard": (10, 4)}
-"""Terms of a list, and synonyms of a term or of a trail."""
+"""Terms of a list, and synonyms of a term or a trail."""
 NUM_OTHERS = 5
-"""Terms beside the one that is asked for, where there is a trail."""
+"""Other terms in a listing with a trail."""
 
 INSTRUCTIONS = (
     "Each line below gives a term and one of its synonyms. Find the term that the message is "
@@ -151,4 +153,4 @@ THESAURUS = {
         ("lengthy", "endless", "extended", "prolonged", "unending"),
     ),
 }
-"""A message that hints at a term, and its synonyms: one more than a list has or a trail visits."""
+"""Terms with a message that hints at them and their synonyms, one more than a task needs."""

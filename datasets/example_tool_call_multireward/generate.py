@@ -1,4 +1,4 @@
-"""Writes requests for one call of the tools that xlam_fc's tasks are made of."""
+"""Generates requests for one call of a tool of xlam_fc."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ NUM_OTHERS: dict[Difficulty, int] = {"easy": 0, "medium": 3, "hard": 8}
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write requests for one tool of one, of four, and of nine with its closest neighbours."""
+    """Yield requests for one of one, four or nine tools; the nine are from close domains."""
     seen: set[str] = set()
     for number in range(num):
         difficulty = xlam_fc.DIFFICULTIES[number % len(xlam_fc.DIFFICULTIES)]
         [wish], text = xlam_fc.asked_anew(rng, partial(_wish, rng, difficulty), seen)
         is_hard = difficulty == "hard"
         if is_hard:
+            # A distractor: words that ask for another tool.
             done = xlam_fc.drawn(
                 rng, rng.choice([a for a in xlam_fc.ACTIONS if a is not wish.action])
             )

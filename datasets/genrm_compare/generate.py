@@ -1,4 +1,4 @@
-"""Writes conversations that ask for packing lists."""
+"""Generates conversations that ask for packing lists."""
 
 from collections.abc import Iterator
 from random import Random
@@ -11,7 +11,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Ask for packing lists, at once or with wishes that change over two or three turns."""
+    """Yield requests for packing lists, in one turn or with changes over two or three turns."""
     seen: set[str] = set()
     for number in range(num):
         difficulty = DIFFICULTIES[number % len(DIFFICULTIES)]
@@ -33,7 +33,7 @@ LATEST_COUNTS = "What the user wants may change. What counts is how it stands in
 
 
 class Conversation(NamedTuple):
-    """The prompt of a task, and what is wanted in the end."""
+    """The prompt of a task, and the list that its last message asks for."""
 
     messages: list[JSONObject]
     principle: str
@@ -41,7 +41,7 @@ class Conversation(NamedTuple):
 
 
 def conversation(rng: Random, difficulty: str) -> Conversation:
-    """Make up a conversation of one (easy), two (medium) or three (hard) wishes of a user."""
+    """Draw a conversation with one (easy), two (medium) or three (hard) turns of the user."""
     theme = rng.choice(list(THEMES))
     first, second, third, fourth, fifth, *others = rng.sample(THEMES[theme], len(THEMES[theme]))
     wanted = PackingList(theme=theme, include=[first, second], num_items=rng.randint(5, 6))
@@ -50,6 +50,7 @@ def conversation(rng: Random, difficulty: str) -> Conversation:
     )
     if difficulty == "easy":
         return Conversation(messages, "", wanted)
+    # A right answer to the first message, with an item that the second one removes.
     draft = [first, third, second, *others[: wanted.num_items - 3]]
     wanted = PackingList(
         theme=theme,

@@ -1,4 +1,4 @@
-"""Writes tasks: a short text to write, with instructions that can all be followed at once."""
+"""Generates requests for a short text with instructions that can all be followed together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymcli import JSONObject
 __all__ = ["generate"]
 
 Draw = Callable[[Random, Sequence[str]], JSONObject]
-"""Draws arguments; the first three of the words are for this instruction alone."""
+"""Draws the arguments of an instruction, using at most the first three of the words."""
 
 END_PHRASES = """
 That is all about the {0}
@@ -29,17 +29,17 @@ USUAL_WORDS = "because very really always never great maybe perhaps however simp
 
 
 def nothing(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw nothing, for an instruction that says all by itself."""
+    """Draw nothing, for an instruction without arguments."""
     return {}
 
 
 def count(name: str, low: int, high: int) -> Draw:
-    """Make what draws a number."""
+    """Return a function that draws a number."""
     return lambda rng, words: {name: rng.randint(low, high)}
 
 
 def length(name: str, least: tuple[int, int], less: tuple[int, int]) -> Draw:
-    """Make what draws a lower bound for a number, or an upper one."""
+    """Return a function that draws a lower or an upper bound for a number."""
 
     def draw(rng: Random, words: Sequence[str]) -> JSONObject:
         if rng.random() < 0.5:
@@ -55,12 +55,12 @@ def keyword(rng: Random, words: Sequence[str]) -> JSONObject:
 
 
 def keywords(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Return two words or three."""
+    """Return two or three words."""
     return {"keywords": list(words[: rng.randint(2, 3)])}
 
 
 def frequency(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw how often a word has to come: more often than in the prompt."""
+    """Draw how often a word must occur: more often than in the prompt."""
     return {"keyword": words[0], "frequency": rng.randint(3, 6), "relation": "at least"}
 
 
@@ -80,13 +80,13 @@ def last_word(rng: Random, words: Sequence[str]) -> JSONObject:
 
 
 def paragraph_word(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw how many paragraphs there are, and which of them begins with a word."""
+    """Draw the number of paragraphs, and which of them begins with a word."""
     num = rng.randint(2, 5)
     return {"num_paragraphs": num, "nth_paragraph": rng.randint(1, num), "first_word": words[0]}
 
 
 def phrase(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw a phrase and how often it comes."""
+    """Draw a phrase and how often it must occur."""
     text = rng.choice(PHRASES.strip().splitlines()).format(*words)
     return {"phrase": text, "small_n": rng.randint(2, 4)}
 
@@ -106,39 +106,39 @@ def letter(rng: Random, words: Sequence[str]) -> JSONObject:
 
 
 def forbidden(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw words that come easily."""
+    """Draw common words."""
     return {"forbidden_words": rng.sample(USUAL_WORDS.split(), rng.randint(2, 4))}
 
 
 def excluded(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw a word that comes easily."""
+    """Draw a common word."""
     return {"keyword": rng.choice(USUAL_WORDS.split())}
 
 
 def capitals(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw how many words are in capitals."""
+    """Draw the number of words in capitals."""
     return {"capital_frequency": rng.randint(2, 6), "capital_relation": "at least"}
 
 
 def sections(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw how many sections there are and what they are called."""
+    """Draw the number of sections and the word that heads them."""
     splitter = rng.choice(["Section", "Part", "Day"])
     return {"section_spliter": splitter, "num_sections": rng.randint(2, 4)}
 
 
 def marker(rng: Random, words: Sequence[str]) -> JSONObject:
-    """Draw how a postscript begins."""
+    """Draw the beginning of a postscript."""
     return {"postscript_marker": rng.choice(["P.S.", "P.P.S"])}
 
 
 class Offer(NamedTuple):
-    """An instruction that a task may give."""
+    """An instruction that a task may have."""
 
     id: str
     claims: str
-    """What it decides; two that claim the same are not given together."""
+    """Aspects of the text that it fixes; instructions that share one are never combined."""
     text: str
-    """What the prompt says, with places for the arguments."""
+    """The instruction in the prompt, with placeholders for its arguments."""
     draw: Draw = nothing
 
 
@@ -211,7 +211,8 @@ FIRM = (
         last_word,
     ),
 )
-"""Instructions that neither silence nor the prompt said back nor another task's answer follows."""
+"""Instructions that an empty answer, an echo of the prompt or another task's answer never
+follows."""
 
 OTHERS = (
     Offer(
@@ -363,13 +364,13 @@ OTHERS = (
         "full stop.",
     ),
 )
-"""Further instructions; some of them are followed by silence or by the prompt said back."""
+"""Further instructions; an empty answer or an echo of the prompt follows some of them."""
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write tasks with one instruction, two, and four; one of them is never met by chance.
+    """Yield tasks with one, two or four instructions, one of which is never followed by chance.
 
-    A prompt that was there before gets more instructions, so that the words never run out.
+    A prompt that is not new is drawn again with more instructions, so the generator never runs out.
     """
     subjects = [line.split(": ") for line in SUBJECTS.strip().splitlines()]
     prompts: set[str] = set()
@@ -380,6 +381,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
         firm = FIRM[number // len(NUM_INSTRUCTIONS) % len(FIRM)]
         offers = _drawn(rng, firm, NUM_INSTRUCTIONS[difficulty] + num_more)
         words = rng.sample(related.split(), NUM_WORDS)
+        # The firm instruction has its own words, so that no other one asks for them or counts them.
         arguments = [offer.draw(rng, words if offer is firm else words[3:]) for offer in offers]
         prompt = _prompt(rng.choice(KINDS.split(", ")), subject, offers, arguments)
         num_more = num_more + 1 if prompt in prompts else 0
@@ -397,7 +399,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 def _drawn(rng: Random, firm: Offer, num: int) -> list[Offer]:
-    """Draw instructions that go together, in any order."""
+    """Draw compatible instructions, in any order."""
     drawn = [firm]
     for offer in rng.sample(OTHERS, len(OTHERS)):
         claimed = {claim for other in drawn for claim in other.claims.split()}
@@ -427,7 +429,7 @@ def _shown(value: object) -> str:
 
 NUM_INSTRUCTIONS = {"easy": 1, "medium": 2, "hard": 4}
 NUM_WORDS = 6
-"""Of a subject; the first three are for the instruction that is never met by chance."""
+"""Words of a subject; the first three are for the instruction of `FIRM`."""
 
 KINDS = "a short note, a message to a friend, a diary entry, a letter to a neighbour, an advert"
 SUBJECTS = """

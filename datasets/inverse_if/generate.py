@@ -1,4 +1,4 @@
-"""Writes exercises against habit: the instruction, the one right response, and criteria for it."""
+"""Generates exercises against habit: an instruction, the only right response, and criteria."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -11,7 +11,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write instructions with one right response each; some rows bring their own judge."""
+    """Yield instructions with one right response; every fourth row has its own judge prompt."""
     seen: set[str] = set()
     for number in range(num):
         difficulty, made = exercise(rng, number)
@@ -35,13 +35,13 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 def criterion(kind: Kind, **given: str | int) -> str:
-    """Write a criterion."""
+    """Return a criterion in its fixed wording, which the environment's scripted judge can read."""
     wording: str = WORDINGS[kind]
     return wording.format(**given)
 
 
 class Exercise(NamedTuple):
-    """What is asked for, and how it is checked."""
+    """A request, the right response, and the criteria that check it."""
 
     prompt: str
     response: str
@@ -49,7 +49,7 @@ class Exercise(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Something that is done to a row of words."""
+    """A change to a sequence of words."""
 
     instruction: str
     apply: Callable[[list[str]], list[str]]
@@ -82,7 +82,7 @@ Say {{"explanation": "...", "result": "PASS"}} if it holds for what was handed i
 place of "PASS" if it does not.
 """
 JUDGE_SYSTEM = "You are a teacher who takes every word of a task seriously. Answer in JSON."
-"""The judge of some of the rows."""
+"""The judge prompt of some rows."""
 
 CHANGES = (
     Change("Put the words in the opposite order, the last one first.", lambda ws: ws[::-1]),
@@ -127,7 +127,7 @@ CHORES = (
 
 
 def exercise(rng: Random, number: int) -> tuple[str, Exercise]:
-    """Make up an exercise; its difficulty goes by its number."""
+    """Return an exercise and its difficulty, which depends on its number."""
     difficulty = list(EXERCISES)[number % len(EXERCISES)]
     return difficulty, rng.choice(EXERCISES[difficulty])(rng)
 
@@ -152,7 +152,7 @@ def _clause(rng: Random) -> list[str]:
 
 
 def _changed(words: list[str], changes: list[Change]) -> Exercise:
-    """Ask for changes of a row of words, one after another."""
+    """Ask for changes to a sequence of words, one after another."""
     result = words
     for change in changes:
         result = change.apply(result)
@@ -233,13 +233,14 @@ def _wrong_sums(rng: Random) -> Exercise:
         "were added, and nothing else."
     )
     made = _in_lines(prompt, wrong)
+    # A right sum may happen to be one of the wrong ones, and must then be in the answer.
     avoided = [str(total) for total in right if str(total) not in wrong]
     made.criteria.extend(criterion("absent", text=total) for total in avoided[:2])
     return made
 
 
 def _in_lines(prompt: str, lines: list[str]) -> Exercise:
-    """Ask for these lines in this order."""
+    """Return the exercise whose response has these lines in this order."""
     criteria = [criterion("num_lines", number=len(lines))]
     criteria += [criterion("line", number=place, text=text) for place, text in enumerate(lines, 1)]
     return Exercise(prompt, "\n".join(lines), criteria)

@@ -1,4 +1,4 @@
-"""Draws random directed graphs, and asks about them."""
+"""Generates random directed graphs and questions about them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
@@ -12,7 +12,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write graphs of random names with both kinds of questions, one in seven without nodes."""
+    """Yield graphs with both kinds of questions; one block in seven has empty answers."""
     for number in range(num):
         block, place = divmod(number, len(SIZES))
         difficulty = list(SIZES)[place]
@@ -36,7 +36,7 @@ Edge = tuple[str, str]
 
 
 class Size(NamedTuple):
-    """How large a graph is, and how far a search goes."""
+    """The size of a graph, and the depth of a search."""
 
     num_nodes: int
     num_edges: int
@@ -58,12 +58,12 @@ SIZES: Mapping[str, Size] = {
     "hard": Size(350, 700, 3),
 }
 MAX_NODES = 8
-"""Nodes of an answer."""
+"""Maximum nodes of an answer."""
 CONSONANTS, VOWELS, HEX_DIGITS = "bdfgklmnprstvz", "aeiou", "0123456789abcdef"
 
 
 def problem(rng: Random, difficulty: str, kind: ProblemType, *, is_empty: bool) -> Problem:
-    """Make up a problem; without an answer where that is to be empty."""
+    """Draw a problem, with an empty answer if `is_empty`."""
     size = SIZES[difficulty]
     while True:
         edges = _edges(rng, size)
@@ -82,6 +82,7 @@ def problem(rng: Random, difficulty: str, kind: ProblemType, *, is_empty: bool) 
 def _edges(rng: Random, size: Size) -> list[Edge]:
     """Draw different edges, none from a node to itself."""
     name = rng.choice((_syllables, _hex))
+    # Dictionaries, not sets: their order, and so the tasks, depends only on `rng`.
     names: dict[str, None] = {}
     while len(names) < size.num_nodes:
         names[name(rng)] = None
@@ -106,7 +107,7 @@ def _parents(edges: list[Edge], depth: int) -> dict[str, set[str]]:
 
 
 def _at_distance(edges: list[Edge], depth: int) -> dict[str, set[str]]:
-    """Search breadth first from every node, and give what is met in the last round."""
+    """Search breadth first from every node; return the nodes found in the last round."""
     ends: dict[str, set[str]] = {node: set() for edge in edges for node in edge}
     for start, end in edges:
         ends[start].add(end)
@@ -124,7 +125,7 @@ ANSWERS: Mapping[ProblemType, Callable[[list[Edge], int], dict[str, set[str]]]] 
     "parents": _parents,
     "bfs": _at_distance,
 }
-"""What is right for each node, by the edges and the depth of a search."""
+"""Functions that return the right nodes for each node, from the edges and the search depth."""
 QUESTIONS: Mapping[ProblemType, str] = {
     "parents": "Which nodes are the parents of {node}?",
     "bfs": "Which nodes are at a distance of exactly {depth} from {node}?",

@@ -1,4 +1,4 @@
-"""Writes problems whose answers are computed: fractions, equations, numbers, calculus."""
+"""Generates problems with computed answers: fractions, equations, numbers, calculus."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write problems whose answers are computed; no two of them have the same one."""
+    """Yield problems with computed answers, all of them different."""
     seen: set[str] = set()
     for number in range(num):
         difficulty = list(PROBLEMS)[number % len(PROBLEMS)]
@@ -40,7 +40,7 @@ def _latex(value: Fraction) -> str:
 
 
 def _polynomial(coefficients: list[int]) -> str:
-    """Write a polynomial; coefficients from the highest power to the constant."""
+    """Return a polynomial in LaTeX; coefficients from the highest power to the constant."""
     terms = []
     for power, factor in zip(range(len(coefficients) - 1, -1, -1), coefficients, strict=True):
         if factor == 0:
@@ -63,13 +63,14 @@ def _fraction_sum(rng: Random) -> Problem:
 
 
 def _linear_equation(rng: Random) -> Problem:
-    a, c = rng.sample(range(2, 10), 2)
+    a, c = rng.sample(range(2, 10), 2)  # different, so that there is exactly one solution
     b, d = rng.randint(-20, 20), rng.randint(-20, 20)
     left, right = _polynomial([a, b]), _polynomial([c, d])
     return f"Solve ${left} = {right}$ for $x$.", _latex(Fraction(d - b, a - c))
 
 
 def _common_divisor(rng: Random) -> Problem:
+    # The factors are pairwise coprime, so `shared` is the greatest common divisor.
     shared = rng.randint(11, 99)
     a, b = (shared * factor for factor in rng.sample((4, 5, 7, 9, 11, 13), 2))
     return f"What is the greatest common divisor of {a} and {b}?", str(math.gcd(a, b))
@@ -104,6 +105,7 @@ def _committees(rng: Random) -> Problem:
 
 
 def _surd_root(rng: Random) -> Problem:
+    # The radicands are square-free, so the root is in its simplest form.
     half, scale, radicand = rng.randint(1, 9), rng.randint(2, 5), rng.choice((2, 3, 5, 6, 7, 11))
     sign = rng.choice((-1, 1))
     equation = _polynomial([1, 2 * sign * half, half**2 - scale**2 * radicand])
@@ -120,6 +122,7 @@ def _integral(rng: Random) -> Problem:
 
 
 def _series(rng: Random) -> Problem:
+    # A proper fraction is below 1, so the series converges.
     first, ratio = rng.randint(2, 30), _proper(rng) * rng.choice((-1, 1))
     question = f"The first term of a geometric series is {first} and the ratio of each term to the"
     return f"{question} one before it is {ratio}. What is its sum?", _latex(first / (1 - ratio))

@@ -1,4 +1,4 @@
-"""Writes multiple-choice questions whose answers are computed."""
+"""Generates multiple-choice questions with computed answers."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -10,7 +10,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write questions whose answers are computed, in every form of asking."""
+    """Yield different questions with computed answers, in every form of `FORMS`."""
     rows: dict[str, JSONObject] = {}
     while (number := len(rows)) < num:
         difficulty = list(PROBLEMS)[number % len(PROBLEMS)]
@@ -21,6 +21,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
         options = list(zip(LETTERS, texts, strict=False))
         listing = "\n".join(f"{letter}: {option}" for letter, option in options)
         prompt = f"{text}\n\n{listing}\n\n{request}"
+        # A repeated prompt keeps its row, and the loop draws again.
         rows[prompt] = rows.get(prompt) or {
             "id": f"mcqa-{number}",
             "difficulty": difficulty,
@@ -33,7 +34,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 Problem = tuple[str, str, list[str]]
-"""A question, its right option, and wrong ones to choose from."""
+"""A question, its right option, and wrong options to draw from."""
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -75,4 +76,4 @@ FORMS: dict[str, JSONObject] = {
     'End with "I pick" and the letter.': {"template_metadata": {"output_regex": r"I pick (\w)\b"}},
     "Put its text in <pick></pick>.": {"template_metadata": {"output_regex": ["<pick>(.+?)<"]}},
 }
-"""How prompts ask for the answer, with the fields that say how it is read."""
+"""How prompts ask for the answer, and the fields of the row that set how it is read."""

@@ -1,4 +1,4 @@
-"""Writes chats that end with a choice: what rules options out is said early."""
+"""Generates chats that end with a choice, some of whose options early turns rule out."""
 
 from collections.abc import Iterator
 from random import Random
@@ -10,7 +10,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write chats that end with a choice for which early turns have to be remembered."""
+    """Yield chats that end with a choice for which early turns must be remembered."""
     requests: set[str] = set()
     while (number := len(requests)) < num:
         difficulty = list(DIFFICULTIES)[number % len(DIFFICULTIES)]
@@ -40,60 +40,60 @@ class Item(NamedTuple):
 
 
 class Chat(NamedTuple):
-    """A chat, with what a good reply to its last turn is."""
+    """A chat, with a rubric and a good reply for its last turn."""
 
     turns: list[str]
-    """Of the user and the assistant in turn; the first and the last are the user's."""
+    """Turns of user and assistant; the first and the last are the user's."""
     rubric: list[Item]
     gold_reply: str
 
 
 class Theme(NamedTuple):
-    """Something of which one is chosen."""
+    """A subject with options to choose from."""
 
     names: str
     features: str
     ban: str
-    """Says which feature is out of the question."""
+    """The sentence that bans a feature."""
     limit: str
-    """Says what the highest number is that will do."""
+    """The sentence that sets the highest acceptable number."""
     correction: str
-    """Says that it is another one."""
+    """The sentence that replaces that number."""
     option: str
     request: str
     limits: range
-    """The limits that there may be; all numbers are so many steps apart."""
+    """Possible limits; numbers of options have the same step."""
 
 
 class Level(NamedTuple):
-    """How hard a chat is."""
+    """The difficulty of a chat."""
 
     num_asides: int
     """Turns about something else."""
     num_banned: int
-    """Options with the feature that is out of the question."""
+    """Options with the banned feature."""
     beyond: tuple[int, ...]
-    """The places of the features of options with a number beyond the limit; `RIGHT` is the right
-    option's."""
+    """Features of the options whose number exceeds the limit, as indices; `RIGHT` is the feature
+    of the right option."""
     has_manners: bool = False
-    """The user wants to be called by name, and short replies."""
+    """Whether the user wants to be addressed by name, and wants short replies."""
     has_correction: bool = False
-    """The limit is corrected later, and every reply is to begin with the same words."""
+    """Whether the limit is corrected later, and every reply must begin with the same words."""
 
 
 class Manners(NamedTuple):
-    """How replies are to be."""
+    """Rules for the form of replies."""
 
     wishes: list[str]
     rubric: list[Item]
     opening: str
-    """Begins every reply."""
+    """The beginning of every reply."""
     address: str
-    """Begins a piece of advice."""
+    """The beginning of advice."""
 
 
 BANNED, RIGHT = 0, 1
-"""The places of the feature that is out of the question, and of the right option's."""
+"""Indices of the banned feature and of the right option's feature."""
 
 DIFFICULTIES = {
     "easy": Level(1, num_banned=1, beyond=(2,)),
@@ -152,7 +152,7 @@ ASIDES = (
 
 
 def write_chat(rng: Random, difficulty: str) -> Chat:
-    """Write a chat of a difficulty; exactly one of the options keeps to all that was said."""
+    """Draw a chat; exactly one of its options meets everything that the user said."""
     level, theme = DIFFICULTIES[difficulty], rng.choice(THEMES)
     limits = rng.sample(theme.limits, 2 if level.has_correction else 1)
     features = rng.sample(theme.features.split(", "), 3)
@@ -167,6 +167,7 @@ def write_chat(rng: Random, difficulty: str) -> Chat:
     told = " ".join(["Hello!", *rng.sample(facts, 2), *manners.wishes, "Please remember that."])
     pairs = [(told, "I will."), *rng.sample(ASIDES, level.num_asides)]
     if level.has_correction:
+        # Never before the first turn, which sets the limit.
         correction = theme.correction.format(limits[-1])
         pairs.insert(rng.randrange(1, len(pairs)), (correction, "I will go by that from now on."))
     others = ", ".join(f'"{name}"' for name in sorted(wrong))
@@ -182,12 +183,12 @@ def write_chat(rng: Random, difficulty: str) -> Chat:
 
 
 def _options(rng: Random, step: int, limits: list[int], level: Level) -> list[tuple[int, int]]:
-    """Return which feature every option has, and its number; the right one comes first.
+    """Return the feature and the number of every option; the right one comes first.
 
-    The list alone does not tell it: a feature that is not banned comes twice, too, and numbers of
-    options with the banned one are any. By a limit that was corrected, the right option is out or
-    another one is in.
+    The list alone does not reveal it: an allowed feature may occur twice, like the banned one, and
+    options with the banned feature have any number.
     """
+    # After a correction, the old limit excludes the right option or admits a wrong one.
     old, limit = limits[0], limits[-1]
     low, high = limit - 4 * step, limit + 6 * step
 
@@ -201,7 +202,7 @@ def _options(rng: Random, step: int, limits: list[int], level: Level) -> list[tu
 
 
 def _manners(rng: Random, level: Level, right: str) -> Manners:
-    """Draw how replies are to be; no item passes for a reply that does nothing for it."""
+    """Draw rules for replies; every item of the rubric fails for an empty reply."""
     opening, name = rng.choice(OPENINGS), rng.choice(NAMES)
     max_words = rng.choice((20, 25, 30, 40))
     wishes = [

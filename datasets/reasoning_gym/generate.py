@@ -1,4 +1,4 @@
-"""Draws tasks from series of reasoning-gym, each in three degrees of difficulty."""
+"""Generates configurations, seeds and indices of reasoning-gym puzzles at three difficulties."""
 
 from collections.abc import Iterator
 from random import Random
@@ -9,7 +9,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write addresses in turn of every series, each of them from easy to hard."""
+    """Yield puzzles of each generator in turn, from easy to hard."""
     for number in range(num):
         series, level = divmod(number, len(LEVELS))
         name = list(SERIES)[series % len(SERIES)]
@@ -131,7 +131,8 @@ SERIES: dict[str, tuple[JSONObject, JSONObject, JSONObject]] = {
         {"min_value": 300, "max_value": 3000, "min_factor": 50, "max_factor": 200},
     ),
 }
-"""Configurations of generators, easy to hard, which make the same entries in every process.
+"""Easy, medium and hard configurations of generators that are deterministic across processes.
 
-Generators are left out whose answers are one of a few, or often stand in the question.
+Generators with only a few possible answers, or whose question often contains the answer, are left
+out.
 """

@@ -1,4 +1,4 @@
-"""Writes requests for short notes."""
+"""Generates requests for short notes."""
 
 from collections.abc import Iterator
 from random import Random
@@ -10,7 +10,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Ask for notes with three, five or seven requirements."""
+    """Yield requests for notes with three, five or seven requirements."""
     seen: set[str] = set()
     for number in range(num):
         difficulty = DIFFICULTIES[number % len(DIFFICULTIES)]
@@ -27,7 +27,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 def asked(note: Note) -> str:
-    """Write what a note has to be like as a request."""
+    """Return the request for such a note."""
     words = " and ".join(f'"{word}"' for word in note.mention)
     parts = [
         f"Write a short note about {note.topic}.",
@@ -44,7 +44,7 @@ def asked(note: Note) -> str:
 
 
 def made_up(rng: Random, difficulty: str) -> Note:
-    """Make up a note of three (easy), five (medium) or seven (hard) requirements."""
+    """Draw a note with three (easy), five (medium) or seven (hard) requirements."""
     note = Note(
         topic=rng.choice(TOPICS),
         mention=rng.sample(THINGS, 1 if difficulty == "easy" else 2),

@@ -1,4 +1,4 @@
-"""Writes tasks: what a person asks for, the steps that are done, and the next one."""
+"""Generates requests with the steps done so far, and the next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kind = Literal["call", "batch", "report", "not_found"]
 
 
 class Errand(NamedTuple):
-    """Something to look up, its id, and what to do with it then."""
+    """Something to look up, its id, and what to do with it afterwards."""
 
     lookup: Lookup
     find: Wish
@@ -31,14 +31,14 @@ class Errand(NamedTuple):
 
 
 class Next(NamedTuple):
-    """What the expert does after so many steps are done."""
+    """The expert's action after a number of steps."""
 
     num_done: int
     action: JSONObject
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write tasks; the harder, the more errands there are and the longer is the history."""
+    """Yield tasks; harder ones have more errands and a longer history."""
     seen: set[bytes] = set()
     for number in range(num):
         difficulty, kind = (
@@ -53,7 +53,7 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 def _row(rng: Random, difficulty: Difficulty, kind: Kind) -> JSONObject:
-    num_errands = NUM_ERRANDS[difficulty] + (kind == "batch")
+    num_errands = NUM_ERRANDS[difficulty] + (kind == "batch")  # a batch has at least two calls
     errands = [_errand(rng, lookup) for lookup in rng.sample(xlam_fc.LOOKUPS, num_errands)]
     steps = [*(errand.find for errand in errands), *(errand.use for errand in errands)]
     following = _next(rng, errands, steps, kind)
@@ -84,6 +84,7 @@ def _errand(rng: Random, lookup: Lookup) -> Errand:
 def _next(rng: Random, errands: Sequence[Errand], steps: Sequence[Wish], kind: Kind) -> Next:
     num_finds = len(errands)
     if kind == "call":
+        # The last look-up or a later step; with a single errand, only its use is left.
         num_done = rng.randrange(max(1, num_finds - 1), len(steps))
         return Next(num_done, _call(steps[num_done]))
     if kind == "batch":
@@ -102,7 +103,7 @@ def _call(wish: Wish) -> JSONObject:
 
 
 def _history(errands: Sequence[Errand], done: Sequence[Wish], kind: Kind) -> list[JSONObject]:
-    """Return what was said and called: one call a message, or all look-ups in one."""
+    """Return the messages so far: one call per message, or all look-ups in one."""
     results = [_found(errand) for errand in errands]
     if kind == "not_found":
         results[-1] = {"error": "nothing found"}
@@ -152,7 +153,7 @@ KINDS: tuple[Kind, ...] = (
     "not_found",
     "call",
 )
-"""No two messages stand side by side, since any text is right for both."""
+"""Kinds that end with a text are never adjacent, since any text is right for both."""
 NUM_ERRANDS: dict[Difficulty, int] = {"easy": 1, "medium": 2, "hard": 3}
 NUM_OTHERS: dict[Difficulty, int] = {"easy": 2, "medium": 4, "hard": 8}
 

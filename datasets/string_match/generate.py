@@ -1,4 +1,4 @@
-"""Writes questions whose short answers are computed, in every way of asking for them."""
+"""Generates questions with short computed answers, in every extraction mode."""
 
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
@@ -16,11 +16,11 @@ class Question(NamedTuple):
     text: str
     answer: str
     case_sensitive: bool = False
-    """Whether the form is asked for, too: without it a number that is near is worth nearly all."""
+    """Whether the text must match exactly; otherwise a number within one percent scores 0.98."""
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write questions of three difficulties in four modes, no two of them alike."""
+    """Yield different questions of three difficulties in four modes."""
     found: dict[str, JSONObject] = {}
     while (number := len(found)) < num:
         difficulty = list(KINDS)[number % len(KINDS)]
@@ -56,6 +56,7 @@ def _state(rng: Random) -> Question:
 
 
 def _percentage(rng: Random) -> Question:
+    # Multiples of 20 and of 5, so that the number of seats is whole.
     whole, percent = rng.randint(3, 40) * 20, rng.randint(1, 19) * 5
     text = f"{whole * percent // 100} of {whole} seats are taken. How many percent is that?"
     text = f"{text} Write the number in digits, without a sign."
@@ -105,7 +106,7 @@ def _product(rng: Random) -> Question:
 
 
 def _mean(rng: Random) -> Question:
-    numbers = [rng.randint(11, 99) for _ in range(8)]
+    numbers = [rng.randint(11, 99) for _ in range(8)]  # eighths have at most three decimals
     text = f"What is the arithmetic mean of {', '.join(map(str, numbers))}?"
     text = f"{text} Write it with a decimal point and exactly three digits after it."
     return Question(text, f"{sum(numbers) / 8:.3f}", case_sensitive=True)
@@ -128,6 +129,7 @@ def _angle(rng: Random) -> Question:
 
 def _primes(rng: Random) -> Question:
     first = rng.randint(100, 900)
+    # Numbers below 1,024 that are not prime have a divisor below 32.
     primes = [n for n in range(first, first + 60) if all(n % k for k in range(2, 32))][:3]
     text = f"Which are the first three prime numbers greater than {first - 1}? Give them in rising"
     return Question(f"{text} order, separated by commas.", ", ".join(map(str, primes)))
@@ -157,7 +159,7 @@ REQUESTS = {
         "Write nothing but the answer: no sentence, no explanation.",
     ),
 }
-"""How prompts ask for the answer, by the mode that reads it."""
+"""How prompts ask for the answer, by the extraction mode that reads it."""
 
 WORDS = "anchor barrel candle dolphin engine feather garden hammer island jacket kettle"
 

@@ -1,4 +1,4 @@
-"""Writes tasks: an invented record in prose, and the form in which it is wanted."""
+"""Generates invented records in prose, and the format in which they are requested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Difficulty = Literal["easy", "medium", "hard"]
 
 
 class Theme(NamedTuple):
-    """What one kind of record, its properties and its parts are called."""
+    """The names of one kind of record, its properties and its parts."""
 
     name: str
     person: str
@@ -32,7 +32,7 @@ class Theme(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record or a property of one: its schema, a value that fits, and that value in prose."""
+    """A record or a property: its schema, a valid value, and that value in prose."""
 
     schema: JSONObject
     gold: object
@@ -40,11 +40,11 @@ class Record(NamedTuple):
 
 
 Maker: TypeAlias = Callable[[Random, str], Record]
-"""Makes a property of a name."""
+"""A function that draws a property with this name."""
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write tasks; the harder, the more properties there are and the deeper they lie."""
+    """Yield tasks; harder ones have more properties and deeper nesting."""
     themes = [Theme(*line.split()) for line in THEMES.strip().splitlines()]
     for number in range(num):
         difficulty = DIFFICULTIES[number % len(DIFFICULTIES)]
@@ -63,8 +63,9 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 def _text_fields(
     theme: Theme, record: Record, form: str, *, is_schema_first: bool
 ) -> dict[str, object]:
-    """Ask for text; the schema stands in the prompt, before the record or after it."""
+    """Ask for text; the schema is in the prompt, before the record or after it."""
     schema, gold = record.schema, record.gold
+    # An XML document has a single root element.
     if form == "xml":
         schema, gold = _object_schema({theme.name: schema}), {theme.name: gold}
     schema_text = msgspec.json.encode(schema).decode()
@@ -87,7 +88,7 @@ def _text_fields(
 def _call_fields(
     rng: Random, theme: Theme, record: Record, others: list[Theme], difficulty: Difficulty
 ) -> dict[str, object]:
-    """Ask for a call of the right one among several tools; the schema stands in the tool only."""
+    """Ask for a call of the right one of several tools; only the tool has the schema."""
     key = {"easy": None, "medium": "record", "hard": theme.name}[difficulty]
     shown = _object_schema({key: record.schema}) if key else record.schema
     wrong = rng.sample(others, NUM_WRONG_TOOLS[difficulty])
@@ -121,7 +122,7 @@ def _tool(theme: Theme, parameters: JSONObject) -> JSONObject:
 
 
 def _tree(rng: Random, theme: Theme, difficulty: Difficulty) -> Record:
-    """Make a record: three plain properties, or more with a part and a list of entries."""
+    """Draw a record: three plain properties, or more with a part and a list of entries."""
     makers: dict[str, Maker] = {theme.person: _person}
     if difficulty == "easy":
         makers |= {theme.amount: _count, theme.flag: _flag}
@@ -139,7 +140,7 @@ def _tree(rng: Random, theme: Theme, difficulty: Difficulty) -> Record:
 
 
 def _table(rng: Random, theme: Theme, difficulty: Difficulty) -> Record:
-    """Make a list of records with two, three or five columns."""
+    """Draw a list of records with two, three or five columns."""
     columns: dict[str, Maker] = {theme.person: _person, theme.amount: _count}
     if difficulty != "easy":
         columns[theme.flag] = _flag
@@ -237,7 +238,7 @@ def _words(name: str) -> str:
 
 
 CLAUSE = "\n"
-"""Stands between the clauses of an object until it is known how they are joined."""
+"""Separates the clauses of an object until its parent decides how to join them."""
 
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 FORMS = ("json", "yaml", "xml", "toml", "csv", "tool_call")
@@ -283,4 +284,4 @@ school head_teacher suburb classrooms garden_acres private club_names canteen le
 post_office postmaster corner counters mail_kilograms guarded stamp_names lobby rounds courier notes
 quarry foreman ridge trucks granite_tonnes flooded stone_sorts crusher blasts miner charges
 """
-"""A kind of record a line, in the order of the fields of `Theme`."""
+"""One kind of record per line, in the order of the fields of `Theme`."""

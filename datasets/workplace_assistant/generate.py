@@ -1,4 +1,4 @@
-"""Writes requests to a made-up company's assistant, and the calls that fulfil them."""
+"""Generates requests to an invented company's assistant, and the calls that fulfil them."""
 
 import itertools
 from collections import Counter
@@ -28,12 +28,12 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write requests to the made-up company, whose gold calls are computed from its tables."""
+    """Yield requests whose gold calls are computed from the tables of the invented company."""
     rows: dict[str, JSONObject] = {}
     tries = itertools.count()
     while (number := len(rows)) < num:
         difficulty, families = PLAN[number % len(PLAN)]
-        # A family that has said all it can must not be asked for ever.
+        # Counting tries, not rows, moves on from a family whose requests are all used up.
         draft = families[next(tries) // len(LEVELS) % len(families)](rng)
         if draft.text not in rows:
             rows[draft.text] = _row(number, difficulty, draft)
@@ -78,7 +78,7 @@ def rows_of(table: str) -> list[Row]:
 def groups(
     table: str, columns: Sequence[str], *, where: Callable[[Row], bool] = lambda row: True
 ) -> list[list[Row]]:
-    """Return the rows of a table in groups that agree in some columns."""
+    """Return the rows of a table, grouped by some columns."""
     found: dict[tuple[str, ...], list[Row]] = {}
     for row in filter(where, rows_of(table)):
         found.setdefault(tuple(row[column] for column in columns), []).append(row)
@@ -86,7 +86,7 @@ def groups(
 
 
 def email_of(rng: Random) -> Row:
-    """Return an e-mail that somebody sent, the latest of this sender under its subject."""
+    """Return a received e-mail, the latest with its sender and subject."""
     received = groups(
         "emails",
         ("sender/recipient", "subject"),
@@ -96,7 +96,7 @@ def email_of(rng: Random) -> Row:
 
 
 def latest_email_from(sender: str) -> Row:
-    """Return the newest e-mail that somebody sent."""
+    """Return the newest received e-mail of a sender."""
     received = [
         row
         for row in rows_of("emails")
@@ -106,12 +106,12 @@ def latest_email_from(sender: str) -> Row:
 
 
 def customer_of(rng: Random, **fields: str) -> Row:
-    """Return a customer whose fields have these values."""
+    """Return one of the customers whose fields have these values."""
     return rng.choice([row for row in rows_of(CUSTOMERS) if fields.items() <= row.items()])
 
 
 def next_event_with(address: str) -> Row:
-    """Return the first event with somebody after today."""
+    """Return the first event with a participant after today."""
     coming = [
         row
         for row in rows_of("calendar_events")
@@ -121,18 +121,19 @@ def next_event_with(address: str) -> Row:
 
 
 def events_on(day: date) -> list[Row]:
-    """Return the events of a day in their order."""
+    """Return the events of a day by their start."""
     events = (row for row in rows_of("calendar_events") if day_of(row["event_start"]) == day)
     return sorted(events, key=lambda row: row["event_start"])
 
 
 def coming_day(rng: Random) -> date:
     """Return a working day of the four weeks from tomorrow on."""
+    # Today is a Thursday: 1 is Friday, 4 to 7 are Monday to Thursday.
     return TODAY + timedelta(days=7 * rng.randrange(4) + rng.choice((1, 4, 5, 6, 7)))
 
 
 def day_of(text: str) -> date:
-    """Return the day of a day or time as the tables have it."""
+    """Return the day of a date or time in the format of the tables."""
     return date.fromisoformat(text[:10])
 
 
@@ -153,7 +154,7 @@ def send(recipient: str, subject: str, body: str) -> Call:
 
 
 def create_event(name: str, participant: str, day: date, slot: str, duration: str) -> Call:
-    """Return the call that makes an event."""
+    """Return the call that creates an event."""
     arguments: JSONObject = {
         "event_name": name,
         "participant_email": participant,
@@ -164,7 +165,7 @@ def create_event(name: str, participant: str, day: date, slot: str, duration: st
 
 
 def create_task(name: str, assignee: str, list_name: str, due_date: date, board: str) -> Call:
-    """Return the call that makes a task."""
+    """Return the call that creates a task."""
     arguments: JSONObject = {
         "task_name": name,
         "assigned_to_email": assignee,
@@ -467,7 +468,7 @@ SHORT: tuple[Family, ...] = (
     _cancel_last_of_day,
     _postpone_follow_up,
 )
-"""Those that take three calls at most: one address, one search, one change."""
+"""Families that need at most three calls: an address, a search and a change."""
 
 
 def _two_people(rng: Random) -> tuple[str, str]:
@@ -570,7 +571,7 @@ def _spread_the_work(rng: Random) -> Draft:
 def _move_or_book(rng: Random) -> Draft:
     day, name, body = coming_day(rng), rng.choice(EVENTS), rng.choice(MESSAGES)
     events = events_on(day)
-    # Half of the time somebody whom the calendar has on this day.
+    # Half of the requests name somebody with an event on this day.
     present = rng.random() < 0.5
     participants = {event["participant_email"]: event for event in reversed(events)}
     absent = [known for known in map(address_of, TEAM) if known not in participants]
@@ -591,7 +592,7 @@ def _move_or_book(rng: Random) -> Draft:
 
 
 def _hand_over(rng: Random) -> Draft:
-    # One row of each, so that there are turns enough to look everything up.
+    # One customer and one task, so that the turns suffice to look everything up.
     tasks = groups("project_tasks", ("assigned_to_email", "list_name", "board"))
     lone_tasks = [rows[0] for rows in tasks if len(rows) == 1]
     owners = {task["assigned_to_email"] for task in lone_tasks}
@@ -637,7 +638,7 @@ HARD: tuple[Family, ...] = (
 )
 
 PAGE = 50
-"""Rows of a page: enough for all that one colleague has."""
+"""Rows of a page, enough for everything of one colleague."""
 
 
 def _dependent(category: str, text: str, calls: list[Call]) -> Draft:
@@ -649,7 +650,7 @@ def _find_customer(**fields: str) -> Call:
 
 
 def _task(rng: Random) -> tuple[Row, str, Call]:
-    """Return a task, how a request names it, and the call that finds it."""
+    """Return a task, its name in a request, and the call that finds it."""
     task = rng.choice(rows_of("project_tasks"))
     name, board = task["task_name"], task["board"]
     find = Call("project_management_search_tasks", {"task_name": name, "board": board})
@@ -657,7 +658,7 @@ def _task(rng: Random) -> tuple[Row, str, Call]:
 
 
 def _participant(rng: Random) -> tuple[str, str, Call]:
-    """Return whom Juno meets, how a request names them, and the call that finds the event."""
+    """Return whom Juno meets, their name in a request, and the call that finds the event."""
     event = rng.choice(events_on(coming_day(rng)))
     start = event["event_start"]
     find = Call("calendar_search_events", {"time_min": start, "time_max": start})
@@ -666,7 +667,7 @@ def _participant(rng: Random) -> tuple[str, str, Call]:
 
 
 def _lone_customer(rng: Random, owner: str) -> tuple[Row, str, Call]:
-    """Return a colleague's only customer of a kind, how a request says it, and the search."""
+    """Return a colleague's only customer of a kind, its description, and the call that finds it."""
     customers = groups(
         CUSTOMERS,
         ("product_interest", "status"),
@@ -822,11 +823,11 @@ NEXT_YEAR = str(TODAY.year + 1)
 
 
 def _unrelated(rng: Random, families: tuple[Family, ...], num: int) -> Draft:
-    """Put wishes together that change different tables, so that their order never counts."""
+    """Combine requests that change different tables, so that their order does not matter."""
     wishes: dict[str, Draft] = {}
     for family in rng.sample(families, len(families)):
         wish = family(rng)
-        # A day of the next year would look like a slip beside days that have no year.
+        # A date with the next year would look like a mistake next to dates without a year.
         if NEXT_YEAR not in wish.text:
             wishes.setdefault(wish.category, wish)
     chosen = list(wishes.values())[:num]
@@ -874,7 +875,7 @@ def _row(number: int, difficulty: str, draft: Draft) -> JSONObject:
 
 LEVELS: Levels = (("easy", EASY), ("medium", MEDIUM), ("hard", HARD))
 PLAN: Levels = LEVELS * 20 + INTENT_LEVELS * 4 + DEPENDENCY_LEVELS * 4
-"""What rows are of, one after another and then anew."""
+"""The difficulty and the families of each row, repeated."""
 
 INSTRUCTIONS = (
     "You are the assistant of Juno Hart, who works at Brightmoor. It is Thursday, 30 November "

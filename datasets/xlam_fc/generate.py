@@ -1,4 +1,4 @@
-"""Writes requests for calls of tools from eight domains, with the tools to choose from."""
+"""Generates requests for calls of tools from eight domains, with the tools to choose from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["generate"]
 
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
-    """Write requests for one call, for two of a tool, and for up to four of several tools."""
+    """Yield requests for one call, for two calls of a tool, and for up to four of several tools."""
     seen: set[str] = set()
     for number in range(num):
         difficulty = DIFFICULTIES[number % len(DIFFICULTIES)]
@@ -36,14 +36,14 @@ def generate(rng: Random, num: int) -> Iterator[JSONObject]:
 
 
 class Parameter(NamedTuple):
-    """An argument of a tool, and what may be asked for."""
+    """An argument of a tool, and its possible values."""
 
     schema: JSONObject
     choices: Sequence[str | int]
     noun: str = ""
-    """Stands before the value in the request; of ids only."""
+    """For ids: the word before the value in the request."""
     prefix: str = ""
-    """Begins the value; of ids only."""
+    """For ids: the beginning of the value."""
 
     def drawn(self, rng: Random) -> str | int:
         """Draw a value."""
@@ -52,16 +52,16 @@ class Parameter(NamedTuple):
 
 
 class Action(NamedTuple):
-    """A tool, and how a person asks for it."""
+    """A tool, and how a request asks for it."""
 
     domain: str
     name: str
     description: str
     phrase: str
-    """Asks for a call in the imperative, with a place for each required argument."""
+    """The request in the imperative, with a placeholder for each required argument."""
     parameters: Mapping[str, Parameter]
     clause: str = ""
-    """Follows the phrase where the last, optional argument is wanted; empty: all are required."""
+    """Follows the phrase to set the last, optional argument; empty if all are required."""
 
     @property
     def required(self) -> list[str]:
@@ -83,26 +83,26 @@ class Action(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """A tool that gives an id, and the one that takes it as its first argument."""
+    """A tool that returns an id, and the one that takes it as its first argument."""
 
     find: Action
     use: Action
 
     @property
     def id_name(self) -> str:
-        """What the id is called, in the result of the one and the arguments of the other."""
+        """The name of the id in the result of the one and the arguments of the other."""
         return next(iter(self.use.parameters))
 
 
 def one_of(description: str, values: str) -> Parameter:
-    """Make a parameter that is one of some words."""
+    """Return a parameter that is one of these words."""
     words = values.split()
     schema: JSONObject = {"type": "string", "enum": words, "description": description}
     return Parameter(schema, words)
 
 
 def whole(description: str, low: int, high: int) -> Parameter:
-    """Make a parameter that is a whole number, both ends included."""
+    """Return a parameter that is an integer from `low` to `high`, both included."""
     schema: JSONObject = {
         "type": "integer",
         "minimum": low,
@@ -113,13 +113,13 @@ def whole(description: str, low: int, high: int) -> Parameter:
 
 
 def title(description: str, first: str, second: str) -> Parameter:
-    """Make a parameter that is a text: any of the first words with any of the second."""
+    """Return a parameter that is a text: one of the first words with one of the second."""
     titles = [f"{one} {other}" for one in first.split() for other in second.split()]
     return Parameter({"type": "string", "description": description}, titles)
 
 
 def id_of(noun: str, prefix: str) -> Parameter:
-    """Make a parameter that is the id of something which another tool finds."""
+    """Return a parameter that is an id which another tool finds."""
     description = f"Id of the {noun}, a letter and four digits."
     return Parameter(
         {"type": "string", "description": description}, range(1000, 10_000), noun, prefix
@@ -439,9 +439,9 @@ def drawn(rng: Random, action: Action, *, is_full: bool = False, known_id: str =
     Args:
         rng: The only source of chance.
         action: The tool.
-        is_full: Whether the optional argument is wanted.
-        known_id: What the first argument is, where it was looked up before; the words then refer
-            to it without saying it.
+        is_full: Whether to set the optional argument.
+        known_id: The first argument, if a look-up returned it; the words then refer to it without
+            naming it.
 
     """
     values: dict[str, object] = {}
@@ -458,7 +458,7 @@ def drawn(rng: Random, action: Action, *, is_full: bool = False, known_id: str =
 
 
 def drawn_apart(rng: Random, actions: Sequence[Action]) -> list[Wish]:
-    """Draw a call of each tool, a tool's first one with its optional argument, all different."""
+    """Draw different calls of these tools, the first one of each with its optional argument."""
     wishes: list[Wish] = []
     for action in actions:
         is_full = all(action is not other.action for other in wishes)
@@ -473,7 +473,7 @@ def drawn_apart(rng: Random, actions: Sequence[Action]) -> list[Wish]:
 def asked_anew(
     rng: Random, draw: Callable[[], list[Wish]], seen: set[str]
 ) -> tuple[list[Wish], str]:
-    """Draw wishes until nobody has asked for them in these words, and keep the words in mind."""
+    """Draw wishes until their text is not in `seen`, then add it there."""
     while (text := _asked(rng, wishes := draw())) in seen:
         pass
     seen.add(text)
@@ -483,18 +483,19 @@ def asked_anew(
 def shown_tools(
     rng: Random, needed: Sequence[Action], *, num_others: int, has_siblings: bool = False
 ) -> list[JSONObject]:
-    """Return the tools that are needed among others, each once, in any order.
+    """Return the needed tools and others, each once, in any order.
 
     Args:
         rng: The only source of chance.
-        needed: Tools that have to be there; one may be named twice.
-        num_others: How many there are beside these.
-        has_siblings: Whether those come from the same domains first, or last.
+        needed: The needed tools; one may be listed twice.
+        num_others: The number of other tools.
+        has_siblings: Whether the other tools are taken from the same domains first, or last.
 
     """
     wanted = {action.name: action for action in needed}
     domains = {action.domain for action in needed}
     others = [a for a in rng.sample(ACTIONS, len(ACTIONS)) if a.name not in wanted]
+    # False sorts before True, and the sort keeps the random order within each half.
     others.sort(key=lambda action: (action.domain in domains) != has_siblings)
     shown = [*wanted.values(), *others[:num_others]]
     rng.shuffle(shown)
@@ -502,7 +503,7 @@ def shown_tools(
 
 
 def _asked(rng: Random, wishes: Sequence[Wish]) -> str:
-    """Ask for one thing or several."""
+    """Return the text that asks for one call or several."""
     *first, last = [one.words for one in wishes]
     if not first:
         return rng.choice(ONE_WISH).format(last)
@@ -518,7 +519,7 @@ SEVERAL_WISHES = [
 
 
 def _wishes(rng: Random, difficulty: Difficulty) -> list[Wish]:
-    """Draw the calls; from medium on two are of one tool."""
+    """Draw the calls; medium and hard requests have two calls of one tool."""
     if difficulty == "easy":
         actions = [rng.choice(ACTIONS)]
     elif difficulty == "medium":

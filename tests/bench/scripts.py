@@ -1,4 +1,4 @@
-"""Runs a script of bench/ as a user does, from the root of the checkout."""
+"""Runs a script of bench/ as a user would, from the root of the checkout."""
 
 import subprocess
 import sys

@@ -70,7 +70,7 @@ def test_cases_of_every_kind():
     assert environments["bad-arguments"] == "NoncesWithTool"
     assert environments["429"] == "Nonces"
     assert [case.name for case in cases if case.is_streamed] == ["open-stream"]
-    with pytest.raises(ValueError, match="there is no 'teapot'"):
+    with pytest.raises(ValueError, match="unknown fault 'teapot'"):
         cases_of(["teapot"], 0.2, TABLE)
 
 

@@ -44,7 +44,7 @@ def test_update_writes_what_is_old(write: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "old.md").write_text("a\n", encoding="utf-8")
     (tmp_path / "kept.md").write_text("c\n", encoding="utf-8")
 
-    with pytest.raises(SystemExit, match=r"^new.md, old.md: not current; run make docs$"):
+    with pytest.raises(SystemExit, match=r"^new.md, old.md: out of date; run make docs$"):
         write.update(texts, is_check=True)
     assert (tmp_path / "old.md").read_text(encoding="utf-8") == "a\n"
     write.update(texts, is_check=False)

@@ -108,4 +108,4 @@ def test_an_end_that_differs_from_the_undisturbed_one_is_told(tmp_path):
     end = write(tmp_path, "rollouts.jsonl", other, rollout_of(1))
     lane._undisturbed["JudgedTalk"] = {f"task-{n}": rollout_of(n) for n in range(2)}
     lane._check_end(count, "JudgedTalk", end)
-    assert count.problems == ["JudgedTalk: task-0 is not as in the undisturbed run"]
+    assert count.problems == ["JudgedTalk: task-0 differs from the undisturbed run"]
