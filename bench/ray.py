@@ -2,16 +2,15 @@
 
 Both play the same tasks against the same mock server, in turns. Starting a cluster takes seconds,
 which do not count: the makespan runs from the first request that the server sees to the last. CPU
-time is measured twice: that of the command's process, which on Ray plays no episode and writes all
-records, and that of the command with all processes below it, Ray's own and the workers. The latter
-are sampled ten times a second, which misses a little at their end; their start counts.
+time is measured twice: that of the command, which on Ray plays no episode and writes all records,
+and that of the command with all processes below it, Ray's own and the workers. Both are sampled
+ten times a second, which misses a little at their end; their start counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import tempfile
@@ -41,9 +40,9 @@ class Run(NamedTuple):
 
     makespan: float
     cpu_seconds: float
-    """CPU of the command's process."""
+    """CPU of the command's process, and of the process that watches it."""
     all_cpu_seconds: float
-    """CPU of that process and all processes below it."""
+    """CPU of these and of all processes below them."""
 
 
 def measure(scale: float = 1.0) -> list[Figure]:
@@ -98,28 +97,36 @@ def _run(tasks: Path, out: Path, engine: tuple[str, ...]) -> Run:
 
 
 def _cpu_of(command: list[str]) -> tuple[float, float]:
-    """Run a command; return the CPU time of its process and of its child processes."""
+    """Run a command; return the CPU time of its own two processes, and of all processes below."""
+    own: dict[int, float] = {}
     below: dict[int, float] = {}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-        for process_id in _below(process.pid):
+    while process.poll() is None:
+        children = _children()
+        # `gym` restarts the process that does the work if it dies: both are the command.
+        main = [process.pid, *children.get(process.pid, [])]
+        for process_id in (*main, *_below(process.pid, children)):
             with suppress(SystemExit):  # the process has just ended
-                below[process_id] = cpu_seconds(process_id)
+                times = own if process_id in main else below
+                times[process_id] = cpu_seconds(process_id)
         time.sleep(_LOOK_SECONDS)
-    _, status, used = ended
-    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"the run failed: exit code {process.returncode}")
-    return used.ru_utime + used.ru_stime, sum(below.values())
+    return sum(own.values()), sum(below.values())
 
 
-def _below(process_id: int) -> list[int]:
-    """Return the ids of all descendants of a process."""
+def _children() -> dict[int, list[int]]:
+    """Return the ids of the children of each process of this machine."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # the process has just ended
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
+    return children
+
+
+def _below(process_id: int, children: dict[int, list[int]]) -> list[int]:
+    """Return the ids of all descendants of a process."""
     found: list[int] = []
     waiting = [process_id]
     while waiting:
