@@ -80,7 +80,7 @@ def test_verify_compares_values_in_order(values, reward, overlap, hit, disorder)
     ],
 )
 def test_verify_scores_bad_arguments_of_the_last_call(arguments, reason):
-    """The reference fails on these with a server error; ours are 0, with the reason."""
+    """The reference fails with a server error here; the reward is 0, with a reason."""
     rollout = score_of(hands_over([711, 407]), calls(("extract_synonym_values", arguments)))
 
     assert (rollout.reward, rollout.details["reason"]) == (0.0, reason)
@@ -155,7 +155,7 @@ def test_oracle_looks_up_one_synonym_a_turn():
 
 
 def shipped_rows(kind=None):
-    """Return the shipped rows: of a list and one term, of a list and two terms, or of a trail."""
+    """Return the shipped rows; a kind is a list and one term, a list and two terms, or a trail."""
     lines = shipped_tasks("example_multi_step").read_bytes().splitlines()
     return [row for row in map(msgspec.json.decode, lines) if kind in (None, kind_of(row))]
 
@@ -167,7 +167,7 @@ def kind_of(row):
 
 
 def listed(row):
-    """Return the groups of a list, or its only one: the synonyms of each term in their order."""
+    """Return the groups of a list: in each, the synonyms of every term in order."""
     groups = [{}]
     for line in row["messages"][0]["content"].splitlines():
         if line.startswith("Group "):
@@ -180,7 +180,7 @@ def listed(row):
 
 
 def asked(row):
-    """Return the terms that a message names, in its order."""
+    """Return the terms that a message names, in order."""
     words = row["messages"][1]["content"].replace("?", " ").replace(",", " ").split()
     return [word for word in words if word in generator.THESAURUS]
 
@@ -281,7 +281,7 @@ def test_generate_goes_on_with_rows_of_every_kind():
 
 
 def test_generate_expects_values_that_no_other_word_of_a_row_has():
-    """Else a right answer would have a smaller overlap, or hit the minefield."""
+    """With an equal value, a correct answer would have a smaller overlap or hit the minefield."""
     rows = list(ExampleMultiStep.generate(Random(3), 3000))
 
     for row in rows:

@@ -1,4 +1,4 @@
-"""What a tally keeps: failures until their attempt is scored, and the groups of tasks."""
+"""The state of a tally: failures until their attempt is scored, and the groups of tasks."""
 
 from gymcli.metrics.scored_lines import (
     AttemptScore,
@@ -28,7 +28,7 @@ def tally_of(*lines, scored=(), fields=()):
 
 
 def absent(part):
-    """Return of each task how many attempts are scored and how many are not."""
+    """Return for each task the numbers of its scored and absent attempts."""
     return [
         (group.num_attempts, number)
         for group, own in zip(part.tasks, part.num_absent, strict=True)
@@ -68,7 +68,7 @@ def test_failures_are_looked_at_again_when_lines_are_added():
 
 
 def test_what_failures_took_is_added_where_they_were_not_made_up_for():
-    """A failure without an answer cost nothing, whatever is known of prices."""
+    """A failure without an answer costs nothing, even where prices are unknown."""
     tally = tally_of(
         failed("a", 0, prompt_tokens=3, cost=0.5), failed("a", 1), failed("b", 0, prompt_tokens=7)
     )
