@@ -1,4 +1,4 @@
-"""The benches at a small size: each reports its figures; how fast anything is, is not asked."""
+"""Small runs of the benchmarks: each reports its figures; their speed is not tested."""
 
 import sys
 

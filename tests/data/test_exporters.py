@@ -1,4 +1,4 @@
-"""Lines for gymcli and NeMo Gym are read back as they were, with NeMo Gym's numbers beside."""
+"""Export formats; rows for gymcli and NeMo Gym are read back, with NeMo Gym's metrics."""
 
 import csv
 import io
@@ -113,7 +113,7 @@ def test_nemo_gym_writes_the_numbers_beside(tmp_path):
     assert quiz["key_metrics"]["pass@1/accuracy"] == 50.0
     assert [group["_ng_task_index"] for group in quiz["group_level_metrics"]] == [0, 1]
     assert (other["agent_ref"], other["agent_metrics"]["max/reward"]) == ({"name": "other"}, 0.5)
-    # The same as a server of ours says of the same rows.
+    # These equal the numbers that our server computes from the same rows.
     rows = [row for row in exported.rows if row["agent_ref"] == {"name": "quiz"}]
     served = aggregated(rows, env="quiz", facts=EnvironmentFacts(max_reward=1.0))
     for group in (*quiz["group_level_metrics"], *served["group_level_metrics"]):
@@ -406,7 +406,7 @@ rewards = st.dictionaries(
 
 @given(rewards)
 def test_dpo_keeps_its_laws(tmp_path_factory, rewards):
-    """No pair of equal rewards; the chosen one is the best of its task; one prompt for both."""
+    """The best and worst rewards of each task are paired, with one prompt; equal ones never are."""
     rollouts = [attempt(*key, reward) for key, reward in rewards.items()]
     run = write_run(tmp_path_factory.mktemp("run"), rollouts=rollouts)
     exported = export("dpo", run)

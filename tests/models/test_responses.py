@@ -1,4 +1,4 @@
-"""Responses: bodies, answers and streams."""
+"""Responses: request bodies, answers and streams."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Runs with passed, failed, flaky and unscored tasks, for the tests of what is reported of them."""
+"""Runs with passed, failed, flaky and unscored tasks, for the tests of reports."""
 
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.gates import GateProblem, judge, parse_gate
@@ -41,7 +41,7 @@ def report_of(
 
 
 def sums(rewards: dict[str, list[float]], **more: object) -> list[ScoredLine]:
-    """Return the lines of tasks by id with the rewards of their attempts."""
+    """Return lines from the rewards of attempts by task id."""
     return [
         ScoredLine(env="sums", task_id=task_id, attempt=attempt, reward=reward, **more)
         for task_id, own in rewards.items()

@@ -1,4 +1,4 @@
-"""The page: sound, whole, the same every time, and deaf to what runs hold."""
+"""The page: valid, complete, reproducible, and immune to hostile text in runs."""
 
 import itertools
 import re
@@ -188,7 +188,7 @@ def test_what_follows_is_that_of_gym_metrics(run, page):
 
 
 def test_much_of_what_follows_is_folded(tmp_path):
-    """So that the numbers are not far below it."""
+    """Otherwise long advice would push the numbers far down the page."""
     records = [r for n in range(6) for r in attempts("a", [1.0, 0.0], env=f"env{n}")]
     run = write_run(tmp_path / "run", *records)
     report = msgspec.json.decode(gym("metrics", run, "--json").stdout)

@@ -1,4 +1,4 @@
-"""Cells show numbers as they are rounded, and figures are what plotly takes."""
+"""Cells show rounded numbers, and figures are valid for plotly."""
 
 import pytest
 
