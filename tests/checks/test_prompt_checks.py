@@ -94,8 +94,8 @@ class Tooled(Sound):
 
 class Untyped(Sound):
     @tool
-    def find(self, name) -> str:  # what is checked
-        """the missing annotation is the defect"""
+    def find(self, name) -> str:  # the missing annotation is the defect
+        """Find something by its name."""
         return name
 
 

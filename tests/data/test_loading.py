@@ -35,7 +35,7 @@ exec(sys.argv[1].replace("features=features", "features=features, chunksize=1"))
 found["features"] = list(dataset)
 print(json.dumps(found))
 """
-"""Prints the rows of files; in a process of its own, since variables are read at import."""
+"""Prints the rows of files; runs in a new process, as HF variables are read at import."""
 
 FILES = {
     "sft": "sft.jsonl",

@@ -25,7 +25,7 @@ from tests.docs.pages import (
 TEXT = page("data.md")
 
 FILES = {"yaml": "yaml", "json": "jsonl?", "csv": "csv"}
-"""Languages of the blocks that are files, and their suffixes."""
+"""Languages of the blocks that show files, with their suffixes."""
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_letters_judge_is_not_spoken_for(folder):
 
     statuses = {finding.check: finding.status for finding in report.findings}
     assert statuses["judges"] == statuses["empty"] == statuses["repeatable"] == "ok"
-    assert statuses["oracle"] == "failed", "the page leaves the oracle out"
+    assert statuses["oracle"] == "failed", "the page shows no oracle"
 
 
 def test_desk_lets_the_visitor_open_and_end_the_talk(folder, mock_server):

@@ -30,7 +30,7 @@ USAGE_KEYS = {"input_tokens", "input_tokens_details", "output_tokens", "output_t
 
 class Received(NamedTuple):
     path: str
-    """As it came, still encoded."""
+    """As received, still encoded."""
     session_id: str
     body: object
 
@@ -58,7 +58,7 @@ class ResourcesServer:
         self._open = AsyncExitStack()
         self.base_url = ""
         self.other_cookie = ""
-        """A cookie of something else, as of a load balancer, sent beside the session's."""
+        """The cookie of another server, such as a load balancer, sent along with the session's."""
 
     async def __aenter__(self):
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)

@@ -233,7 +233,7 @@ class Log(list):
         super().append(item)
 
 
-def test_call_tools_passes_on_that_the_attempt_cannot_go_on():
+def test_call_tools_raises_errors_that_end_the_attempt():
     """A role that fails within a tool ends the attempt, instead of becoming a tool result."""
     with pytest.raises(RoleError, match="the judge is gone"):
         answer("fail", '{"how": "role"}')

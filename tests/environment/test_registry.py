@@ -103,7 +103,7 @@ def test_find_gives_a_built_in_environment():
         ("math_with_judge_claude_code_agent", "math_with_judge"),
     ],
 )
-def test_find_takes_the_names_of_others_and_gives_ours(name, expected):
+def test_find_accepts_names_of_other_projects(name, expected):
     assert Registry().find(name).name == expected
 
 
@@ -151,7 +151,7 @@ def test_registry_finds_a_class_in_a_file_by_spec_and_by_the_name_in_records(tmp
 
 
 @pytest.mark.parametrize("target", ["mcqa", "{path}:Quiz", "gymcli.envs.mcqa:MultipleChoice"])
-def test_registry_takes_a_name_for_what_was_said_of_it(tmp_path, target):
+def test_registry_resolves_an_alias(tmp_path, target):
     path = write(tmp_path / "quiz.py", SOURCE)
     spec = f"bbh_aviary_agent={target.format(path=path)}"
     registry = Registry((spec,))
@@ -161,7 +161,7 @@ def test_registry_takes_a_name_for_what_was_said_of_it(tmp_path, target):
     assert found.name == ("quiz" if "path" in target else "mcqa")
 
 
-def test_registry_takes_a_name_for_what_was_said_of_it_before_one_of_ours():
+def test_registry_prefers_an_alias_to_a_built_in_name():
     registry = Registry(("mcqa_simple_agent=arithmetic",))
     assert registry.find("mcqa_simple_agent").name == "arithmetic"
     assert registry.find("mcqa").name == "mcqa"

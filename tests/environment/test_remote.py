@@ -758,7 +758,7 @@ def test_the_number_of_turns_is_the_environments_own():
     assert record.step_rewards == [0.25] * 3
 
 
-def test_a_step_tells_what_no_step_answered():
+def test_a_step_sends_all_messages_without_an_answer():
     again = {"messages": [{"role": "user", "content": "And?"}]}
     server = OwnServer(stepped=again)
     thought = Message(role="assistant", reasoning="Hm.")

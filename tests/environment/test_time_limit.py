@@ -92,7 +92,7 @@ def test_within_raises_what_the_coroutine_raised(raised):
     assert asyncio.run(run()) is raised
 
 
-def test_within_tells_of_a_cancellation_that_nobody_asked_for():
+def test_within_reports_an_unrequested_cancellation():
     async def cancel_itself():
         asyncio.current_task().cancel()
         await asyncio.sleep(0)

@@ -126,5 +126,5 @@ def judged(rollout, *said, **options):
         return left.pop(0)
 
     rollout = scored(rollout, roles={"judge": StandIn(judge)}, **options)
-    assert not left, "the judge was asked less often"
+    assert not left, "the judge was asked fewer times than scripted"
     return rollout, prompts

@@ -1,3 +1,5 @@
+"""The environment aviary: the adapter for aviary's environments, and the bundled calculator."""
+
 import asyncio
 import itertools
 import math

@@ -83,7 +83,7 @@ def test_query_is_the_last_closed_block(text, query):
     assert (rollout.details["reason"] == "no_sql") == (query is None)
 
 
-def test_silence_is_no_query_that_gives_1():
+def test_empty_answer_is_not_scored_as_select_1():
     """The reference runs `SELECT 1` for an answer without a query."""
     rollout = score_of("", gt_sql="SELECT 1")
 
@@ -328,7 +328,7 @@ def east(monkeypatch):
         ),
     ],
 )
-def test_present_stands_still_and_is_that_of_greenwich(expression, result):
+def test_current_time_is_fixed_and_in_utc(expression, result):
     assert result_of(f"SELECT {expression}") == {(result,)}
 
 
@@ -405,7 +405,7 @@ def test_query_that_runs_away_is_wrong(query, reason):
     first = score_of(block(query), options={"max_steps": 10_000_000})
 
     assert (first.reward, first.details["reason"]) == (0.0, reason)
-    assert first.details["num_expected_rows"] == 2, "the worker goes on"
+    assert first.details["num_expected_rows"] == 2, "the worker did not continue"
 
 
 def test_query_may_take_the_steps_that_a_large_table_needs():

@@ -1,3 +1,5 @@
+"""The environment blackjack: the rules, rewards, replays of records, and the generated deals."""
+
 import asyncio
 import itertools
 import math
@@ -310,7 +312,7 @@ def test_setup_says_the_hand_once():
     row = task_row("blackjack", {"deck_seed": row["deck_seed"]})
 
     assert played(msgspec.structs.replace(row, messages=prompt)).num_prompt_messages == 2
-    assert played(row).num_prompt_messages == 2, "the row's prompt and the opening"
+    assert played(row).num_prompt_messages == 2, "only the row's prompt and the opening"
 
 
 def shipped_rows():

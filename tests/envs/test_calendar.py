@@ -1,3 +1,5 @@
+"""The environment calendar: events and their comparison, the scheduler, and the tasks."""
+
 import json
 from itertools import pairwise, permutations
 from random import Random

@@ -1,3 +1,5 @@
+"""The environment circle_count: how the number is read, and the image encoder."""
+
 import base64
 import io
 import zlib
@@ -201,7 +203,7 @@ def test_deflated_writes_matches_of_every_distance(subtests):
             packed = generator.deflated(piece * 2, back)
             assert zlib.decompress(packed) == piece * 2
             if back > 200:
-                assert len(packed) < 1.5 * back, "the second copy is matches"
+                assert len(packed) < 1.5 * back, "the second copy is not encoded as matches"
 
 
 @given(st.data())

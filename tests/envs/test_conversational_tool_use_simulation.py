@@ -1,3 +1,5 @@
+"""The environment conversational_tool_use_simulation: simulators, judge and tasks."""
+
 import asyncio
 from random import Random
 

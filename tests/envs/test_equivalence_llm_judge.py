@@ -1,3 +1,5 @@
+"""The environment equivalence_llm_judge: extraction, the judge's questions, and the tasks."""
+
 import itertools
 import re
 from datetime import date, timedelta
@@ -502,7 +504,7 @@ def test_generate_computes_answers_that_hold():
             assert {end - begin for begin, end in zip(begins, ends, strict=True)} == {given[1]}
             assert {b - a for a, b in zip(ends, begins[1:], strict=False)} == {given[2]}
             assert (len(begins), begins[0]) == (given[0], clocks[0])
-    assert checked == {*kinds, None}, "what is of no kind has a test of its own"
+    assert checked == {*kinds, None}, "the remaining questions have their own tests"
 
 
 def dated(words):

@@ -1,3 +1,5 @@
+"""The environment example_multi_step: the comparison of values, the tools, and the tasks."""
+
 from collections import Counter
 from random import Random
 
@@ -247,7 +249,7 @@ def test_tasks_of_a_trail_find_each_synonym_by_the_value_of_the_word_before():
         assert len(found) == {"easy": 2, "medium": 3, "hard": 4}[row["difficulty"]]
         in_list = [synonym for group in groups for synonym in group.get(term, [])]
         assert sorted(in_list) == sorted(generator.THESAURUS[term][1]), (
-            "those off the trail are there too"
+            "synonyms off the trail are listed too"
         )
         assert len(in_list) > len(found), "every trail leaves one out"
 

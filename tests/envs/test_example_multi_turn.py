@@ -1,3 +1,5 @@
+"""The environment example_multi_turn: follow-up messages, and the score of the last answer."""
+
 import pytest
 
 from gymcli.types import Message

@@ -1,3 +1,5 @@
+"""The environment example_session_state_mgmt: the counter, and the replay of records."""
+
 import asyncio
 
 import msgspec

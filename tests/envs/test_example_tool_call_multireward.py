@@ -1,3 +1,5 @@
+"""The environment example_tool_call_multireward: the reward's components, and the tasks."""
+
 from random import Random
 
 import pytest

@@ -1,3 +1,5 @@
+"""The environment genrm_compare: comparisons within a group, rewards, and the tasks."""
+
 import asyncio
 import json
 from itertools import combinations

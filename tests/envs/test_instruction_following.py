@@ -1,3 +1,5 @@
+"""The environment instruction_following: every check, the grading modes, and the tasks."""
+
 import sys
 from collections import Counter
 from random import Random
@@ -108,7 +110,7 @@ def test_pattern_that_takes_too_long_leaves_the_rollout_unscored():
 
 
 RADIO = ("language:response_language", {"language": "hr"}, "radio")
-"""A text of which langdetect says now this, now that."""
+"""A text for which langdetect reports different languages from call to call."""
 
 
 @pytest.mark.parametrize("seed", [None, 1, 3, 9])

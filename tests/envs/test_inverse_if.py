@@ -1,3 +1,5 @@
+"""The environment inverse_if: the rubric, the judge and its prompts, and the generated tasks."""
+
 import asyncio
 import dataclasses
 import itertools

@@ -1,3 +1,5 @@
+"""The environment lc_niah: how nodes are read, the penalty for copies, and the graphs."""
+
 import asyncio
 import difflib
 import math

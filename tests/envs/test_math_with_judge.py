@@ -1,3 +1,5 @@
+"""The environment math_with_judge: the library's comparison, the judge, and the tasks."""
+
 import asyncio
 import itertools
 import re
@@ -190,7 +192,7 @@ def test_verify_shows_the_judge_the_question_and_both_answers():
     assert re.findall(r"<answer_.>\n(.*)\n</answer_.>", second) == ["12", "at noon"]
     first, second = (re.sub("verdict-[0-9a-f]{8}", "verdict", prompt) for prompt in judge.prompts)
     swapped = first.replace("at noon", "\0").replace("12", "at noon").replace("\0", "12")
-    assert swapped == second, "the prompt treats both alike"
+    assert swapped == second, "the prompt is not symmetric"
 
 
 def test_verify_shows_the_judge_the_whole_text_where_no_answer_was_found():

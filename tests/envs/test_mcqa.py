@@ -1,3 +1,5 @@
+"""The environment mcqa: the modes in which a letter is read, and the generated questions."""
+
 import datetime as dt
 import string
 from random import Random

@@ -1,3 +1,5 @@
+"""The environment multichallenge: the rubric, the judge's questions, and the generated chats."""
+
 import asyncio
 import re
 from random import Random

@@ -1,3 +1,5 @@
+"""The environment reasoning_gym: entries of the library, their scores, and its failures."""
+
 import asyncio
 import decimal
 import json
@@ -214,7 +216,7 @@ def test_scored_leaves_a_lack_of_memory_to_the_worker(monkeypatch):
         pytest.param("game_of_life_halting", "True", "yes", 0, "wrong", id="neither"),
     ],
 )
-def test_verify_mends_what_the_library_finds_right(name, gold, text, reward, reason):
+def test_verify_corrects_scores_of_the_library(name, gold, text, reward, reason):
     metadata = {"target": 24, "numbers": [4, 6], "result": [1.0, 2.0], "direction": "ascending"}
 
     rollout = judged(name, gold, f"<answer>{text}</answer>", **metadata)

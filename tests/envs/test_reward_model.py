@@ -1,3 +1,5 @@
+"""The environment reward_model: rewards of scalar and chat models, and the tasks."""
+
 from random import Random
 
 import pytest

@@ -1,3 +1,5 @@
+"""The environment single_step_tool_use_with_argument_comparison: calls, tasks."""
+
 import json
 from random import Random
 

@@ -1,3 +1,5 @@
+"""The environment sokoban: the rules, the solver, rewards, replays, and the rooms."""
+
 import asyncio
 import itertools
 import math
@@ -302,7 +304,7 @@ def test_verify_charges_the_turns_that_are_given_away(messages, stop_reason, rew
     assert rollout.metrics["turns_given_away"] == num_left
 
 
-def test_verify_charges_no_turns_that_there_were_not():
+def test_verify_charges_no_turns_after_the_limit():
     rollout = scored(played(board_row(CORRIDOR), *act("left"), max_turns=3))
 
     assert (rollout.stop_reason, rollout.reward) == ("max_turns", pytest.approx(-0.3))

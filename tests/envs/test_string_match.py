@@ -1,3 +1,5 @@
+"""The environment string_match: how answers are read and compared, and the tasks."""
+
 import datetime as dt
 import itertools
 import re

@@ -1,3 +1,5 @@
+"""The environment structured_outputs: formats, strict schemas, malicious answers, tasks."""
+
 import asyncio
 import socket
 import sys
@@ -709,7 +711,7 @@ def test_verify_scores_an_answer_that_runs_away():
     assert (found.reward, found.details["reason"], context.num_calls) == (0.0, "parse_error", 1)
 
 
-def test_verify_takes_no_process_for_a_short_answer():
+def test_verify_starts_no_process_for_a_short_answer():
     context = LateContext()
     rollout = answered(NAME, fields_of(SCHEMA), FITTING["json"])
 

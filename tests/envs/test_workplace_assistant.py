@@ -672,7 +672,7 @@ def test_new_emails_are_sent_now_under_the_next_id():
         "The e-mail 00000501 has been deleted.",
         "There is no e-mail with the id '00000501'.",
     ]
-    assert texts[9].endswith("its id is 00000501."), "an id that is free again is the next one"
+    assert texts[9].endswith("its id is 00000501."), "a free id is used again"
 
 
 def test_search_events_takes_a_text_and_times():
@@ -813,7 +813,7 @@ def test_customers_are_added_changed_and_deleted():
     added = msgspec.json.decode(texts[1])["customers"][0]
     assert {*added} == {*COLUMNS["customer_relationship_manager_data"]}
     assert (added["customer_email"], added["follow_up_by"]) == ("ada@stone.example", None)
-    assert texts[2] == "No customers found.", "a day that is not known is in no range"
+    assert texts[2] == "No customers found.", "an unknown day is in no range"
     changed = msgspec.json.decode(texts[4])["customers"][0]
     assert changed == {**added, "customer_email": "a@stone.example"}
     assert texts[5] == "The customer 00000200 has been deleted."
@@ -1047,7 +1047,7 @@ def test_data_dir_is_where_episodes_and_scores_start(tmp_path):
     assert rollout.env_options == {"data_dir": str(tmp_path)}
     assert scored(rollout, data_dir=tmp_path).reward == 1.0
     short = WorkplaceAssistant.Options(data_dir=tmp_path).source.rows("emails")[0]
-    assert (short["subject"], short["body"]) == ("Hi", ""), "cells left out at the end are empty"
+    assert (short["subject"], short["body"]) == ("Hi", ""), "missing cells at the end are empty"
 
 
 def test_data_dir_is_refused_where_a_file_is_missing(tmp_path):
@@ -1118,7 +1118,7 @@ def looks_for(row):
     return [*found, *(searches[kind] for kind in sorted(needed))]
 
 
-def test_tasks_leave_turns_to_look_things_up_and_once_more():
+def test_tasks_leave_turns_for_look_ups_and_a_repeat():
     """At one call a turn and with one call repeated, nine turns are enough, as the README says."""
     lengths = []
     for row in shipped_rows():
@@ -1243,7 +1243,7 @@ def test_tasks_of_dependency_need_what_an_earlier_call_has_told():
         if row.fields["difficulty"] == "easy":
             assert (len(looks), len(changes)) == (1, 1)
         else:
-            assert any(looks[1:]), "a look-up needs what the one before has told"
+            assert any(looks[1:]), "a look-up needs the result of an earlier one"
         assert len(changes) == (2 if row.fields["difficulty"] == "hard" else 1)
 
 

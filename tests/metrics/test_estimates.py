@@ -161,7 +161,7 @@ def test_pass_estimates_grow_with_the_passes(num_attempts, k, data):
 
 @given(groups, st.integers(2, 5))
 @settings(max_examples=40)
-def test_clustered_errors_do_not_shrink_by_attempts_that_repeat(rewards, times):
+def test_clustered_errors_do_not_shrink_with_duplicated_attempts(rewards, times):
     """Duplicated attempts carry no information, so the errors stay."""
     again = [task * times for task in rewards]
     one, other = (aggregate(lines_of(tasks), facts=UNIT).estimates for tasks in (rewards, again))
@@ -204,7 +204,7 @@ def test_estimates_of_unbounded_rewards_are_by_t():
     assert "strict_mean_reward" not in found
 
 
-def test_estimates_of_named_numbers_are_shares_or_by_t():
+def test_estimates_of_named_numbers_have_wilson_or_t_intervals():
     """Only a number that is always between 0 and 1 gets the interval of a proportion."""
     lines = lines_of([[1.0], [0.0], [1.0]])
     for line, style, seconds in zip(lines, (0.5, 1.0, 0.0), (0.5, 30.0, 2.0), strict=True):
@@ -263,7 +263,7 @@ def test_advice_follows_from_the_numbers():
 
 means = st.lists(st.just(0.0) | st.floats(1e-100, 1), min_size=2, max_size=40)
 thousandths = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_size=40)
-"""Means that differ by more than rounding: scaled, they still differ or are still equal."""
+"""Means that are equal or differ by more than rounding errors, also after scaling."""
 LEVEL = 0.95
 
 
@@ -294,7 +294,7 @@ def test_estimate_scales_with_its_range(values, best):
 
 
 @given(means)
-def test_estimate_of_one_attempt_a_task_is_wilson_of_no_more_trials(values):
+def test_estimate_of_single_attempts_is_wilson_with_one_trial_less(values):
     """Single passes and failures: the effective size is G - 1, before Student's t is applied."""
     passes = [float(value > 0.5) for value in values]
     num_tasks, rate = len(passes), sum(passes) / len(passes)
@@ -336,7 +336,7 @@ def test_interval_of_t_without_width_is_none():
 
 
 @given(means, st.integers(2, 8))
-def test_estimate_is_no_surer_by_attempts_that_repeat_one_another(values, times):
+def test_estimate_is_no_surer_with_duplicated_attempts(values, times):
     """Duplicated attempts change neither the error nor the interval."""
     passes = [float(value > 0.3) for value in values]
     once, again = of(passes, best=1.0, num_attempts=1), of(passes, best=1.0, num_attempts=times)

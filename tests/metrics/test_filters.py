@@ -92,7 +92,7 @@ def test_filter_holds(text):
         "error",
     ],
 )
-def test_filter_takes_none_for_what_is_not_known(text):
+def test_comparison_with_an_unknown_value_is_false(text):
     """A comparison with None, or with an expression that has no value, is false."""
     assert not parse_filter(text).matches(RECORD)
 
@@ -229,7 +229,7 @@ _WORDS = st.sampled_from(
 
 
 @given(st.lists(_WORDS, max_size=30).map(" ".join) | st.text(max_size=60))
-def test_filter_never_fails_in_another_way(text):
+def test_parse_filter_raises_only_filter_errors(text):
     """Any text is either a valid expression or raises a FilterError of one line."""
     try:
         found = parse_filter(text).matches(RECORD)
@@ -268,7 +268,7 @@ def test_filter_follows_de_morgan(tree):
     assert both == parse_filter(joined(tree, "or", "not ")).matches(names)
 
 
-def test_filter_bounds_the_numbers_that_it_makes():
+def test_filter_bounds_the_results_of_arithmetic():
     """A result too large for a float has no value; powers are computed with floats."""
     large = "9" * 200
     assert parse_filter(f"{large} + {large} > 0").matches({})

@@ -76,7 +76,7 @@ def test_gate_is_a_name_and_what_it_has_to_reach():
         ("failures.ServerError == 0", (Threshold("==", 0.0),)),
     ],
 )
-def test_gate_may_be_turned_or_a_chain(text, thresholds):
+def test_gate_may_be_reversed_or_chained(text, thresholds):
     assert parse_gate(text).thresholds == thresholds
 
 
@@ -131,7 +131,7 @@ def test_gate_reads_names_with_other_characters():
         ("usage.tokens < 5", "usage has prompt_tokens, "),
     ],
 )
-def test_gate_that_is_none_is_refused(text, reason):
+def test_malformed_gate_is_refused(text, reason):
     with pytest.raises(FilterError) as raised:
         parse_gate(text)
     assert str(raised.value).startswith(f"--gate {text}: ")
@@ -179,7 +179,7 @@ def test_gate_and_its_opposite_never_agree(ends, number, sign):
 
 
 @given(st.lists(NUMBERS, min_size=3, max_size=3), NUMBERS, NUMBERS)
-def test_gate_that_asks_less_is_no_worse(ends, number, other):
+def test_weaker_gate_has_no_worse_verdict(ends, number, other):
     low, value, high = sorted(ends)
     metrics, order = measured(value, low, high), ("FAIL", "INCONCLUSIVE", "PASS")
     least, most = sorted((number, other))
@@ -325,7 +325,7 @@ def needs(text: str, num_tasks: int = 30):
     return judge(parse_gate(text), metrics)
 
 
-def test_so_many_tasks_decide():
+def test_advised_number_of_tasks_decides():
     """More tasks of the same kind decide: they leave the value unchanged."""
     for text, verdict in (("mean_reward >= 0.4", "PASS"), ("mean_reward >= 0.6", "FAIL")):
         found = needs(text)
@@ -337,7 +337,7 @@ def test_so_many_tasks_decide():
         assert judge(parse_gate(text), few).verdict == "INCONCLUSIVE"
 
 
-def test_the_farther_the_fewer():
+def test_value_farther_from_the_bound_needs_fewer_tasks():
     tasks = [needs(f"mean_reward >= {number}").tasks_needed for number in (0.49, 0.45, 0.41)]
     assert tasks == sorted(tasks, reverse=True)
     assert len(set(tasks)) == 3
@@ -350,13 +350,13 @@ def test_both_ends_of_a_chain_are_decided():
     assert both == max(one, other)
 
 
-def test_of_a_chain_one_end_that_fails_is_enough():
+def test_one_failing_end_decides_a_chain():
     """0.5 lies outside 0.55 .. 0.9, however far it is from 0.9."""
     chain, end = needs("0.55 <= mean_reward <= 0.9"), needs("mean_reward >= 0.55")
     assert chain.tasks_needed == end.tasks_needed
 
 
-def test_nothing_decides_at_the_number_itself():
+def test_nothing_decides_a_value_on_the_bound():
     found = needs("mean_reward >= 0.5")
     assert found.verdict == "INCONCLUSIVE"
     assert (found.tasks_needed, found.attempts_needed) == (None, None)
@@ -453,7 +453,7 @@ def test_numbers_are_those_of_the_metrics():
         "tool_errors.not_json",
     ],
 )
-def test_what_did_not_come_up_counts_as_none(name):
+def test_outcomes_that_did_not_occur_count_as_zero(name):
     assert number_of(RunMetrics(num_scored=1), name) == 0.0
 
 
@@ -502,7 +502,7 @@ def test_that_environments_share_no_scale_is_said():
     assert number_of(metrics, "num_scored") == 4.0
 
 
-def test_every_name_that_a_run_has_can_be_written():
+def test_every_number_of_a_run_can_be_a_gate():
     """No number of a run has a name that the parser of gates rejects."""
     lines = [
         ScoredLine(

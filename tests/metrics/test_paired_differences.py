@@ -91,7 +91,7 @@ def test_effects_the_other_way_round_are_the_opposite(found):
 
 
 @given(tasks)
-def test_effects_are_on_every_number_of_rewards_that_gym_metrics_has(found):
+def test_effects_cover_every_number_of_rewards_in_gym_metrics(found):
     """Before and after agree with `gym metrics`; names that mean the same number are left out."""
     effects = effects_of(found)
     sides = [metrics_of(found, which, BEST).estimates for which in (0, 1)]
@@ -189,14 +189,14 @@ def test_no_end_of_an_interval_lies_beyond_the_range():
     assert unknown.difference.interval.high > 1.0
 
 
-def test_pass_at_k_is_over_tasks_that_have_so_many_attempts():
+def test_pass_at_k_is_over_tasks_with_k_attempts():
     found = [[(0.0, 1.0), (1.0, 1.0)], [(0.0, 1.0)]]
     effects = effects_of(found)
     assert [effects[name].difference.num_clusters for name in ("pass@1", "pass@2")] == [2, 1]
     assert "pass^1" not in effects
 
 
-def test_what_k_rewards_are_worth_is_over_tasks_that_have_so_many():
+def test_numbers_of_k_attempts_are_over_tasks_with_k_attempts():
     """As in `gym metrics`, k is each power of 2 and the largest number of attempts."""
     found = [
         [(0.0, 1.0), (1.0, 1.0), (0.0, 1.0)],
@@ -218,7 +218,7 @@ def test_what_k_rewards_are_worth_is_over_tasks_that_have_so_many():
     assert (effects["best@5"].before, effects["best@5"].after) == (1.0, 1.0)
 
 
-def test_what_rounding_leaves_of_equal_means_is_no_difference():
+def test_rounding_errors_of_equal_means_are_no_difference():
     before = Attempts("quiz")
     before.extend(["x", "y"], [0, 0], [0.1 + 0.2, 0.3])
     difference = number_effect(before, array("d", [0.3, 0.3])).difference
@@ -299,7 +299,7 @@ def test_success_needs_a_threshold():
 @pytest.mark.parametrize(
     "name", ["majority@2", "micro_mean_reward", "pass@0", "pass@", "pass@-1", "components.", "cost"]
 )
-def test_what_has_no_value_of_a_task_is_refused_with_what_has(name):
+def test_metrics_without_a_value_per_task_are_refused_with_a_list(name):
     with pytest.raises(UsageError, match="mean_reward, pass@K, pass\\^K") as raised:
         parse_measure(name)
     assert f"--metric {name}: " in str(raised.value)

@@ -114,7 +114,7 @@ def test_pilot_of_pair_assumes_where_few_tasks_are_shared(shared):
     assert found.within is None
 
 
-def test_pilot_of_pair_of_a_run_with_itself_keeps_to_1():
+def test_pilot_of_pair_of_a_run_with_itself_has_correlation_1():
     tasks = {str(n): float(n % 2) for n in range(10)}
     run = Pilot(num_tasks=10, between=0.1, within=0.2)
     assert pilot_of_pair(tasks, tasks, runs=(run, run)).correlation == 1.0
@@ -152,7 +152,7 @@ def test_pilot_of_one_task_is_none():
     assert pilot_of(counted(quiz=[[1.0, 0.0]]).metrics().environments["quiz"]) is None
 
 
-def test_plans_are_of_environments_that_can_be_planned_from():
+def test_plans_cover_environments_with_a_usable_pilot():
     found = plans([counted(quiz=TASKS, game=[[1.0, 0.0]])], margin=0.1)
     assert list(found) == ["quiz"]
     assert found["quiz"].pilot.is_assumed
@@ -181,7 +181,7 @@ def test_plans_refuse_what_cannot_be_planned(num_pilots, margin, message):
 
 
 @pytest.mark.parametrize("tasks", [[[1.0]], [[1.0], [1.0]], [[0.0, 0.0], [0.0, 0.0]]])
-def test_plans_refuse_a_pilot_that_says_nothing(tasks):
+def test_plans_refuse_a_pilot_without_variance(tasks):
     """With equal rewards, a plan would claim that any difference is detectable."""
     with pytest.raises(UsageError, match="two scored tasks of one environment, and rewards that d"):
         plans([counted(quiz=tasks)])

@@ -369,7 +369,7 @@ def test_default_margin_is_a_share_of_the_range():
     assert compared(tasks, facts=unbounded, margin=0.5).margin == 0.5
 
 
-def test_all_tasks_that_differ_by_the_same_are_sure_from_five_on():
+def test_equal_differences_decide_from_five_tasks_on():
     """An interval without width decides only if it would hardly come about by chance."""
     for num_tasks, verdict in ((2, "INCONCLUSIVE"), (4, "INCONCLUSIVE"), (5, "FAIL")):
         found = compared(paired([([1.0], [0.0])] * num_tasks))
@@ -379,7 +379,7 @@ def test_all_tasks_that_differ_by_the_same_are_sure_from_five_on():
             assert found.tasks_needed == 5
 
 
-def test_among_many_parts_one_fails_only_where_holm_bears_it_out():
+def test_one_of_many_parts_fails_only_if_holm_confirms_it():
     failing = Difference(verdict="FAIL", p_value=0.03)
     others = {str(number): Difference(verdict="PASS", p_value=0.6) for number in range(9)}
     assert among({"x": failing}, 0.95)["x"].verdict == "FAIL"
@@ -389,10 +389,10 @@ def test_among_many_parts_one_fails_only_where_holm_bears_it_out():
     assert "chance alone" in found["x"].way_out
     clear = among({"x": Difference(verdict="FAIL", p_value=0.001), **others}, 0.95)
     assert clear["x"].verdict == "FAIL"
-    assert failing.p_adjusted is None, "what was given stays as it was"
+    assert failing.p_adjusted is None, "the argument must not change"
 
 
-def test_what_rounding_leaves_is_no_difference():
+def test_rounding_errors_are_no_difference():
     """Nor is it a variance: 0.3 - 0.2 and 0.2 - 0.1 are equal."""
     twice = compared(paired([([0.1, 0.2], [0.1, 0.2]), ([0.3], [0.1 + 0.2])]))
     assert (twice.difference.value, twice.p_value, twice.verdict) == (0.0, 1.0, "PASS")
@@ -447,7 +447,7 @@ def test_tasks_needed_agree_with_the_power_of_the_t_test():
     assert f"about {found.tasks_needed} tasks" in found.way_out
 
 
-def test_so_many_tasks_decide():
+def test_advised_number_of_tasks_decides():
     """Copies of the same tasks leave the difference and the variance unchanged."""
     tasks = drawn(60, 2)
     before = compared(paired(tasks), margin=0.05)
@@ -478,25 +478,25 @@ def test_one_attempt_a_task_cannot_tell_what_more_would():
     assert "cannot be told from one attempt a task" in found.way_out
 
 
-def test_attempts_of_one_run_tell_of_both():
+def test_attempts_of_one_run_suffice_to_plan_more():
     tasks = [(a[:1], b) for a, b in drawn(150, 4, seed=2)]
     found = compared(paired(tasks), margin=0.04)
     assert found.verdict == "INCONCLUSIVE"
     assert found.attempts_needed is not None
 
 
-def test_just_at_the_margin_no_number_decides():
+def test_no_number_of_tasks_decides_a_difference_at_the_margin():
     found = compared(paired([([1.0], [0.0]), ([0.0], [1.0])] * 6), margin=0.0)
     assert (found.verdict, found.tasks_needed) == ("INCONCLUSIVE", None)
     assert "no number of tasks decides" in found.way_out
 
 
-def test_a_margin_that_has_no_square_decides_all_the_same():
+def test_a_margin_too_small_to_square_still_decides():
     found = compared(paired([([1.0], [0.0])] * 2), margin=1e200)
     assert (found.verdict, found.tasks_needed) == ("INCONCLUSIVE", 5)
 
 
-def test_of_pass_at_k_attempts_are_not_planned():
+def test_attempts_are_not_planned_for_pass_at_k():
     found = compared(paired(drawn(50, 4)), metric="pass@2", margin=0.01)
     assert (found.verdict, found.attempts_needed) == ("INCONCLUSIVE", None)
     assert found.tasks_needed is not None
@@ -515,10 +515,10 @@ def doubts_of(tasks, rule=None, **more):
     return doubts(compared(tasks, **more), rule or Rule())
 
 
-def test_a_sound_comparison_has_none():
+def test_a_sound_comparison_has_no_doubts():
     assert doubts_of(paired(drawn(40, 2)), a=side(1.0), b=side(1.0)) == []
     assert doubts_of(paired(drawn(40, 2)), a=side(0.96), b=side(0.96)) == []
-    assert doubts_of(paired(drawn(40, 2))) == [], "coverage of bare files is not known"
+    assert doubts_of(paired(drawn(40, 2))) == [], "bare files have no known coverage"
 
 
 @pytest.mark.parametrize(("one", "other"), [(1.0, 0.99), (0.9, 0.9)])
@@ -551,7 +551,7 @@ def test_few_tasks():
     assert doubts_of(paired(drawn(9, 2)))[0].startswith("fewer than 10 tasks")
 
 
-def test_no_width():
+def test_an_interval_without_width_is_a_doubt():
     """The rule of three: up to 3 / n of other tasks may differ."""
     [said] = doubts_of(paired([([1.0], [1.0])] * 300))
     assert said.startswith("all tasks differ by 0, so that the interval has no width")
@@ -586,7 +586,7 @@ def test_attempts_are_taken_in_order_whatever_the_order_of_lines():
     assert (found.mean_a, found.num_attempts_a) == (0.25, 4)
 
 
-def test_an_attempt_without_the_number_is_there_all_the_same():
+def test_an_attempt_without_the_number_still_counts():
     tasks = [PairedTask("e", "x", [None, 2.0], [None]), PairedTask("e", "y", [1.0], [3.0])]
     found = compared(tasks, metric="components.style")
     assert (found.num_tasks, found.num_attempts_a, found.mean_b) == (1, 1, 3.0)
@@ -607,7 +607,7 @@ p_values = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30)
 eighths = st.integers(0, 8).map(lambda number: number / 8)
 quarters = st.integers(-4, 4).map(lambda number: number / 4)
 sixty_fourths = st.integers(-64, 64).map(lambda number: number / 64)
-"""Exact in binary: of sums that are rounded, scipy takes equal ones for different."""
+"""Exact in binary: scipy would take equal sums for different ones after rounding."""
 
 
 def of_scipy(differences):
@@ -672,7 +672,7 @@ def test_many_multiples_are_drawn_and_agree_with_counting():
     assert doubled.p_value == pytest.approx(2 * scipy.stats.norm.sf(abs(z)), abs=0.006)
 
 
-def test_what_no_draw_reaches_is_not_impossible():
+def test_a_sum_that_no_draw_reaches_has_a_positive_p_value():
     draw = random.Random(7)
     found = sign_flip([draw.uniform(0.5, 1.0) for _ in range(100)], seed="any")
     assert found == (1 / (1 + NUM_FLIPS), False)
@@ -685,7 +685,7 @@ def test_an_outlier_does_not_hide_the_others():
     for outlier in (1e5, 1e12):
         found = sign_flip([outlier, *small], seed="any")
         assert found == (1 / (1 + NUM_FLIPS), False)
-    assert sign_flip([1e300, *small], seed="any").p_value == 1.0, "as doubles go they are nothing"
+    assert sign_flip([1e300, *small], seed="any").p_value == 1.0, "the others are lost to rounding"
 
 
 @given(st.lists(quarters, max_size=40), st.randoms(use_true_random=False))
@@ -722,7 +722,7 @@ def test_false_alarms_are_as_many_as_promised(make):
     assert 8 <= num_alarms <= 28
 
 
-def test_what_rounding_leaves_is_no_difference_of_its_own():
+def test_rounding_errors_do_not_hide_a_common_divisor():
     """A tiny difference does not hide the common divisor of the others."""
     thirds = [number / 3 for number in (1, 2, -1, 1, 2, -2)] * 4
     found = sign_flip([*thirds, 1e-17], seed="any")

@@ -147,7 +147,7 @@ def test_slices_of_several_environments_are_also_of_each():
     assert found.environments["quiz"].slices["kind"]["math"].mean_reward == 0.75
 
 
-def test_slices_take_failures_where_their_tasks_are():
+def test_slices_count_failures_with_their_tasks():
     """A failure's own values decide, then a scored attempt of its task; otherwise it is NONE."""
     aggregator = counted(lines_of(TASKS), by=["kind"])
     aggregator.add_failure(failed("t1", 2))

@@ -303,7 +303,7 @@ def test_body_sends_back_the_named_fields_of_messages_and_calls() -> None:
     ]
 
 
-def test_body_leaves_out_messages_of_reasoning_alone() -> None:
+def test_body_leaves_out_messages_with_only_reasoning() -> None:
     """Mistral and others refuse an assistant message without content."""
     thought = Message(role="assistant", content="", reasoning="r")
     assert sent_messages([USER, thought]) == [{"role": "user", "content": "hi"}]
@@ -471,11 +471,11 @@ def test_answer_that_the_endpoint_did_not_finish_is_none(word: str) -> None:
 
 
 @pytest.mark.parametrize("choice", [{"finish_reason": "stop"}, {"logprobs": {"content": [1]}}])
-def test_answer_of_nothing_is_one_where_anything_else_is_said(choice: JSONObject) -> None:
+def test_answer_may_be_empty_if_the_choice_says_more(choice: JSONObject) -> None:
     assert answered({"content": None}, **choice).message.text == ""
 
 
-def test_answer_of_nothing_is_one_where_it_took_tokens() -> None:
+def test_answer_may_be_empty_if_it_used_tokens() -> None:
     body = {"choices": [{"message": {"content": None}}], "usage": {"completion_tokens": 1}}
     assert CHAT.answer(json.dumps(body).encode()).message.text == ""
 

@@ -46,7 +46,7 @@ async def dead_address() -> str:
     ("status", "words", "kind"),
     [(401, "no such key", AuthenticationError), (404, "no such model", RequestRefusedError)],
 )
-def test_answer_does_not_wait_with_a_fatal_first_answer(status, words, kind, dialect, stream):
+def test_answer_raises_a_fatal_first_refusal_immediately(status, words, kind, dialect, stream):
     """The provider's refusal is raised without a wait of even a second."""
     time = FakeTime()
 
@@ -156,7 +156,7 @@ def test_answer_soon_gives_up_an_address_that_never_answered():
     assert all(is_fatal(error) and "is the server running" in str(error) for error in errors)
 
 
-def test_answer_takes_no_single_faults_for_an_outage():
+def test_answer_does_not_take_single_faults_for_an_outage():
     """One of five requests ends in a way that an outage also causes."""
     numbers = itertools.count()
 
@@ -177,7 +177,7 @@ def test_answer_takes_no_single_faults_for_an_outage():
     assert num_outages(asyncio.run(run())) == 0
 
 
-def test_answer_takes_fast_failures_before_slow_answers_for_no_outage():
+def test_answer_survives_fast_failures_before_slow_answers():
     """Every fifth connection breaks immediately, so that the first twelve outcomes are failures."""
     numbers = itertools.count()
 

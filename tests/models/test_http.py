@@ -209,7 +209,7 @@ def test_answer_takes_a_plain_body_where_it_asked_for_a_stream():
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "text/plain", None])
 @pytest.mark.parametrize("is_at_once", [False, True])
-def test_answer_is_read_however_it_comes_and_its_connection_used_again(kind, is_at_once):
+def test_answer_is_read_in_any_packets_and_its_connection_reused(kind, is_at_once):
     """The body may arrive with its head or after it, with any content type."""
     body = b'{"choices": [{"message": {"content": "whole"}}]}'
     head = b"HTTP/1.1 200 OK\r\n" + (f"Content-Type: {kind}\r\n".encode() if kind else b"")
@@ -295,7 +295,7 @@ def test_conversation_sends_what_single_requests_would(dialect):
 
 @pytest.mark.parametrize(("num_tokens", "finish"), [(9, "stop"), (10, "length")])
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_answer_of_responses_that_took_all_tokens_was_cut(name, num_tokens, finish):
+def test_responses_answer_that_used_all_tokens_was_cut(name, num_tokens, finish):
     """llama.cpp reports such an answer as completed."""
     behaviour = scripted([MockAnswer(text="It is", usage=Usage(completion_tokens=num_tokens))])
     request = Request(messages=HELLO.messages, params={name: 10})
@@ -589,7 +589,7 @@ def test_feed_does_not_care_how_the_stream_is_cut(data, end, cuts):
     assert read(*chunks) == data
 
 
-def test_feed_looks_at_no_piece_of_a_long_line_twice():
+def test_feed_scans_a_long_line_once():
     """64 MB in pieces of 1 kB took hours when each piece rescanned the line."""
     reader = EventReader()
     piece = b"x" * 1024

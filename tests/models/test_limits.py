@@ -98,7 +98,7 @@ def test_limits_refuse_what_cannot_be_meant(given_limits):
         EndpointLimits.model_validate(given_limits)
 
 
-def test_rates_believe_no_answer_of_absurd_length():
+def test_rates_cap_absurd_usage():
     """The value is capped at ten million tokens, so that requests are not held up for years."""
     rates = RateLimits(FakeTime().clock)
     rates.lower(EndpointLimits(tokens_per_minute=10**7))
@@ -124,7 +124,7 @@ def ask_many(limit: AdaptiveLimit, capacity: int, num_answers: int) -> tuple[int
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 8, 20, 63])
-def test_limit_finds_a_capacity_that_nobody_told(capacity):
+def test_limit_finds_an_unknown_capacity(capacity):
     limit = AdaptiveLimit(64)
     num_refused, busy = ask_many(limit, capacity, 100 * capacity)
     assert sum(busy) / len(busy) > 0.95 * capacity
@@ -156,7 +156,7 @@ def test_limit_falls_when_the_endpoint_can_do_less():
 
 
 @pytest.mark.parametrize(("share", "least"), [(0.2, 35), (0.4, 12)])
-def test_limit_stays_where_requests_are_refused_whatever_there_is_to_do(share, least):
+def test_limit_stays_up_under_random_refusals(share, least):
     """Random refusals do not depend on the load; the limit keeps to what was being served."""
     random = Random(1)
     limit = AdaptiveLimit(64)
@@ -173,7 +173,7 @@ def test_limit_stays_where_requests_are_refused_whatever_there_is_to_do(share, l
     assert sum(busy) / len(busy) > least
 
 
-def test_limit_halves_what_it_thinks_of_the_endpoint_once_a_round():
+def test_limit_halves_once_per_round():
     """Refusals of requests that were sent before the first refusal carry no information."""
     limit = AdaptiveLimit(64)
     for num_others in range(63, -1, -1):
@@ -448,7 +448,7 @@ def test_failed_pauses_longer_each_time_that_nothing_was_answered():
     asyncio.run(run())
 
 
-def test_failed_takes_500_for_no_overload():
+def test_failed_does_not_take_500_for_overload():
     limiter = limiter_at(FakeTime())
     for _ in range(100):
         one = request()
@@ -737,7 +737,7 @@ def test_breaker_opens_after_failures_in_a_row():
     assert breaker.num_outages == 1
 
 
-def test_breaker_counts_anew_after_any_sign_of_life():
+def test_breaker_starts_over_after_any_sign_of_life():
     breaker = breaker_at(FakeTime())
     for _ in range(20):
         for _ in range(MIN_FAILURES - 1):
@@ -888,7 +888,7 @@ def test_breaker_gives_up_nothing_while_others_are_under_way():
     assert storm.record_overload(ANSWERED_429, num_others=0)
 
 
-def test_breaker_knows_one_that_took_a_connection_as_reached():
+def test_breaker_counts_an_accepted_connection_as_reached():
     """A server that resets its first requests and restarts gets an endpoint's full patience."""
     breaker = breaker_at(FakeTime(), was_reached=False)
     reset = EndpointConnectionError("the connection broke")

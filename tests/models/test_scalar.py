@@ -88,7 +88,7 @@ def test_body_of_score_without_a_question(messages, answer):
 
 
 @pytest.mark.parametrize("dialect", SCALAR_DIALECTS)
-def test_body_leaves_out_what_makes_no_sense(dialect):
+def test_body_leaves_out_sampling_tools_and_streams(dialect):
     """Nothing is sampled, called or streamed; parameters that are left out are reported."""
     params = {
         "temperature": 0.5,

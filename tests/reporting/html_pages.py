@@ -18,7 +18,7 @@ HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}"
     "<a href='javascript:alert(3)'>x</a>\u2028\u202e"
 )
-"""Text as a model may write it, to get out of an element, an attribute, a script or a line."""
+"""Text of a model that tries to break out of an element, an attribute, a script or a line."""
 
 _EMPTY_ELEMENTS = frozenset(("br", "img", "input", "link", "meta"))
 

@@ -9,7 +9,7 @@ HOSTILE = (
     "| `x` <img src=x onerror=alert(1)> @someone #12 ![i](http://e.vil) [l](javascript:1) "
     "https://e.vil ]]> -->\n\n# head\x00\x1b[31m\u202e\ufffe & \"q\" 'a' =1+1 $x$ ~~s~~ \\|"
 )
-"""Text as a model may write it into an answer, or a provider into an error."""
+"""Hostile text, as a model may write in an answer or a provider in an error."""
 
 FACTS = {"sums": EnvironmentFacts(max_reward=1.0, num_expected=10)}
 

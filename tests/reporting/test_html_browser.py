@@ -17,7 +17,7 @@ PHONE = {"width": 400, "height": 800}
 DESK = {"width": 1200, "height": 900}
 
 COLOUR = "var(--c0)"
-"""A name that looks like what the script puts a colour for."""
+"""A name that looks like a placeholder that the script replaces with a colour."""
 
 UNDRAWN = "[data-chart]:not(:has(.main-svg))"
 

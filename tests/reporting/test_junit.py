@@ -22,7 +22,7 @@ SUITE = {
     *("name", "package", "id", "timestamp", "hostname"),
     *("tests", "failures", "errors", "time"),
 }
-"""Attributes that Ant's schema asks for."""
+"""Attributes that Ant's schema requires."""
 
 
 line = partial(scored, env="sums", timing=Timing(total_seconds=1.5))

@@ -202,7 +202,7 @@ def test_hostile_comparison_is_text():
 
 
 @given(st.text(st.sampled_from("`|\\*_[]()<>!#@$~&\n\t ab1-=:/."), max_size=30))
-def test_no_text_has_a_meaning(text):
+def test_no_text_is_markdown(text):
     check_harmless(text_of(hostile_report(text)))
 
 

@@ -32,7 +32,7 @@ from tests.reporting.viewer_runs import TOKEN, Shown, failure, lines, rollout, s
 from tests.runner.compared import nemo, write_lines
 
 
-def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
+def test_a_disconnected_client_frees_the_index_only_when_its_thread_ends(tmp_path):
     run = write_run(tmp_path / "run", [rollout("a")])
     has_begun, may_end, order = threading.Event(), threading.Event(), []
 
@@ -60,7 +60,7 @@ def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
     assert order == ["first", "second"]
 
 
-def test_an_error_of_a_question_is_that_of_who_asked(tmp_path):
+def test_an_error_goes_to_the_client_that_asked(tmp_path):
     run = write_run(tmp_path / "run", [rollout("a")])
 
     async def main():
@@ -207,14 +207,14 @@ def test_pages_follow_each_other_and_one_beyond_the_end_is_the_last(run):
         ({"offset": "1.5"}, "offset"),
     ],
 )
-def test_what_cannot_be_asked_is_told_in_a_line(run, given, field):
+def test_wrong_questions_get_an_error_of_one_line(run, given, field):
     [found] = asked(run, ("list", {"status": 400, **given}))
     assert found["field"] == field
     assert found["error"]
     assert "\n" not in found["error"]
 
 
-def test_a_rollout_is_told_with_those_around_it(run):
+def test_a_rollout_comes_with_its_neighbours(run):
     key = {"env": "arithmetic", "task": "b", "attempt": 0}
     [found, filtered, outside] = asked(
         run,
@@ -345,7 +345,7 @@ def test_a_run_that_is_gone_is_told(run):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8 there")
-def test_a_run_whose_name_is_no_text_is_told_of_all_the_same(tmp_path):
+def test_a_run_whose_name_is_no_text_is_served(tmp_path):
     run = write_run(tmp_path / os.fsdecode(b"\xff"), [rollout("a")])
 
     async def main():
@@ -469,7 +469,7 @@ def test_runs_that_cannot_be_compared_are_told(two, tmp_path):
     assert found["counts"] == {"only_a": 6}
 
 
-def test_a_record_of_roles_that_there_are_not_is_told_as_it_is(tmp_path):
+def test_a_record_with_unknown_roles_is_served_unchanged(tmp_path):
     odd = [said("<b>", "hello", more={"of": "this"})]
     run = write_run(tmp_path / "run", [rollout("odd", messages=odd)])
     [found] = asked(run, ("rollout", {"env": "arithmetic", "task": "odd", "attempt": 0}))
@@ -712,7 +712,7 @@ class Measurement:
         return self.num_calls
 
 
-def test_who_asks_meanwhile_waits_for_the_same_measurement():
+def test_requests_share_a_measurement_under_way():
     measurement = Measurement()
     kept = CachedMeasurement(
         measurement, clock=lambda: 0.0
@@ -786,7 +786,7 @@ def test_a_measurement_is_given_up_at_the_end():
     asyncio.run(main())
 
 
-def test_what_cannot_be_measured_is_tried_again_by_who_asks_next():
+def test_a_failed_measurement_is_repeated_by_the_next_request():
     answers = [UsageError("gone"), 7]
 
     def measure():
@@ -863,7 +863,7 @@ def test_a_run_differs_from_itself_in_nothing(a):
 
 
 @given(tables, tables, st.sampled_from(["", *KINDS]), st.booleans())
-def test_a_choice_keeps_its_kind_alone_sorted(a, b, wanted, is_descending):
+def test_selected_differences_are_of_one_kind_and_sorted(a, b, wanted, is_descending):
     found = differences(a, b)
     sort = "-difference" if is_descending else "difference"
     rows = found.select(wanted, sort)
@@ -879,7 +879,7 @@ def errors(listed_run, task="a", attempt=0):
         return [each.error.error_class for each in failures_of(listed_run, row)]
 
 
-def test_only_those_of_the_attempt_are_given_in_their_order(tmp_path):
+def test_errors_are_those_of_the_attempt_in_order(tmp_path):
     others = [failure("a", 1, "Other"), failure("aa", 0, "Other"), failure("b", 0, "a")]
     own = [failure("a", 0, name) for name in ("First", "Second", "Third")]
     listed_run = write_run(tmp_path, [rollout("a")], failures=[own[0], *others, *own[1:]])
@@ -887,7 +887,7 @@ def test_only_those_of_the_attempt_are_given_in_their_order(tmp_path):
     assert errors(listed_run, "b") == ["a"]
 
 
-def test_of_many_the_last_ones_are_given(tmp_path):
+def test_of_many_errors_the_last_ones_are_returned(tmp_path):
     listed_run = write_run(tmp_path, failures=[failure("a", 0, f"E{n}") for n in range(80)])
     assert errors(listed_run) == [f"E{n}" for n in range(30, 80)]
 

@@ -302,7 +302,7 @@ ODD = [
     {"role": "assistant constructor", "content": 7, "reasoning": {"a": EVIL}, "tool_calls": [{}]},
     {"role": "tool", "content": [None, 5, {"text": {}}], "tool_call_id": {}},
 ]
-"""Messages of roles and shapes that there are not."""
+"""Messages with unknown roles and shapes."""
 
 BAD_PICTURES = [
     "https://evil.example/pixel.png",

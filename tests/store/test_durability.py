@@ -81,7 +81,7 @@ def test_replace_file_keeps_the_old_one_where_the_new_one_does_not_reach_the_dis
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
-def test_sync_folder_heeds_what_a_disk_says(tmp_path, monkeypatch, code):
+def test_sync_folder_raises_only_io_errors(tmp_path, monkeypatch, code):
     """Some file systems cannot sync folders, which is ignored; an I/O error is raised."""
 
     def refuse(_):
@@ -294,7 +294,7 @@ NO_FILES = {
 
 
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_append_writes_into_a_file_alone(tmp_path, kind):
+def test_append_writes_only_into_regular_files(tmp_path, kind):
     """A link may lead to somebody else's file, and a pipe would block."""
     (tmp_path / "victim").write_bytes(b"precious")
     NO_FILES[kind](tmp_path / "out.jsonl")
@@ -317,7 +317,7 @@ def test_append_says_that_earlier_lines_did_not_reach_the_disk(unsyncable):
     unsyncable.close()
 
 
-def test_close_says_what_nobody_was_told(unsyncable):
+def test_close_reports_errors_that_no_append_reported(unsyncable):
     unsyncable.append(b"one")
     with pytest.raises(RunDirectoryError, match=FAILED_SYNC):
         unsyncable.close()

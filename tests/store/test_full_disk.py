@@ -216,7 +216,7 @@ if os.getuid() == 0:
 sys.argv[1:] = sys.argv[2:]
 gymcli.cli.main()
 """
-"""Runs a command as somebody whom permissions bind."""
+"""Runs a command as a user who is subject to file permissions."""
 
 FORBIDDEN = [
     (["collect", "t.jsonl", "--model", "oracle", "--out", "closed/run"], 4, "closed/run: cannot"),
@@ -304,7 +304,7 @@ def test_a_record_that_is_longer_than_a_line_costs_its_own_attempt(tmp_path):
     )
     records = asyncio.run(ended(tasks, model="oracle", env=f"{tmp_path}/long.py:Sum", out=run))
     given = {record.task_id: type(record) for record in records}
-    assert given == {"t0": Failure, "t1": Rollout}, "what is given is what is on disk"
+    assert given == {"t0": Failure, "t1": Rollout}, "the returned records are those on disk"
     assert [line["task_id"] for line in lines_of(run / ROLLOUTS)] == ["t1"]
     (failure,) = lines_of(run / FAILURES)
     assert failure["error"]["message"] == "the record is longer than the limit of 128 MB"

@@ -36,7 +36,7 @@ started = asyncio.run(start()) if "worker" in sys.argv else None
 print(os.getpid(), forked, flush=True)
 sys.stdin.read()
 """
-"""Holds a run, beside a process that it forked and a worker, until its stdin ends."""
+"""Holds a run until its stdin ends, with a forked child and a worker."""
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def test_take_writes_into_no_file_but_its_own(tmp_path, kind):
     assert not (tmp_path / "gone").exists()
 
 
-def test_take_leaves_nothing_behind_in_the_process(tmp_path, monkeypatch):
+def test_take_registers_its_fork_handler_once(tmp_path, monkeypatch):
     """A fork handler cannot be unregistered."""
     registered = []
     monkeypatch.setattr(os, "register_at_fork", lambda **calls: registered.append(calls))

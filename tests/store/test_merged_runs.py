@@ -83,7 +83,7 @@ def test_attempts_of_a_missing_shard_are_expected():
     assert merged.missing_shards == ["1/4", "3/4"]
 
 
-def test_what_was_merged_without_a_shard_is_not_merged_again():
+def test_an_incomplete_merge_is_not_merged_again():
     """It expects the attempts of all shards, and so does every other part."""
     part = run("part", missing_shards=["1/2"])
     message = "^part: was merged without shard 1/2 and still expects its attempts; merge all shards"

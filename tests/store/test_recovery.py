@@ -25,7 +25,7 @@ def finals(run):
         (line["task_id"], line.get("attempt", 0)): (line.get("reward"), line["messages"])
         for line in lines
     }
-    assert len(found) == len(lines), "an attempt is there twice"
+    assert len(found) == len(lines), "an attempt is recorded twice"
     return found
 
 

@@ -191,7 +191,7 @@ def test_mend_says_that_a_file_cannot_be_written(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_mend_refuses_what_is_no_file(tmp_path, kind):
+def test_mend_refuses_what_is_no_regular_file(tmp_path, kind):
     """This must fail before an attempt is paid for that could not be recorded."""
     if kind == "link":
         (tmp_path / FAILURES).symlink_to(tmp_path / "gone")
@@ -325,7 +325,7 @@ def unsyncable(tmp_path, monkeypatch):
     directory.close()
 
 
-def test_write_manifest_tells_of_nothing_that_is_not_on_the_disk(unsyncable):
+def test_write_manifest_waits_until_the_lines_are_on_the_disk(unsyncable):
     with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: cannot be written: "):
         unsyncable.write_manifest(Manifest(ended_at=1.0))
     assert not (unsyncable.path / "run.json").exists()
@@ -437,7 +437,7 @@ def test_whole_run_that_is_not_kept_leaves_nothing_and_takes_nothing(tmp_path):
     assert names(run) == [ROLLOUTS, "run.json"]
 
 
-def test_whole_run_ends_what_died_while_it_was_shown(tmp_path):
+def test_whole_run_replaces_one_that_died_while_it_appeared(tmp_path):
     run = tmp_path / "new"
     (run / UNFINISHED).mkdir(parents=True)
     (run / FAILURES).write_bytes(LINE)
@@ -446,7 +446,7 @@ def test_whole_run_ends_what_died_while_it_was_shown(tmp_path):
 
 
 @pytest.mark.parametrize("keeps_unfinished", [True, False])
-def test_whole_run_is_one_process_s_alone(tmp_path, keeps_unfinished):
+def test_whole_run_is_written_by_one_process(tmp_path, keeps_unfinished):
     """A second writer is refused and changes nothing."""
 
     def again(_):
@@ -465,7 +465,7 @@ def test_whole_run_whose_lines_are_lost_is_not_shown(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "other files", "a run", "a link"])
-def test_check_unused_refuses_what_is_another_s(tmp_path, kind):
+def test_check_unused_refuses_a_used_path(tmp_path, kind):
     path = tmp_path / "new"
     if kind == "file":
         path.touch()
@@ -547,7 +547,7 @@ def test_one_that_was_alone_by_chance_is_only_suspected(tmp_path):
     assert found(tmp_path) == Suspects(frozenset({key(1), key(2)}))
 
 
-def test_of_a_group_only_the_last_one_was_in_flight(tmp_path):
+def test_only_the_last_member_of_a_group_was_in_flight(tmp_path):
     """The others wait for it; a member that was no suspect becomes one."""
     begin(tmp_path, suspects={key(1, 1)}, alone=[key(1, 0), key(1, 1)])
     assert found(tmp_path) == Suspects(frozenset(), key(1, 1))

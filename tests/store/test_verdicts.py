@@ -120,7 +120,7 @@ def test_rescoring_verdicts_mend_a_torn_line_before_they_append(folders):
         verdicts.close()
     assert keys(run) == ["old", "new"]
     assert ["verdicts.jsonl: the last line was not finished" in x for x in warnings] == [True]
-    assert (run / "failures.jsonl").read_bytes() == b"{", "other files are not its business"
+    assert (run / "failures.jsonl").read_bytes() == b"{", "other files must not change"
 
 
 def test_rescoring_verdicts_are_kept_in_the_run_and_the_new_one(folders):
@@ -148,7 +148,7 @@ def test_rescoring_verdicts_leave_a_run_alone_that_another_process_writes(folder
     try:
         with rescoring_verdicts(run, None, warnings.append) as verdicts:
             assert verdicts.get("old") is not None
-        assert not warnings, "nothing was to be kept"
+        assert not warnings, "no verdict was added"
         with rescoring_verdicts(run, None, warnings.append) as verdicts:
             add(verdicts, "new")
         [warning] = warnings
