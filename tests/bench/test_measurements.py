@@ -12,7 +12,7 @@ from tests.bench.scripts import ROOT, run_script
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the benches read /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read /proc")
 @pytest.mark.parametrize(
     ("name", "scale", "num_figures", "limits"),
     [

@@ -12,7 +12,7 @@ from bench.overhead import Job, Run, check
 from gymcli.mock.behaviours import read_script
 from tests.bench.scripts import run_script
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark reads /proc")
 
 
 def test_check_names_the_first_failure(tmp_path):

@@ -149,7 +149,7 @@ def test_nemo_gym_refuses_numbers_that_cannot_be_added_up(tmp_path):
         export("nemo-gym", write_run(tmp_path / "large", rollouts=large))
 
 
-@pytest.mark.skipif(not NEMO_RUN.is_dir(), reason="the run of NeMo Gym is not here")
+@pytest.mark.skipif(not NEMO_RUN.is_dir(), reason="the run of NeMo Gym is missing")
 def test_nemo_gym_gives_the_numbers_that_nemo_gym_gave():
     exported = export("nemo-gym", NEMO_RUN / "rollouts.jsonl")
     theirs = json.loads((NEMO_RUN / "rollouts_aggregate_metrics.json").read_bytes())
@@ -500,7 +500,7 @@ def test_tables_say_when_there_are_too_many_names(tmp_path):
 
 
 def test_parquet_has_every_attempt(run):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="writing Parquet is an extra")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     exported = export("parquet", run)
     table = parquet.read_table(io.BytesIO(exported.data))
     assert table.column_names == [*COLUMNS, "components.form", "metrics.length", *JSON_COLUMNS]
@@ -518,7 +518,7 @@ def test_parquet_has_every_attempt(run):
 
 
 def test_parquet_is_written_in_groups_of_rows(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="writing Parquet is an extra")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     long = [Message(role="user", content="x" * (5 << 20)), Message(role="assistant", content="y")]
     rollouts = [scored(str(number), messages=long) for number in range(3)]
     exported = export("parquet", write_run(tmp_path / "run", rollouts=rollouts))

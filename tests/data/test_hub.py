@@ -41,7 +41,7 @@ def hub():
     try:
         distribution("datasets")  # an import takes long
     except PackageNotFoundError:
-        pytest.skip("data sets of the hub are an extra")
+        pytest.skip("needs the package datasets")
     with running_hub() as hub:
         yield hub
 

@@ -53,7 +53,7 @@ def exported(tmp_path_factory):
         try:
             distribution(package)
         except PackageNotFoundError:
-            pytest.skip("data sets are an extra")
+            pytest.skip("needs the packages datasets and pyarrow")
     folder = tmp_path_factory.mktemp("files")
     best, worst = (with_tools("t", attempt=n, tools=TOOLS[:1]) for n in range(2))
     best.components, best.answer = {"form": 0.5}, "Rom"

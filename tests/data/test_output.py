@@ -117,7 +117,7 @@ def test_whole_file_refuses_what_is_read(tmp_path):
             pytest.raises(UsageError, match="is an input and would be overwritten"),
             whole_file(path, inputs=[tmp_path / "missing", source]),
         ):
-            pytest.fail("it was given to write")
+            pytest.fail("the file was opened for writing")
     assert source.read_text() == "kept"
 
 
@@ -126,7 +126,7 @@ def test_whole_file_refuses_links_in_a_circle(tmp_path):
     path.symlink_to(path)
 
     with pytest.raises(UsageError, match="links form a loop"), whole_file(path):
-        pytest.fail("it was given to write")
+        pytest.fail("the file was opened for writing")
 
 
 def test_whole_file_is_not_disturbed_by_what_a_dead_process_left(tmp_path):

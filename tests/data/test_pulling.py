@@ -292,8 +292,8 @@ def test_local_rows_of_csv():
 @pytest.mark.usefixtures("folder")
 def test_local_rows_of_parquet():
     """There are more rows than a batch holds, in several row groups."""
-    pa = pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
-    parquet = pytest.importorskip("pyarrow.parquet", reason="reading Parquet is an extra")
+    pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     table = pa.table({"n": list(range(2500)), "nested": [{"a": [1]}] * 2500})
     parquet.write_table(table, "a.parquet", row_group_size=800)
     rows = list(local_rows(Path("a.parquet")))
@@ -326,7 +326,7 @@ def test_local_rows_of_parquet():
 )
 def test_local_rows_refuse_what_they_cannot_read(name, data, reason):
     if name.endswith("parquet"):
-        pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+        pytest.importorskip("pyarrow", reason="needs the package pyarrow")
     with pytest.raises(UsageError, match=reason):
         table_rows(name, data)
 
@@ -341,8 +341,8 @@ def test_local_rows_refuse_what_they_cannot_read(name, data, reason):
     ],
 )
 def test_local_rows_refuse_parquet_that_has_no_rows_of_ours(names, kind, value, reason):
-    pa = pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
-    parquet = pytest.importorskip("pyarrow.parquet", reason="reading Parquet is an extra")
+    pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     column = pa.array([value], getattr(pa, kind[0])(*kind[1:]))
     parquet.write_table(pa.table([column] * len(names), names), "a.parquet")
     with pytest.raises(UsageError, match=f"a.parquet: {reason}"):
@@ -353,7 +353,7 @@ def test_local_rows_refuse_parquet_that_has_no_rows_of_ours(names, kind, value, 
 @pytest.mark.parametrize("name", ["no.jsonl", "no.json", "no.csv", "no.parquet"])
 def test_local_rows_refuse_a_file_that_is_not_there(name):
     if name.endswith("parquet"):
-        pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+        pytest.importorskip("pyarrow", reason="needs the package pyarrow")
     with pytest.raises(UsageError, match=rf"{name}: cannot be read"):
         list(local_rows(Path(name)))
 

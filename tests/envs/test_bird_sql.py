@@ -427,7 +427,7 @@ def test_query_may_not_take_the_memory_that_its_worker_has():
     """The worker may use 1024 MB, and this query needs only about 400."""
     with closing(sqlite3.connect(":memory:")) as plain:
         if ("DEFAULT_MEMSTATUS=0",) in plain.execute("PRAGMA compile_options").fetchall():
-            pytest.skip("this SQLite does not count its memory")
+            pytest.skip("this SQLite does not measure its memory")
     query = f"{ENDLESS} SELECT count(DISTINCT i || hex(zeroblob(400000))) FROM (SELECT i FROM n"
 
     assert outcome(f"{query} LIMIT 100)", gt_sql="SELECT 100") == (1.0, "correct")

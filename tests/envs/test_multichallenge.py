@@ -380,7 +380,7 @@ def options_of(row):
 
 
 def fitting(row, limit):
-    """Return the options within a limit that the user's first message does not exclude."""
+    """Return the options that fit a limit and that the first message does not exclude."""
     opening = row["messages"][0]["content"]
     return [
         name for name, feature, n in options_of(row) if feature not in opening and int(n) <= limit

@@ -1,4 +1,4 @@
-"""The environment single_step_tool_use_with_argument_comparison: calls, tasks."""
+"""The comparison of calls and the tasks of single_step_tool_use_with_argument_comparison."""
 
 import json
 from random import Random

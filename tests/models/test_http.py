@@ -387,7 +387,7 @@ def certificate(tmp_path_factory) -> tuple[Path, Path]:
     """Write a self-signed certificate of 127.0.0.1 and its key."""
     openssl = shutil.which("openssl")
     if openssl is None:
-        pytest.skip("openssl makes the certificate")
+        pytest.skip("needs the command openssl")
     folder = tmp_path_factory.mktemp("tls")
     paths = folder / "certificate.pem", folder / "key.pem"
     kind = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -439,7 +439,7 @@ async def raw_server(
 
 
 def test_answer_without_a_trusted_certificate(certificate):
-    """It is neither retried nor counted as an outage, as waiting does not fix a certificate."""
+    """It is not retried and ends the run, as waiting does not fix a certificate."""
     with pytest.raises(EndpointConnectionError, match="ca_file") as raised:
         answer_over_tls(certificate, request := hello())
     assert request.tries.retries == {}

@@ -497,7 +497,7 @@ def test_local_server_failed_start(gguf: Path) -> None:
 
     async def run() -> None:
         async with server:
-            pytest.fail("this file is no model")
+            pytest.fail("the file is not a model")
 
     with pytest.raises(RunError, match=r"Tiny\.Q8_0 did not start: \w.* \(exit status 1\)"):
         asyncio.run(run())
@@ -519,7 +519,7 @@ asyncio.run(main())
 
 
 @needs_model
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for a stranger's end by pidfd")
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs os.pidfd_open")
 def test_local_server_gone_after_kill() -> None:
     """The child notices the end of its pipe."""
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:

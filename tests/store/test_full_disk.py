@@ -86,7 +86,7 @@ def small_disk(tmp_path):
     mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
     is_linux = sys.platform == "linux"
     if not is_linux or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small disk can be mounted by root on Linux alone")
+        pytest.skip("only root can mount a small disk, and only on Linux")
     yield disk
     subprocess.run(["umount", disk], check=True)
 
@@ -247,7 +247,7 @@ def is_read_by_all(path):
 
 @pytest.mark.skipif(
     os.getuid() == 0 and not is_read_by_all(Path(sys.base_prefix)),
-    reason="the tests run as root, and nobody else may read this Python's own modules",
+    reason="the tests run as root, and other users cannot read this Python's modules",
 )
 @pytest.mark.parametrize(("arguments", "code", "message"), FORBIDDEN)
 def test_commands_that_may_not_write(tmp_path, arguments, code, message):

@@ -217,7 +217,7 @@ def test_decode_rollout_of_anything_is_a_rollout_or_our_error(line):
     assert msgspec.json.decode(msgspec.json.encode(rollout), type=Rollout) == rollout
 
 
-@pytest.mark.skipif(not NEMO_RUN.is_file(), reason="the run of NeMo Gym is not here")
+@pytest.mark.skipif(not NEMO_RUN.is_file(), reason="the run of NeMo Gym is missing")
 def test_decode_rollout_reads_every_line_of_a_real_nemo_gym_run():
     rollouts = [
         decode_rollout(line.number, line.data, RolloutReading(str(NEMO_RUN)))

@@ -180,7 +180,9 @@ def test_mend_leaves_files_that_end_in_a_newline(tmp_path, data):
     assert (tmp_path / ROLLOUTS).read_bytes() == data
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems write to running programs")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems allow writing to running programs"
+)
 def test_mend_says_that_a_file_cannot_be_written(tmp_path):
     """A running program cannot be opened for writing, not even by root."""
     program = shutil.copy(shutil.which("cat"), tmp_path / ROLLOUTS)

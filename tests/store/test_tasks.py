@@ -506,7 +506,7 @@ def test_read_tasks_of_anything_gives_rows_or_problems(tmp_path_factory, row, is
 FILES = sorted(DATA.glob("*.jsonl"))
 
 
-@pytest.mark.skipif(not FILES, reason="the example rows of NeMo Gym are not here")
+@pytest.mark.skipif(not FILES, reason="the example rows of NeMo Gym are missing")
 def test_read_tasks_loads_rows_of_nemo_gym_unchanged():
     for path in FILES:
         rows = [msgspec.json.decode(line) for line in path.read_bytes().splitlines() if line]

@@ -162,7 +162,7 @@ def test_rescoring_verdicts_leave_a_run_alone_that_another_process_writes(folder
     assert (keys(run), keys(out)) == (["old"], ["new"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
 def test_rescoring_verdicts_leave_a_run_alone_that_may_only_be_read(folders):
     run, _ = folders
     path = run / "verdicts.jsonl"
