@@ -1119,7 +1119,7 @@ def looks_for(row):
 
 
 def test_tasks_leave_turns_for_look_ups_and_a_repeat():
-    """At one call a turn and with one call repeated, nine turns are enough, as the README says."""
+    """At one call a turn nine turns are enough, as the README says; a tenth allows a repeat."""
     lengths = []
     for row in shipped_rows():
         gold = [(one["name"], one["arguments"]) for one in row.fields["ground_truth"]]

@@ -312,7 +312,7 @@ def test_equivalence_agrees_with_the_tost_of_statsmodels():
 
 
 def test_correlation_and_what_pairing_gains():
-    """SE^2 = SE_A^2 + SE_B^2 - 2 rho SE_A SE_B; without pairing the last term is missing."""
+    """SE^2 = SE_A^2 + SE_B^2 - 2 rho SE_A SE_B; without the last term, more tasks are needed."""
     tasks = paired(drawn(100, 4))
     a, b = means_of(tasks)
     found = compared(tasks)
