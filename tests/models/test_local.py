@@ -479,7 +479,7 @@ def test_local_server_gone_after_block() -> None:
         async with LocalServer(default_weights()) as server:
             assert os.getsid(server.pid) == server.pid
             assert server.base_url.startswith("http://127.0.0.1:")
-            os.kill(server.pid, 2)  # Ctrl-C must not reach the server
+            os.kill(server.pid, 2)  # ignored: gymcli decides when it ends
             [answer] = await chat(server, ("Say yes.",), {"max_tokens": 1})
             assert answer["status"] == 200
         return server
