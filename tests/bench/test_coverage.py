@@ -1,4 +1,4 @@
-"""The simulation of coverage: a small one holds the promise, and the page gets its table."""
+"""The simulation of coverage: a small one reaches the nominal level, and the page has its table."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from bench.coverage import SCENARIOS, Observed, Scenario, main, observe, table
     [Scenario(0.7, 30, 4, 0.1), Scenario(0.97, 30, 1, 0.1), Scenario(0.9, 100, 8, 0.5)],
 )
 def test_observe_covers_about_as_often_as_it_says(scenario):
-    """The seed makes it the same number at every run."""
+    """The simulation is seeded, so the numbers never change."""
     found = observe(scenario, num_replications=400)
     assert 0.92 <= found.wilson <= 0.99
     assert found.student <= found.wilson + 0.02
 
 
 def test_observe_finds_student_wanting_near_1():
-    """What Wilson's is there for: 10 tasks of which nearly all pass."""
+    """With 10 tasks of which nearly all pass, Student's interval is far too narrow."""
     found = observe(Scenario(0.97, 10, 1, 0.1), num_replications=400)
     assert found.wilson > 0.9
     assert found.student < 0.5

@@ -1,4 +1,4 @@
-"""The fault table: that it reports what came, and that a broken rule is seen."""
+"""The table of faults: it reports every outcome, and a violated rule is detected."""
 
 import msgspec
 import pytest
@@ -75,7 +75,7 @@ def test_cases_of_every_kind():
 
 
 def test_rate_of_a_burst_makes_the_share():
-    """A cycle is the requests until one begins, and then the whole burst."""
+    """A cycle consists of the requests before a burst and the burst itself."""
     assert rate_of("429", 0.2) == 0.2
     rate = rate_of("429-burst", 0.2)
     num_before = 1 / rate - 1

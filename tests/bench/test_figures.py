@@ -1,4 +1,4 @@
-"""Figures against their goals, and the page that shows them."""
+"""Figures against their goals, and the pages that show them."""
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_summary_shows_what_users_care_about_and_what_is_missed():
 
 
 def test_pages_show_the_stored_figures():
-    """Editing a page by hand, or a figure that got another name, fails here."""
+    """Editing a page by hand or renaming a figure fails here."""
     report = read_report(PAGE_RESULTS)
     assert {*USER_FIGURES} <= {one.what for part in report.values() for one in part.figures}
     assert summary(report) in PAGE.read_text(encoding="utf-8")

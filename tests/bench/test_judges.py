@@ -1,4 +1,4 @@
-"""The script about judges: that no endpoint without a verdict gets an answer scored."""
+"""The script about judges: an endpoint without verdicts gets no answer scored."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from bench.judges import ANSWERS, JUDGES, SETTINGS, count
 
 
 def test_judges_score_nothing_that_no_judge_said():
-    """A smaller table than the script's, with the answers that are most like verdicts."""
+    """A smaller table than the script's, with the answers that most resemble verdicts."""
     tallies = asyncio.run(count(SETTINGS, ANSWERS[2:12:3]))
 
     assert [tally.judge for tally in tallies] == list(JUDGES)

@@ -1,4 +1,4 @@
-"""The benches at a small size: each reports its figures; how fast anything is, is not asked."""
+"""Small runs of the benchmarks: each reports its figures; their speed is not tested."""
 
 import sys
 
@@ -12,7 +12,7 @@ from tests.bench.scripts import ROOT, run_script
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the benches read /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read /proc")
 @pytest.mark.parametrize(
     ("name", "scale", "num_figures", "limits"),
     [

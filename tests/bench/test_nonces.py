@@ -1,4 +1,4 @@
-"""The tasks whose answers show whose they are."""
+"""The tasks whose answers show which task they belong to."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The script about outages: that it sees the death, the return and the end."""
+"""The script about outages: it observes the death, the return and the end."""
 
 import msgspec
 import pytest

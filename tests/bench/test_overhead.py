@@ -1,4 +1,4 @@
-"""The bench of the overhead: that it measures what it says; how fast anything is, is not asked."""
+"""The benchmark of the overhead: it measures what it reports; the speed is not tested."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from bench.overhead import Job, Run, check
 from gymcli.mock.behaviours import read_script
 from tests.bench.scripts import run_script
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark reads /proc")
 
 
 def test_check_names_the_first_failure(tmp_path):
@@ -38,7 +38,7 @@ def test_check_refuses_a_server_that_set_the_pace():
 
 
 def test_contestants_ask_and_write_the_same(tmp_path, mock_server):
-    """Both send the same bodies, and their lines hold the same conversations and rewards."""
+    """Both send the same bodies and record the same conversations and rewards."""
     task = {"messages": [{"role": "user", "content": "Add 5."}], "expected_count": 5}
     calls = [["increment_counter", {"count": 5}], ["get_counter_value", {}]]
     answers = [{"tool_calls": [call]} for call in calls] + [{"text": "It is at 5."}]

@@ -1,4 +1,4 @@
-"""Stacks of py-spy: only what clients did counts."""
+"""Stacks of py-spy: only work of clients counts."""
 
 from bench.profiling import profile_of
 

@@ -1,4 +1,4 @@
-"""The table of refusals: that it is made, and that what does not hold is seen."""
+"""The table of refusals: it is complete, and a violated rule is detected."""
 
 import pytest
 

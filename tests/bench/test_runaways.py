@@ -1,4 +1,4 @@
-"""What code that runs away costs a run, at a small size."""
+"""A small run of the benchmark of runaway code."""
 
 import msgspec
 import pytest

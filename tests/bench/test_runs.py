@@ -1,4 +1,4 @@
-"""What the scripts of bench/ count of a run's files."""
+"""The counts that the scripts of bench/ take from a run's files."""
 
 from pathlib import Path
 

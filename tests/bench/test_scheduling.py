@@ -1,4 +1,4 @@
-"""List scheduling, and that the waits it is given are those of the server."""
+"""List scheduling, with the same waits as the server's."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ def test_list_scheduling_gives_each_wait_to_the_first_free_place():
 
 
 def test_waits_are_those_of_the_server(tmp_path):
-    """The log says how long each request took: that is never less than its wait."""
+    """The log has the duration of each request, which is never less than its wait."""
     log = tmp_path / "log.jsonl"
     spec = "uniform:0.01:0.05"
 

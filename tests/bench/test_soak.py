@@ -1,4 +1,4 @@
-"""The soak: that it runs and reports; how flat the memory is, no test can say on any machine."""
+"""The soak test: it runs and reports; whether memory stays flat depends on the machine."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The script about storms of 429: that it compares what it says."""
+"""The script about storms of 429: it compares what it reports."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Environments that `check` finds by name, each with one thing that it must say."""
+"""Environments with one defect each, which `check` must report."""
 
 from gymcli import MissingPackageError, StandIn
 from gymcli.environment.contract import Environment
@@ -42,7 +42,7 @@ class Undeclared(Sound):
 
 
 class Packless(Sound):
-    """Needs a package that is not there."""
+    """Needs a package that is not installed."""
 
     @classmethod
     def prepare(cls, options):
@@ -50,7 +50,7 @@ class Packless(Sound):
 
 
 class LatePackless(Packless):
-    """Finds out as late as it can."""
+    """Reports the missing package only in `verify`."""
 
     @classmethod
     def prepare(cls, options):
@@ -62,7 +62,7 @@ class LatePackless(Packless):
 
 
 class Unready(Sound):
-    """Its stand-ins fail."""
+    """Has stand-ins that fail."""
 
     @classmethod
     def stand_ins(cls, task):
@@ -70,7 +70,7 @@ class Unready(Sound):
 
 
 class Barren(Environment[Task]):
-    """Generates nothing."""
+    """Does not implement `generate`."""
 
 
 class Empty(Sound):
@@ -80,7 +80,7 @@ class Empty(Sound):
 
 
 class Untidy(Sound):
-    """Generates rows that are wrong."""
+    """Generates invalid rows."""
 
     @classmethod
     def generate(cls, rng, num):

@@ -1,4 +1,4 @@
-"""An environment whose judge stands in its module."""
+"""An environment whose judge is a module variable."""
 
 from gymcli import Judge
 from tests.checks.subjects import Sound

@@ -1,4 +1,4 @@
-"""A sound environment for the checks, from which each test makes one with a single defect."""
+"""A sound environment, from which each test of a check derives one with a single defect."""
 
 from gymcli import Environment, Message, Score, Task
 from gymcli.checks.checks import CHECKS
@@ -58,5 +58,5 @@ def subject_of(environment, rows=None, *, watch=len, workers=None):
 
 
 def finding(check, environment, rows=None):
-    """Return what one check finds."""
+    """Return the finding of one check."""
     return run_pooled(CHECKS[check](subject_of(environment, rows)))

@@ -1,4 +1,4 @@
-"""All checks of one environment, and the tasks that they are made on."""
+"""All checks of one environment, and the tasks that they use."""
 
 import msgspec
 import pytest

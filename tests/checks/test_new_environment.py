@@ -1,4 +1,4 @@
-"""New environments: what is written holds every check, and nothing is overwritten."""
+"""New environments: the generated files pass every check, and nothing is overwritten."""
 
 import os
 import subprocess
@@ -71,7 +71,7 @@ def test_create_refuses_names_that_are_taken(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["regex", "pytest", "aiohttp"])
 def test_create_refuses_names_of_installed_packages(name, tmp_path):
-    """The new environment's test would import the package."""
+    """The new environment's test would import the installed package instead."""
     reason = f"^{name}: a package of this name is installed; use {name}_env$"
     with pytest.raises(UsageError, match=reason):
         create(name, "single-step", tmp_path)

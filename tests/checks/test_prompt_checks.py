@@ -1,4 +1,4 @@
-"""Prompts, tools and judges: what a model is shown gives nothing away."""
+"""Checks of prompts, tools and judges: nothing that a model sees reveals the answer."""
 
 import pytest
 
@@ -94,7 +94,7 @@ class Tooled(Sound):
 
 class Untyped(Sound):
     @tool
-    def find(self, name) -> str:  # what is checked
+    def find(self, name) -> str:  # the missing annotation is the defect
         """Find something by its name."""
         return name
 
@@ -225,14 +225,14 @@ FORM = "Say [[A=B]] or [[A!=B]].\n{first}\n{second}"
 
 
 class Naive(Judge):
-    """Lets everything into its prompt as it is."""
+    """Quotes everything in its prompt unchanged."""
 
     def neutralise(self, text):
         return text
 
 
 class Deaf(Judge):
-    """Reads the first label wherever it stands, and breaks none where it is quoted."""
+    """Reads the first label anywhere, and does not neutralise labels in quoted text."""
 
     def parse(self, text):
         return ("same", {}) if "A" in text else super().parse(text)
@@ -305,7 +305,7 @@ YES = {"type": "object", "properties": {"verdict": {"type": "boolean"}}, "requir
     ],
 )
 def test_judges_whose_schema_has_another_form(schema, decides):
-    """A judge takes it; that the check cannot is a finding, not a mistake of the check."""
+    """A judge accepts such a schema; the check reports that it cannot construct an object."""
     judge = Judge("Judge {answer}", schema=schema, decides=decides)
     found = finding("judges", with_judge(judge))
     assert found.status == "failed"
@@ -348,7 +348,7 @@ def test_judge_that_shows_something_else():
 
 
 def test_judges_are_found_where_they_stand():
-    """In a table of the class, in its module and in the modules of its package."""
+    """In a container of the class, in its module, and in the modules of its package."""
     judge = Judge(FORM, labels=LABELS)
     stages = {"one": judge, "two": Judge("{x}", labels=LABELS), "other": 3}
     found = finding("judges", with_judge(judge, STAGES=stages))

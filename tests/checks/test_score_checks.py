@@ -1,4 +1,4 @@
-"""Scores: the oracle gets the top reward and nobody else, and they repeat."""
+"""Checks of scores: only the oracle gets the top reward, and scores repeat."""
 
 import itertools
 from random import Random
@@ -98,7 +98,7 @@ def test_without_a_top_the_oracle_must_be_better(check):
 
 
 class Ranked(Sound):
-    """Reward by the place among the attempts of a task; alone nothing has one."""
+    """Rewards an attempt relative to the others of its task; a single attempt has no reward."""
 
     max_reward = None
 
@@ -250,7 +250,7 @@ def test_swapped_takes_other_words_for_one_answer_for_no_difference():
 
 
 class Careless(Sound):
-    """Take part of the answer for the answer."""
+    """Accepts any text that contains the answer."""
 
     @classmethod
     async def verify(cls, rollout, context):
@@ -272,7 +272,7 @@ def test_swapped_finds_one_task_that_takes_anything():
 
 
 def test_swapped_finds_many_that_take_some():
-    """No task takes all of three others' answers, yet too many take the first."""
+    """No task accepts all of the three other answers, but too many accept the first one."""
 
     class Lax(Sound):
         @classmethod
@@ -298,7 +298,7 @@ def test_swapped_says_what_cannot_be_scored():
 
 
 def test_swapped_goes_on_with_the_last_turn():
-    """An episode longer than the other task's gold turns is played to its end."""
+    """An episode that is longer than the other task's gold turns is played to its end."""
 
     class Twice(Sound):
         async def step(self, message):
@@ -340,7 +340,7 @@ def test_exceeds_chance_allows_for_luck():
 
 @pytest.mark.parametrize(("num", "chance"), [(60, 0.05), (60, 0.25), (500, 0.5), (3, 0.05)])
 def test_exceeds_chance_suspects_a_sound_environment_once_in_a_hundred(num, chance):
-    """Against scipy: the smallest number that is suspected comes by luck less than 1 % of times."""
+    """Compared with scipy: luck reaches the smallest suspect number less than 1 % of times."""
     suspected = next(k for k in range(num + 2) if k > num or exceeds_chance(k, num, chance))
     tail = scipy.stats.binom(num, chance).sf
     assert tail(suspected - 1) < 0.01 <= tail(suspected - 2)
@@ -358,7 +358,7 @@ class Letters(Sound):
 
 
 class Shuffled(Letters):
-    """The same texts, in another order in every task."""
+    """Offers the same texts in another order in every task."""
 
     @classmethod
     def choices(cls, task):
@@ -377,7 +377,7 @@ def test_choices_set_the_chance():
 
 
 def test_commonest_place_gives_answers_away():
-    """Most answers are C: neither the first option nor a random one shows it."""
+    """Most answers are C, which neither the first option nor a random one reveals."""
     found = finding("guessing", Letters, letters(Random(1), [1, 1, 6, 1]))
     assert found.status == "failed"
     assert found.numbers["constant"] > 0.5
@@ -435,7 +435,7 @@ def test_tasks_with_and_without_choices():
 
 
 def test_choices_that_the_oracle_does_not_say():
-    """Without a gold choice the constant is the first place; choices of other lengths are met."""
+    """Without a gold choice, the constant guess is the first option; lists may differ in length."""
 
     class Odd(Sound):
         @classmethod
@@ -484,7 +484,7 @@ class Relative(Sound):
 
 
 class BestAtSilence(Relative):
-    """A guess beats the oracle."""
+    """Rewards a guess more than the oracle."""
 
     @classmethod
     async def verify(cls, rollout, context):
@@ -601,7 +601,7 @@ def test_repeatable_of_a_verifier_that_writes_into_the_record():
 
 
 def test_repeatable_of_a_verifier_that_compares_identities():
-    """A record that comes from JSON is equal and not the same."""
+    """A record that was read from JSON is equal but not identical."""
 
     class Remembering(Sound):
         seen = {}

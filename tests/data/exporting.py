@@ -13,7 +13,7 @@ from gymcli.store.run_index import RunIndex
 
 
 class Exported:
-    """What an exporter wrote, and said."""
+    """What an exporter wrote and reported."""
 
     def __init__(self, contents, num_rows, source):
         self.data = contents[0]
@@ -25,12 +25,12 @@ class Exported:
 
     @property
     def rows(self):
-        """The rows of a file of JSON lines."""
+        """Return the rows of a file of JSON lines."""
         return [msgspec.json.decode(line) for line in self.data.splitlines()]
 
 
 def export(to, *runs: Path, where=None, scrubber=NOTHING_SECRET, **options):
-    """Export runs in a format; `completion` is the other form of sft."""
+    """Export runs in a format; `completion` is the second form of sft."""
     exporter = COMPLETIONS if to == "completion" else EXPORTERS[to]
     wanted = None if where is None else parse_filter(where)
     with ExitStack() as stack:

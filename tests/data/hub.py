@@ -1,4 +1,4 @@
-"""A Hugging Face hub on loopback with a few data sets, which keeps what it was asked for."""
+"""A Hugging Face Hub on loopback with a few data sets, which records the requests."""
 
 import http.server
 import json
@@ -139,7 +139,7 @@ class Hub(http.server.ThreadingHTTPServer):
 
 @contextmanager
 def running_hub() -> Iterator[Hub]:
-    """Run a hub while the block does."""
+    """Run a hub for the duration of the block."""
     with Hub() as hub:
         thread = threading.Thread(target=hub.serve_forever)
         thread.start()

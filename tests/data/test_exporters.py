@@ -1,4 +1,4 @@
-"""Lines for gymcli and NeMo Gym are read back as they were, with NeMo Gym's numbers beside."""
+"""Export formats; rows for gymcli and NeMo Gym are read back, with NeMo Gym's metrics."""
 
 import csv
 import io
@@ -113,7 +113,7 @@ def test_nemo_gym_writes_the_numbers_beside(tmp_path):
     assert quiz["key_metrics"]["pass@1/accuracy"] == 50.0
     assert [group["_ng_task_index"] for group in quiz["group_level_metrics"]] == [0, 1]
     assert (other["agent_ref"], other["agent_metrics"]["max/reward"]) == ({"name": "other"}, 0.5)
-    # The same as a server of ours says of the same rows.
+    # These equal the numbers that our server computes from the same rows.
     rows = [row for row in exported.rows if row["agent_ref"] == {"name": "quiz"}]
     served = aggregated(rows, env="quiz", facts=EnvironmentFacts(max_reward=1.0))
     for group in (*quiz["group_level_metrics"], *served["group_level_metrics"]):
@@ -149,7 +149,7 @@ def test_nemo_gym_refuses_numbers_that_cannot_be_added_up(tmp_path):
         export("nemo-gym", write_run(tmp_path / "large", rollouts=large))
 
 
-@pytest.mark.skipif(not NEMO_RUN.is_dir(), reason="the run of NeMo Gym is not here")
+@pytest.mark.skipif(not NEMO_RUN.is_dir(), reason="the run of NeMo Gym is missing")
 def test_nemo_gym_gives_the_numbers_that_nemo_gym_gave():
     exported = export("nemo-gym", NEMO_RUN / "rollouts.jsonl")
     theirs = json.loads((NEMO_RUN / "rollouts_aggregate_metrics.json").read_bytes())
@@ -406,7 +406,7 @@ rewards = st.dictionaries(
 
 @given(rewards)
 def test_dpo_keeps_its_laws(tmp_path_factory, rewards):
-    """No pair of equal rewards; the chosen one is the best of its task; one prompt for both."""
+    """The best and worst rewards of each task are paired, with one prompt; equal ones never are."""
     rollouts = [attempt(*key, reward) for key, reward in rewards.items()]
     run = write_run(tmp_path_factory.mktemp("run"), rollouts=rollouts)
     exported = export("dpo", run)
@@ -500,7 +500,7 @@ def test_tables_say_when_there_are_too_many_names(tmp_path):
 
 
 def test_parquet_has_every_attempt(run):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="writing Parquet is an extra")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     exported = export("parquet", run)
     table = parquet.read_table(io.BytesIO(exported.data))
     assert table.column_names == [*COLUMNS, "components.form", "metrics.length", *JSON_COLUMNS]
@@ -518,7 +518,7 @@ def test_parquet_has_every_attempt(run):
 
 
 def test_parquet_is_written_in_groups_of_rows(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="writing Parquet is an extra")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     long = [Message(role="user", content="x" * (5 << 20)), Message(role="assistant", content="y")]
     rollouts = [scored(str(number), messages=long) for number in range(3)]
     exported = export("parquet", write_run(tmp_path / "run", rollouts=rollouts))

@@ -1,4 +1,4 @@
-"""Data sets of a hub, which is faked on the wire: what is asked for, written, and refused."""
+"""Pulling from a fake Hub: what is requested, written, and refused."""
 
 import json
 import os
@@ -39,16 +39,16 @@ for command in json.loads(sys.argv[1]):
 @pytest.fixture(scope="module")
 def hub():
     try:
-        distribution("datasets")  # not imported: that takes long, and finds a folder of ours too
+        distribution("datasets")  # an import takes long
     except PackageNotFoundError:
-        pytest.skip("data sets of the hub are an extra")
+        pytest.skip("needs the package datasets")
     with running_hub() as hub:
         yield hub
 
 
 @pytest.fixture
 def pull(tmp_path, hub):
-    """Return a function that pulls in a process of its own, as variables are read at import."""
+    """Return a function that pulls in a new process, as HF variables are read at import."""
     (tmp_path / "map.yaml").write_text(MAP)
     hub.asked.clear()
 
@@ -82,9 +82,9 @@ def record_of(path):
 
 @pytest.mark.slow
 def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
-    """Of one set some rows: the second file of its split is never opened, nor other splits.
+    """With a limit, neither the second file of the split nor another split is opened.
 
-    Of the other set all, since it has one split.
+    The other data set has only one split and is read whole.
     """
     options = ["--config", "main", "--split", "train", "--map", "map.yaml", "--limit", "2"]
 
@@ -120,7 +120,7 @@ def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
 
 @pytest.mark.slow
 def test_pull_of_the_hub_ends_where_a_body_always_stops_half_way(tmp_path, pull, hub):
-    """The hub's library asks again from where it broke off, with pauses, and then gives up."""
+    """The Hub's library resumes the download a few times, with pauses, and then gives up."""
     ((code, told),) = pull(["hf:org/cut", "-o", "out.jsonl"])
     assert code == 4
     assert told.endswith("\nerror: hf:org/cut: the Hub cannot be reached: Server Disconnected\n")

@@ -1,4 +1,4 @@
-"""Each format is read by the library that its users read it with."""
+"""Exported files load in the library that the users of each format load them with."""
 
 import json
 import os
@@ -35,7 +35,7 @@ exec(sys.argv[1].replace("features=features", "features=features, chunksize=1"))
 found["features"] = list(dataset)
 print(json.dumps(found))
 """
-"""Prints the rows of files; in a process of its own, since variables are read at import."""
+"""Prints the rows of files; runs in a new process, as HF variables are read at import."""
 
 FILES = {
     "sft": "sft.jsonl",
@@ -48,12 +48,12 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Return what was exported of one run, and what `datasets` reads of each file."""
+    """Return what was exported of one run, and what `datasets` loads from each file."""
     for package in ("datasets", "pyarrow"):
         try:
             distribution(package)
         except PackageNotFoundError:
-            pytest.skip("data sets are an extra")
+            pytest.skip("needs the packages datasets and pyarrow")
     folder = tmp_path_factory.mktemp("files")
     best, worst = (with_tools("t", attempt=n, tools=TOOLS[:1]) for n in range(2))
     best.components, best.answer = {"form": 0.5}, "Rom"
@@ -89,7 +89,7 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("to", ["sft", "completion", "dpo"])
 def test_datasets_load_conversations_as_they_were_written(exported, to):
-    """Also where tools and arguments have other keys from row to row."""
+    """Tools and arguments may have different keys in each row."""
     written, loaded = exported
     rows = [{k: v for k, v in row.items() if v is not None} for row in loaded[FILES[to]]]
     assert rows == written[to].rows
@@ -97,7 +97,7 @@ def test_datasets_load_conversations_as_they_were_written(exported, to):
 
 
 def test_datasets_load_conversations_of_any_shape_as_the_docs_say(exported):
-    """Row by row, so that no row shows the shape of the others, as beyond the first 10 MB."""
+    """Reading row by row stands in for keys that first occur after the first 10 MB."""
     written, loaded = exported
     rows = [{k: v for k, v in row.items() if v is not None} for row in loaded["features"]]
     assert rows == written["sft"].rows

@@ -1,4 +1,4 @@
-"""Maps: which rows are taken, what becomes of their columns, and what is refused."""
+"""Maps of `gym data pull`: which rows are taken, how columns are mapped, and what is refused."""
 
 import datetime as dt
 import math

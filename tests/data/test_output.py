@@ -1,4 +1,4 @@
-"""A file is there whole or not at all."""
+"""A file is written as a whole or not at all."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ def write(path, data=b"one\ntwo\n"):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
 def test_whole_file_is_compressed_by_its_suffix(tmp_path, name):
-    """The same content gives the same bytes, whatever was there before."""
+    """The same content compresses to the same bytes, whatever the file held before."""
     path = tmp_path / name
     write(path)
     assert [line.data for line in iterate_lines(path)] == [b"one", b"two"]
@@ -50,7 +50,7 @@ def test_whole_file_leaves_what_was_there_when_the_block_fails(tmp_path, error):
 
 
 def test_whole_file_removes_what_a_killed_process_left(tmp_path):
-    """Only of the same file, only of processes that are gone, and only where nobody has it open."""
+    """Only files for the same output, of processes that have ended, that nobody holds open."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         gone = process.pid
     left = tmp_path / f".a.jsonl.{gone}-0123abcd.tmp"
@@ -63,7 +63,7 @@ def test_whole_file_removes_what_a_killed_process_left(tmp_path):
     ]
     for path in (left, *(tmp_path / name for name in kept)):
         path.write_bytes(b"half")
-    with (tmp_path / kept[-1]).open() as elsewhere:  # written by another machine
+    with (tmp_path / kept[-1]).open() as elsewhere:  # as a writer on another machine would
         fcntl.flock(elsewhere, fcntl.LOCK_EX)
         write(tmp_path / "a.jsonl")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["a.jsonl", *kept])
@@ -106,7 +106,7 @@ def test_whole_file_refuses_what_it_cannot_replace(tmp_path, monkeypatch, name):
 
 
 def test_whole_file_refuses_what_is_read(tmp_path):
-    """By its name, through a link, and by another name of the same file."""
+    """By its own name, through a symbolic link, and through a hard link."""
     source, link, other = (tmp_path / name for name in ("a.jsonl", "link", "other"))
     source.write_text("kept")
     link.symlink_to(source)
@@ -117,7 +117,7 @@ def test_whole_file_refuses_what_is_read(tmp_path):
             pytest.raises(UsageError, match="is an input and would be overwritten"),
             whole_file(path, inputs=[tmp_path / "missing", source]),
         ):
-            pytest.fail("it was given to write")
+            pytest.fail("the file was opened for writing")
     assert source.read_text() == "kept"
 
 
@@ -126,11 +126,11 @@ def test_whole_file_refuses_links_in_a_circle(tmp_path):
     path.symlink_to(path)
 
     with pytest.raises(UsageError, match="links form a loop"), whole_file(path):
-        pytest.fail("it was given to write")
+        pytest.fail("the file was opened for writing")
 
 
 def test_whole_file_is_not_disturbed_by_what_a_dead_process_left(tmp_path):
-    """Nor by a process of the same number on another machine, which writes the same file."""
+    """Nor by a file of a process with the same id on another machine."""
     path = tmp_path / "a.jsonl"
     left = [tmp_path / f".a.jsonl.{os.getpid()}{mark}.tmp" for mark in ("", "-00000000")]
     for unfinished in left:

@@ -1,4 +1,4 @@
-"""Local tables become task files, whole or not at all, with a record of where they come from."""
+"""Local tables become task files, as a whole or not at all, with a record of their source."""
 
 import csv
 import gzip
@@ -34,7 +34,7 @@ ROWS = [
 
 @pytest.fixture
 def out(tmp_path, monkeypatch):
-    """Return where to write, in a folder with a table and a map."""
+    """Return the path to write to, in a folder with a table and a map."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "map.yaml").write_text(MAP)
     write(Path("table.jsonl"), ROWS)
@@ -100,7 +100,7 @@ def test_pull_leaves_bad_rows_out_where_it_is_told_to(out):
 
 @pytest.mark.parametrize(("limit", "names"), [(1, ["a"]), (2, None), (9, None)])
 def test_pull_counts_the_rows_that_are_wanted(out, limit, names):
-    """The second one is bad, and counts."""
+    """The second row is bad and counts towards the limit."""
     if names is None:
         with pytest.raises(TasksError, match=r"table\.jsonl:2: column"):
             pull("table.jsonl", out, map_file=Path("map.yaml"), limit=limit)
@@ -110,7 +110,7 @@ def test_pull_counts_the_rows_that_are_wanted(out, limit, names):
 
 
 def test_pull_without_a_map_takes_rows_as_they_are(out):
-    """Whatever their shape is; a copy of a row stays one."""
+    """Rows may have any shape, and a copy of a row stays a copy."""
     rows = [{"prompt": "Hi", "id": 1}, {"responses_create_params": {"input": "Hi"}}] * 2
     pull(write(Path("own.jsonl"), rows), out)
 
@@ -162,7 +162,7 @@ def test_pull_of_csv_makes_tasks_that_hold(out):
 
 
 def test_pull_takes_rows_that_are_nested_and_refuses_those_that_are_too_deep(out):
-    """How deep that is depends on the interpreter; it always ends in one sentence."""
+    """The deepest level depends on the interpreter; the error is always one sentence."""
     reasons = []
     for depth in range(100, 1_100, 100):
         nested = f'{{"prompt": "Hi", "x": {"[" * depth}{"]" * depth}}}'
@@ -200,7 +200,7 @@ def test_pull_does_not_write_over_what_it_reads(out, name):
 
 
 def test_pull_refuses_a_record_that_leads_to_its_rows(out):
-    """Both would take the same place."""
+    """Rows and record would be written to the same file."""
     Path(f"{out}.source.json").symlink_to(out)
     with pytest.raises(UsageError, match="is an input and would be overwritten"):
         pull(write(Path("own.jsonl"), [{"prompt": "a"}]), out)
@@ -210,7 +210,7 @@ def test_pull_refuses_a_record_that_leads_to_its_rows(out):
 
 @pytest.mark.parametrize("name", ["out.jsonl", "folder/out.jsonl", "x" * 238])
 def test_pull_writes_both_files_or_none(out, name):
-    """The record, the folder or the longer of the names cannot be; nothing else is looked at."""
+    """The record, the folder or the longer file name cannot be written; no row is read before."""
     Path("out.jsonl.source.json").mkdir()
     with pytest.raises(UsageError, match=rf"{name}.*: (is not a regular file|cannot be written)"):
         pull("no.jsonl", Path(name))
@@ -229,7 +229,7 @@ def test_pull_refuses_options_of_the_hub_for_files(out):
 
 @pytest.mark.slow
 def test_pull_refuses_a_row_that_no_line_could_hold(tmp_path):
-    """Columns that are short enough by themselves may make a row that could not be read again."""
+    """Columns within the limit may make a row that is too long to be read again."""
     source = tmp_path / "long.csv"
     cell = "\x01" * (22 << 20)  # six characters each in JSON
     source.write_text(f"prompt,env\n{cell},arithmetic\nWhat is 1 + 1?,arithmetic\n")
@@ -291,9 +291,9 @@ def test_local_rows_of_csv():
 
 @pytest.mark.usefixtures("folder")
 def test_local_rows_of_parquet():
-    """More rows than one batch holds, in several row groups."""
-    pa = pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
-    parquet = pytest.importorskip("pyarrow.parquet", reason="reading Parquet is an extra")
+    """There are more rows than a batch holds, in several row groups."""
+    pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     table = pa.table({"n": list(range(2500)), "nested": [{"a": [1]}] * 2500})
     parquet.write_table(table, "a.parquet", row_group_size=800)
     rows = list(local_rows(Path("a.parquet")))
@@ -326,7 +326,7 @@ def test_local_rows_of_parquet():
 )
 def test_local_rows_refuse_what_they_cannot_read(name, data, reason):
     if name.endswith("parquet"):
-        pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+        pytest.importorskip("pyarrow", reason="needs the package pyarrow")
     with pytest.raises(UsageError, match=reason):
         table_rows(name, data)
 
@@ -341,8 +341,8 @@ def test_local_rows_refuse_what_they_cannot_read(name, data, reason):
     ],
 )
 def test_local_rows_refuse_parquet_that_has_no_rows_of_ours(names, kind, value, reason):
-    pa = pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
-    parquet = pytest.importorskip("pyarrow.parquet", reason="reading Parquet is an extra")
+    pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     column = pa.array([value], getattr(pa, kind[0])(*kind[1:]))
     parquet.write_table(pa.table([column] * len(names), names), "a.parquet")
     with pytest.raises(UsageError, match=f"a.parquet: {reason}"):
@@ -353,7 +353,7 @@ def test_local_rows_refuse_parquet_that_has_no_rows_of_ours(names, kind, value, 
 @pytest.mark.parametrize("name", ["no.jsonl", "no.json", "no.csv", "no.parquet"])
 def test_local_rows_refuse_a_file_that_is_not_there(name):
     if name.endswith("parquet"):
-        pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+        pytest.importorskip("pyarrow", reason="needs the package pyarrow")
     with pytest.raises(UsageError, match=rf"{name}: cannot be read"):
         list(local_rows(Path(name)))
 
@@ -400,6 +400,6 @@ def test_local_rows_end_where_a_small_file_unpacks_to_far_too_much(name):
 
 @pytest.mark.usefixtures("folder")
 def test_local_rows_of_csv_may_be_many(tmp_path):
-    """The limit is that of a row, not of the file."""
+    """The limit holds for a row, not for the file."""
     data = b"a\n" + b"x" * 1_000_000 + b"\n"
     assert len(table_rows("a.csv.gz", gzip.compress(data) + gzip.compress(data[2:]) * 140)) == 141

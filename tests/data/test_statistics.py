@@ -1,4 +1,4 @@
-"""What task files hold, counted by hand."""
+"""Statistics of task files, against counts by hand."""
 
 import gzip
 import statistics

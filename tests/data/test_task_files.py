@@ -1,4 +1,4 @@
-"""Task files are validated with all problems, rendered as the same tasks, and generated again."""
+"""Task files: validation reports all problems, rendering keeps tasks, generation repeats."""
 
 import itertools
 from pathlib import Path
@@ -195,7 +195,7 @@ def written(path, rows):
 
 
 def tasks_of(path, template=None, **reading):
-    """Return what a run would be made of; fields without an id, which rendering may have to add."""
+    """Return the tasks of a run, without the id in their fields, which rendering may add."""
     tasks = []
     for task in read_tasks([path], TaskReading(default_env="quiz", template=template, **reading)):
         if hasattr(task, "name"):  # an ignored parameter
@@ -208,7 +208,7 @@ def tasks_of(path, template=None, **reading):
 
 @pytest.mark.parametrize(("rows", "prompt"), [(ROWS, None), (RAW_ROWS, PROMPT)])
 def test_rendered_rows_are_the_same_tasks(tmp_path, rows, prompt):
-    """Two of each: identical rows stay one task."""
+    """There are two copies of each row; identical rows stay one task."""
     path = written(tmp_path / "raw.jsonl", [row for row in rows for _ in range(2)])
     template = None
     if prompt:
@@ -267,7 +267,7 @@ def test_rendered_row_without_id_is_named_by_the_hash_of_the_raw_one(tmp_path, i
 
 
 def test_rendered_rows_keep_the_field_that_holds_the_id(tmp_path):
-    """The rows have the same `id`, which is none for this user."""
+    """The rows share one `id`, but `--id-field` names another field."""
     rows = [{"id": 1, "name": name, "prompt": "Hi"} for name in "ab"]
     path = written(tmp_path / "raw.jsonl", rows)
     plain = written(tmp_path / "plain.jsonl", rendered_rows(path, id_field="name"))
@@ -350,7 +350,7 @@ class Barren(Environment[Task]):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Return code that has the name of an environment of ours."""
+    """Write a module with the name of a built-in environment, and return its path."""
     monkeypatch.chdir(tmp_path)
     Path("mcqa.py").write_text(OWN)
     return "mcqa.py"

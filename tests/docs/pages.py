@@ -1,4 +1,4 @@
-"""Reads a page of docs/: its blocks, the commands that it shows, and what they print."""
+"""Reads a page of docs/: its blocks, the commands that it shows, and their output."""
 
 import os
 import re
@@ -18,24 +18,24 @@ def page(name: str) -> str:
 
 
 def blocks(language: str, text: str) -> list[re.Match[str]]:
-    """Find the fenced blocks of a language."""
+    """Return the fenced blocks of a language."""
     return list(re.finditer(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
 
 
 def table_rows(head: str, text: str) -> list[list[str]]:
-    """Return the cells of a table, which is named by the start of its head."""
+    """Return the cells of a table that is identified by the beginning of its head."""
     lines = text.split(f"\n| {head}")[1].splitlines()[2:]
     rows = [line.strip("|").split(" | ") for line in lines[: lines.index("")]]
     return [[cell.strip() for cell in row] for row in rows]
 
 
 def table_names(head: str, text: str) -> list[str]:
-    """Return what stands as code in the first column of a table."""
+    """Return the code in the first column of a table."""
     return [name for row in table_rows(head, text) for name in re.findall(r"`([^`]+)`", row[0])]
 
 
 def write_blocks(text: str, language: str, suffix: str, folder: Path) -> list[str]:
-    """Write every block of a language to the file that the text before it names last."""
+    """Write every block of a language to the last file that the text before it names."""
     names = []
     for block in blocks(language, text):
         named = re.findall(rf"`([\w.-]+\.{suffix})`", text[: block.start()])
@@ -45,7 +45,7 @@ def write_blocks(text: str, language: str, suffix: str, folder: Path) -> list[st
 
 
 def shown_commands(text: str) -> list[tuple[str, list[str]]]:
-    """Return the commands of the console blocks, each with the lines that it is shown to print."""
+    """Return the commands of the console blocks, each with the output that the page shows."""
     commands: list[tuple[str, list[str]]] = []
     for block in blocks("console", text):
         for line in block[1].splitlines():
@@ -57,7 +57,7 @@ def shown_commands(text: str) -> list[tuple[str, list[str]]]:
 
 
 def output_of(line: str, folder: Path) -> str:
-    """Run a command that has to go well: `gym` here, others as processes."""
+    """Run a command that must succeed: `gym` in this process, others as processes."""
     program, *arguments = shlex.split(line)
     if program == "gym":
         result = gym_line(line.removeprefix("gym "))
@@ -85,6 +85,6 @@ def write_gym(folder: Path) -> None:
 
 
 def missing_lines(line: str, shown: list[str], folder: Path) -> list[str]:
-    """Run a command; give the lines that are shown and that it does not print, in this order."""
+    """Run a command; return the lines of the page that it does not print in this order."""
     printed = iter(output_of(line, folder).splitlines())
     return [expected for expected in shown if expected not in printed]

@@ -1,4 +1,4 @@
-"""The pipelines of docs/ci.md run as they stand, and what the page lists is what there is."""
+"""The pipelines of docs/ci.md run as shown, and the lists of the page are complete."""
 
 import dataclasses
 import re
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What became of a job."""
+    """The outcome of a job."""
 
     exit_code: int
     """Of the first step that failed."""
@@ -51,7 +51,7 @@ def github_steps() -> list[Step]:
 
 
 def gitlab_steps() -> list[Step]:
-    """Return the scripts of the pipeline: of both jobs, and what comes after the first."""
+    """Return the scripts of the pipeline: of both jobs, and what follows the first."""
     pipeline = yaml.safe_load(blocks("yaml", TEXT)[1][1])
     job = pipeline["evaluate"]
     return [
@@ -62,7 +62,7 @@ def gitlab_steps() -> list[Step]:
 
 
 class Machine:
-    """A machine of a CI system: a checkout, and programs that note what they are asked for."""
+    """A CI machine: a checkout, and fake programs that record their arguments."""
 
     def __init__(self, folder: Path, server: MockServer) -> None:
         self.folder = folder
@@ -82,7 +82,7 @@ class Machine:
         (folder / "tasks.jsonl").write_bytes(tasks)
 
     def play(self, steps: list[Step], *, is_main: bool = False) -> Played:
-        """Run the steps as a runner does: after one that failed, only those that always run."""
+        """Run the steps as a runner does: after a failure, only those that always run."""
         environment = clean_environment() | {
             "PATH": f"{self.folder / 'bin'}:{clean_environment()['PATH']}",
             "OPENAI_BASE_URL": self._server.base_url,
@@ -114,14 +114,14 @@ class Machine:
         return Played(exit_code, output)
 
     def forget_run(self) -> None:
-        """Leave what a next checkout has: the baseline alone."""
+        """Leave only what the next checkout has, the baseline."""
         subprocess.run(["rm", "-rf", "run"], cwd=self.folder, check=True)
         for name in ("summary.md", "junit.xml", "asked", "step-summary.md"):
             (self.folder / name).unlink(missing_ok=True)
 
 
 def wrong_every(number: int):
-    """Return a model that is wrong at every so many tasks."""
+    """Return a model that answers one in `number` tasks wrongly."""
 
     def behave(request):
         is_wrong = int(last_user_text(request).split()[2]) % number == 0
@@ -149,7 +149,7 @@ UNSURE = (wrong_every(NUM_TASKS // 2), 5, "INCONCLUSIVE")
     ids=["github", "gitlab"],
 )
 def test_pipeline_tells_good_from_worse(machine, mock_server, steps, comment, scenes):
-    """On the main branch the run becomes the baseline; what is worse than it fails."""
+    """On the main branch the run becomes the baseline; a worse run fails."""
     mock_server.behaviour = add_up
     first = machine.play(steps, is_main=True)
     assert first.exit_code == 0, first.output
@@ -184,7 +184,7 @@ def test_inconclusive_pipeline_is_a_warning_of_gitlab():
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [github_steps(), gitlab_steps()], ids=["github", "gitlab"])
 def test_pipeline_ends_as_the_command_where_nothing_is_judged(machine, mock_server, steps):
-    """Without tasks, there is nothing to summarise either."""
+    """Without tasks there is nothing to summarise either."""
     (machine.folder / "tasks.jsonl").unlink()
     played = machine.play(steps)
     assert played.exit_code == 2

@@ -1,4 +1,4 @@
-"""What docs/compare.md shows is what is printed, and what it lists is what there is."""
+"""The output in docs/compare.md is that of the commands, and its lists are complete."""
 
 import random
 import re
@@ -21,7 +21,7 @@ TEXT = page("compare.md")
 
 
 def rollouts(name, gain, **more):
-    """Return 120 tasks of all difficulties with four attempts each, of which some pass."""
+    """Return 120 tasks of all difficulties with four attempts each, some of which pass."""
     draw = random.Random(name)
     rates = random.Random(0)
     found = []
@@ -82,7 +82,7 @@ def test_keys_and_functions_are_there():
 
 
 def test_a_pass_is_wrong_as_often_as_is_said():
-    """A third of 0 in 20 and an eighth of 2 or fewer in 100, where one in twenty is broken."""
+    """If one task in twenty is broken: a third for 0 in 20, an eighth for at most 2 in 100."""
     for num_tasks, most, share in ((20, 0, 1 / 3), (100, 2, 1 / 8)):
         chances = [binom.pmf(broken, num_tasks, 0.05) for broken in range(most + 1)]
         assert sum(chances) == pytest.approx(share, abs=0.03)

@@ -1,4 +1,4 @@
-"""What docs/data.md shows runs as it stands, and what it lists is what there is."""
+"""The examples of docs/data.md run as shown, and its lists are complete."""
 
 import re
 from pathlib import Path
@@ -25,12 +25,12 @@ from tests.docs.pages import (
 TEXT = page("data.md")
 
 FILES = {"yaml": "yaml", "json": "jsonl?", "csv": "csv"}
-"""Languages of the blocks that are files, and their suffixes."""
+"""Languages of the blocks that show files, with their suffixes."""
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with every file of the page, and work in it."""
+    """Return a folder with every file of the page as the working directory."""
     monkeypatch.chdir(tmp_path)
     for language, suffix in FILES.items():
         write_blocks(TEXT, language, suffix, tmp_path)
@@ -54,7 +54,7 @@ def test_options_are_all_described(command):
     options = set(re.findall(r"--[a-z-]+", gym("data", command, "--help").stdout))
 
     assert options >= {"--help"}
-    for option in options - {"--help", "--out", "--num"}:  # -o and -n are enough
+    for option in options - {"--help", "--out", "--num"}:  # the page names -o and -n instead
         assert option in section
 
 

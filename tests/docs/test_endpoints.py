@@ -1,4 +1,4 @@
-"""docs/endpoints.md: what it shows can be read, and names every key there is."""
+"""docs/endpoints.md: the example is valid and contains every key."""
 
 import re
 
@@ -24,7 +24,7 @@ def test_page_shows_a_whole_gym_toml(tmp_path):
 
 
 def test_page_shows_the_defaults(tmp_path):
-    """All but what has none, or one that says nothing."""
+    """Settings without a default, or with an empty one, are left out."""
     big = shown(tmp_path).models["big"]
     block = blocks("toml", TEXT)[0][1]
     names = re.findall(r"^(\w+(?:_timeout|_deadline|_attempts|_after)) =", block, re.MULTILINE)

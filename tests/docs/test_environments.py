@@ -1,4 +1,4 @@
-"""What docs/environments.md shows runs as it stands, and what it lists is what there is."""
+"""The examples of docs/environments.md run as shown, and its lists are complete."""
 
 import inspect
 import re
@@ -36,7 +36,7 @@ PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """Return a folder with every module of the page and its tasks, and work in it."""
+    """Return a folder with every module of the page and its tasks as the working directory."""
     monkeypatch.chdir(tmp_path)
     write_blocks(TEXT, "json", "jsonl", tmp_path)
     write_blocks(TEXT, "python", "py", tmp_path)
@@ -52,7 +52,7 @@ def test_every_block_has_a_file_of_its_own(tmp_path):
 
 @pytest.mark.slow
 def test_commands_print_what_is_shown(folder):
-    """The last command writes the same tasks as `gym init` did."""
+    """The last command writes the same tasks as `gym init`."""
     *commands, (generate, _) = shown_commands(TEXT)
     assert len(commands) == 6
     for line, shown in commands:
@@ -176,7 +176,7 @@ def test_letters_judge_is_not_spoken_for(folder):
 
     statuses = {finding.check: finding.status for finding in report.findings}
     assert statuses["judges"] == statuses["empty"] == statuses["repeatable"] == "ok"
-    assert statuses["oracle"] == "failed", "the page leaves the oracle out"
+    assert statuses["oracle"] == "failed", "the page shows no oracle"
 
 
 def test_desk_lets_the_visitor_open_and_end_the_talk(folder, mock_server):
@@ -221,7 +221,7 @@ def test_options_that_are_shown_for_a_judge_are_its_own():
 
 @pytest.mark.parametrize("owner", [Environment, Context, Model, Judge, Verdict, EnvironmentOptions])
 def test_members_of_the_contract_are_described(owner):
-    """Every public name that the class itself defines stands on the page as code."""
+    """Every public name that the class itself defines is on the page as code."""
     own = {*vars(owner), *getattr(owner, "__annotations__", {})}
     code = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", PROSE))))
     left_out = {"Task", "model_config", "template"}
@@ -230,7 +230,7 @@ def test_members_of_the_contract_are_described(owner):
 
 
 def test_public_names_for_authors_are_described():
-    """Those that are left out are what a caller of gymcli needs, not an author."""
+    """Names that only callers of gymcli need are left out."""
     words = set(re.findall(r"\w+", TEXT))
     for_callers = {"Endpoint", "Failure", "GymError", "JSONObject", "collect", "verify"}
     for_oracles = {"FunctionCall", "ToolCall"}

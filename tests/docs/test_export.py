@@ -1,4 +1,4 @@
-"""docs/export.md: the example rows are those that the commands write, and every format has one."""
+"""docs/export.md: the example rows are those of the commands, and every format has one."""
 
 import re
 
@@ -15,7 +15,7 @@ NAMED = re.compile(r"`([\w.-]+\.(?:jsonl|csv))`")
 
 
 def shown_files():
-    """Return the blocks that are files, by the name that stands before each."""
+    """Return the blocks that show files, by the file name before each."""
     found = {}
     for language in ("json", "csv"):
         for block in blocks(language, TEXT):
@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def without_ids(text):
-    """Leave out the id of a response, which is a digest."""
+    """Remove the id of a response, which is a digest."""
     return re.sub(r'"resp_\w+"', '"resp_"', text)
 
 
@@ -60,5 +60,5 @@ def test_columns_are_all_described():
 def test_options_are_all_described():
     options = set(re.findall(r"--[a-z-]+", gym("export", "--help").stdout))
     assert options >= {"--to", "--where"}
-    for option in options - {"--help", "--out"}:  # -o is enough
+    for option in options - {"--help", "--out"}:  # the page names -o instead
         assert option in TEXT

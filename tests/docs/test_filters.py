@@ -1,4 +1,4 @@
-"""What docs/filters.md shows can be asked, and what it lists is what there is."""
+"""The examples of docs/filters.md are valid, and its lists are complete."""
 
 import re
 

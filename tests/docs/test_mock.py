@@ -1,4 +1,4 @@
-"""What docs/mock.md shows runs as it stands, and what it lists is what there is."""
+"""The examples of docs/mock.md run as shown, and its lists are complete."""
 
 import json
 import re
@@ -21,7 +21,7 @@ TEXT = page("mock.md")
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder with the files of the page, and a `gym` of this checkout."""
+    """Return a folder with the files of the page and a `gym` of this checkout."""
     for block, name in zip(blocks("json", TEXT), ("script.jsonl", "tasks.jsonl"), strict=True):
         (tmp_path / name).write_text(block[1])
     assert write_blocks(TEXT, "sh", "sh", tmp_path) == ["ci.sh"]

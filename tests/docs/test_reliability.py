@@ -13,7 +13,7 @@ TESTS: dict[str, list[str]] = json.loads(page("reliability_tests.json"))
 
 
 def names_of(path: Path) -> set[str]:
-    """Return what pytest collects from a file: functions, classes, and cases that are assigned."""
+    """Return the names that pytest collects in a file: functions, classes and assigned cases."""
     names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -31,7 +31,7 @@ def test_named_tests_exist():
 
 
 def test_every_promise_names_a_test():
-    """A promise is an item of a list and begins with its name; what is not promised has no test."""
+    """A promise is a list item that begins with its name; what is not promised names no test."""
     items = re.split(r"^- ", PROMISES, flags=re.MULTILINE)[1:]
     names = [re.match(r"\*\*(.+?)\.\*\* ", item) for item in items]
     assert all(names), "a promise has no name"
@@ -41,7 +41,7 @@ def test_every_promise_names_a_test():
 
 
 def test_tests_are_named_in_the_table_only():
-    """An id in the prose would not be checked."""
+    """A test that is named in the prose would not be checked."""
     prose, table = TEXT.split("<!-- tests -->")
     assert "::" not in prose
     assert table.count("::") == sum(map(len, TESTS.values()))

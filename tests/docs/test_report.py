@@ -1,4 +1,4 @@
-"""What docs/report.md says of the page holds."""
+"""The statements of docs/report.md about the page hold."""
 
 from gymcli.reporting.html_comparison import MAX_TASKS as MAX_COMPARED
 from gymcli.reporting.html_parts import MAX_DRAWN, MAX_POINTS

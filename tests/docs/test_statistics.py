@@ -1,4 +1,4 @@
-"""What docs/statistics.md lists is what there is, and its table is the simulation's."""
+"""The lists of docs/statistics.md are complete, and its table is that of the simulation."""
 
 import re
 
@@ -34,7 +34,7 @@ def test_names_are_those_of_the_estimates():
 
 
 def test_coverage_table_is_what_the_simulation_gives():
-    """Its shape, and a cell of it anew."""
+    """Its shape is checked, and one cell is computed again."""
     [size] = re.findall(r"95%, ([\d,]+) replications a cell, seed 0", TEXT)
     scenario = Scenario(0.97, 10, 1, 0.1)
     found = observe(scenario, num_replications=int(size.replace(",", "")))

@@ -1,4 +1,4 @@
-"""What a tutorial's commands print is what it shows; its code and rows are the environment's."""
+"""Tutorials: the output shown is that of the commands, the code that of the environments."""
 
 import json
 import re
@@ -21,13 +21,13 @@ def text_of(pattern: str) -> str:
 
 
 def environments_of(pattern: str) -> list[str]:
-    """Return the environments that a page is built on, as the index has them."""
+    """Return the environments that a page uses, according to the index."""
     [row] = [line for line in INDEX.splitlines() if f"({pattern}.md)" in line]
     return re.findall(r"`(\w+)`", row.split("|")[3])
 
 
 def marked(pattern: str) -> object:
-    """Mark the pages that ask the embedded model."""
+    """Mark the pages that use the embedded model."""
     needs = local_model if "--model local" in text_of(pattern) else []
     return pytest.param(pattern, marks=[pytest.mark.slow, *needs])
 
@@ -62,13 +62,13 @@ def test_commands_print_what_is_shown(pattern, tmp_path, monkeypatch):
 
 
 def lines_alone(code: str) -> str:
-    """Return the lines of code without indentation and blank lines, which a page sets anew."""
+    """Return code without indentation and blank lines, which a page may change."""
     return "".join(f"{line.strip()}\n" for line in code.splitlines() if line.strip())
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_code_is_that_of_the_environment(pattern):
-    """Whole lines of it, so that a page cannot show what the environment no longer does."""
+    """Whole lines must match, so that a page cannot show code that no longer exists."""
     names = [f"{name}*" for name in environments_of(pattern)]
     files = [path for name in names for path in (CHECKOUT / "envs").glob(name)]
     paths = [path for file in files for path in ([file] if file.is_file() else file.glob("*.py"))]

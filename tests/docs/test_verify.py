@@ -1,4 +1,4 @@
-"""What docs/verify.md shows is what is printed, and the keys that it lists are there."""
+"""The output in docs/verify.md is that of the commands, and the listed keys exist."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""docs/view.md: what it says of keys, kinds and limits is so."""
+"""docs/view.md: its statements about keys, kinds and limits hold."""
 
 import re
 from importlib.resources import files

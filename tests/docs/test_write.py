@@ -1,4 +1,4 @@
-"""What the documentation takes from the sources is current, and the README's code runs."""
+"""The generated parts of the documentation are current, and the README's code runs."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ def write() -> ModuleType:
 
 
 def test_page_is_current(write: ModuleType, subtests: pytest.Subtests) -> None:
-    """After a change of types, options or a module's first sentence, run `make docs`."""
+    """After a change of types, options or the first sentence of a module, run `make docs`."""
     for path, text in write.pages().items():
         with subtests.test(path.name):
             assert path.read_text(encoding="utf-8") == text
@@ -61,7 +61,7 @@ def test_readme_lists_packages_and_exit_codes(write: ModuleType) -> None:
 
 
 def test_readme_environment_scores(write: ModuleType, tmp_path: Path) -> None:
-    """The class and the row of the README work together as they stand."""
+    """The class and the row of the README work together as shown."""
     text = write.README.read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(import re\n.*?)```", text, flags=re.DOTALL)
     [row] = re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL)
@@ -87,7 +87,7 @@ def test_commands_are_all_there(write: ModuleType) -> None:
 
 
 def test_readme_python_runs(tmp_path: Path) -> None:
-    """The README's Python example runs as it stands, but for the model, which plays gold here."""
+    """The README's Python example runs as shown, with the oracle as the model."""
     text = README.read_text(encoding="utf-8")
     section = text.split("## From Python")[1]
     code = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)[0]
@@ -132,7 +132,7 @@ def test_schema_accepts_a_failure() -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
-    """Return two runs of the same tasks, not all of which succeed."""
+    """Return two runs of the same tasks, in which some attempts fail."""
     made = tmp_path / "a", tmp_path / "b"
     for run in made:
         options = ("--model", "oracle", "--limit", "5", "--repeats", "2", "--out", run)
@@ -144,7 +144,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_schema_accepts_what_metrics_print(runs: tuple[Path, Path]) -> None:
-    """Of one run and of several, with every option that adds to it."""
+    """The output for one run and for several, with every option that adds to it."""
     schema = json.loads((DOCS / "metrics.schema.json").read_text(encoding="utf-8"))
     more = ("--by-task", "--by", "answer", "--power", "--gate", "coverage >= 0.5", "--json")
 

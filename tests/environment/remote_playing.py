@@ -49,7 +49,7 @@ def plan_of(environment, row, *, attempt=0, max_turns=None, params=None, **optio
 
 
 async def played(environment, row, *messages, **plan):
-    """Play one episode; the last message is said again and again."""
+    """Play one episode; the last message is repeated."""
     return await play(plan_of(environment, row, **plan), Scripted(*messages))
 
 
@@ -60,7 +60,7 @@ async def scored(environment, rollout):
 
 
 async def failure(environment, row, *messages, **plan):
-    """Give the error with which an episode fails."""
+    """Return the error with which an episode fails."""
     try:
         await played(environment, row, *messages, **plan)
     except EpisodeFailedError as failed:
@@ -69,7 +69,7 @@ async def failure(environment, row, *messages, **plan):
 
 
 def on_server(server, episode):
-    """Run an async function while a server is up, and give what it gives."""
+    """Run an async function with a running server, and return its result."""
 
     async def run():
         async with server:
@@ -79,7 +79,7 @@ def on_server(server, episode):
 
 
 class Counting:
-    """A policy that adds the number in its prompt, reads the counter and says what it read."""
+    """A policy that adds the number in its prompt to the counter, reads it and reports it."""
 
     async def answer(self, request):
         num_answers = sum(message.role == "assistant" for message in request.messages)
@@ -91,6 +91,6 @@ class Counting:
                 message = calls(("get_counter_value", "{}"))
             case _:
                 message = says(request.messages[-1].text)
-        # Others take their turn between two calls of this episode.
+        # Yield, so that other episodes run between two calls of this one.
         await asyncio.sleep(0)
         return Answer(message=message, usage=Usage(prompt_tokens=10, completion_tokens=2))

@@ -1,7 +1,7 @@
-"""Resources servers in NeMo Gym's protocol, on a free port of 127.0.0.1, written after its facts.
+"""Resources servers with NeMo Gym's protocol, on a free port of 127.0.0.1.
 
-They check what the real ones check (422), re-send a signed session cookie with every answer, and go
-on with a new and empty session where the cookie is missing.
+Like the real ones, they validate requests (422), send a signed session cookie with every answer,
+and start a new and empty session for a request without the cookie.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ USAGE_KEYS = {"input_tokens", "input_tokens_details", "output_tokens", "output_t
 
 class Received(NamedTuple):
     path: str
-    """As it came, still encoded."""
+    """As received, still encoded."""
     session_id: str
     body: object
 
 
 class ResourcesServer:
-    """A server of the seed/verify protocol around a counter, and its switches for failing.
+    """A server of the seed/verify protocol with a counter per session, and switches for faults.
 
     Args:
-        cookies: `kept`, `none` (never sets one), `ignored` (every call gets a session of its own)
+        cookies: `kept`, `none` (never sets one), `ignored` (every call opens a new session)
             or `late` (the first answer loses its cookie, as behind a careless proxy).
-        mode: What `/reverify_mode` says; None: there is no such address.
-        faults: By path, what comes in place of the real answer: a status and a body, `stall`, or
-            the number of times that the connection breaks.
+        mode: The answer of `/reverify_mode`; None: it does not exist.
+        faults: By path, what replaces the real answer: a status and a body, `stall`, or
+            how often the connection breaks.
     """
 
     server_class = "CounterResourcesServer"
@@ -58,7 +58,7 @@ class ResourcesServer:
         self._open = AsyncExitStack()
         self.base_url = ""
         self.other_cookie = ""
-        """A cookie of something else, as of a load balancer, sent beside the session's."""
+        """The cookie of another server, such as a load balancer, sent along with the session's."""
 
     async def __aenter__(self):
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
@@ -148,9 +148,9 @@ class ResourcesServer:
 
 
 class GameServer(ResourcesServer):
-    """A server of the gymnasium dialect: guess the row's number, `peek` is a tool that helps.
+    """A server of the gymnasium dialect: guess the row's number; the tool `peek` helps.
 
-    `info` is what `/reset` announces, `rewards` what the steps give.
+    `info` is returned by `/reset`, `rewards` by the steps.
     """
 
     server_class = "GuessingServer"
@@ -198,7 +198,7 @@ def answer(value, status=200):
 
 
 def complaint(body):
-    """Say what FastAPI would say of a row and its response, or nothing."""
+    """Return FastAPI's complaint about a row and its response, or an empty string."""
     if "responses_create_params" not in body:
         return ""
     params = body["responses_create_params"]
@@ -230,7 +230,7 @@ def item_complaint(item):
 
 
 def sign(session, secret, moment):
-    """Sign as Starlette does: base64 of JSON, a moment, and a signature, parted by dots."""
+    """Sign as Starlette does: base64 of JSON, a time, and a signature, separated by dots."""
     payload = base64.b64encode(json.dumps(session).encode()).decode()
     signature = hashlib.sha256(f"{payload}.{moment}.{secret}".encode()).hexdigest()[:20]
     return f"{payload}.{moment}.{signature}"

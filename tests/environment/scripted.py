@@ -1,4 +1,4 @@
-"""A model for tests: it says what a script says, and keeps what it was asked."""
+"""A model that answers from a script and records its requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
 
 class Scripted:
-    """Answers by a function of the last message, or from a list; exceptions are raised."""
+    """Answers by a function of the last message or from a list; an exception in it is raised."""
 
     def __init__(self, script: Script, *, is_scalar: bool = False) -> None:
         self.script = script
@@ -37,7 +37,7 @@ class Scripted:
 
     @property
     def prompts(self) -> list[str]:
-        """The texts of the last messages."""
+        """The text of the last message of each call."""
         return [asked.prompt for asked in self.asked]
 
     async def complete(
@@ -54,7 +54,7 @@ class Scripted:
             self.script[number] if isinstance(self.script, list) else self.script(messages[-1].text)
         )
         try:
-            # Failures come first and answers later: who does not wait for all is found out.
+            # Failures end before answers, which exposes a caller that does not await all calls.
             for _ in range(0 if isinstance(said, Exception) else 3):
                 await asyncio.sleep(0)
         finally:
@@ -65,5 +65,5 @@ class Scripted:
 
 
 def failing(message: str) -> RoleError:
-    """Give the error that a failed call raises."""
+    """Return the error that a failed call raises."""
     return RoleError(message)

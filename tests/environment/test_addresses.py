@@ -1,4 +1,4 @@
-"""Addresses: what is taken for one, and that no message shows one."""
+"""Addresses: what is accepted as one, and that no message contains one."""
 
 import pytest
 

@@ -101,7 +101,7 @@ def run_calls(environment, *named):
 
 
 def answer(name, arguments, environment=None):
-    """Give the environment and its answer to one call."""
+    """Return the environment and its answer to one call."""
     environment = environment or made()
     (message,) = run_calls(environment, (name, arguments))
     assert (message.role, message.tool_call_id) == ("tool", "c0")
@@ -207,7 +207,7 @@ def test_call_tools_runs_writing_calls_one_after_another_in_order():
 
 
 def test_call_tools_runs_reading_calls_at_the_same_time():
-    """Each look waits for the other one, so both must be under way at once."""
+    """Each call waits for the other, so both must run at the same time."""
     answers = run_calls(made(), ("look", '{"at": "a"}'), ("look", '{"at": "b"}'))
     assert [message.text for message in answers] == ["saw a", "saw b"]
 
@@ -233,8 +233,8 @@ class Log(list):
         super().append(item)
 
 
-def test_call_tools_passes_on_that_the_attempt_cannot_go_on():
-    """A role that fails in a tool is no answer for the model."""
+def test_call_tools_raises_errors_that_end_the_attempt():
+    """A role that fails within a tool ends the attempt, instead of becoming a tool result."""
     with pytest.raises(RoleError, match="the judge is gone"):
         answer("fail", '{"how": "role"}')
 
@@ -341,7 +341,7 @@ def test_call_tools_cuts_what_is_too_long(kind):
     ],
 )
 def test_call_tools_runs_nothing_but_tools(name):
-    """A model can name any method of the environment; only tools are ever called."""
+    """A model may name any method of the environment, but only tools are run."""
     environment, said = answer(name, "{}")
     assert said.startswith("There is no tool ")
     assert len(said) <= 260
@@ -381,7 +381,7 @@ def test_call_tools_counts_wrong_arguments_by_fault():
 
 
 def test_call_tools_runs_tools_that_are_made_by_hand():
-    """A tool of its own function wins over a method's of the same name."""
+    """A tool that the environment lists wins over a method's tool of the same name."""
 
     class ByHand(Tools):
         """Shows tools that are known only at run time."""
@@ -441,7 +441,7 @@ def test_step_asks_reply_for_the_next_turn():
 
 
 def test_a_tool_that_blocks_runs_in_a_thread_and_others_go_on():
-    """Each of two calls waits for the other one, which needs the loop to turn meanwhile."""
+    """Each call waits for the other, which requires that the event loop keeps running."""
 
     class Blocking(Environment[Task]):
         """Wait for each other."""

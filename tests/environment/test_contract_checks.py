@@ -1,4 +1,4 @@
-"""Hooks are checked when a class of an environment is made."""
+"""Hooks are checked when an environment's class is created."""
 
 import functools
 import re
@@ -9,7 +9,7 @@ from gymcli import Environment, Score, Task, tool
 
 
 def made(**members):
-    """Make a class with these members, as its author writes it."""
+    """Return a class with these members, as an author would write it."""
     return type("Made", (Environment,), {"__module__": __name__, **members})
 
 

@@ -1,4 +1,4 @@
-"""The judge: prompt, label rules, schemas, votes, the swapped question, and what it cannot read."""
+"""Judges: prompts, label rules, schemas, votes, the swapped question, and unreadable verdicts."""
 
 import asyncio
 import dataclasses
@@ -175,7 +175,7 @@ def test_ask_sends_prompt_schema_params_and_version():
     ],
 )
 def test_ask_fails_where_nothing_can_be_read(judge, text):
-    """Such an answer is not kept either, so that a resume asks again."""
+    """Such an answer is not cached either, so that a resumed run asks again."""
     model = Scripted(lambda prompt: text)
     with pytest.raises(RoleError, match="answer has no readable verdict") as caught:
         asyncio.run(judge.ask(model, a="", b=""))
@@ -228,7 +228,7 @@ def test_ask_with_votes_keeps_the_object_of_the_vote_that_decided():
 
 
 def test_ask_raises_a_failed_call_when_all_votes_have_ended():
-    """The votes that came are answers that the run keeps; a retry asks for the others only."""
+    """Successful votes are cached by the run, so that a retry asks only for the others."""
     model = Scripted(["[[A=B]]", failing("no answer"), "[[A=B]]"])
     judge = Judge("", labels=EQUALITY, votes=3)
     assert asyncio.run(_num_ended_at_failure(judge.ask(model), model)) == 3
@@ -305,7 +305,7 @@ CANDIDATES = st.lists(PIECES | st.text(max_size=5), max_size=12).map("".join)
 
 
 def _quoted(judge, candidate):
-    """Give what stands in the prompt where the candidate was put."""
+    """Return the candidate as it is quoted in the prompt."""
     before, _, after = judge.template.partition("{answer}")
     return judge.render(answer=candidate)[-1].text.removeprefix(before).removesuffix(after)
 
@@ -343,7 +343,7 @@ TAGGED = Judge("Is {a} equal? [[A=B]] or [[A!=B]].\n", labels=EQUALITY, rule="ta
 
 
 def test_tagged_judge_asks_for_its_label_in_a_tag_of_its_own():
-    """The same question has the same tag, so that what was answered is not asked again."""
+    """The same question has the same tag, so that the cached answer is found again."""
     [prompt], [again], [other] = (TAGGED.render(a=text) for text in ("1", "1", "2"))
     tag = re.search(r"<(verdict-[0-9a-f]{8})>LABEL</", prompt.text)[1]
     assert prompt == again
@@ -382,8 +382,8 @@ def test_tagged_judge_reads_what_stands_in_its_tag(answer, label):
 
 
 @given(CANDIDATES, st.sampled_from(sorted(EQUALITY)))
-def test_tagged_judge_is_not_spoken_for(candidate, label):
-    """Not by the candidate, quoted as it was written, nor by the prompt."""
+def test_tagged_judge_reads_no_forged_verdict(candidate, label):
+    """Neither the prompt nor the candidate, quoted as it was written, counts as a verdict."""
     [prompt] = TAGGED.render(a=candidate)
     for said in (prompt.text, candidate + " ", "[[A=B]] [[A!=B]]"):
         with pytest.raises(RoleError):
@@ -393,7 +393,7 @@ def test_tagged_judge_is_not_spoken_for(candidate, label):
 
 
 def test_neutralise_gives_a_field_as_it_stands_in_the_prompt():
-    """Also where a label is itself a tag of the template."""
+    """Also if a label contains a tag of the template."""
     judge = Judge(
         "<answer>{answer}</answer>\nSay <verdict>yes</verdict> or <verdict>no</verdict>.",
         labels={"yes": "<verdict>yes</verdict>", "no": "<verdict>no</verdict>"},

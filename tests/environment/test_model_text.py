@@ -1,4 +1,4 @@
-"""Texts of models: fields that cannot speak for a judge, objects and boxes that are found."""
+"""Texts of models: fields that cannot forge a verdict; finding objects and boxes."""
 
 import json
 import re
@@ -171,7 +171,7 @@ def test_find_objects_gives_every_object_in_order(drawn):
 
 @given(st.lists(st.sampled_from(['{"a":', "{", "}", '"', "[", "1", ",", " so ", "\\"])), OBJECTS)
 def test_find_objects_finds_the_last_one_whatever_stands_before_it(pieces, value):
-    """Unless what stands before lets the object be a part of its own, nothing hides it."""
+    """Nothing before the object hides it, unless that makes it a part of a larger object."""
     assert find_objects("".join(pieces) + "\n" + json.dumps(value))[-1] == value
 
 
@@ -228,7 +228,7 @@ def test_find_objects_leaves_out_what_no_decoder_takes():
     ],
 )
 def test_find_objects_takes_time_in_proportion_to_the_text(unit):
-    """A quadratic scan would need minutes for this."""
+    """A quadratic scan would take minutes."""
     started = time.process_time()
     find_objects(unit * (200_000 // len(unit)))
     assert time.process_time() - started < 5

@@ -1,4 +1,4 @@
-"""Environments found by name, and the options that they are given."""
+"""Finding environments by name, and the options that they receive."""
 
 import re
 import subprocess
@@ -54,7 +54,7 @@ def write(path, text):
 
 
 def in_fresh_process(tmp_path, code):
-    """Run code where `tmp_path` is on the path, and give what it prints."""
+    """Run code in a new process with `tmp_path` on its import path; return its output."""
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
     found = subprocess.run(command, capture_output=True, check=False)
     assert found.returncode == 0, found.stderr.decode()
@@ -62,7 +62,7 @@ def in_fresh_process(tmp_path, code):
 
 
 def install(tmp_path, points, **sources):
-    """Put a tiny distribution with entry points where a fresh process finds it."""
+    """Install a small distribution with entry points for new processes."""
     lines = "".join(f"{name} = {value}\n" for name, value in points.items())
     write(
         tmp_path / "quizzes-1.0.dist-info" / "METADATA",
@@ -103,7 +103,7 @@ def test_find_gives_a_built_in_environment():
         ("math_with_judge_claude_code_agent", "math_with_judge"),
     ],
 )
-def test_find_takes_the_names_of_others_and_gives_ours(name, expected):
+def test_find_accepts_names_of_other_projects(name, expected):
     assert Registry().find(name).name == expected
 
 
@@ -151,7 +151,7 @@ def test_registry_finds_a_class_in_a_file_by_spec_and_by_the_name_in_records(tmp
 
 
 @pytest.mark.parametrize("target", ["mcqa", "{path}:Quiz", "gymcli.envs.mcqa:MultipleChoice"])
-def test_registry_takes_a_name_for_what_was_said_of_it(tmp_path, target):
+def test_registry_resolves_an_alias(tmp_path, target):
     path = write(tmp_path / "quiz.py", SOURCE)
     spec = f"bbh_aviary_agent={target.format(path=path)}"
     registry = Registry((spec,))
@@ -161,7 +161,7 @@ def test_registry_takes_a_name_for_what_was_said_of_it(tmp_path, target):
     assert found.name == ("quiz" if "path" in target else "mcqa")
 
 
-def test_registry_takes_a_name_for_what_was_said_of_it_before_one_of_ours():
+def test_registry_prefers_an_alias_to_a_built_in_name():
     registry = Registry(("mcqa_simple_agent=arithmetic",))
     assert registry.find("mcqa_simple_agent").name == "arithmetic"
     assert registry.find("mcqa").name == "mcqa"
@@ -293,7 +293,7 @@ def test_find_prefers_ours_to_a_plug_in_of_the_same_name(tmp_path):
 
 
 def test_source_hash_covers_every_file_of_a_package(tmp_path):
-    """A rename moves it as well as a change of text."""
+    """Renaming a file changes the hash, as does editing it."""
     code = """
 import gymcli.environment.registry as find
 import importlib
@@ -355,7 +355,7 @@ def generate(rollout):
     ],
 )
 def test_source_hash_is_of_what_scores(tmp_path, before, after, is_same):
-    """Comments, layout, docstrings that no model reads and `generate` are not in it."""
+    """It ignores comments, layout, docstrings that no model reads, and `generate`."""
     assert before in CODE
     hashes = set()
     for number, text in enumerate((CODE, CODE.replace(before, after))):
@@ -421,7 +421,7 @@ def test_shipped_tasks_are_those_of_a_name_only(tmp_path):
     ],
 )
 def test_registry_finds_a_server_by_its_name_and_by_what_was_given(spec, name):
-    """Rows of others name the server's agent."""
+    """Rows of other sources name the server's agent."""
     registry = Registry((spec,))
     found = registry.find(spec)
     assert (found.name, found.environment.rescore) == (name, "recorded")
@@ -437,7 +437,7 @@ def test_registry_takes_no_address_from_a_row():
 
 
 class First(Environment):
-    """One with many options."""
+    """Has several options."""
 
     class Options(EnvironmentOptions):
         level: int = 1
@@ -447,7 +447,7 @@ class First(Environment):
 
 
 class Second(Environment):
-    """One that shares an option."""
+    """Shares an option with the first one."""
 
     class Options(EnvironmentOptions):
         level: int = 1
@@ -455,7 +455,7 @@ class Second(Environment):
 
 
 class Third(Environment):
-    """One without options."""
+    """Has no options."""
 
 
 FOUND = [Found("one", First, ""), Found("two", Second, "")]
@@ -510,7 +510,7 @@ def test_split_env_args_says_why_an_option_fits_nowhere(key, environments, words
     ],
 )
 def test_environment_options_types_each_by_itself(given, expected):
-    """A value that looks like JSON is text where text is wanted, whatever the others are."""
+    """A value that looks like JSON stays text if its option is text, whatever the others are."""
     assert environment_options(First, "one", given, {}) == First.Options(**expected)
 
 

@@ -1,4 +1,4 @@
-"""Environments of a resources server, in both dialects: what is sent, recorded and scored."""
+"""Environments of a resources server, in both dialects: requests, records and scores."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ def counter(server, **members):
 
 
 def counted(server, *messages, row=None, **members):
-    """Play a counter episode on a server and score it."""
+    """Play and score a counter episode on a server."""
 
     async def episode(server):
         environment = counter(server, **members)
@@ -57,7 +57,7 @@ def counted(server, *messages, row=None, **members):
 
 
 def failed(server, *messages, row=None, **members):
-    """Give the error with which a counter episode fails."""
+    """Return the error with which a counter episode fails."""
 
     async def episode(server):
         environment = counter(server, **members)
@@ -71,7 +71,7 @@ def results(rollout):
 
 
 def test_episode_runs_in_one_session():
-    """Seed, tools and verify come in one session; the score is what the server said."""
+    """Seed, tools and verify share one session; the score is that of the server."""
     server = ResourcesServer()
     rollout = counted(server)
     assert rollout.reward == 1.0
@@ -98,7 +98,7 @@ def test_episode_of_a_wrong_model_scores_0():
 
 
 def test_two_hundred_episodes_at_once_are_not_mixed_up():
-    """Every episode finds its own counter, says its own number, and is scored on it."""
+    """Every episode finds its own counter, reports its own number, and is scored on it."""
     server = ResourcesServer()
 
     async def one(environment, number):
@@ -126,7 +126,7 @@ def test_two_hundred_episodes_at_once_are_not_mixed_up():
 
 
 def test_session_lost_at_a_tool_call_fails_the_attempt():
-    """A server that does not find its cookie answers from an empty session: that shows."""
+    """A server that does not recognise its cookie opens a new session, which is detected."""
     error = failed(ResourcesServer(cookies="ignored"))
     assert isinstance(error, EpisodeError)
     assert "a session other than" in str(error)
@@ -134,21 +134,21 @@ def test_session_lost_at_a_tool_call_fails_the_attempt():
 
 
 def test_session_lost_at_verify_fails_the_attempt():
-    """Without any tool call it is the verdict that came from an empty session."""
+    """Without tool calls, the verdict is the first answer from a new session."""
     error = failed(ResourcesServer(cookies="ignored"), says("Done."))
     assert isinstance(error, VerifierError)
     assert "CounterResourcesServer___counter" in str(error)
 
 
 def test_session_opened_late_fails_the_attempt():
-    """The cookie of `/seed_session` got lost; the first one that comes is of another session."""
+    """The cookie of `/seed_session` was lost; the first one to arrive is of another session."""
     error = failed(ResourcesServer(cookies="late"))
     assert isinstance(error, EpisodeError)
     assert "a session other than" in str(error)
 
 
 def test_session_without_any_cookie_is_noted():
-    """A server that sets no cookie may need none: the low score stays, and details say so."""
+    """A server without cookies may need none: the low score stays, and details note it."""
     rollout = counted(ResourcesServer(cookies="none"))
     assert rollout.reward == 0.0
     assert rollout.details == {"session_cookie": "none"}
@@ -156,16 +156,16 @@ def test_session_without_any_cookie_is_noted():
 
 
 def test_cookies_are_never_shown(caplog):
-    """Neither errors nor the log hold what a cookie says."""
+    """Neither errors nor the log contain the content of a cookie."""
     with caplog.at_level(logging.DEBUG):
         error = failed(ResourcesServer(cookies="ignored"))
         rollout = counted(ResourcesServer())
     shown = f"{error} {caplog.text} {msgspec.json.encode(rollout).decode()}"
-    assert "eyJ" not in shown  # how base64 of a JSON object begins
+    assert "eyJ" not in shown  # base64 of a JSON object begins so
 
 
 def test_tool_answers_of_any_status_are_results():
-    """A refusal of the server is what the model sees; arguments are not checked here."""
+    """The model sees the server's refusal; arguments are not checked by the client."""
     row = counter_row(tools=[*TOOLS, {"type": "function", "function": {"name": "gone"}}])
     asked = calls(("increment_counter", '{"count": "4"}'), ("gone", '{"self": 1, "name": 2}'))
     server = ResourcesServer()
@@ -210,7 +210,7 @@ def test_row_that_declares_an_address_of_the_protocol_is_refused(name):
 
 
 def test_tool_name_stays_one_segment_of_the_address():
-    """Whatever a row calls its tools, no name leads elsewhere."""
+    """No name that a row gives a tool leads to another address."""
     name = "verify?x=1#%2e%2e é"
     tools = [{"type": "function", "function": {"name": name}}]
     server = ResourcesServer()
@@ -219,7 +219,7 @@ def test_tool_name_stays_one_segment_of_the_address():
 
 
 def test_tools_without_any_in_the_row_are_none():
-    """A row without tools shows none, and no call is posted."""
+    """The model is shown no tools, and no call is posted."""
     server = ResourcesServer()
     asked = (calls(("increment_counter", '{"count": 4}')), says("Oh."))
     rollout = counted(server, *asked, row=counter_row(tools=None))
@@ -238,7 +238,7 @@ def test_tool_call_that_breaks_fails_the_attempt_and_is_not_sent_again():
 
 
 def test_tool_call_that_takes_too_long_fails_the_attempt():
-    """What it did is unknown, so it is no result that the model could go on with."""
+    """The effect of the call is unknown, so the episode cannot continue."""
     server = ResourcesServer(faults={"/increment_counter": "stall"})
     error = failed(server, tool_timeout=0.05)
     assert isinstance(error, EpisodeError)
@@ -246,7 +246,7 @@ def test_tool_call_that_takes_too_long_fails_the_attempt():
 
 
 def test_tool_calls_run_one_after_another():
-    """As in the reference: a result says what the calls before it did."""
+    """As in the reference: a result may depend on the calls before it."""
     asked = calls(*[("increment_counter", '{"count": 1}'), ("get_counter_value", "{}")] * 3)
     rollout = counted(ResourcesServer(), asked, says("Done."))
     assert results(rollout)[1::2] == ['{"count":4}', '{"count":5}', '{"count":6}']
@@ -337,14 +337,14 @@ def test_reverify_mode_of_no_server():
 
 
 def test_reverify_mode_that_breaks_costs_no_attempt():
-    """The verdict is there already; how it could be had again is then not known."""
+    """The verdict has already arrived; the mode is then recorded as unknown."""
     rollout = counted(ResourcesServer(mode="stateless", faults={"/reverify_mode": 9}))
     assert rollout.reward == 1.0
     assert rollout.final_state["reverify_mode"] == "unknown"
 
 
 def test_verify_again_asks_without_a_session():
-    """A class for rescoring posts the recorded row and response to a server without state."""
+    """A class for rescoring posts the recorded row and response to a stateless server."""
     server = ResourcesServer(mode="stateless")
 
     async def episode(server):
@@ -357,7 +357,7 @@ def test_verify_again_asks_without_a_session():
         return await scored(again, read)
 
     rescored = on_server(server, episode)
-    # This server does have state, and a new session has another counter.
+    # This server has state after all, and a new session has another counter.
     assert (rescored.reward, rescored.metrics) == (0.0, {"final_count": 0.0})
     first, second = server.bodies("/verify")
     assert first == second
@@ -408,7 +408,7 @@ def test_remote_environment_shows_no_secret_of_an_address(address):
 
 
 def game(server, *messages, **plan):
-    """Play a game and score it."""
+    """Play and score a game."""
 
     async def episode(server):
         environment = remote_environment("game", server.base_url)
@@ -427,7 +427,7 @@ def failed_game(server, *messages, **plan):
 
 
 def test_game_is_played_step_by_step():
-    """No `/seed_session` means `/reset`; observations are user messages, rewards are summed."""
+    """Without `/seed_session`, `/reset` is used; observations are user messages, rewards add up."""
     server = GameServer()
     rollout = game(server, says("1"), says("5"))
     assert [m.text for m in rollout.messages] == [
@@ -449,7 +449,7 @@ def test_game_is_played_step_by_step():
         "truncated": False,
     }
     first, second = server.bodies("/step")
-    # The row is sent as it was, without what the game said since.
+    # The row is sent unchanged, without the messages of the game.
     assert first["responses_create_params"] == {
         "input": [{"role": "user", "content": "Let us play."}]
     }
@@ -472,13 +472,13 @@ def test_game_has_ten_turns_unless_told_otherwise():
 
 
 def test_game_of_a_cut_off_message_keeps_what_it_has():
-    """What the endpoint cut off is not played; the sum so far is the reward."""
+    """The truncated message is not played; the reward is the sum so far."""
     rollout = game(GameServer(), says("1"), cut(says("ab")))
     assert (rollout.stop_reason, rollout.reward) == ("length", 0.5)
 
 
 def test_game_that_shows_nothing_ends():
-    """A step without observation, tool output or end leaves nothing to answer."""
+    """Without an observation or a tool output, the model has nothing to answer."""
     server = GameServer(faults={"/step": (200, '{"reward": 0.25}')})
     rollout = game(server, says("1"))
     assert (rollout.stop_reason, rollout.reward) == ("done", 0.25)
@@ -494,7 +494,7 @@ def test_game_reads_observations_that_are_no_text():
 
 
 def test_game_on_a_server_that_seeds_as_well():
-    """Where `/seed_session` answers too, an option says which dialect it is."""
+    """If `/seed_session` exists as well, an option selects the dialect."""
     server = GameServer(faults={"/seed_session": (200, "{}")})
     rollout = game(server, says("5"), protocol="gymnasium")
     assert rollout.reward == 1.0
@@ -545,7 +545,7 @@ def test_game_whose_close_fails_keeps_its_score():
 
 
 def test_game_without_cookies_is_noted():
-    """The server loses its state, which here is fatal; where it is not, details say so."""
+    """A server that loses its state usually fails; if it does not, details note it."""
     server = GameServer(
         cookies="none",
         faults={"/step": (200, '{"reward": 2, "terminated": true, "info": {"tool_outputs": 1}}')},
@@ -617,7 +617,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"
     ],
 )
 def test_post_ends_where_the_answer_does_not(said, stays, words):
-    """It stalls before its first byte, or in the middle, or the connection breaks there."""
+    """The server stalls before its first byte or in the middle, or the connection breaks there."""
 
     async def run():
         leaving = asyncio.Event()
@@ -645,7 +645,7 @@ def test_post_ends_where_the_answer_does_not(said, stays, words):
 
 
 def test_waited_tells_connecting_from_answering():
-    """Only an address that swallows packets meets the first limit, and takes all of it."""
+    """The limit for connecting takes effect only if an address drops packets."""
     assert _waited(aiohttp.ConnectionTimeoutError(), 60.0) == "no connection within 10 seconds"
     assert _waited(TimeoutError(), 60.0) == "no answer within 60 seconds"
 
@@ -659,7 +659,7 @@ def test_broken_names_an_error_without_words():
     ["plain", "a.b", "bm90IGpzb24=.1.x", "W10=.1.x", "e30=.1.x", "eyJzZXNzaW9uX2lkIjoxfQ==.1.x"],
 )
 def test_cookies_of_other_servers_are_not_looked_into(value):
-    """Whatever they hold, that they change from call to call says nothing."""
+    """Cookies of others may change from call to call without a new session."""
 
     async def episode(server):
         async with ServerSession(server.base_url) as session:
@@ -674,7 +674,7 @@ def test_cookies_of_other_servers_are_not_looked_into(value):
 
 
 def test_a_cookie_that_we_lose_is_noticed():
-    """As if our jar were emptied in the middle of an episode."""
+    """The test empties the client's cookie jar in the middle of an episode."""
 
     async def episode(server):
         async with ServerSession(server.base_url) as session:
@@ -695,7 +695,7 @@ OPENED = {"messages": [{"role": "user", "content": "Begin."}], "tools": [SPEC], 
 
 
 class OwnServer(ResourcesServer):
-    """Answers as `gym serve` does, with what it is told to."""
+    """Answers as `gym serve` does, with scripted content."""
 
     def __init__(self, *, opened=OPENED, stepped=None, verified=None, **switches):
         super().__init__(**switches)
@@ -758,7 +758,7 @@ def test_the_number_of_turns_is_the_environments_own():
     assert record.step_rewards == [0.25] * 3
 
 
-def test_a_step_tells_what_no_step_answered():
+def test_a_step_sends_all_messages_without_an_answer():
     again = {"messages": [{"role": "user", "content": "And?"}]}
     server = OwnServer(stepped=again)
     thought = Message(role="assistant", reasoning="Hm.")

@@ -1,4 +1,4 @@
-"""Reward models: scalar ones, chat models that write a number, and comparisons of two responses."""
+"""Reward models: scalar ones, chat models that write a number, and pairwise comparisons."""
 
 import asyncio
 import json
@@ -163,7 +163,7 @@ def test_compare_shows_responses_that_cannot_end_their_place(text):
     found = re.findall(rf"</?(?:{'|'.join(FRAME)})>", model.asked[0].prompt)
     expected = [f"<{FRAME[0]}>", "<user>", "</user>", f"</{FRAME[0]}>"]
     expected += [f"<{slash}{name}>" for name in FRAME[2:] for slash in ("", "/")]
-    # Tags of roles stand for a speaker in the history only.
+    # Tags of roles mark speakers in the history only.
     assert [tag for tag in found if "user" not in tag] == [t for t in expected if "user" not in t]
     shown = model.asked[0].prompt.partition("</conversation>")[0]
     assert re.findall(r"</?user>", shown) == ["<user>", "</user>"]
@@ -209,7 +209,7 @@ def test_parse_comparison(text, found):
     ).map("".join)
 )
 def test_comparison_is_the_judge_s_own_when_it_quotes_a_response(text):
-    """Also in a block of JSON, of which the first object that fits would count."""
+    """Also in a block of JSON, in which the first matching object would count."""
     judge = PairwiseJudge(template="{history}{response_1}{response_2}{principle}")
     history = [Message(role="user", content=text)]
     silent = Scripted(lambda prompt: prompt)

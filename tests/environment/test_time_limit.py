@@ -1,4 +1,4 @@
-"""Calls within a time limit, one or many at once."""
+"""Time limits for one coroutine or many."""
 
 import asyncio
 import contextlib
@@ -79,7 +79,7 @@ def test_within_leaves_behind_what_does_not_end(caplog):
 
 @pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(0), pytest.fail.Exception("no")])
 def test_within_raises_what_the_coroutine_raised(raised):
-    """SystemExit in a task would leave the event loop."""
+    """A SystemExit raised within a task would end the event loop."""
 
     async def fail():
         raise raised
@@ -92,7 +92,7 @@ def test_within_raises_what_the_coroutine_raised(raised):
     assert asyncio.run(run()) is raised
 
 
-def test_within_tells_of_a_cancellation_that_nobody_asked_for():
+def test_within_reports_an_unrequested_cancellation():
     async def cancel_itself():
         asyncio.current_task().cancel()
         await asyncio.sleep(0)
@@ -124,7 +124,7 @@ def test_within_passes_on_a_cancellation_of_its_caller_once_the_call_has_tidied_
 
 
 def test_within_counts_by_its_clock():
-    """Time in which the loop did not turn counts for nobody."""
+    """Time in which the event loop was blocked does not count."""
     moments = iter([0.0, 0.0, 0.0, 5.0])
 
     async def run():
@@ -146,7 +146,7 @@ def test_within_ends_a_forked_copy_that_comes_back():
 
 
 async def _said(text, *, after=0, ended=None):
-    """Give a text after some turns of the loop; note that it came to its end."""
+    """Return a text after some turns of the loop, and record that it ended."""
     for _ in range(after):
         await asyncio.sleep(0)
     if ended is not None:
@@ -165,7 +165,7 @@ def test_gather_all_gives_results_in_order():
 
 
 def test_gather_all_raises_the_first_error_when_all_have_ended():
-    """The first in order, also where a later one failed earlier."""
+    """The first in order, even if a later one failed earlier."""
     ended = []
     calls = [_failing("a", after=3), _failing("b"), _said("c", after=9, ended=ended)]
     with pytest.raises(ValueError, match="a"):

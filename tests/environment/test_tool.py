@@ -1,4 +1,4 @@
-"""Tools: the schema that a model is shown, and the gates that its arguments pass."""
+"""Tools: the schema that a model sees, and the validation of arguments."""
 
 import socket
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def schema_of(function):
 
 
 def one_argument(hint, default=...):
-    """Give the schema of a tool with the single argument `value`."""
+    """Return the schema of a tool with the single argument `value`."""
 
     def function(value):
         """Do it."""
@@ -78,7 +78,7 @@ def test_parameters_take_a_default_given_as_field():
 
 
 def test_parameters_keep_titles_that_are_data_and_names():
-    """Only the titles that pydantic makes up are dropped."""
+    """Only the titles that pydantic generates are removed."""
 
     def function(title: str, where: Point, extra: dict[str, str] = {"title": "x"}):  # noqa: B006  # a default to show
         """Do it."""
@@ -130,7 +130,7 @@ def test_parameters_by_hand_are_shown_and_checked_as_they_are():
 
 @pytest.mark.parametrize("name", ["copy", "json", "schema", "_hidden", "model_config", "validate"])
 def test_parse_takes_arguments_with_any_name(name):
-    """Names that a pydantic model has itself, or refuses, are names of arguments all the same."""
+    """Names that a pydantic model reserves or refuses are valid names of arguments."""
     scope = {}
     exec(f"def function({name}: int):\n    'Do it.'", scope)
     made = Tool(scope["function"])
@@ -204,7 +204,7 @@ def test_parse_of_no_text_is_no_arguments():
 
 
 def test_parse_complains_in_one_line_of_what_only_the_type_knows():
-    """A format that JSON Schema does not check is still checked, by the type."""
+    """The type checks a format that JSON Schema does not check."""
 
     def function(day: date):
         """Do it."""
@@ -298,7 +298,7 @@ def test_parse_lax_converts_and_leaves_out_what_the_tool_has_not():
 
 
 def test_parse_fetches_nothing_that_a_schema_refers_to():
-    """A row's schema comes from anybody; what it refers to elsewhere is not looked up."""
+    """A row's schema may come from anybody, so external references are not resolved."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"

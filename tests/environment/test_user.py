@@ -1,4 +1,4 @@
-"""The simulated user: swapped roles, markers, and messages that cannot be a user's."""
+"""The simulated user: swapped roles, markers, and messages that a user cannot send."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Plays and scores single episodes with scripted messages, through gymcli's own loop."""
+"""Play and score single episodes with scripted messages, through gymcli's own loop."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from tests.pooled import pooled_workers, run_pooled
 
 
 class Scripted:
-    """A policy that says what it was given, the last of it again and again."""
+    """A policy that answers with the given messages in order, and then repeats the last one."""
 
     def __init__(self, *messages):
         self.messages = list(messages)
@@ -32,7 +32,7 @@ def says(text):
 
 
 def calls(*named):
-    """Return a message that calls tools; each is a name and the argument text."""
+    """Return a message with tool calls; each call is a name and the text of its arguments."""
     return Message(
         role="assistant",
         tool_calls=[
@@ -43,12 +43,12 @@ def calls(*named):
 
 
 def cut(message):
-    """Return a message that the endpoint ended at its token limit."""
+    """Return an answer that the endpoint cut off at its token limit."""
     return Answer(message=message, finish_reason="length")
 
 
 def row_of_file(folder, env, row):
-    """Return a row as it is read from a task file."""
+    """Write a row to a task file and return it as it is read back."""
     path = folder / "tasks.jsonl"
     path.write_bytes(msgspec.json.encode(row) + b"\n")
     [found] = read_tasks([path], TaskReading(default_env=env))
@@ -62,7 +62,7 @@ def task_row(env, fields, *, tools=None):
 
 
 def required_stand_ins(environment, fields):
-    """Return the scripted models of the roles that an environment cannot do without."""
+    """Return the scripted models of the roles that an environment requires."""
     if not environment.required_roles:
         return {}
     found = environment.stand_ins(environment.parse_task(fields))
@@ -70,7 +70,7 @@ def required_stand_ins(environment, fields):
 
 
 def played(row, *messages, roles=None, max_turns=None, **options):
-    """Play one episode; without messages the oracle plays, without roles the stand-ins do."""
+    """Play one episode: without messages the oracle plays, without roles the stand-ins do."""
     environment = Registry().find(row.env).environment
     plan = EpisodePlan(
         row=row,
@@ -88,14 +88,14 @@ def played(row, *messages, roles=None, max_turns=None, **options):
 
 
 def answered(env, fields, *texts):
-    """Return a record in which the model said these texts, one message each."""
+    """Return a record in which the model answered with these texts, one message each."""
     prompt = [Message(role="user", content="Please do.")]
     messages = [*prompt, *(says(text) for text in texts)]
     return Rollout(env=env, task=fields, messages=messages, num_prompt_messages=1)
 
 
 def scored(rollout, *, roles=None, **options):
-    """Score a record; without roles the stand-ins of those that are required play them."""
+    """Score a record; without roles the stand-ins play those that are required."""
     environment = Registry().find(rollout.env).environment
     found = score(
         environment,
@@ -109,7 +109,7 @@ def scored(rollout, *, roles=None, **options):
 
 
 def scored_here(rollout):
-    """Score a record in this process, where a test has changed something."""
+    """Score a record in this process, so that what a test has patched is in effect."""
     environment = Registry().find(rollout.env).environment
     context = VerifyContext(environment, options=environment.Options())
     with boundary(VerifierError):
@@ -118,7 +118,7 @@ def scored_here(rollout):
 
 
 def judged(rollout, *said, **options):
-    """Score a record with a judge that says these texts; give the record and what it was shown."""
+    """Score a record with a judge that gives these verdicts; return the record and its prompts."""
     prompts, left = [], list(said)
 
     def judge(messages):
@@ -126,5 +126,5 @@ def judged(rollout, *said, **options):
         return left.pop(0)
 
     rollout = scored(rollout, roles={"judge": StandIn(judge)}, **options)
-    assert not left, "the judge was asked less often"
+    assert not left, "the judge was asked fewer times than scripted"
     return rollout, prompts

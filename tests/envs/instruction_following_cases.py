@@ -1,4 +1,4 @@
-"""Instructions with answers that follow them and answers that do not, for their tests."""
+"""Instructions, each with answers that follow it and answers that do not."""
 
 import pytest
 

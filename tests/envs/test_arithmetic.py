@@ -1,3 +1,5 @@
+"""The environment arithmetic: how the last integer is read, and the generated sums."""
+
 from random import Random
 
 import pytest

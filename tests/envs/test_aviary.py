@@ -1,3 +1,5 @@
+"""The environment aviary: the adapter for aviary's environments, and the bundled calculator."""
+
 import asyncio
 import itertools
 import math
@@ -28,7 +30,7 @@ PROBLEM = {"task_kwargs": {"answer": 84}, "expression": "12 * 7"}
 
 
 class Lamp(core.Environment[int]):
-    """A world of somebody else: two rewards for light, one taken back for the dark."""
+    """A third-party environment: switching the light on is worth 2.5, switching it off -1."""
 
     def __init__(self, start=0, closed=None):
         self.start = start
@@ -70,7 +72,7 @@ class Lamp(core.Environment[int]):
 
 
 class Lamps(core.TaskDataset[Lamp]):
-    """Lamps by number, by argument, and one after another."""
+    """A dataset of lamps: by index, by argument, and as an endless sequence."""
 
     num_made = itertools.count()
 
@@ -90,7 +92,7 @@ class Lamps(core.TaskDataset[Lamp]):
 
 
 class Scene(core.Environment[None]):
-    """Says what it is told to: the opening, then the observations of each step."""
+    """Shows scripted messages: the opening, then the observations of each step."""
 
     opening = [core.Message(content="Go.")]
     observations = []
@@ -109,28 +111,28 @@ class Scene(core.Environment[None]):
 
 
 class Stuck(Scene):
-    """Never answers."""
+    """A step that never returns."""
 
     async def step(self, action):
         await asyncio.Event().wait()
 
 
 class Late(Scene):
-    """Times out on its own."""
+    """Raises a TimeoutError of its own."""
 
     async def reset(self):
         raise TimeoutError("the notebook did not start")
 
 
 class Talk(Scene):
-    """Has no tools, and answers texts."""
+    """Has no tools and answers texts."""
 
     shown = False
     observations = [lambda action: core.Message(content=f"You said {action.content}.")]
 
 
 class Album(Scene):
-    """Opens with all that a message of aviary may be."""
+    """Opens with every kind of message that aviary has."""
 
     opening = [
         core.Message(role="system", content="Be brief."),
@@ -144,7 +146,7 @@ class Album(Scene):
 
 
 class Crowd(Scene):
-    """Answers out of order, to nobody's calls, and to only some."""
+    """Answers calls out of order, answers a call that nobody made, and leaves calls unanswered."""
 
     observations = [
         lambda _: core.Message(content="state: 1", info={core.ENV_STATE_INFO_KEY: True}),
@@ -156,7 +158,7 @@ class Crowd(Scene):
 
 
 class Loose(Scene):
-    """Shows a tool without description and schema."""
+    """Shows a tool without a description or a schema."""
 
     async def reset(self):
         info = core.FunctionInfo(name="look", description="", parameters=None)
@@ -165,7 +167,7 @@ class Loose(Scene):
 
 
 class Numbers(Scene):
-    """Ends on numbers of other types, as of numpy."""
+    """Returns numbers instead of booleans, as numpy code may."""
 
     ending = (1, 0)
 
@@ -277,7 +279,7 @@ def test_step_takes_numbers_of_other_types():
     ],
 )
 def test_step_answers_calls_that_cannot_be_made(call, fault):
-    """The others of the message are made; where there are none the reward is 0."""
+    """The message's other calls are made; if there are none, the step's reward is 0."""
     rollout = played_in("Lamp", calls(call, ("press", "{}")), calls(call), says("Well."))
 
     first, second, third = (m for m in rollout.responses if m.role == "tool")
@@ -332,7 +334,7 @@ def test_step_puts_answers_before_all_else():
 
 
 def test_step_answers_calls_that_share_an_id():
-    """Some endpoints give none."""
+    """Some endpoints leave the id of a call empty."""
     both = [ToolCall(id="", function=FunctionCall("press", "{}")) for _ in range(2)]
 
     rollout = played_in("Lamp", Message(role="assistant", tool_calls=both), says("Done."))
@@ -368,7 +370,7 @@ def test_setup_shows_a_tool_that_says_little():
 
 
 def test_setup_opens_a_row_with_an_empty_prompt():
-    """The rows of NeMo Gym say no more than a position."""
+    """A row of NeMo Gym may hold only an index into the dataset."""
     row = TaskRow(id="0", env="aviary", hash="0", messages=[], fields={"task_idx": 3})
 
     rollout = played(row, calls(("leave", "")), dataset=f"{HERE}:Lamps")
@@ -377,7 +379,7 @@ def test_setup_opens_a_row_with_an_empty_prompt():
     assert rollout.num_prompt_messages == 1
 
 
-# Which world is played
+# Which environment is played
 
 
 @pytest.mark.parametrize(
@@ -509,7 +511,7 @@ def test_options_read_arguments_as_an_object():
 
 
 def test_setup_says_which_package_is_missing():
-    """Played in a process that finds no fhaviary; the module itself can be imported there."""
+    """Run in a process without fhaviary, in which the module itself can still be imported."""
     script = (
         "import sys; sys.modules['aviary'] = None\n"
         "from gymcli.envs.aviary import Aviary\n"
@@ -534,11 +536,11 @@ def test_setup_says_which_package_is_missing():
     assert done.stdout.count("pip install 'gymcli[aviary]'") == 2
 
 
-# Failures of the world
+# Failures of the environment
 
 
 def test_step_that_raises_fails_the_attempt():
-    """The tool raises, and the world lets it pass."""
+    """The tool raises, and the environment does not catch the exception."""
     error = failure_of(
         task_row("aviary", {}), calls(("press", '{"times": 101}')), env_class=f"{HERE}:Lamp"
     )
@@ -583,7 +585,7 @@ def test_verify_scores_a_record_without_rewards():
 
 
 def test_rescoring_keeps_the_recorded_reward(tmp_path):
-    """And loads no code that a record names."""
+    """Rescoring loads no code that a record names."""
     rollout = scored(played(task_row("aviary", PROBLEM)))
     rollout.env_options = {"env_class": "no_such_module:World"}
     rollout.step_rewards = []
@@ -623,7 +625,7 @@ def test_submit_answer_compares_with_a_tolerance(answer, reward):
 
 
 def test_submit_answer_takes_a_number_beyond_every_float_for_a_wrong_one():
-    """Whole numbers have no limit in JSON; the attempt used to fail."""
+    """An integer has no limit in JSON; one too large for a float used to fail the attempt."""
     call = ("submit_answer", f'{{"answer": {"9" * 400}}}')
 
     rollout = scored(played(task_row("aviary", PROBLEM), calls(call)))
@@ -668,7 +670,7 @@ def test_calculator_that_fails_ends_the_episode():
 
 
 def test_calculator_counts_the_first_answer_of_a_message():
-    """Handing in every number there is does not help."""
+    """Submitting every possible number does not help."""
     guesses = [("submit_answer", f'{{"answer": {number}}}') for number in (83, 84, 85)]
 
     rollout = scored(played(task_row("aviary", PROBLEM), calls(*guesses)))
@@ -681,7 +683,7 @@ def test_calculator_counts_the_first_answer_of_a_message():
 
 
 def test_calculator_world_stands_on_its_own():
-    """As any agent of aviary would play it."""
+    """The environment also works without gymcli, played by an agent of aviary."""
 
     async def play():
         world = CalculatorEnv(answer=6, problem="What is twice three?")

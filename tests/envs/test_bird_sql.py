@@ -1,4 +1,4 @@
-"""The environment bird_sql: what is read as a query, what it may do, what its result must be."""
+"""The environment bird_sql: how a query is extracted, what it may do, and how results compare."""
 
 import sqlite3
 import time
@@ -43,7 +43,7 @@ def score_of(text, *, options=None, **fields):
 
 
 def outcome(query, *, options=None, **fields):
-    """Return reward and reason of a query."""
+    """Return the reward and the reason for a query."""
     rollout = score_of(block(query), options=options, **fields)
     return rollout.reward, rollout.details["reason"]
 
@@ -53,7 +53,7 @@ def result_of(query, context=CONTEXT):
         return database.read(query)
 
 
-# What is read
+# Extracting the query
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_query_is_the_last_closed_block(text, query):
     assert (rollout.details["reason"] == "no_sql") == (query is None)
 
 
-def test_silence_is_no_query_that_gives_1():
+def test_empty_answer_is_not_scored_as_select_1():
     """The reference runs `SELECT 1` for an answer without a query."""
     rollout = score_of("", gt_sql="SELECT 1")
 
@@ -91,7 +91,7 @@ def test_silence_is_no_query_that_gives_1():
     assert outcome("SELECT 1", gt_sql="SELECT 1") == (1.0, "correct")
 
 
-# What the result must be
+# Comparing results
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def test_results_are_compared_as_sets_of_rows(query, reward):
     ],
 )
 def test_comments_are_read_as_sqlite_reads_them(query):
-    """The reference takes all that follows the first `--` for a comment."""
+    """The reference takes everything after the first `--` for a comment."""
     assert outcome(query) == (1.0, "correct")
 
 
 def test_texts_keep_their_spaces():
-    """The reference makes one space of several, and of ends of lines."""
+    """The reference collapses runs of whitespace, line breaks included, into one space."""
     assert outcome("SELECT 'a b'", gt_sql="SELECT 'a  b'") == (0.0, "wrong_result")
     assert outcome("SELECT 'a\nb'", gt_sql="SELECT 'a' || char(10) || 'b'") == (1.0, "correct")
 
 
 def test_empty_results_are_equal():
-    """So says the reference, whatever the query asks for."""
+    """The reference also treats all empty results as equal, whatever their columns."""
     gold = "SELECT name FROM boats WHERE length > 90"
 
     assert outcome("SELECT 1 WHERE 0", gt_sql=gold) == (1.0, "correct")
@@ -208,7 +208,7 @@ def test_score_shows_no_more_than_500_characters():
 
 
 def test_score_names_the_version_of_sqlite():
-    """What is right may depend on it."""
+    """The result of a query may depend on the version."""
     assert score_of("").details["sqlite_version"] == sqlite3.sqlite_version
 
 
@@ -241,7 +241,7 @@ def test_query_may_only_read(subtests):
 
 
 def test_functions_of_chance_and_of_the_process_are_not_allowed(subtests):
-    """Not every build has all of them."""
+    """A build that lacks one of these functions reports an error of its own."""
     cases = [
         "changes()",
         "fts3_tokenizer('simple')",
@@ -271,14 +271,14 @@ def test_functions_of_chance_and_of_the_process_are_not_allowed(subtests):
     "table", ["bytecode('SELECT 1')", "dbstat", "sqlite_dbpage", "SQLITE_STMT"]
 )
 def test_tables_of_the_process_are_not_allowed(table):
-    """Not every build has all of them."""
+    """A build that lacks one of these tables reports an error of its own."""
     with pytest.raises(QueryError, match=r"is not allowed|no such table"):
         result_of(f"SELECT count(*) FROM {table}")
 
 
 @pytest.fixture
 def east(monkeypatch):
-    """Put the machine nine hours east of Greenwich."""
+    """Set the time zone to UTC+9."""
     monkeypatch.setenv("TZ", "XST-9")
     time.tzset()
     yield
@@ -328,7 +328,7 @@ def east(monkeypatch):
         ),
     ],
 )
-def test_present_stands_still_and_is_that_of_greenwich(expression, result):
+def test_current_time_is_fixed_and_in_utc(expression, result):
     assert result_of(f"SELECT {expression}") == {(result,)}
 
 
@@ -351,7 +351,7 @@ def test_all_other_times_are_those_of_sqlite(expression):
 
 
 def test_present_is_the_same_for_gold_query_and_context():
-    """The golds of BIRD reckon ages in this way; the reference takes the machine's present."""
+    """BIRD's gold queries compute ages this way; the reference uses the machine's clock."""
     gold = "SELECT strftime('%Y', CURRENT_TIMESTAMP) - strftime('%Y', built) FROM boats"
     query = "SELECT strftime('%Y', date('now', 'localtime')) - substr(built, 1, 4) FROM boats"
     context = "CREATE TABLE a (b, c DEFAULT CURRENT_DATE); INSERT INTO a (b) VALUES (1);"
@@ -405,7 +405,7 @@ def test_query_that_runs_away_is_wrong(query, reason):
     first = score_of(block(query), options={"max_steps": 10_000_000})
 
     assert (first.reward, first.details["reason"]) == (0.0, reason)
-    assert first.details["num_expected_rows"] == 2, "the worker goes on"
+    assert first.details["num_expected_rows"] == 2, "the worker did not continue"
 
 
 def test_query_may_take_the_steps_that_a_large_table_needs():
@@ -424,10 +424,10 @@ def test_calls_of_functions_of_time_count_as_many_steps(function, reason):
 
 
 def test_query_may_not_take_the_memory_that_its_worker_has():
-    """The worker may take 1024 MB; this takes some 400."""
+    """The worker may use 1024 MB, and this query needs only about 400."""
     with closing(sqlite3.connect(":memory:")) as plain:
         if ("DEFAULT_MEMSTATUS=0",) in plain.execute("PRAGMA compile_options").fetchall():
-            pytest.skip("this SQLite does not count its memory")
+            pytest.skip("this SQLite does not measure its memory")
     query = f"{ENDLESS} SELECT count(DISTINCT i || hex(zeroblob(400000))) FROM (SELECT i FROM n"
 
     assert outcome(f"{query} LIMIT 100)", gt_sql="SELECT 100") == (1.0, "correct")
@@ -435,7 +435,7 @@ def test_query_may_not_take_the_memory_that_its_worker_has():
 
 
 def test_query_whose_plan_explodes_is_wrong():
-    """Newer versions of SQLite count steps of the planning too."""
+    """Newer versions of SQLite also count the steps of planning."""
     doubled = ", ".join(f"c{n} AS (SELECT a.* FROM c{n - 1} a, c{n - 1})" for n in range(1, 40))
     reward, reason = outcome(f"WITH c0 AS (SELECT 1), {doubled} SELECT * FROM c39")
 
@@ -451,7 +451,7 @@ def test_query_with_a_pattern_that_explodes_comes_to_an_end():
 
 
 def test_query_that_takes_too_long_for_its_steps_is_wrong():
-    """Each of its steps looks through a long text; the worker is killed, and the row is not it."""
+    """Each step scans a long text, so the worker is killed; the row is not at fault."""
     query = f"{ENDLESS} SELECT max(hex(zeroblob(400000 + i % 2)) LIKE '%0%0%0%0%1%') FROM n"
 
     assert outcome(query, options={"max_seconds": 1}) == (0.0, "too_slow")
@@ -462,7 +462,7 @@ def test_query_that_cannot_be_encoded_fails():
         result_of("SELECT '\ud800'")
 
 
-# What is the row's fault
+# Errors of the row
 
 
 @pytest.mark.parametrize("text", ["", block(GOLD)])
@@ -486,7 +486,7 @@ def test_gold_query_that_fails_leaves_the_rollout_unscored(gold, text):
     ],
 )
 def test_context_that_fails_leaves_the_rollout_unscored(statement, message, text, tmp_path):
-    """Without the statement it is scored."""
+    """Without the added statement, the answer is scored."""
     file = tmp_path / "more.sqlite"
     assert outcome(GOLD) == (1.0, "correct")
 
@@ -496,7 +496,7 @@ def test_context_that_fails_leaves_the_rollout_unscored(statement, message, text
 
 
 def test_context_may_change_its_tables():
-    """The functions that ALTER TABLE calls are not the query's."""
+    """ALTER TABLE calls internal functions that a query may not call."""
     context = f"""{CONTEXT}
     ALTER TABLE boats RENAME TO ships; ALTER TABLE ships RENAME COLUMN name TO called;
     ALTER TABLE ships DROP COLUMN built; ALTER TABLE ships ADD COLUMN crew NOT NULL DEFAULT 3;
@@ -571,7 +571,7 @@ def test_tasks_have_results_that_another_query_has_not_by_chance():
 
 
 def test_tasks_ask_every_question_of_every_schema():
-    """A question is known by what its gold query begins with."""
+    """A question is recognised by the beginning of its gold query."""
     rows = list(BirdSQL.generate(Random(1), 240))
     gold = [row["gt_sql"] for row in rows]
     beginnings = [

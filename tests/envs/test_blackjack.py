@@ -1,3 +1,5 @@
+"""The environment blackjack: the rules, rewards, replays of records, and the generated deals."""
+
 import asyncio
 import itertools
 import math
@@ -31,12 +33,12 @@ HIT, STAND = says("<action>hit</action>"), says("<action>stand</action>")
 
 
 def cards(text):
-    """Return cards of one suit by their ranks."""
+    """Return cards of one suit with these ranks."""
     return [f"{rank}♠" for rank in text.split()]
 
 
 def steps(hand, dealer, deck, *messages):
-    """Play messages on a table with these cards; gives the environment and its answers."""
+    """Play messages on a table with these cards; return the environment and its step results."""
 
     async def play():
         environment = Blackjack(Deal(deck_seed=0))
@@ -49,7 +51,7 @@ def steps(hand, dealer, deck, *messages):
 
 
 def deal_where(is_wanted):
-    """Find a seed of a deal whose hand, dealer and deck are wanted."""
+    """Return a row whose deal (hand, dealer's hand, rest of the deck) satisfies `is_wanted`."""
     decks = ((seed, shuffled(Random(seed))) for seed in itertools.count())
     seed = next(seed for seed, deck in decks if is_wanted(deck[:2], deck[2:4], deck[4:]))
     return task_row("blackjack", {"deck_seed": seed})
@@ -82,7 +84,7 @@ def test_total_counts_one_ace_as_11_where_it_fits(subtests):
 
 @given(st.lists(st.sampled_from(DECK), min_size=1, max_size=12))
 def test_total_is_the_best_count_of_the_aces(hand):
-    """Every ace as 1 or as 11, tried in full; the order of the cards does not matter."""
+    """Try every ace as 1 and as 11; the order of the cards does not matter."""
     plain = sum(min(RANKS.index(card[:-1]) + 1, 10) for card in hand)
     counts = [plain + 10 * more for more in range(1 + sum(c.startswith("A") for c in hand))]
 
@@ -213,7 +215,7 @@ def test_step_refuses_tool_calls_and_still_reads_the_text():
     st.integers(0, 200),
 )
 def test_any_text_can_be_played_and_scored(texts, seed):
-    """Nothing raises; the replay gives the rewards on record, and their sum is the reward."""
+    """Nothing raises; the replay yields the recorded rewards, and they add up to the reward."""
     row = task_row("blackjack", {"deck_seed": seed})
     rollout = scored(played(row, *map(says, texts)))
 
@@ -242,7 +244,7 @@ def test_verify_gives_what_the_hand_was_worth(result, reward):
     ],
 )
 def test_verify_takes_a_hand_that_ends_early_for_forfeited(messages, stop_reason):
-    """Running on must not pay better than losing."""
+    """Leaving the game early must not pay more than losing it."""
     row = deal_where(lambda hand, dealer, deck: total([*hand, *deck[:2]]) <= 21)
     rollout = scored(played(row, *messages, max_turns=2))
 
@@ -252,7 +254,7 @@ def test_verify_takes_a_hand_that_ends_early_for_forfeited(messages, stop_reason
 
 
 def test_episode_has_turns_for_the_longest_hand():
-    """All aces, twos and three threes are eleven cards of 21; the reference has 10 turns."""
+    """All aces, all twos and three threes make 21 with eleven cards; the reference has 10 turns."""
     deck = cards("A A A A 2 2 2 2 3 3 3 9")
     num_actions = next(n for n in itertools.count() if total(deck[: 2 + n]) > 21)
 
@@ -310,7 +312,7 @@ def test_setup_says_the_hand_once():
     row = task_row("blackjack", {"deck_seed": row["deck_seed"]})
 
     assert played(msgspec.structs.replace(row, messages=prompt)).num_prompt_messages == 2
-    assert played(row).num_prompt_messages == 2, "the row's prompt and the opening"
+    assert played(row).num_prompt_messages == 2, "only the row's prompt and the opening"
 
 
 def shipped_rows():
@@ -331,7 +333,7 @@ def test_tasks_state_the_deal_and_can_be_won():
 @settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_oracle_plays_as_well_as_the_cards_allow(seed):
-    """No number of hits before the stand is worth more."""
+    """No other number of hits before standing wins more."""
     row = task_row("blackjack", {"deck_seed": seed})
     plays = [scored(played(row, *[HIT] * hits, STAND)).reward for hits in range(12)]
 

@@ -1,3 +1,5 @@
+"""The environment calendar: events and their comparison, the scheduler, and the tasks."""
+
 import json
 from itertools import pairwise, permutations
 from random import Random
@@ -28,7 +30,7 @@ def wish(constraint=None, duration=60, first="10:00", last="16:00"):
 
 
 def expecting(*constraints):
-    """Return a task of one event of an hour for each constraint."""
+    """Return a task with a one-hour event for each constraint."""
     return {"exp_cal_state": {str(n): wish(text) for n, text in enumerate(constraints)}}
 
 
@@ -131,7 +133,7 @@ def test_verify_lets_an_event_of_no_duration_start_with_another():
 
 
 def test_verify_compares_the_reference_order_of_faults():
-    """Count, then overlap, then each event."""
+    """The count is checked first, then overlaps, then each event."""
     both = [event(0, "09:00"), event(1, "09:30", 5)]
 
     assert reason(both[:1], None, None) == "wrong_count"
@@ -173,7 +175,7 @@ def test_verify_finds_the_list(text, found):
     "name", ["a]b", "}", "{", "[", "]}, {", 'say "}]"', "\\", '\\"]', "tab\tand\nline"]
 )
 def test_verify_reads_names_with_brackets(name):
-    """The reference's pattern ends at the first of them."""
+    """The reference's pattern stops at the first closing bracket."""
     assert reason([event(0, "10:00", event_name=name, guests=[{"n": [name]}])], None) == "correct"
 
 
@@ -209,7 +211,7 @@ def test_first_list_finds_what_json_reads(listed, before):
     ],
 )
 def test_verify_takes_hostile_text_for_a_wrong_answer(text):
-    """A search that reads the text again from every bracket would not end."""
+    """A search that rereads the text from every bracket would not finish."""
     rollout = score(text, None)
 
     assert rollout.reward == 0.0
@@ -302,7 +304,7 @@ def hours(*wishes):
 
 
 def keeps(events, starts):
-    """Say whether a schedule keeps to everything, told in other words than the scoring."""
+    """Return whether a schedule meets all constraints, computed independently of the scoring."""
     in_order = sorted(zip(starts, events, strict=True), key=lambda pair: pair[0])
     apart = all(a + e.duration <= b for (a, e), (b, _) in pairwise(in_order))
     spans = [one.starts for one in events]
@@ -335,7 +337,7 @@ def test_schedule_finds_one_where_any_order_has_one():
 
 
 def packed(events, order):
-    """Start every event as early as it may, in this order."""
+    """Schedule the events in this order, each as early as its constraint allows."""
     end, starts = 0, []
     for number in order:
         starts.append(max(end, events[number].starts.earliest))
@@ -393,7 +395,7 @@ def rows():
 
 @pytest.mark.parametrize("index", range(9))
 def test_tasks_show_right_calendars_till_the_last_turn(index, rows):
-    """Every wish is read from the user's words, and holds in each calendar that follows."""
+    """Every constraint is parsed from a user message and holds in each calendar that follows."""
     row = rows[index]
     wishes = {}
     for message in row["messages"]:
@@ -409,7 +411,7 @@ def test_tasks_show_right_calendars_till_the_last_turn(index, rows):
 
 
 def read_wish(text):
-    """Read an event's number and its constraint from what the user says."""
+    """Parse an event's number and its constraint from a user message."""
     number, rest = text.split("(event id: ")[1].split(")", 1)
     for words, form in {
         "be over by ": "before {}",
@@ -440,7 +442,7 @@ def test_tasks_make_others_move_from_medium_on(rows):
 
 
 def needs_others_moved(row):
-    """Say whether no place for the last-named event makes the calendar last shown right."""
+    """Return whether the last calendar cannot be mended by moving the last-named event only."""
     last = int(row["messages"][-1]["content"].split("(event id: ")[1].split(")")[0])
     shown = json.loads(first_list(row["messages"][-2]["content"]))
     others = [one for one in shown if one["event_id"] != last]
@@ -473,7 +475,7 @@ def num_changes(rows):
 
 
 def mean_spare(rows):
-    """Return the mean of the minutes of a day that no event takes."""
+    """Return the mean number of minutes of the day that no event takes."""
     spare = [
         minutes_of(wishes[0]["max_time"])
         - minutes_of(wishes[0]["min_time"])
@@ -484,7 +486,7 @@ def mean_spare(rows):
 
 
 def test_tasks_end_in_all_ways(rows):
-    """With a new event, and with a wish for one that is there."""
+    """Some end with a new event, others with a constraint on an existing one."""
     last = [row["messages"][-1]["content"] for row in rows]
     additions = [text for text in last if " minutes" in text]
 

@@ -1,3 +1,5 @@
+"""The environment circle_click: how a click is read and checked, and the generated images."""
+
 import json
 import math
 from random import Random

@@ -1,3 +1,5 @@
+"""The environment circle_count: how the number is read, and the image encoder."""
+
 import base64
 import io
 import zlib
@@ -25,7 +27,7 @@ def counted(*texts, circles=("red", "red", "blue"), target="red"):
 
 
 def image_in(row):
-    """Return the PNG file in the message of a row, and check that it is where it belongs."""
+    """Return the PNG file in a row's message, and check its place in the message."""
     [message] = row["messages"]
     image, text = message["content"]
     assert (image["type"], text["type"]) == ("image_url", "text")
@@ -35,7 +37,7 @@ def image_in(row):
 
 
 def pixels(file):
-    """Read an image back with zlib alone: rows of palette places, and the palette."""
+    """Decode an image with only zlib; return its rows of palette indices, and the palette."""
     assert file.startswith(b"\x89PNG\r\n\x1a\n")
     chunks, place = {}, 8
     while place < len(file):
@@ -117,7 +119,7 @@ def test_choices_are_all_numbers_that_there_could_be():
 
 
 def test_generate_shows_what_the_row_says():
-    """Every circle lies apart from the others, wholly in the picture, in its colour."""
+    """Circles do not overlap, lie within the picture, and have the row's colours."""
     for row in rows(6, seed=3):
         lines, palette = pixels(image_in(row))
         assert len(lines) == len(lines[0]) == generator.SIZE
@@ -201,7 +203,7 @@ def test_deflated_writes_matches_of_every_distance(subtests):
             packed = generator.deflated(piece * 2, back)
             assert zlib.decompress(packed) == piece * 2
             if back > 200:
-                assert len(packed) < 1.5 * back, "the second copy is matches"
+                assert len(packed) < 1.5 * back, "the second copy is not encoded as matches"
 
 
 @given(st.data())

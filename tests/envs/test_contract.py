@@ -1,4 +1,4 @@
-"""What every environment keeps to, whatever it tests."""
+"""Rules that every environment obeys."""
 
 import inspect
 import pkgutil
@@ -20,7 +20,7 @@ NAMES = sorted(module.name for module in pkgutil.iter_modules(gymcli.envs.__path
 
 @pytest.fixture(scope="module")
 def garbage():
-    """Return calls of tools that do not exist, and of every tool with arguments that are wrong."""
+    """Return calls of unknown tools, and calls of every tool with wrong arguments."""
     tools = [list(environment_of(name).method_tools()) for name in NAMES]
     return [
         calls(("no_such_tool", "{}")),
@@ -45,7 +45,7 @@ def rows_of(name):
 
 
 def assert_below_top(name, rollout):
-    """Where there is a top reward, saying nothing of use must not get it."""
+    """Check that a useless answer does not earn the top reward, where there is one."""
     environment = environment_of(name)
     assert rollout.reward is not None
     if environment.max_reward is not None and "empty" not in environment.skipped_checks:
@@ -69,7 +69,7 @@ def test_classes_and_tools_say_what_they_are():
 
 
 def test_tasks_validate(subtests):
-    """And are varied."""
+    """Tasks are also distinct and of every difficulty."""
     for name in NAMES:
         with subtests.test(name):
             rows = rows_of(name)
@@ -163,7 +163,7 @@ def test_verify_scores_a_record_without_an_answer(subtests):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_verify_says_the_same_of_the_same_record(name, garbage):
-    """Twice in memory, and after the record went to disk and back."""
+    """Scored twice in memory, and again after the record was written and read back."""
     for row in rows_of(name)[:6]:
         for rollout in (played(row), played(row, *garbage[:3], says("B is 12."))):
             line = msgspec.json.encode(rollout)

@@ -1,3 +1,5 @@
+"""The environment conversational_tool_use_simulation: simulators, judge and tasks."""
+
 import asyncio
 from random import Random
 
@@ -22,7 +24,7 @@ LAMP = '{"lamp": "hall"}'
 
 
 def saying(*texts):
-    """Make a model that says what it was given, the last of it again and again; None: it fails."""
+    """Return a model that gives these answers in order and repeats the last; None is a failure."""
     left = list(texts)
 
     def said(_):
@@ -33,7 +35,7 @@ def saying(*texts):
 
 
 def judging(*failed, verdict=NO):
-    """Make a judge that says no where a question has a text in it, and yes elsewhere."""
+    """Return a judge that answers no to questions with one of these texts, and yes to others."""
 
     def said(prompt):
         question = prompt.rpartition("\nQuestion: ")[2]
@@ -53,7 +55,7 @@ def own_row(number):
 
 
 def lamp_fields(**more):
-    """Return a row as others write it, with the least that one has."""
+    """Return a minimal row in the format of other sources."""
     tool = {
         "name": "switch_lamp",
         "doc": "Switch a lamp.",
@@ -105,7 +107,7 @@ def texts(rollout):
 
 
 def questions(judge):
-    """Return the first words of the questions that a judge was asked."""
+    """Return the first words of each question that a judge was asked."""
     asked = [prompt.rpartition("\nQuestion: ")[2] for prompt in judge.prompts]
     return [text.partition(":")[0] for text in asked]
 
@@ -129,7 +131,7 @@ def test_proactive_customer_tells_only_what_is_asked():
 
 
 def test_proactive_guess_fails():
-    """The gold calls, right as they are, fail where nobody asked for what they need."""
+    """Correct gold calls fail if they use what the customer has not told yet."""
     row = own_row(15)
     [gold] = row.fields["gold_calls"]
     guess = calls((gold["name"], msgspec.json.encode(gold["arguments"]).decode()))
@@ -144,7 +146,7 @@ def test_proactive_guess_fails():
 
 
 def test_stand_in_judge_fails_a_call_whose_argument_comes_with_its_result():
-    """Both calls of a change in one message: the second has what only the first one gives."""
+    """The arguments of a change's second call come from the result of its first call."""
     row = own_row(5)
     golds = row.fields["gold_calls"]
     named = [(gold["name"], msgspec.json.encode(gold["arguments"]).decode()) for gold in golds]
@@ -245,7 +247,7 @@ def test_step_leaves_tools_to_the_user_model_where_there_is_none_for_them():
 
 
 def test_step_runs_the_calls_of_a_message_with_text():
-    """The customer reads the text with the next turn."""
+    """The customer sees the text together with that of the next turn."""
     both = calls(("switch_lamp", LAMP))
     both.content = "One moment."
     found = roles(tool=('{"on": true}',))
@@ -272,7 +274,7 @@ def test_step_runs_only_the_first_call_where_the_row_wants_one_at_a_time(is_para
 
 
 def test_step_runs_no_more_than_32_calls_of_a_message():
-    """Each costs a call of the tools, and a question to the judge with all that came before."""
+    """Each call costs a call to the tool model and a question that shows the whole history."""
     found = roles(tool=('{"on": true}',))
     many = calls(*[("switch_lamp", LAMP)] * 40)
     rollout = lamp_played(many, says("Done."), found=found)
@@ -284,7 +286,7 @@ def test_step_runs_no_more_than_32_calls_of_a_message():
 
 
 def test_final_state_makes_its_prompts_when_they_are_asked():
-    """All at once they would take memory with the square of the number of messages."""
+    """Built in advance, they would take memory quadratic in the number of messages."""
     found = roles(tool=('{"on": true}',), judge=saying(None))
     rollout = lamp_played(calls(*[("switch_lamp", LAMP)] * 32), says("Done."), found=found)
 
@@ -469,7 +471,7 @@ def parties(*, customer=True, tools=True, representative=True):
 
 @pytest.mark.parametrize("is_right", [True, False])
 def test_verify_combined_asks_the_same_question_once_more(is_right):
-    """In a run the second one is answered by what the judge said before."""
+    """In a run, the second question is answered from the recorded verdict."""
     judge = saying(parties(representative=is_right))
     found = roles(judge=judge)
     rollout = lamp_played(says("Done."), found=found, judge_mode="combined")
@@ -635,7 +637,7 @@ def test_rows_cannot_be_served_without_what_the_customer_knows():
 
 
 def test_rows_have_no_sentence_into_which_a_name_does_not_fit():
-    """A device, a plant and a book title take other articles: they are told as a list."""
+    """Devices, plants and book titles take different articles, so they are written as a list."""
     for row in rows():
         known = row["customer_scenario"]["customer_details"]
         assert known == ", ".join(f'{name} "{fact}"' for name, fact in row["facts"].items())

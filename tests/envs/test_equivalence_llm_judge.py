@@ -1,3 +1,5 @@
+"""The environment equivalence_llm_judge: extraction, the judge's questions, and the tasks."""
+
 import itertools
 import re
 from datetime import date, timedelta
@@ -30,7 +32,7 @@ def asked(gold="nine hours", pattern=None):
 
 
 def judged_text(fields, text, *said, **options):
-    """Score a text with a judge that says these texts; give the record and what it was shown."""
+    """Score a text with a judge that gives these verdicts; return the record and its prompts."""
     return judged(answered(NAME, fields, text), *said, **options)
 
 
@@ -108,7 +110,7 @@ def test_verify_swaps_no_answer_that_is_different():
 
 
 def test_swapped_judge_asks_the_same_in_the_other_order():
-    """The parts of both answers stay what they are; only their places change."""
+    """Both prompts have the same lines; only the order of the two answers differs."""
     first, second = (sorted(judge.template.splitlines()) for judge in (JUDGE, SWAPPED_JUDGE))
 
     assert first == second
@@ -154,7 +156,7 @@ def test_verify_reads_the_answer_by_the_pattern_of_the_row(text, found):
 @pytest.mark.parametrize("said", [EQUAL, DIFFERENT])
 @pytest.mark.parametrize("pattern", ["((", "9", "(So.*)"])
 def test_verify_asks_once_where_the_answer_is_the_whole_text(pattern, said):
-    """The pattern is none, finds nothing or finds all; a second question would be the same."""
+    """Without a match, or with one of the whole text, a second question would be the same."""
     rollout, prompts = judged_text(asked(pattern=pattern), "So <<eight>>", said)
 
     assert rollout.reward == float(said == EQUAL)
@@ -169,7 +171,7 @@ def test_verify_asks_once_where_the_answer_is_the_whole_text(pattern, said):
     ],
 )
 def test_verify_reads_the_answer_by_the_option(pattern, options):
-    """Without a pattern of the row there is no second question about the whole text either."""
+    """Unless the row has a pattern, the whole text is not asked about either."""
     fields = asked("nine" * 60, pattern)
     rollout, prompts = judged_text(
         fields, "<<8>> A: 9", DIFFERENT, response_extract_regex=r"A: (\d)", **options
@@ -367,7 +369,7 @@ def test_verify_searches_the_end_of_a_long_text():
 
 
 def test_verify_scores_nothing_where_the_pattern_of_a_row_runs_away():
-    """How long it takes is the machine's doing, too."""
+    """A timeout depends on the machine, so it must not become a score."""
     with pytest.raises(VerifierTimeoutError, match="extract took longer than 2 seconds"):
         judged_text(asked(pattern="(a+)+b"), "a" * 60)
 
@@ -419,7 +421,7 @@ def test_compare_words_finds_no_answers_in_another_prompt():
 
 
 def test_oracle_gets_the_top_reward_in_a_row_of_the_source(tmp_path):
-    """Its form, in words of our own; the pattern finds nothing in what the oracle says."""
+    """Our own text in the source's format; the pattern finds nothing in the oracle's answer."""
     row = {
         "responses_create_params": {"input": [{"role": "user", "content": "How long? ((...))"}]},
         "expected_answer": "nine hours",
@@ -461,7 +463,7 @@ def test_generate_has_all_forms_and_long_answers():
 
 
 def test_generate_asks_in_a_way_that_the_patterns_read():
-    """What the pattern of a row finds in the oracle's words is the expected answer."""
+    """The row's pattern extracts the expected answer from the oracle's text."""
     for row in rows():
         text = row["answer_format"].replace("{answer}", row["expected_answer"])
         if "template_metadata" in row:
@@ -475,7 +477,7 @@ def minutes(clock):
 
 
 def test_generate_computes_answers_that_hold():
-    """Each is computed back from the question in another way."""
+    """Each answer is checked against its question by another computation."""
     kinds = ("same speed", "time of day", "days after", "share", "talks")
     checked = set()
     for row in rows(150, seed=5):
@@ -502,7 +504,7 @@ def test_generate_computes_answers_that_hold():
             assert {end - begin for begin, end in zip(begins, ends, strict=True)} == {given[1]}
             assert {b - a for a, b in zip(ends, begins[1:], strict=False)} == {given[2]}
             assert (len(begins), begins[0]) == (given[0], clocks[0])
-    assert checked == {*kinds, None}, "what is of no kind has a test of its own"
+    assert checked == {*kinds, None}, "the remaining questions have their own tests"
 
 
 def dated(words):

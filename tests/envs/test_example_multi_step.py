@@ -1,3 +1,5 @@
+"""The environment example_multi_step: the comparison of values, the tools, and the tasks."""
+
 from collections import Counter
 from random import Random
 
@@ -80,7 +82,7 @@ def test_verify_compares_values_in_order(values, reward, overlap, hit, disorder)
     ],
 )
 def test_verify_scores_bad_arguments_of_the_last_call(arguments, reason):
-    """The reference fails on these with a server error; ours are 0, with the reason."""
+    """The reference fails with a server error here; the reward is 0, with a reason."""
     rollout = score_of(hands_over([711, 407]), calls(("extract_synonym_values", arguments)))
 
     assert (rollout.reward, rollout.details["reason"]) == (0.0, reason)
@@ -155,7 +157,7 @@ def test_oracle_looks_up_one_synonym_a_turn():
 
 
 def shipped_rows(kind=None):
-    """Return the shipped rows: of a list and one term, of a list and two terms, or of a trail."""
+    """Return the shipped rows; a kind is a list and one term, a list and two terms, or a trail."""
     lines = shipped_tasks("example_multi_step").read_bytes().splitlines()
     return [row for row in map(msgspec.json.decode, lines) if kind in (None, kind_of(row))]
 
@@ -167,7 +169,7 @@ def kind_of(row):
 
 
 def listed(row):
-    """Return the groups of a list, or its only one: the synonyms of each term in their order."""
+    """Return the groups of a list: in each, the synonyms of every term in order."""
     groups = [{}]
     for line in row["messages"][0]["content"].splitlines():
         if line.startswith("Group "):
@@ -180,7 +182,7 @@ def listed(row):
 
 
 def asked(row):
-    """Return the terms that a message names, in its order."""
+    """Return the terms that a message names, in order."""
     words = row["messages"][1]["content"].replace("?", " ").replace(",", " ").split()
     return [word for word in words if word in generator.THESAURUS]
 
@@ -247,7 +249,7 @@ def test_tasks_of_a_trail_find_each_synonym_by_the_value_of_the_word_before():
         assert len(found) == {"easy": 2, "medium": 3, "hard": 4}[row["difficulty"]]
         in_list = [synonym for group in groups for synonym in group.get(term, [])]
         assert sorted(in_list) == sorted(generator.THESAURUS[term][1]), (
-            "those off the trail are there too"
+            "synonyms off the trail are listed too"
         )
         assert len(in_list) > len(found), "every trail leaves one out"
 
@@ -281,7 +283,7 @@ def test_generate_goes_on_with_rows_of_every_kind():
 
 
 def test_generate_expects_values_that_no_other_word_of_a_row_has():
-    """Else a right answer would have a smaller overlap, or hit the minefield."""
+    """With an equal value, a correct answer would have a smaller overlap or hit the minefield."""
     rows = list(ExampleMultiStep.generate(Random(3), 3000))
 
     for row in rows:

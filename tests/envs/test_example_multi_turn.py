@@ -1,3 +1,5 @@
+"""The environment example_multi_turn: follow-up messages, and the score of the last answer."""
+
 import pytest
 
 from gymcli.types import Message
@@ -103,7 +105,7 @@ def test_verify_does_not_count_tool_calls_and_thoughts_as_answers():
 
 
 def test_verify_reads_a_record_that_has_no_user_turns():
-    """Other programs may record the answers alone."""
+    """Other programs may record only the answers."""
     assert scored(answered("example_multi_turn", TASK, "Paris", "Seine", "Eiffel")).reward == 1.0
 
 

@@ -1,3 +1,5 @@
+"""The environment example_session_state_mgmt: the counter, and the replay of records."""
+
 import asyncio
 
 import msgspec
@@ -48,7 +50,7 @@ def test_verify_compares_the_counter(messages, reward, count):
 
 
 def test_verify_scores_an_episode_that_ran_out_of_turns():
-    """The calls of the last message were carried out, so they count."""
+    """The calls of the last message were executed, so they count."""
     row = task_row("example_session_state_mgmt", TASK)
     rollout = scored(played(row, calls(add(1)), max_turns=3))
 
@@ -65,7 +67,7 @@ def test_verify_does_not_run_calls_of_a_message_that_was_cut():
 
 @pytest.mark.parametrize(("count", "reward"), [(2, 1.0), (5, 0.0)])
 def test_verify_replays_a_record_of_another_program(count, reward):
-    """Its tools may say the same in other words; they are not compared."""
+    """Its tools may word their results differently; results are not compared."""
     answers = ['{"success": true}', '{"success": true, "note": "added"}', '{"count": 6}']
     asked = [calls(add(1)), calls(add(count)), calls(READ)]
     messages = [Message(role="user", content="Add 1, then 2, then read.")]

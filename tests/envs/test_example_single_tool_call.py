@@ -1,3 +1,5 @@
+"""The environment example_single_tool_call: its tool, and the reward of every answer."""
+
 import msgspec
 import pytest
 

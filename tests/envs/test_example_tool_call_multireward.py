@@ -1,3 +1,5 @@
+"""The environment example_tool_call_multireward: the reward's components, and the tasks."""
+
 from random import Random
 
 import pytest
@@ -87,7 +89,7 @@ def test_verify_gives_each_component(message, found, reason):
     ],
 )
 def test_verify_of_arguments_that_say_nothing(text, found):
-    """Without expected arguments, any object is correct; what cannot be read is not."""
+    """Without expected arguments any object is correct, but unreadable arguments are not."""
     assert components(calls(("brew", text)), arguments={})[0] == found
 
 
@@ -102,7 +104,7 @@ def test_verify_without_declared_tools_finds_no_valid_call():
 
 @pytest.mark.parametrize("required", [True, "cups", [["cups"]], {"cups": True}, None, [1]])
 def test_verify_requires_nothing_where_the_schema_names_nothing(required):
-    """Foreign rows bring any schema; what is no list of names says nothing."""
+    """Rows of other sources may have any schema; a `required` that is no list is ignored."""
     tools = [declared("brew", {"type": "object", "required": required})]
 
     assert components(calls(("brew", "{}")), tools=tools)[0] == (0, 1, 1)

@@ -1,3 +1,5 @@
+"""The environment genrm_compare: comparisons within a group, rewards, and the tasks."""
+
 import asyncio
 import json
 from itertools import combinations
@@ -44,13 +46,13 @@ WORDLESS = "I cannot say."
 
 
 def group(*texts, **fields):
-    """Return the attempts of one task, each with its answer."""
+    """Return the attempts of one task, one for each answer."""
     made = [answered("genrm_compare", fields, text) for text in texts]
     return [msgspec.structs.replace(one, attempt=number) for number, one in enumerate(made)]
 
 
 def judging(table):
-    """Make a judge who says of each pair of answers what the table has."""
+    """Return a judge that looks up its verdict on a pair of answers in a table."""
 
     def said(prompt):
         verdict = table[SHOWN_ANSWERS.search(prompt).groups()]
@@ -123,7 +125,7 @@ def test_verify_group_records_what_was_said():
 
 
 def test_verify_group_leaves_out_what_cannot_be_read():
-    """Its place is not taken by two scores of 3: they would draw every reward to the middle."""
+    """Two default scores of 3 would pull every reward towards the middle."""
     judge = judging({("a", "b"): (5, 2, 1), ("b", "c"): WORDLESS, ("c", "a"): (1, 5, 6)})
     first, second, third = compared(group("a", "b", "c"), judge, parse_retries=0)
 
@@ -144,7 +146,7 @@ def test_verify_group_says_so_where_nothing_could_be_read():
 
 
 def test_verify_group_asks_again_where_it_cannot_read():
-    """Each try has a cache key of its own, or the same words would come back."""
+    """Each try has its own cache key; otherwise the same text would be returned."""
     said = [WORDLESS, '{"score_1": 4, "score_2": 1, "ranking": 2}']
     model = Scripted(lambda _: said[len(model.asked) > 2])
     first, second = compared(group("a", "b"), model)
@@ -170,7 +172,7 @@ def test_verify_group_asks_several_judges():
 
 
 def test_verify_group_has_no_rewards_where_a_call_failed():
-    """All calls are made and end first, so that what was paid for is on record."""
+    """All calls are made and awaited first, so that paid answers are recorded."""
     judge = judging(
         {("a", "b"): failing("no answer"), ("b", "c"): (3, 4, 4), ("c", "a"): (4, 3, 3)}
     )
@@ -234,7 +236,7 @@ def test_verify_group_shows_history_and_principle():
 
 @given(st.permutations(range(4)), st.sampled_from(["circular", "all_pairs"]))
 def test_verify_group_does_not_look_at_the_order_of_the_attempts(order, pairs):
-    """Not even with a judge who looks at which answer comes first."""
+    """The judge here is biased by position."""
     model = judging({(a, b): (5, 1 + (a < b), 1) for a in "abcd" for b in "abcd"})
     rollouts = group(*"abcd")
     given = {"pairs": pairs, "answer_bonus": 1, "top_percentile": 1}
@@ -248,7 +250,7 @@ def test_verify_group_does_not_look_at_the_order_of_the_attempts(order, pairs):
 
 
 def test_a_scalar_model_is_refused():
-    """Before the policy is asked, and before a comparison."""
+    """It is refused before the policy or a judge is asked."""
     model = Scripted(["0.5"], is_scalar=True)
     with pytest.raises(RoleError, match="a scalar endpoint cannot"):
         compared(group("a", "b"), model)
@@ -291,7 +293,7 @@ def test_without_tie(comparison, scores):
     ],
 )
 def test_adjusted(scores, given, expected):
-    """The first answer is shortest, the second thinks longest, the third is in bold."""
+    """The first answer is the shortest, the second has the longest reasoning, the third is bold."""
     rollouts = group("one", "one, two", "**one two**")
     for rollout, reasoning in zip(rollouts, ("aa", "aaaa", "aa"), strict=True):
         rollout.messages[-1].reasoning = reasoning
@@ -428,7 +430,7 @@ def test_oracle_beats_whoever_knows_nothing():
 
 
 class Contrary:
-    """A judge that says the opposite of what another one says."""
+    """A judge that returns the opposite of another judge's verdict."""
 
     is_scalar = False
 
@@ -464,7 +466,7 @@ def test_rows_of_others_have_neither_oracle_nor_stand_in():
 
 
 def test_groups_are_compared_from_the_command_line(tmp_path):
-    """The oracle's attempts are all alike, and good."""
+    """The oracle's attempts are equal and correct."""
     done = gym(
         *("collect", "genrm_compare", "--model", "oracle", "--role", "reward=oracle"),
         *("--repeats", "3", "--limit", "2", "--out", tmp_path / "run", "--quiet"),

@@ -1,3 +1,5 @@
+"""The environment instruction_following: every check, the grading modes, and the tasks."""
+
 import sys
 from collections import Counter
 from random import Random
@@ -83,7 +85,7 @@ def test_check_at_its_edges(name, arguments, text, is_followed):
     ],
 )
 def test_hostile_text_is_scored_by_every_check(text):
-    """Each takes linear time: a quadratic one would not come to an end here."""
+    """Each check takes linear time; a quadratic one would not finish here."""
     fields = row(*((name, arguments) for name, arguments, _, _ in FOLLOWED))
 
     rollout = scored(answered("instruction_following", fields, text))
@@ -93,7 +95,7 @@ def test_hostile_text_is_scored_by_every_check(text):
 
 @pytest.mark.parametrize("text", ["", " \n\t"])
 def test_empty_answer_follows_nothing(text):
-    """The checks alone would find no comma in it."""
+    """The checks themselves would accept it, such as the one for "no comma"."""
     fields = row(*((name, arguments) for name, arguments, _, _ in FOLLOWED))
 
     rollout = scored(answered("instruction_following", fields, text))
@@ -108,7 +110,7 @@ def test_pattern_that_takes_too_long_leaves_the_rollout_unscored():
 
 
 RADIO = ("language:response_language", {"language": "hr"}, "radio")
-"""A text of which langdetect says now this, now that."""
+"""A text for which langdetect reports different languages from call to call."""
 
 
 @pytest.mark.parametrize("seed", [None, 1, 3, 9])
@@ -170,7 +172,7 @@ def test_verify_says_what_was_not_followed():
 
 @pytest.mark.parametrize("text", ["", "rain"])
 def test_row_without_instructions_is_scored_by_its_mode(text):
-    """As the reference does, although nothing can be learnt from it."""
+    """The reference does the same, although such a row teaches nothing."""
     binary, fraction = (
         scored(answered("instruction_following", row(grading_mode=mode), text))
         for mode in ("binary", "fraction")

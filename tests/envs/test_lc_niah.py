@@ -1,3 +1,5 @@
+"""The environment lc_niah: how nodes are read, the penalty for copies, and the graphs."""
+
 import asyncio
 import difflib
 import math
@@ -123,7 +125,7 @@ def test_verify_reads_the_text_of_all_messages_as_one():
     ],
 )
 def test_verify_takes_what_was_copied_from_the_reward(penalty, mode, reward):
-    """25 of 35 words are copied: 10 of 20 passages, and half of the characters."""
+    """25 of 35 words are copied: 10 of 20 16-grams, and half of the characters."""
     copied = " ".join(WORDS.split()[:25])
     own = " ".join(["z"] * 9 + ["y" * (len(copied) - 20)])
     options = {"penalty": penalty, "reward_mode": mode} if penalty else {}
@@ -141,7 +143,7 @@ def test_verify_takes_what_was_copied_from_the_reward(penalty, mode, reward):
 )
 @pytest.mark.parametrize("penalty", ["lcs", "ngram16", "seq_match"])
 def test_verify_scores_reasoning_that_is_the_prompt(penalty, mode, right, wrong):
-    """A reward of `minus` may be negative, as in the reference."""
+    """The reward of mode `minus` may be negative, as in the reference."""
     for text, reward in (("Final Answer: [abcd]", right), ("Final Answer: [x]", wrong)):
         rollout = thought(WORDS, text, prompt=[WORDS])
         assert scored(rollout, penalty=penalty, reward_mode=mode).reward == reward
@@ -180,7 +182,7 @@ def test_verify_gives_difflibs_ratio_where_it_is_the_penalty():
 
 
 class Counting:
-    """A context that calls functions here and now, and notes how long each may take."""
+    """A context that calls functions in this process and records their time limits."""
 
     roles = {}
 
@@ -204,7 +206,7 @@ class Counting:
     ],
 )
 def test_verify_compares_long_texts_in_a_worker(penalty, length, num_calls):
-    """Other episodes would wait for them; the line break between two messages counts too."""
+    """In this process they would hold up other episodes; line breaks between messages count."""
     context, rollout = Counting(penalty), thought("z" * length)
 
     found = asyncio.run(GraphSearch.verify(rollout, context))
@@ -320,7 +322,7 @@ def test_ngram16_is_a_share_of_passages(text, source, overlap):
 
 
 def test_seq_match_compares_the_beginnings():
-    """The rest would take hours for texts of a long context."""
+    """Comparing everything would take hours for the texts of a long context."""
     text = "".join(Random(0).choices("abcdefghij", k=MAX_COMPARED))
 
     assert seq_match(text + "x" * 50_000, text + "y" * 50_000) == 1.0

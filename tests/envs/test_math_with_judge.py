@@ -1,3 +1,5 @@
+"""The environment math_with_judge: the library's comparison, the judge, and the tasks."""
+
 import asyncio
 import itertools
 import re
@@ -81,7 +83,7 @@ def test_verify_takes_what_the_library_finds_right(gold, text, reward, answer):
 
 
 def test_verify_leaves_a_row_without_an_answer_unscored(subtests):
-    """A judge is not asked: it could only compare with nothing."""
+    """The judge is not asked, because there is no answer to compare with."""
     for roles, gold in itertools.product([{}, {"judge": None}], ["", "  ", "$", "$$", "$ $"]):
         with subtests.test(gold=gold, roles=roles):
             rollout = answered("math_with_judge", problem(gold), r"\boxed{3}")
@@ -133,7 +135,7 @@ def test_verify_reads_the_text_of_all_turns():
 
 @pytest.mark.parametrize("gold", [r"\binom{20000}{10000}", r"$\binom{20000}{10000}$"])
 def test_compare_takes_an_answer_of_many_digits_from_the_text(gold):
-    """Python refuses to write numbers of more than 4300 digits."""
+    """Python refuses to print numbers of more than 4300 digits."""
     answer = r"\binom{20000}{10000}"
 
     assert compare(gold, rf"\boxed{{{answer}}}") == (True, answer)
@@ -190,7 +192,7 @@ def test_verify_shows_the_judge_the_question_and_both_answers():
     assert re.findall(r"<answer_.>\n(.*)\n</answer_.>", second) == ["12", "at noon"]
     first, second = (re.sub("verdict-[0-9a-f]{8}", "verdict", prompt) for prompt in judge.prompts)
     swapped = first.replace("at noon", "\0").replace("12", "at noon").replace("\0", "12")
-    assert swapped == second, "the prompt treats both alike"
+    assert swapped == second, "the prompt is not symmetric"
 
 
 def test_verify_shows_the_judge_the_whole_text_where_no_answer_was_found():
@@ -247,7 +249,7 @@ def test_verify_asks_the_judge_where_the_library_runs_away(said, reward):
     [RUNAWAY, r"\boxed{(10^{10})!}", r"\boxed{\sum_{n=1}^{10^9} \frac{1}{n}}", r"$7^{8^{9^{9}}}$"],
 )
 def test_verify_never_scores_a_time_out(text):
-    """Either the library says its word in time, or nobody does."""
+    """Either the library decides in time, or the attempt stays unscored."""
     try:
         rollout = scored(answered("math_with_judge", problem("4"), text), library_timeout=0.5)
     except VerifierTimeoutError:
@@ -289,7 +291,7 @@ def test_stand_in_scores_other_tasks_answers_as_wrong():
 
 
 def test_verify_finds_no_answer_in_a_prompt_that_is_echoed():
-    """The library computes what it finds, so that prompts must not hold the sum that is asked."""
+    """The library evaluates expressions, so a prompt must not contain the sum that it asks for."""
     for row in rows():
         assert scored(answered("math_with_judge", row, row["prompt"])).reward == 0.0, row
 
@@ -332,7 +334,7 @@ def test_generate_gives_solutions_that_solve_their_equations():
 
 
 def evaluated(polynomial, x):
-    """Compute `2x^3 - x + 5`."""
+    """Evaluate a polynomial such as `2x^3 - x + 5`."""
     total = Fraction(0)
     for sign, factor, variable, power in re.findall(
         r"([+-]?) ?(\d*)(x?)(?:\^(\d))?(?: |$)", polynomial

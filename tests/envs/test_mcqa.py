@@ -1,3 +1,5 @@
+"""The environment mcqa: the modes in which a letter is read, and the generated questions."""
+
 import datetime as dt
 import string
 from random import Random
@@ -300,7 +302,7 @@ def test_every_mode_finds_an_option_or_nothing(mode, text):
 
 
 def test_parse_task_takes_a_row_with_a_template():
-    """NeMo Gym's rows carry fields that no rule reads; they are kept."""
+    """NeMo Gym's rows carry fields that no rule reads; `parse_task` accepts and keeps them."""
     task = MultipleChoice.parse_task(
         {
             "options": [{"A": "one"}, {"B": "two"}],
@@ -361,7 +363,7 @@ def test_oracle_speaks_the_mode_of_the_options(subtests):
 
 
 def test_tasks_that_ask_for_a_phrase_read_it():
-    """A model that does as the prompt says is read by the row's own pattern."""
+    """An answer that follows the prompt is matched by the row's own pattern."""
     num_read = 0
     for line in shipped_tasks("mcqa").read_bytes().splitlines():
         row = msgspec.json.decode(line)
@@ -379,7 +381,7 @@ def test_tasks_that_ask_for_a_phrase_read_it():
 
 
 def test_tasks_have_right_gold_answers():
-    """The answers are found once more, from the text of the prompt alone."""
+    """The answers are computed again from the text of the prompt."""
     for row in MultipleChoice.generate(Random(5), 90):
         texts = {letter: text for option in row["options"] for letter, text in option.items()}
         quoted = row["prompt"].split('"')

@@ -1,3 +1,5 @@
+"""The environment multichallenge: the rubric, the judge's questions, and the generated chats."""
+
 import asyncio
 import re
 from random import Random
@@ -120,7 +122,7 @@ def test_verify_bears_weights_of_any_size(weight):
 
 
 def test_verify_asks_all_questions_at_once():
-    """No answer comes before all are asked; one after another they would wait in vain."""
+    """No answer comes before all questions are asked, so asking in sequence would deadlock."""
     all_asked = asyncio.Barrier(3)
 
     class Judge:
@@ -211,7 +213,7 @@ def test_verify_judges_the_last_message_without_its_reasoning():
 @pytest.mark.parametrize("text", ["", " \n", "<think>Hm.</think>"])
 @pytest.mark.parametrize("aggregation", ["mean", "any"])
 def test_verify_asks_no_judge_about_silence(text, aggregation):
-    """With it, what the reply must not do would pass."""
+    """An empty reply would pass every criterion about what it must not contain."""
     rollout, prompts = judged(replied(item("a", "NO"), text=text), aggregation=aggregation)
 
     assert rollout.reward == 0.0
@@ -287,7 +289,7 @@ def test_parse_task_refuses_a_rubric_that_cannot_be_scored(subtests):
 
 
 def test_verify_scores_a_row_of_the_source(tmp_path):
-    """Its form, in words of our own."""
+    """Our own text in the source's format."""
     row = {
         "uuid": "row_1",
         "task_id": 1,
@@ -370,7 +372,7 @@ def test_generate_makes_harder_chats_longer():
 
 
 def options_of(row):
-    """Return name, feature and number of every option."""
+    """Return the name, feature and number of every option."""
     listed = row["messages"][-1]["content"].partition(": ")[2].rpartition(". ")[0]
     return [
         re.fullmatch(r"(.*) (?:with|on) (.*), (\d+) \w+", o).groups() for o in listed.split("; ")
@@ -378,7 +380,7 @@ def options_of(row):
 
 
 def fitting(row, limit):
-    """Return the options that the user's early words leave, under a limit."""
+    """Return the options that fit a limit and that the first message does not exclude."""
     opening = row["messages"][0]["content"]
     return [
         name for name, feature, n in options_of(row) if feature not in opening and int(n) <= limit

@@ -1,3 +1,5 @@
+"""The environment reasoning_gym: entries of the library, their scores, and its failures."""
+
 import asyncio
 import decimal
 import json
@@ -85,7 +87,7 @@ def test_extracted_finds_what_the_patterns_of_the_source_do(pieces):
 
 @pytest.mark.parametrize("piece", ["<answer>", "</answer>", "\\boxed{", "\\boxed{}"])
 def test_extracted_takes_all_of_a_text_that_only_opens_and_closes(piece):
-    """The patterns of the source would take minutes over some of these."""
+    """The source's patterns would take minutes on some of these."""
     assert extracted(piece * 100_000) == piece * 100_000
 
 
@@ -126,7 +128,7 @@ def test_verify_scores_nothing_where_the_gold_answer_fails_too():
 
 
 class Answers:
-    """Stands for the context: `isolated` gives or raises one thing after another."""
+    """A context whose `isolated` returns or raises the given outcomes in order."""
 
     def __init__(self, *outcomes):
         self.options = ReasoningGym.Options()
@@ -153,13 +155,13 @@ def test_verify_blames_the_answer_where_the_library_takes_the_gold_one():
 
 
 def test_verify_scores_nothing_that_runs_away():
-    """How long it takes is the machine's doing, too."""
+    """A timeout depends on the machine, so it must not become a score."""
     with pytest.raises(VerifierTimeoutError, match=r"scored took longer than 0\.5 seconds"):
         judged("coin_flip", "1", "<answer>1e999999999</answer>", {"library_timeout": 0.5})
 
 
 def test_scored_leaves_a_lack_of_memory_to_the_worker(monkeypatch):
-    """Its process is ended then, whereas the other exceptions of a scorer are an answer's fault."""
+    """The worker process ends then; any other exception of a scorer is the answer's fault."""
     from reasoning_gym import factory
 
     class Endless:
@@ -214,7 +216,7 @@ def test_scored_leaves_a_lack_of_memory_to_the_worker(monkeypatch):
         pytest.param("game_of_life_halting", "True", "yes", 0, "wrong", id="neither"),
     ],
 )
-def test_verify_mends_what_the_library_finds_right(name, gold, text, reward, reason):
+def test_verify_corrects_scores_of_the_library(name, gold, text, reward, reason):
     metadata = {"target": 24, "numbers": [4, 6], "result": [1.0, 2.0], "direction": "ascending"}
 
     rollout = judged(name, gold, f"<answer>{text}</answer>", **metadata)
@@ -336,7 +338,7 @@ def test_setup_takes_the_config_of_an_address():
 
 
 def test_setup_gives_up_an_entry_that_takes_too_long():
-    """A sum of four ones is never 24. The next entry can be made, and no thread goes on."""
+    """Four ones never add up to 24. The next entry can be made, and no thread keeps running."""
     before = set(threading.enumerate())
     config = {"operators": ["+"], "max_value": 1}
 
@@ -365,7 +367,7 @@ def test_entry_at_prints_nothing(capfd):
 
 
 def test_entry_at_makes_the_same_entry_after_any_other():
-    """decimal_arithmetic sets the precision of all decimals."""
+    """decimal_arithmetic sets the precision of all decimals of the process."""
     one = Address("decimal_chain_sum", {"max_digits": 9}, 3, 1)
     made = entry_at(one)
 
@@ -393,7 +395,7 @@ def test_verify_says_where_a_record_has_no_question():
 
 
 def test_verify_scores_grids_that_json_has_changed():
-    """The scorer compares tuples, and JSON has lists."""
+    """The scorer compares tuples, which JSON turns into lists."""
     rollout = scored(played(row(generator="rearc")))
     assert rollout.reward == 1.0
 
@@ -403,7 +405,7 @@ def test_verify_scores_grids_that_json_has_changed():
 
 
 def test_verify_scores_an_entry_that_json_cannot_write():
-    """Its metadata has a fraction."""
+    """Its metadata contains a Fraction."""
     rollout = scored(played(row(generator="gsm_symbolic", index=7)))
 
     assert rollout.reward == 1.0
@@ -418,7 +420,7 @@ def test_verify_scores_a_gold_answer_with_an_integral():
 
 
 def test_verify_scores_with_the_config_of_an_address():
-    """The scorer of time differences measures an error by the largest one that is asked."""
+    """The scorer of time differences scales an error by the largest difference in the config."""
     config = {"max_time_difference_seconds": 3600, "task_types": ["time"]}
     rollout = played(row(generator="time_intervals", config=config))
     hours, minutes = rollout.final_state["entry"]["answer"].split(":")
@@ -487,7 +489,7 @@ def test_verify_scores_a_row_of_codeio():
 
 @pytest.mark.parametrize("module", ["reasoning_gym", "reasoning_gym.factory"])
 def test_environment_names_the_package_that_is_missing(monkeypatch, module):
-    """It does so as well where the library is there, and fails to import what it needs."""
+    """Also if the library is installed but cannot import one of its own requirements."""
     monkeypatch.setitem(sys.modules, module, None)
     words = r"reasoning_gym needs reasoning-gym: pip install 'gymcli\[reasoning-gym\]' \(import of"
 
@@ -511,7 +513,7 @@ def test_generate_names_every_series_in_three_degrees():
 
 @pytest.mark.slow
 def test_generate_gives_addresses_whose_questions_are_the_same_everywhere():
-    """Sets of texts are in another order where PYTHONHASHSEED is another."""
+    """The order of a set of strings depends on PYTHONHASHSEED."""
     script = (
         "import hashlib, json; from random import Random\n"
         "from gymcli.envs.reasoning_gym import ReasoningGym\n"

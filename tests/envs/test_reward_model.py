@@ -1,3 +1,5 @@
+"""The environment reward_model: rewards of scalar and chat models, and the tasks."""
+
 from random import Random
 
 import pytest
@@ -170,7 +172,7 @@ def test_rows_of_others_have_neither_oracle_nor_stand_in():
 
 @pytest.mark.parametrize("dialect", SCALAR_DIALECTS)
 def test_reward_model_is_asked_over_the_wire(tmp_path, mock_server, dialect):
-    """From the command line to the wire format and back into the rollouts."""
+    """From the command line through the wire format to the rollouts."""
     mock_server.behaviour = lambda request: str(-len(request.messages[-1].text))
     address = f"reward={mock_server.base_url}/{dialect}#rewarder"
     done = gym(

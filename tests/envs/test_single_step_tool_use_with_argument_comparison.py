@@ -1,3 +1,5 @@
+"""The comparison of calls and the tasks of single_step_tool_use_with_argument_comparison."""
+
 import json
 from random import Random
 
@@ -29,7 +31,7 @@ def verdict(action, message, **options):
 
 
 def fault(expected, actual, **options):
-    """Return what is wrong with a value, or None where it is right."""
+    """Return the reason why a value is wrong, or None if it is right."""
     message = calls(call(x=actual))
     reward, reason = verdict(expected_call(x=expected), message, **options)
     assert reward == (reason == "expected_tool_call")
@@ -197,7 +199,7 @@ def test_verify_scores_several_calls(wanted, made, options, found):
 
 
 def test_verify_pairs_calls_that_fit_several():
-    """The first made call fits both, the second the first expected one alone."""
+    """The first call fits both expected calls, the second fits only the first one."""
     wanted = batch(expected_call(x="red tea pot"), expected_call(x="tea pot"))
     made = calls(call(x="tea pot"), call(x="red cup"))
 

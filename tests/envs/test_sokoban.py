@@ -1,3 +1,5 @@
+"""The environment sokoban: the rules, the solver, rewards, replays, and the rooms."""
+
 import asyncio
 import itertools
 import math
@@ -103,14 +105,14 @@ def test_solve_gives_up_in_large_rooms():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_choices_are_the_actions(seed):
-    """A guesser who takes the first of them in every turn is refused by none."""
+    """A guesser that repeats one of them makes readable actions only."""
     row = task_row("sokoban", {"seed": seed, "board": None})
     for choice in Sokoban.choices(Puzzle()):
         assert scored(played(row, says(choice), max_turns=2)).metrics["unreadable_actions"] == 0
 
 
 def all_ways(room, longest):
-    """Search without any wit: try every sequence of actions."""
+    """Search by brute force: try every sequence of actions."""
     for length in range(longest + 1):
         for actions in itertools.product(ACTIONS, repeat=length):
             state = room
@@ -188,7 +190,7 @@ def test_action_of_takes_the_first_tag_else_the_first_bare_word(text, action):
 
 
 def test_action_of_reads_long_texts():
-    """In one pass, or these would not end."""
+    """A single pass; anything slower would not finish."""
     for piece in ("<action>", "<action>up", "<action> ", " ", "u", "up_"):
         assert action_of(piece * 300_000) in (None, "up")
 
@@ -294,7 +296,7 @@ def test_episode_ends_after_20_turns_with_the_rewards_it_has():
     ],
 )
 def test_verify_charges_the_turns_that_are_given_away(messages, stop_reason, reward, num_left):
-    """Running into a token limit must not pay better than 20 moves for nothing."""
+    """Running into a token limit must not pay more than 20 useless moves."""
     rollout = scored(played(board_row(CORRIDOR), *messages))
 
     assert rollout.stop_reason == stop_reason
@@ -302,7 +304,7 @@ def test_verify_charges_the_turns_that_are_given_away(messages, stop_reason, rew
     assert rollout.metrics["turns_given_away"] == num_left
 
 
-def test_verify_charges_no_turns_that_there_were_not():
+def test_verify_charges_no_turns_after_the_limit():
     rollout = scored(played(board_row(CORRIDOR), *act("left"), max_turns=3))
 
     assert (rollout.stop_reason, rollout.reward) == ("max_turns", pytest.approx(-0.3))
@@ -311,7 +313,7 @@ def test_verify_charges_no_turns_that_there_were_not():
 
 
 def test_pass_threshold_lies_between_solved_and_unsolved_rooms():
-    """Solved with the last of 20 moves; and seven boxes of eight on targets after seven moves."""
+    """Solved with the 20th move, against seven of eight boxes on targets after seven moves."""
     last = scored(played(board_row(CORRIDOR), *act(*["left"] * 18, "right", "right")))
 
     assert last.metrics["solved"] == 1.0
@@ -329,7 +331,7 @@ def test_pass_threshold_lies_between_solved_and_unsolved_rooms():
     st.integers(0, 100),
 )
 def test_any_text_can_be_played_and_scored(texts, seed):
-    """Nothing raises; the replay gives the rewards on record, and their sum is the reward."""
+    """Nothing raises; the replay yields the recorded rewards, and they add up to the reward."""
     row = task_row("sokoban", {"seed": seed, "dim_room": [5, 6], "num_boxes": 1})
     rollout = scored(played(row, *map(says, texts), max_turns=8))
 

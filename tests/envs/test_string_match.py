@@ -1,3 +1,5 @@
+"""The environment string_match: how answers are read and compared, and the tasks."""
+
 import datetime as dt
 import itertools
 import re
@@ -35,7 +37,7 @@ def score(expected, *texts, mode="full_response", case_sensitive=False):
 
 
 def found(mode, *texts):
-    """Return the answer that is read out of texts."""
+    """Return the answer that is read from texts."""
     return score("x", *texts, mode=mode).answer
 
 
@@ -176,7 +178,7 @@ def test_compare(answer, expected, rung):
 
 
 def test_compare_takes_no_number_without_end(subtests):
-    """They are texts, and the same only as such."""
+    """Numbers without a finite float are compared as texts."""
     for expected, number in itertools.product(
         ["5", "0", "1e999", "2" * 500, "nan", "inf", "1e308"],
         ["1" * 10_000, "1e999", "-1e999", "nan", "inf", "-inf", "infinity"],
@@ -206,7 +208,7 @@ def test_compare_never_raises(text, expected):
 
 
 def test_states_are_all_there():
-    """Fifty and the district; none is cut short by another one's name."""
+    """Fifty states and the district; no name matches as a part of another one."""
     assert len(STATES) == len(set(STATES.values())) == 51
     for name, code in STATES.items():
         assert compare(code, name) is not None
@@ -272,7 +274,7 @@ def test_verify_says_how_it_came_to_the_score():
     ],
 )
 def test_verify_takes_hostile_text_for_a_wrong_answer(mode, text):
-    """A search that begins anew at every character would not end; the record is kept short."""
+    """A search that restarts at every character would not finish; the record stays short."""
     rollout = score("5", text, mode=mode)
 
     assert rollout.reward == 0.0
@@ -351,7 +353,7 @@ def test_tasks_cover_every_mode_in_every_difficulty(rows):
 
 
 def test_tasks_have_right_answers(rows):
-    """The answers are found once more, from the text of the prompt alone."""
+    """The answers are computed again from the text of the prompt."""
     num_solved = 0
     for row in rows:
         question = row["prompt"].split("\n\n")[0]
@@ -373,7 +375,7 @@ def test_tasks_give_nothing_for_a_number_that_is_near(rows):
 
 
 def roman(number):
-    """Write a number in Roman numerals: in ones first, then each longer form by its shorter one."""
+    """Write a Roman numeral: in ones first, then replace each longer form by its shorter one."""
     text = "I" * int(number)
     for long, brief in [
         ("IIIII", "V"), ("VV", "X"), ("XXXXX", "L"), ("LL", "C"), ("CCCCC", "D"), ("DD", "M"),

@@ -1,3 +1,5 @@
+"""The environment structured_outputs: formats, strict schemas, malicious answers, tasks."""
+
 import asyncio
 import socket
 import sys
@@ -103,13 +105,13 @@ def fields_of(schema, form="json", **fields):
 
 
 def said(text, schema, form="json", **options):
-    """Return the reward and reason of a text."""
+    """Return the reward and the reason for a text."""
     rollout = scored(answered(NAME, fields_of(schema, form), text), **options)
     return rollout.reward, rollout.details["reason"]
 
 
 def called(*named, schema=SCHEMA, **fields):
-    """Return the reward and reason of a message that calls tools."""
+    """Return the reward and the reason for a message with tool calls."""
     row = task_row(NAME, fields_of(schema, response_mode="tool_call", **fields))
     rollout = scored(played(row, calls(*named)))
     assert rollout.stop_reason == "done"
@@ -117,7 +119,7 @@ def called(*named, schema=SCHEMA, **fields):
 
 
 def examined(text, schema, form="json"):
-    """Return the reason for a text, in this process whatever the schema holds."""
+    """Return the reason for a text, examined in this process even if the schema has patterns."""
     schema_text = msgspec.json.encode(schema).decode()
     return examine(Paper(text, schema_text, form, None, types_xml=True)).reason
 
@@ -138,7 +140,7 @@ def test_verify_calls_no_text_empty(form, text):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_verify_reads_text_with_its_code_fence(form):
-    """A fence is never stripped; of CSV it is a column of its own, of the others no text at all."""
+    """A fence is never stripped: CSV takes it for a column, the other formats fail to parse."""
     reason = "validation_error" if form == "csv" else "parse_error"
 
     assert said(f"```{form}\n{FITTING[form]}\n```", SCHEMAS[form], form) == (0.0, reason)
@@ -235,7 +237,7 @@ def test_verify_checks_no_formats():
     assert said('"soon"', {"type": "string", "format": "date"}) == CORRECT
 
 
-# The schema, made strict.
+# Schemas, made strict
 
 
 def test_strict_requires_all_properties_and_no_others():
@@ -309,7 +311,7 @@ def test_strict_changes_nothing_the_second_time(schema):
     assert strict(strict(schema)) == strict(schema)
 
 
-# XML.
+# XML
 
 
 @pytest.mark.parametrize(
@@ -384,7 +386,7 @@ def test_verify_takes_attributes_of_xml_for_properties():
     assert said('<s lang="en">x</s>', schema, "xml") == (0.0, "validation_error")
 
 
-# CSV.
+# CSV
 
 
 @pytest.mark.parametrize(
@@ -440,7 +442,7 @@ def test_verify_reads_csv_with_a_line_of_names(text, reward):
     assert said(text, TABLE, "csv")[0] == reward
 
 
-# Tool calls.
+# Tool calls
 
 
 def arguments(value):
@@ -506,7 +508,7 @@ def test_verify_wants_a_call_where_text_is_given():
 
 
 def test_verify_wants_text_where_a_call_is_given():
-    """A row may show tools and want text; calls are recorded, never run, and end the episode."""
+    """A row may show tools and expect text; calls are recorded but not run, and end the episode."""
     tools = [{"type": "function", "function": {"name": "save", "parameters": {}}}]
     row = task_row(NAME, fields_of(SCHEMA), tools=tools)
     call = calls(("save", FITTING["json"]))
@@ -564,7 +566,7 @@ def test_rows_of_others_load_and_score(tmp_path):
     assert asyncio.run(StructuredOutputs(RecordTask(schema_str="{}")).oracle(None)) is None
 
 
-# Schemas that are wrong, and those that could run away.
+# Schemas that are wrong or could run away
 
 
 @pytest.mark.parametrize(
@@ -680,7 +682,7 @@ def test_paper_can_run_away_sees_through_escapes():
 
 
 class LateContext:
-    """Says of every function that it took too long, and counts how often it was asked."""
+    """A context in which every function times out; it counts the calls."""
 
     roles = {}
     options = StructuredOutputs.Options()
@@ -700,7 +702,7 @@ def test_verify_leaves_a_schema_that_runs_away_unscored(schema):
 
 
 def test_verify_scores_an_answer_that_runs_away():
-    """Or a model could escape its score."""
+    """Otherwise a model could escape its score."""
     context = LateContext()
     found = asyncio.run(
         StructuredOutputs.verify(answered(NAME, fields_of(SCHEMA), "x" * MAX_SHORT), context)
@@ -709,7 +711,7 @@ def test_verify_scores_an_answer_that_runs_away():
     assert (found.reward, found.details["reason"], context.num_calls) == (0.0, "parse_error", 1)
 
 
-def test_verify_takes_no_process_for_a_short_answer():
+def test_verify_starts_no_process_for_a_short_answer():
     context = LateContext()
     rollout = answered(NAME, fields_of(SCHEMA), FITTING["json"])
 
@@ -745,7 +747,7 @@ def test_verify_kills_a_pattern_that_runs_away():
         scored(rollout)
 
 
-# Answers that are meant to do harm.
+# Malicious answers
 
 
 DEEP = 40_000
@@ -845,7 +847,7 @@ def test_examine_never_raises(form, text):
     assert len(found.message) <= 200
 
 
-# The package that reads XML.
+# The package that reads XML
 
 
 def test_setup_names_the_package_that_is_missing(monkeypatch):
@@ -866,7 +868,7 @@ def test_setup_needs_the_package_for_xml_alone(monkeypatch):
     assert called(("save", FITTING["json"])) == CORRECT
 
 
-# The dataset.
+# The dataset
 
 
 def shipped_rows():
@@ -878,7 +880,7 @@ def form_of(row):
 
 
 def gold_rollout(row, other):
-    """Return the record of a row in which the oracle of another one answered."""
+    """Return the record of a row that was answered by the oracle of another row."""
     environment = StructuredOutputs(StructuredOutputs.parse_task(other))
     message = asyncio.run(environment.oracle(None))
     rollout = answered(NAME, row)
@@ -933,7 +935,7 @@ def test_generate_goes_on_with_other_records():
 @settings(max_examples=30, deadline=None)
 @given(st.integers(min_value=0))
 def test_write_is_undone_by_reading(seed):
-    """What the oracle writes is the gold record again, in every format."""
+    """In every format, the oracle's text is read back as the gold record."""
     for row in StructuredOutputs.generate(Random(seed), 18):
         form, gold, schema = row["schema_type"], row["gold"], msgspec.json.decode(row["schema_str"])
         value = read(form, write(gold, form))

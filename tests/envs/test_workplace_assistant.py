@@ -1,4 +1,4 @@
-"""The environment workplace_assistant: its tools, its tables, and the comparison at the end."""
+"""The environment workplace_assistant: its tools, its tables, and the final comparison."""
 
 import csv
 import itertools
@@ -121,7 +121,7 @@ def score_of(gold, *predicted):
 
 
 def answers(*made, **options):
-    """Return what the tools answered to calls, one after another."""
+    """Return the results of calls that were made in order."""
     rollout = played(row_with(), calls(*made), says("Done."), **options)
     return [message.text for message in rollout.messages if message.role == "tool"]
 
@@ -139,7 +139,7 @@ def shipped_rows():
     return list(read_tasks([shipped_tasks(NAME)], TaskReading(default_env=NAME)))
 
 
-# What counts at the end
+# The final comparison
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_verify_passes_over_calls_that_change_nothing(useless):
     ],
 )
 def test_verify_leaves_a_row_unscored_whose_gold_calls_are_refused(gold, reason):
-    """The reference rewards doing nothing there."""
+    """The reference rewards doing nothing in this case."""
     rollout = played(row_with(*gold), says("Done."))
 
     with pytest.raises(VerifierError, match="pass --env-arg data_dir=FOLDER") as failure:
@@ -300,7 +300,7 @@ def test_verify_passes_over_calls_of_tools_that_were_not_shown():
 
 
 def test_verify_counts_calls_that_a_limit_cut_off():
-    """The reference plays whatever was called, whether or not the episode still ran it."""
+    """The reference replays every call, whether or not the episode executed it."""
     rollout = played(row_with(send()), calls(send()), max_turns=1)
 
     assert rollout.stop_reason == "max_turns"
@@ -371,7 +371,7 @@ def test_tools_show_an_empty_cell_as_null():
 
 
 def test_every_tool_answers_about_rows_that_are_not_there():
-    """With a sentence: nothing is raised."""
+    """They return a sentence; nothing is raised."""
     for name, (required, _) in TOOLS.items():
         text = answer(name, **dict.fromkeys(required.split(), "nothing"))
         assert text
@@ -555,7 +555,7 @@ def customer_update(field):
     ],
 )
 def test_tools_take_days_times_and_lengths_in_one_form(places, texts, form):
-    """A call that the tables keep in another form would be said to have worked, and score 0."""
+    """A value in another form would be reported as a success and then score 0."""
     made = [
         (call(name, **{**fields, argument: text}), text)
         for name, fields, argument in places
@@ -633,7 +633,7 @@ def test_search_emails_takes_every_word_and_sorts_by_time():
 
 
 def test_search_emails_bears_a_query_of_any_length():
-    """Words are looked up once each, so that these end at all, and no other episode waits."""
+    """Each word is looked up once; otherwise these would not finish and would block episodes."""
     many = [" ".join(["wren"] * 5_000_000), " ".join(f"w{number}" for number in range(2_000_000))]
 
     texts = answers(*(call("email_search_emails", query=query) for query in many))
@@ -672,7 +672,7 @@ def test_new_emails_are_sent_now_under_the_next_id():
         "The e-mail 00000501 has been deleted.",
         "There is no e-mail with the id '00000501'.",
     ]
-    assert texts[9].endswith("its id is 00000501."), "an id that is free again is the next one"
+    assert texts[9].endswith("its id is 00000501."), "a free id is used again"
 
 
 def test_search_events_takes_a_text_and_times():
@@ -813,7 +813,7 @@ def test_customers_are_added_changed_and_deleted():
     added = msgspec.json.decode(texts[1])["customers"][0]
     assert {*added} == {*COLUMNS["customer_relationship_manager_data"]}
     assert (added["customer_email"], added["follow_up_by"]) == ("ada@stone.example", None)
-    assert texts[2] == "No customers found.", "a day that is not known is in no range"
+    assert texts[2] == "No customers found.", "an unknown day is in no range"
     changed = msgspec.json.decode(texts[4])["customers"][0]
     assert changed == {**added, "customer_email": "a@stone.example"}
     assert texts[5] == "The customer 00000200 has been deleted."
@@ -890,7 +890,7 @@ def test_table_counts_what_was_carried_out(changes):
 
 
 def test_table_takes_many_rows():
-    """An addition neither numbers nor looks at all the rows, or these would not end."""
+    """Adding neither renumbers nor scans the rows; otherwise this would not finish."""
     found = Table(labelled(table("emails")), "email_id", noun="e-mail")
     for _ in range(200_000):
         found.add({"body": "Hello."})
@@ -943,7 +943,7 @@ def test_company_has_the_sizes_of_the_reference():
 
 
 def test_company_leaves_no_doubt_about_who_and_when():
-    """First names, times of e-mails, starts of events, and names of customers and tasks."""
+    """First names, times of e-mails, starts of events, customers and tasks are unique."""
     for name in TEAM:
         first = name.split()[0].lower()
         assert [known for known in made_up().addresses if first in known] == [address_of(name)]
@@ -969,11 +969,11 @@ def test_episodes_share_no_changes():
     )
 
 
-# Tables of others
+# Custom tables
 
 
 def write_tables(folder, *, processed="", raw="", header="email_address\n"):
-    """Write the company's tables as CSV, the columns in another order and with one more."""
+    """Write the company's tables as CSV, with shuffled columns and an additional one."""
     for place in (processed, raw):
         (folder / place).mkdir(exist_ok=True)
     for name, columns in COLUMNS.items():
@@ -1047,7 +1047,7 @@ def test_data_dir_is_where_episodes_and_scores_start(tmp_path):
     assert rollout.env_options == {"data_dir": str(tmp_path)}
     assert scored(rollout, data_dir=tmp_path).reward == 1.0
     short = WorkplaceAssistant.Options(data_dir=tmp_path).source.rows("emails")[0]
-    assert (short["subject"], short["body"]) == ("Hi", ""), "cells left out at the end are empty"
+    assert (short["subject"], short["body"]) == ("Hi", ""), "missing cells at the end are empty"
 
 
 def test_data_dir_is_refused_where_a_file_is_missing(tmp_path):
@@ -1097,9 +1097,9 @@ def test_tasks_change_the_tables_and_end_in_time():
 
 
 def looks_for(row):
-    """Return what has to be looked up for a request: its colleagues, and one search a wish."""
+    """Return the look-ups for a request: its colleagues, and one search for each wish."""
     text, gold = row.messages[1].text, row.fields["ground_truth"]
-    # Here every id is in the request, and there the gold calls look it up.
+    # These requests contain every id, or the gold calls look it up.
     if row.fields["difficulty"] == "easy" or row.fields["capability"] == DEPENDENCY:
         return []
     people = [name.split()[0] for name in TEAM if name.split()[0] in text]
@@ -1118,8 +1118,8 @@ def looks_for(row):
     return [*found, *(searches[kind] for kind in sorted(needed))]
 
 
-def test_tasks_leave_turns_to_look_things_up_and_once_more():
-    """Everything one call a turn: nine at most, as the README says, and one is left."""
+def test_tasks_leave_turns_for_look_ups_and_a_repeat():
+    """At one call a turn nine turns are enough, as the README says; a tenth allows a repeat."""
     lengths = []
     for row in shipped_rows():
         gold = [(one["name"], one["arguments"]) for one in row.fields["ground_truth"]]
@@ -1192,7 +1192,7 @@ def test_tasks_of_several_intents_change_several_tables():
 
 
 def test_tasks_of_numbered_intents_can_be_done_in_any_order():
-    """The wishes have nothing to do with each other: each changes a table of its own."""
+    """The wishes are independent: each one changes a different table."""
     num_seen = 0
     for row in shipped_rows():
         wishes = [line for line in row.messages[1].text.splitlines() if line[:2] in NUMBERS]
@@ -1208,7 +1208,7 @@ def test_tasks_of_numbered_intents_can_be_done_in_any_order():
 
 
 def test_tasks_of_numbered_intents_do_not_name_the_next_year():
-    """A day of it would look like a slip beside days that have no year."""
+    """A date of the next year would look like a slip beside dates without a year."""
     rows = list(WorkplaceAssistant.generate(Random(7), 900))
     texts = [row["messages"][1]["content"] for row in rows]
     numbered = [text for text in texts if " things:\n" in text]
@@ -1218,7 +1218,7 @@ def test_tasks_of_numbered_intents_do_not_name_the_next_year():
 
 
 def told_before(rollout):
-    """Yield each call with the arguments that a result before told, and the prompt did not."""
+    """Yield each call with the arguments that an earlier result showed and the prompt did not."""
     prompt = " ".join(message.text for message in rollout.messages[: rollout.num_prompt_messages])
     results = ""
     for message in rollout.responses:
@@ -1243,12 +1243,12 @@ def test_tasks_of_dependency_need_what_an_earlier_call_has_told():
         if row.fields["difficulty"] == "easy":
             assert (len(looks), len(changes)) == (1, 1)
         else:
-            assert any(looks[1:]), "a look-up needs what the one before has told"
+            assert any(looks[1:]), "a look-up needs the result of an earlier one"
         assert len(changes) == (2 if row.fields["difficulty"] == "hard" else 1)
 
 
 def test_tasks_fit_no_gold_of_another():
-    """What fulfils one request fulfils no other."""
+    """The calls of one request never fulfil another one."""
     rows = [row for row in shipped_rows() if row.fields["difficulty"] == "hard"]
     rollouts = [played(row) for row in rows]
 

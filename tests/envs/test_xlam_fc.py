@@ -1,3 +1,5 @@
+"""The environment xlam_fc: the comparison of sets of calls, and the generated tasks."""
+
 import json
 from random import Random
 

@@ -1,4 +1,4 @@
-"""The numbers of a run from its lines, for tests."""
+"""Computes the numbers of a run from its lines."""
 
 from gymcli.metrics.aggregate import Aggregator
 

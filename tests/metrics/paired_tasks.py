@@ -1,4 +1,4 @@
-"""Tasks in two runs, made up for the tests of comparisons."""
+"""Makes up tasks with attempts in two runs, for the tests of comparisons."""
 
 import math
 import random
@@ -13,7 +13,7 @@ BINARY = EnvironmentFacts(max_reward=1.0)
 
 
 class PairedTask(NamedTuple):
-    """A task with the rewards of its attempts in both runs; None: not in that run."""
+    """A task with the rewards of its attempts in both runs; None if a run lacks the task."""
 
     env: str
     task_id: str
@@ -23,7 +23,7 @@ class PairedTask(NamedTuple):
 
 
 def paired(pairs, *, env="e", slices=()):
-    """Give tasks from the rewards of their attempts in A and B; None: not in that run."""
+    """Return tasks from pairs of rewards in A and B; None if a run lacks the task."""
     return [
         PairedTask(env, f"t{number:04}", a, b, slices[number] if slices else ())
         for number, (a, b) in enumerate(pairs)
@@ -31,7 +31,7 @@ def paired(pairs, *, env="e", slices=()):
 
 
 def attempts_of(tasks, num_fields=0):
-    """Give the attempts of tasks, by environment."""
+    """Return the attempts of tasks, by environment."""
     found = {}
     for task in tasks:
         if task.env not in found:
@@ -47,7 +47,7 @@ def attempts_of(tasks, num_fields=0):
 
 
 def drawn(num_tasks, num_attempts, gain=0.0, *, seed=1):
-    """Give the rewards of tasks of all difficulties, which B passes more often by `gain`."""
+    """Draw rewards for tasks of all difficulties; B's chance to pass is higher by `gain`."""
     draw = random.Random(f"{num_tasks}/{num_attempts}/{gain}/{seed}")
     found = []
     for _ in range(num_tasks):
@@ -64,7 +64,7 @@ def drawn(num_tasks, num_attempts, gain=0.0, *, seed=1):
 def compared(
     tasks, *, metric="mean_reward", facts=None, fields=(), a=None, b=None, with_tasks=False, **rule
 ):
-    """Compare tasks, of the environment `e` unless `facts` names others."""
+    """Compare tasks, all of the environment `e` unless `facts` names others."""
     return compare(
         attempts_of(tasks, len(fields)),
         a=a or RunSide(run="a"),

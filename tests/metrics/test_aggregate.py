@@ -1,4 +1,4 @@
-"""Lines become the numbers of a run: worked examples, laws, and the shape of the JSON."""
+"""The aggregation of lines into a run's numbers: worked examples, laws, and the JSON's shape."""
 
 import itertools
 import random
@@ -41,7 +41,7 @@ DESIGN_KEYS = {
 
 
 def scored(rewards, *, env="quiz", answers=None):
-    """Lines of tasks t0, t1, ... with these rewards."""
+    """Return lines of tasks t0, t1, ... with these rewards."""
     return [
         ScoredLine(
             env=env,
@@ -56,13 +56,13 @@ def scored(rewards, *, env="quiz", answers=None):
 
 
 def failed(task_id, attempt, name="ServerError", *, env="quiz", **fields):
-    """A failure line of an attempt."""
+    """Return the failure line of an attempt."""
     error = ErrorRecord(error_class=name, phase="model")
     return FailureLine(env=env, task_id=task_id, attempt=attempt, error=error, **fields)
 
 
 def test_aggregate_worked_example():
-    """Two tasks of four attempts, every number by hand."""
+    """Two tasks with four attempts each; every number is computed by hand."""
     metrics = aggregate(
         scored(
             [[1, 0, 1, 0], [0, 0, 1, 1]],
@@ -93,7 +93,7 @@ def test_aggregate_mean_is_over_tasks_and_micro_mean_over_attempts():
 
 
 def test_aggregate_counts_every_attempt_once():
-    """A failure that was made up for is gone; of several, the last counts."""
+    """A failure with a later score does not count; of several failures, the last counts."""
     lines = scored([[1.0, 0.0], [1.0]])
     failures = [
         failed("t0", 0, "RateLimitError"),
@@ -112,7 +112,7 @@ def test_aggregate_counts_every_attempt_once():
 
 
 def test_aggregate_strict_mean_of_a_bare_file_counts_known_failures():
-    """1/2, 1/2 and 0 over the three tasks; at best 1/2, 1 and 1."""
+    """The tasks score 1/2, 1/2 and 0, or 1/2, 1 and 1 if all absent attempts had passed."""
     failures = [failed("t1", 1), failed("t2", 0)]
 
     metrics = aggregate(scored([[1.0, 0.0], [1.0]]), failures, facts=UNIT)
@@ -133,7 +133,7 @@ def test_aggregate_strict_mean_counts_all_expected_attempts():
 
 
 def test_aggregate_strict_mean_of_a_complete_run_is_the_mean():
-    """Also where tasks have unequally many attempts, for identical rows add theirs."""
+    """Also for tasks with different numbers of attempts, as identical rows share a task."""
     facts = {"quiz": EnvironmentFacts(max_reward=1.0, num_expected=4)}
 
     metrics = aggregate(scored([[1.0], [0.0, 0.0, 1.0]]), facts=facts)
@@ -190,7 +190,7 @@ def test_aggregate_interval_is_t_where_a_reward_is_out_of_bounds(max_reward):
 
 
 def test_aggregate_t_interval_of_no_width_is_none():
-    """Equal means of a few tasks do not show that there is no variance."""
+    """Equal means of a few tasks do not show that the variance is 0."""
     metrics = aggregate(scored([[2.0], [2.0], [2.0]]))
 
     assert metrics.standard_error == 0.0
@@ -258,7 +258,7 @@ def test_aggregate_components_and_metrics_are_means_of_task_means():
 
 
 def test_aggregate_adds_up_what_attempts_took():
-    """The failure that was made up for is not paid for twice: its tokens are the scored line's."""
+    """The tokens of a failure that was scored later are part of the scored line."""
     lines = [
         ScoredLine(
             task_id="a",
@@ -315,7 +315,7 @@ def test_aggregate_pools_environments_that_share_a_best_reward():
 
 @pytest.mark.parametrize("max_reward", [None, 10.0])
 def test_aggregate_does_not_pool_different_or_unknown_best_rewards(max_reward):
-    """With None on both sides nothing says that the two rewards are on one scale."""
+    """Two unknown best rewards do not show that the rewards share a scale."""
     facts = {
         "quiz": EnvironmentFacts(max_reward=None if max_reward is None else 1.0),
         "score": EnvironmentFacts(max_reward=max_reward),
@@ -390,7 +390,7 @@ def test_aggregate_refuses_an_attempt_that_is_scored_twice():
 
 
 def test_aggregate_names_the_first_of_several_attempts_that_are_scored_twice():
-    """First by task id and attempt, whatever the order of the lines is."""
+    """The first by task id and attempt number, whatever the order of the lines."""
     twice = [*scored([[1.0] * 3] * 3)[::-1], *scored([[1.0] * 3] * 3)[4:]]
 
     with pytest.raises(RunFileError, match="task 't1' of environment 'quiz', attempt 1, is scored"):
@@ -485,7 +485,7 @@ runs = st.lists(attempts, min_size=1, max_size=6)
 
 
 def lines_of(run):
-    """Lines of a run: tasks of (reward, answer) pairs."""
+    """Return lines of a run from tasks given as (reward, answer) pairs."""
     return [
         ScoredLine(
             env="quiz",
@@ -514,7 +514,7 @@ def test_aggregate_does_not_depend_on_the_order_of_lines(run, seed):
 
 
 def test_what_roles_took_does_not_depend_on_the_order_of_lines():
-    """To the byte: costs are rounded once, and names are in their own order."""
+    """Byte for byte: costs are rounded once, and names are sorted."""
     uses = [
         RoleUse(model="m", num_calls=1, cost=cost, seconds=cost, retries={name: 1})
         for cost, name in ((1e16, "TimeoutError"), (1.0, "RateLimitError"), (1.0, "ServerError"))

@@ -1,4 +1,4 @@
-"""What k attempts are worth, against its definition and its laws."""
+"""Metrics of k attempts against their definitions and laws."""
 
 import itertools
 import math
@@ -27,31 +27,31 @@ any_rewards = st.floats(-1e6, 1e6)
 
 
 def group(rewards, *, threshold=None, answers=None, seeds=()):
-    """The rewards of tasks that have equally many attempts."""
+    """Draw the rewards of tasks with equal numbers of attempts."""
     numbers = None if answers is None else np.array(answers)
     return TaskRewards(np.array(rewards, dtype=float), threshold, numbers, seeds)
 
 
 def avg_at_k(rewards, k):
-    """The mean of the first k rewards of a task."""
+    """Return the mean of the first k rewards of a task."""
     return METRICS["avg_at_k"].of_tasks(group([rewards]), k).item()
 
 
 def best_of_k(rewards, k):
-    """The expected best of k rewards of a task."""
+    """Return the expected best of k rewards of a task."""
     return METRICS["best_of_k"].of_tasks(group([rewards]), k).item()
 
 
 @st.composite
 def counts(draw):
-    """Attempts, passes and a k that there are enough attempts for."""
+    """Draw a number of attempts, a number of passes, and a k up to the former."""
     num_attempts = draw(st.integers(1, 40))
     return num_attempts, draw(st.integers(0, num_attempts)), draw(st.integers(1, num_attempts))
 
 
 @st.composite
 def answered(draw, max_size=8):
-    """Rewards and answers of a task, and a k that there are enough attempts for."""
+    """Draw the rewards and answers of a task, and a k up to their number."""
     pairs = draw(
         st.lists(
             st.tuples(rewards, st.sampled_from(["a", "b", "c", None])),
@@ -132,7 +132,7 @@ def test_best_of_k_of_passes_and_fails_is_pass_at_k(case):
 
 
 def vote(values, answers):
-    """Majority of one subset, written out: answers counted, ties averaged, None left out."""
+    """Return the majority reward of one subset: ties are averaged, answers of None do not vote."""
     voted = [answer for answer in answers if answer is not None]
     if not voted:
         return 0.0
@@ -146,7 +146,7 @@ def vote(values, answers):
 
 @given(answered())
 def test_majority_at_k_is_the_mean_vote_of_all_subsets(case):
-    """Counting an answer's worth in the subset or over all attempts has the same expectation."""
+    """An answer's reward averaged in the subset or over all attempts has the same expectation."""
     values, answers, k = case
     places = itertools.combinations(range(len(values)), k)
     expected = statistics.mean(
@@ -166,7 +166,7 @@ def test_majority_at_k_without_any_answer_is_zero():
 
 
 def test_majority_at_k_by_random_subsets_is_repeatable_and_near_the_truth():
-    """14 of 24 attempts right, 10 wrong alike: the majority of 9 is right in 75.2 % of subsets."""
+    """14 of 24 attempts are right, 10 equally wrong: 75.2 % of 9-subsets have a right majority."""
     values = [1.0] * 14 + [0.0] * 10
     answers = ["right"] * 14 + ["wrong"] * 10
     truth = scipy.stats.hypergeom(24, 14, 9).sf(4)
@@ -230,7 +230,7 @@ answer_numbers = st.sampled_from([0, 1, 2, 7])
 )
 @settings(max_examples=50, deadline=None)
 def test_majority_of_tasks_is_that_of_each_task(tasks, k):
-    """Also where subsets are drawn, by the seed of each task."""
+    """Also when subsets are drawn: each task seeds its own draws."""
     assume(k <= len(tasks[0]))
     values = [[reward for reward, _ in task] for task in tasks]
     answers = [[answer for _, answer in task] for task in tasks]

@@ -1,4 +1,4 @@
-"""Every number with its estimate, and what follows: against scipy and statsmodels, by laws."""
+"""Estimates of all numbers, and the advice drawn from them, against scipy, statsmodels and laws."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ groups = st.lists(
 
 
 def lines_of(rewards, **fields):
-    """Give lines of tasks t0, t1, ... with these rewards."""
+    """Return lines of tasks t0, t1, ... with these rewards."""
     return [
         ScoredLine(env="quiz", task_id=f"t{number}", attempt=attempt, reward=reward, **fields)
         for number, task in enumerate(rewards)
@@ -36,7 +36,7 @@ def lines_of(rewards, **fields):
 
 
 def failed(task_id, attempt):
-    """Give a failure line of an attempt."""
+    """Return the failure line of an attempt."""
     error = ErrorRecord(error_class="ServerError", phase="model")
     return FailureLine(env="quiz", task_id=task_id, attempt=attempt, error=error)
 
@@ -82,7 +82,7 @@ def test_estimates_are_the_plain_numbers(rewards):
 @given(groups)
 @settings(max_examples=60)
 def test_estimates_of_curves_are_over_tasks_with_k_attempts(rewards):
-    """Mean and standard error of the tasks' own values, as numpy and scipy have them."""
+    """The mean and standard error of the tasks' values agree with numpy and scipy."""
     found = aggregate(lines_of(rewards), facts=UNIT).estimates
     most = max(map(len, rewards))
     for k in {1, most}:
@@ -138,7 +138,7 @@ def test_pass_estimates_do_not_depend_on_the_order_of_attempts(rewards, shufflin
 @given(groups)
 @settings(max_examples=40)
 def test_pass_at_k_and_pass_hat_k_are_dual(rewards):
-    """What passes exchanged with what fails: one is 1 minus the other, with the same error."""
+    """With passes and failures exchanged, one is 1 minus the other, with the same error."""
     passes = [[float(reward >= 1.0) for reward in task] for task in rewards]
     fails = [[1.0 - reward for reward in task] for task in passes]
     one, other = (aggregate(lines_of(tasks), facts=UNIT).estimates for tasks in (passes, fails))
@@ -161,8 +161,8 @@ def test_pass_estimates_grow_with_the_passes(num_attempts, k, data):
 
 @given(groups, st.integers(2, 5))
 @settings(max_examples=40)
-def test_clustered_errors_do_not_shrink_by_attempts_that_repeat(rewards, times):
-    """The same attempts again say nothing new: errors stay as they are."""
+def test_clustered_errors_do_not_shrink_with_duplicated_attempts(rewards, times):
+    """Duplicated attempts carry no information, so the errors stay."""
     again = [task * times for task in rewards]
     one, other = (aggregate(lines_of(tasks), facts=UNIT).estimates for tasks in (rewards, again))
     for name in ("mean_reward", "micro_mean_reward", "strict_mean_reward", "pass@1"):
@@ -171,7 +171,7 @@ def test_clustered_errors_do_not_shrink_by_attempts_that_repeat(rewards, times):
 
 
 def test_micro_mean_error_is_that_of_a_clustered_regression():
-    """Unequally many attempts: OLS on a constant, CR1 without statsmodels' (N-1)/(N-k)."""
+    """With unequal numbers of attempts: OLS on a constant, CR1 without the factor (N-1)/(N-k)."""
     rewards = [[1.0, 0.0, 1.0], [0.0], [1.0, 1.0, 1.0, 0.0], [0.0, 0.0]]
     flat = np.array(list(itertools.chain.from_iterable(rewards)))
     tasks = np.repeat(np.arange(4), [len(task) for task in rewards])
@@ -204,8 +204,8 @@ def test_estimates_of_unbounded_rewards_are_by_t():
     assert "strict_mean_reward" not in found
 
 
-def test_estimates_of_named_numbers_are_shares_or_by_t():
-    """Only what lies between 0 and 1 throughout is taken for a share."""
+def test_estimates_of_named_numbers_have_wilson_or_t_intervals():
+    """Only a number that is always between 0 and 1 gets the interval of a proportion."""
     lines = lines_of([[1.0], [0.0], [1.0]])
     for line, style, seconds in zip(lines, (0.5, 1.0, 0.0), (0.5, 30.0, 2.0), strict=True):
         line.components = {"style": style}
@@ -219,7 +219,7 @@ def test_estimates_of_named_numbers_are_shares_or_by_t():
 
 
 def test_strict_mean_counts_known_failures_by_task():
-    """Tasks 1/2, 1, 0 with their absent attempts as 0: sd over the three tasks."""
+    """Tasks score 1/2, 1 and 0 with absent attempts as 0; the error comes from these three."""
     failures = [failed("t0", 1), failed("t2", 0)]
     found = aggregate(lines_of([[1.0], [1.0]]), failures, facts=UNIT).estimates
     strict = found["strict_mean_reward"]
@@ -248,7 +248,7 @@ def test_strict_mean_of_failures_alone_is_0():
 
 
 def test_estimates_of_the_largest_rewards_are_finite():
-    """`LARGEST` is what a line may have."""
+    """`LARGEST` is the largest reward that a line may have."""
     found = aggregate(lines_of([[LARGEST], [-LARGEST], [LARGEST]])).estimates
     assert found["best@1"].value == pytest.approx(LARGEST / 3)
     assert all(math.isfinite(found[name].standard_error) for name in ("avg@1", "mean_reward"))
@@ -263,12 +263,12 @@ def test_advice_follows_from_the_numbers():
 
 means = st.lists(st.just(0.0) | st.floats(1e-100, 1), min_size=2, max_size=40)
 thousandths = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_size=40)
-"""Means that differ by more than rounding: scaled, they still differ or are still equal."""
+"""Means that are equal or differ by more than rounding errors, also after scaling."""
 LEVEL = 0.95
 
 
 def of(values, *, best, num_attempts=4):
-    """Give the estimate of tasks' values."""
+    """Return the estimate of tasks' values."""
     return estimate_of(
         np.array(values),
         estimator="mean of task means",
@@ -294,8 +294,8 @@ def test_estimate_scales_with_its_range(values, best):
 
 
 @given(means)
-def test_estimate_of_one_attempt_a_task_is_wilson_of_no_more_trials(values):
-    """Passes and failures of single attempts: the effective size is G - 1, before the t."""
+def test_estimate_of_single_attempts_is_wilson_with_one_trial_less(values):
+    """Single passes and failures: the effective size is G - 1, before Student's t is applied."""
     passes = [float(value > 0.5) for value in values]
     num_tasks, rate = len(passes), sum(passes) / len(passes)
     found = of(passes, best=1.0, num_attempts=1)
@@ -306,11 +306,11 @@ def test_estimate_of_one_attempt_a_task_is_wilson_of_no_more_trials(values):
 
 
 def test_estimate_error_is_that_of_a_clustered_regression():
-    """With equally many attempts: OLS on a constant, errors clustered by task (CR1)."""
+    """With equal numbers of attempts: OLS on a constant, errors clustered by task (CR1)."""
     rewards = np.array([[1, 0, 1, 1], [0, 0, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0], [1, 1, 0, 1.0]])
     tasks = np.repeat(np.arange(5), 4)
     model = sm.OLS(rewards.ravel(), np.ones(20))
-    # statsmodels' factor is G/(G-1) * (N-1)/(N-k), which is CR1's for a constant.
+    # statsmodels multiplies by G/(G-1) * (N-1)/(N-k), which is CR1's factor for a constant.
     fitted = model.fit(cov_type="cluster", cov_kwds={"groups": tasks})
     found = of(list(rewards.mean(axis=1)), best=1.0)
     assert found.standard_error == pytest.approx(fitted.bse[0])
@@ -336,8 +336,8 @@ def test_interval_of_t_without_width_is_none():
 
 
 @given(means, st.integers(2, 8))
-def test_estimate_is_no_surer_by_attempts_that_repeat_one_another(values, times):
-    """The same rewards again: neither the error nor, but for its cap, the interval shrinks."""
+def test_estimate_is_no_surer_with_duplicated_attempts(values, times):
+    """Duplicated attempts change neither the error nor the interval."""
     passes = [float(value > 0.3) for value in values]
     once, again = of(passes, best=1.0, num_attempts=1), of(passes, best=1.0, num_attempts=times)
     assert once.standard_error == again.standard_error
@@ -345,7 +345,7 @@ def test_estimate_is_no_surer_by_attempts_that_repeat_one_another(values, times)
 
 
 def numbers(*, num_tasks=50, between=0.1, within=0.1, **fields):
-    """Give the numbers of a run that nothing is to be said of but where to spend."""
+    """Return numbers of a run that call for no advice except on how to spend the budget."""
     total = between + within
     parts = Variance(
         between=between,
@@ -358,7 +358,7 @@ def numbers(*, num_tasks=50, between=0.1, within=0.1, **fields):
 
 
 def told(metrics, *, num_attempts=1.0):
-    """Give the advice as one text."""
+    """Return the advice as one text."""
     return "\n".join(advice_of(metrics, num_attempts=num_attempts))
 
 
@@ -392,7 +392,7 @@ def test_advice_asks_for_a_second_attempt():
 
 @given(st.floats(0.001, 1.0), st.floats(0.0, 1.0), st.integers(1, 30))
 def test_best_num_attempts_makes_the_most_of_a_budget(between, within, other):
-    """The variance at a given cost, (1 + K) * (between + within/K), is smallest there."""
+    """(1 + K) * (between + within/K), the variance at a given cost, is smallest there."""
     best = best_num_attempts(between, within)
 
     def variance_at(num_attempts):
@@ -433,7 +433,7 @@ def test_advice_on_unscored_attempts_gives_their_bounds():
     ],
 )
 def test_advice_gives_the_rule_of_three(rate, num_tasks, expected):
-    """1 - 0.05^(1/n): of 100 tasks 2.95 %, where the rule says 3/100."""
+    """1 - 0.05^(1/n) is 2.95 % for 100 tasks; the rule of three approximates it as 3/100."""
     metrics = numbers(num_tasks=num_tasks, between=0.0, within=0.0, pass_at_k={"1": rate})
     assert expected in told(metrics)
 

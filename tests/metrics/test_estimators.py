@@ -34,7 +34,7 @@ square_groups = st.integers(1, 5).flatmap(
 
 
 def groups_of(tasks):
-    """Rewards of tasks as matrices, one for those with equally many attempts."""
+    """Draw the rewards of tasks as matrices, one for each number of attempts."""
     sizes = sorted({len(task) for task in tasks})
     return [np.array([task for task in tasks if len(task) == size]) for size in sizes]
 
@@ -82,7 +82,7 @@ def test_clustered_standard_error_is_that_of_task_means_where_attempts_are_equal
 
 
 def test_clustered_standard_error_agrees_with_statsmodels():
-    """Its CR1 has a further factor (N - 1)/(N - p), which is 1 for a mean alone."""
+    """The CR1 of statsmodels has a further factor (N - 1)/(N - p), which is 1 for a mean."""
     tasks = [[1.0, 0.0, 1.0], [0.0], [0.25, 0.5], [1.0, 1.0, 1.0, 0.0], [0.0, 0.0]]
     values = [value for task in tasks for value in task]
     labels = [number for number, task in enumerate(tasks) for _ in task]
@@ -107,7 +107,7 @@ def test_variance_parts_add_up_to_the_variance_of_task_means(tasks):
 
 
 def test_variance_parts_by_hand():
-    """Means 1, 0, 1/2; within 0, 0, 1/2, so 1/6; between 1/4 - 1/12."""
+    """Means 1, 0, 1/2; variances within tasks 0, 0, 1/2, so 1/6; between tasks 1/4 - 1/12."""
     parts = variance_parts(groups_of([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]))
 
     assert parts.within == pytest.approx(1 / 6)

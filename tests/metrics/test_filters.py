@@ -1,4 +1,4 @@
-"""Expressions hold of records, or say in one line what is wrong with them."""
+"""Filter expressions: which records match, and one-line errors for those that are wrong."""
 
 import math
 
@@ -92,8 +92,8 @@ def test_filter_holds(text):
         "error",
     ],
 )
-def test_filter_takes_none_for_what_is_not_known(text):
-    """Whatever is done with None, or has no value, the comparison is false."""
+def test_comparison_with_an_unknown_value_is_false(text):
+    """A comparison with None, or with an expression that has no value, is false."""
     assert not parse_filter(text).matches(RECORD)
 
 
@@ -229,8 +229,8 @@ _WORDS = st.sampled_from(
 
 
 @given(st.lists(_WORDS, max_size=30).map(" ".join) | st.text(max_size=60))
-def test_filter_never_fails_in_another_way(text):
-    """Whatever is written: an expression with an answer, or a FilterError of one line."""
+def test_parse_filter_raises_only_filter_errors(text):
+    """Any text is either a valid expression or raises a FilterError of one line."""
     try:
         found = parse_filter(text).matches(RECORD)
     except FilterError as error:
@@ -268,8 +268,8 @@ def test_filter_follows_de_morgan(tree):
     assert both == parse_filter(joined(tree, "or", "not ")).matches(names)
 
 
-def test_filter_bounds_the_numbers_that_it_makes():
-    """What is larger than any number with a fraction has no value; powers have a fraction."""
+def test_filter_bounds_the_results_of_arithmetic():
+    """A result too large for a float has no value; powers are computed with floats."""
     large = "9" * 200
     assert parse_filter(f"{large} + {large} > 0").matches({})
     for text in ("x / 2", "x ** 2", "x + 1", "x * x", "large * large", "1e308 * 10 - 1e308 * 10"):

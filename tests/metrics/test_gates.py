@@ -1,4 +1,4 @@
-"""Gates: how they are read, what holds of a number or of its interval, and what would decide."""
+"""Gates: parsing, verdicts on numbers and intervals, and the sample size that would decide."""
 
 import math
 import operator
@@ -42,7 +42,7 @@ TURNED = {">=": "<", ">": "<=", "<": ">=", "<=": ">"}
 
 
 def measured(value: float, low: float, high: float, *, num_tasks: int = 50) -> RunMetrics:
-    """Give the numbers of a run whose pass@1 lies in an interval."""
+    """Return numbers of a run whose pass@1 has this interval."""
     interval = Interval(low=low, high=high, level=0.95, method="wilson-neff")
     estimate = Estimate(
         value=value,
@@ -76,7 +76,7 @@ def test_gate_is_a_name_and_what_it_has_to_reach():
         ("failures.ServerError == 0", (Threshold("==", 0.0),)),
     ],
 )
-def test_gate_may_be_turned_or_a_chain(text, thresholds):
+def test_gate_may_be_reversed_or_chained(text, thresholds):
     assert parse_gate(text).thresholds == thresholds
 
 
@@ -131,7 +131,7 @@ def test_gate_reads_names_with_other_characters():
         ("usage.tokens < 5", "usage has prompt_tokens, "),
     ],
 )
-def test_gate_that_is_none_is_refused(text, reason):
+def test_malformed_gate_is_refused(text, reason):
     with pytest.raises(FilterError) as raised:
         parse_gate(text)
     assert str(raised.value).startswith(f"--gate {text}: ")
@@ -166,7 +166,7 @@ NUMBERS = st.floats(0.0, 1.0).map(lambda number: round(number, 3))
 
 @given(st.lists(NUMBERS, min_size=3, max_size=3), NUMBERS, st.sampled_from(sorted(TURNED)))
 def test_gate_and_its_opposite_never_agree(ends, number, sign):
-    """What passes on the bound passes on the point; a gate passes where its opposite fails."""
+    """The point confirms what the bound decides; a gate passes where its opposite fails."""
     low, value, high = sorted(ends)
     metrics = measured(value, low, high)
     found = verdict(f"pass@1 {sign} {number}", metrics)
@@ -179,7 +179,7 @@ def test_gate_and_its_opposite_never_agree(ends, number, sign):
 
 
 @given(st.lists(NUMBERS, min_size=3, max_size=3), NUMBERS, NUMBERS)
-def test_gate_that_asks_less_is_no_worse(ends, number, other):
+def test_weaker_gate_has_no_worse_verdict(ends, number, other):
     low, value, high = sorted(ends)
     metrics, order = measured(value, low, high), ("FAIL", "INCONCLUSIVE", "PASS")
     least, most = sorted((number, other))
@@ -217,7 +217,7 @@ def test_gate_says_what_would_decide():
 
 
 def test_gates_of_a_run():
-    """Of environments and of slices, by the numbers that lines come to."""
+    """Gates on environments and slices, with numbers that are aggregated from lines."""
     lines = [
         ScoredLine(env=env, task_id=str(task), attempt=attempt, reward=float(task % 4 > 0 or easy))
         for env, easy in (("easy", 1), ("hard", 0))
@@ -248,7 +248,7 @@ def test_gate_is_about_a_slice_of_an_environment():
 
 
 def test_gate_on_the_difference_to_a_baseline():
-    """It is judged by the interval that decides in a comparison."""
+    """It is judged by the comparison's deciding interval."""
     metrics = measured(0.8, 0.7, 0.9)
     with pytest.raises(UsageError, match="needs --baseline RUN"):
         verdict("difference > -0.02", metrics)
@@ -308,7 +308,7 @@ FACTS = {"e": EnvironmentFacts(max_reward=1.0)}
 
 
 def run(num_tasks: int, num_attempts: int, *, num_passes: int):
-    """Give the numbers of tasks of which a third fails, and the others pass so many times."""
+    """Return the numbers of tasks of which a third fails and the rest passes `num_passes` times."""
     lines = [
         ScoredLine(
             env="e",
@@ -327,19 +327,19 @@ def needs(text: str, num_tasks: int = 30):
     return judge(parse_gate(text), metrics)
 
 
-def test_so_many_tasks_decide():
-    """Those of the same kind: their number stays what it is."""
+def test_advised_number_of_tasks_decides():
+    """More tasks of the same kind decide: they leave the value unchanged."""
     for text, verdict in (("mean_reward >= 0.4", "PASS"), ("mean_reward >= 0.6", "FAIL")):
         found = needs(text)
         assert found.verdict == "INCONCLUSIVE"
         enough = run(3 * math.ceil(found.tasks_needed / 3), 4, num_passes=3)
         assert judge(parse_gate(text), enough).verdict == verdict
-        # With a chance of 80 % takes more than just enough, but not many times as much.
+        # A power of 80 % takes more tasks than barely enough, but not many times as many.
         few = run(3 * math.ceil(found.tasks_needed / 15), 4, num_passes=3)
         assert judge(parse_gate(text), few).verdict == "INCONCLUSIVE"
 
 
-def test_the_farther_the_fewer():
+def test_value_farther_from_the_bound_needs_fewer_tasks():
     tasks = [needs(f"mean_reward >= {number}").tasks_needed for number in (0.49, 0.45, 0.41)]
     assert tasks == sorted(tasks, reverse=True)
     assert len(set(tasks)) == 3
@@ -352,13 +352,13 @@ def test_both_ends_of_a_chain_are_decided():
     assert both == max(one, other)
 
 
-def test_of_a_chain_one_end_that_fails_is_enough():
-    """At 0.5 it lies outside 0.55 .. 0.9, however far it is from 0.9."""
+def test_one_failing_end_decides_a_chain():
+    """0.5 lies outside 0.55 .. 0.9, however far it is from 0.9."""
     chain, end = needs("0.55 <= mean_reward <= 0.9"), needs("mean_reward >= 0.55")
     assert chain.tasks_needed == end.tasks_needed
 
 
-def test_nothing_decides_at_the_number_itself():
+def test_nothing_decides_a_value_on_the_bound():
     found = needs("mean_reward >= 0.5")
     assert found.verdict == "INCONCLUSIVE"
     assert (found.tasks_needed, found.attempts_needed) == (None, None)
@@ -366,7 +366,7 @@ def test_nothing_decides_at_the_number_itself():
 
 
 def test_attempts_decide_where_the_variance_lies_within_tasks():
-    """All tasks alike, each passing half of the time: more attempts tell as much as more tasks."""
+    """Equal tasks that pass half of the time: more attempts help as much as more tasks."""
     lines = [
         ScoredLine(env="e", task_id=str(task), attempt=attempt, reward=float((task + attempt) % 2))
         for task in range(20)
@@ -391,7 +391,7 @@ def test_attempts_do_not_decide_where_tasks_differ():
 
 @pytest.mark.parametrize("most", [10.0, 1.0])
 def test_rewards_of_any_range_are_decided(most):
-    """Also where the interval is Student's, of rewards that can be negative."""
+    """Also with Student's interval, for rewards that may be negative."""
     lines = [
         ScoredLine(env="e", task_id=str(task), reward=most * (-1.0 if task % 3 else 1.0))
         for task in range(12)
@@ -455,7 +455,7 @@ def test_numbers_are_those_of_the_metrics():
         "tool_errors.not_json",
     ],
 )
-def test_what_did_not_come_up_counts_as_none(name):
+def test_outcomes_that_did_not_occur_count_as_zero(name):
     assert number_of(RunMetrics(num_scored=1), name) == 0.0
 
 
@@ -506,8 +506,8 @@ def test_that_environments_share_no_scale_is_said():
     assert number_of(metrics, "num_scored") == 4.0
 
 
-def test_every_name_that_a_run_has_can_be_written():
-    """What a gate can be judged by is never refused when it is read."""
+def test_every_number_of_a_run_can_be_a_gate():
+    """No number of a run has a name that the parser of gates rejects."""
     lines = [
         ScoredLine(
             env="e",

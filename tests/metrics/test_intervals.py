@@ -1,4 +1,4 @@
-"""Intervals of a mean and the quantiles they take: against scipy or statsmodels, and by laws."""
+"""Intervals of a mean and their quantiles, against scipy or statsmodels, and by laws."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_wilson_interval_contains_the_rate_within_0_and_1(rate, num_trials):
 
 
 def test_wilson_effective_interval_by_the_formula():
-    """G = 20, K = 4, mean 0.8, SE 0.05: n_eff = 64, n* = 64 (z/t)^2 with t of 19 degrees."""
+    """G = 20, K = 4, mean 0.8, SE 0.05: n_eff = 64, n* = 64 (z/t)^2 with 19 degrees of freedom."""
     z, t = scipy.stats.norm.ppf(0.975), scipy.stats.t.ppf(0.975, 19)
     size = 0.8 * 0.2 / 0.05**2 * (z / t) ** 2
     centre = (0.8 + z**2 / (2 * size)) / (1 + z**2 / size)
@@ -97,7 +97,7 @@ def test_normal_quantile_agrees_with_scipy(probability):
 
 
 @given(
-    x=st.floats(0.0, 0.999999),  # beyond, scipy itself is off in the ninth digit
+    x=st.floats(0.0, 0.999999),  # beyond this, scipy is wrong in the ninth digit
     a=st.floats(0.5, 500.0),
     b=st.floats(0.5, 500.0),
 )
@@ -111,7 +111,7 @@ def test_regularised_incomplete_beta_agrees_with_scipy(x, a, b):
 def test_student_t_cdf_agrees_with_scipy(value, degrees):
     expected = scipy.stats.t.cdf(value, degrees)
 
-    # Near the middle, scipy is the less exact of the two: at 1e-9 it gives one half.
+    # Near the middle, scipy is the less exact of the two: at 1e-9 it returns one half.
     assert student_t_cdf(value, degrees) == pytest.approx(expected, abs=1e-8)
 
 
@@ -148,7 +148,7 @@ def test_regularised_incomplete_beta_is_exact_at_the_ends(x, expected):
 
 @given(st.floats(0.0, 1.0))
 def test_regularised_incomplete_beta_is_the_arcsine_law_at_halves(x):
-    """The arcsine is taken from the nearer end, where it loses no digits."""
+    """The arcsine is computed from the nearer end, where no digits cancel."""
     near = 2.0 / math.pi * math.asin(math.sqrt(min(x, 1.0 - x)))
     expected = near if x < 0.5 else 1.0 - near
 

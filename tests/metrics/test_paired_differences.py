@@ -1,4 +1,4 @@
-"""Measures of tasks, and effects of another verifier: differences as `compare` finds them."""
+"""Numbers of two runs, and of one run with two verifiers: differences as `compare` finds them."""
 
 import math
 from array import array
@@ -32,7 +32,7 @@ tasks = st.lists(both, min_size=1, max_size=8)
 
 
 def rescored(found):
-    """Give attempts by both verifiers, from the pairs of rewards of each task; None: unscored."""
+    """Return attempts with both verifiers' rewards, as pairs by task; None is unscored."""
     scores = RescoredAttempts("quiz")
     for number, task in enumerate(found):
         for attempt, (before, after) in enumerate(task):
@@ -62,7 +62,7 @@ def test_effects_are_the_differences_of_compare(found):
         assert effect.after == expected.mean_b
         own, other = effect.difference, expected.difference
         assert own.num_clusters == other.num_clusters
-        if not name.startswith("avg@"):  # of which `compare` counts all attempts, not the first k
+        if not name.startswith("avg@"):  # for which `compare` takes every attempt
             assert own.num_values == other.num_values
         assert own.estimator == other.estimator
         assert own.value == other.value
@@ -91,8 +91,8 @@ def test_effects_the_other_way_round_are_the_opposite(found):
 
 
 @given(tasks)
-def test_effects_are_on_every_number_of_rewards_that_gym_metrics_has(found):
-    """Before and after as it has them of either side, but for what is there by another name."""
+def test_effects_cover_every_number_of_rewards_in_gym_metrics(found):
+    """Before and after agree with `gym metrics`; names that mean the same number are left out."""
     effects = effects_of(found)
     sides = [metrics_of(found, which, BEST).estimates for which in (0, 1)]
     assert effects.keys() == sides[0].keys() - {"pass^1", "best@1"}
@@ -140,7 +140,7 @@ partly = st.lists(
 
 
 def metrics_of(found, which, facts):
-    """Give what `gym metrics` says of one of the runs."""
+    """Return what `gym metrics` computes for one of the sides."""
     aggregator = Aggregator({"quiz": facts})
     for number, task in enumerate(found):
         for attempt, rewards in enumerate(task):
@@ -155,7 +155,7 @@ def metrics_of(found, which, facts):
 
 @given(partly, st.sampled_from([None, 0, 7]))
 def test_strict_mean_reward_is_that_of_both_runs(found, more):
-    """With attempts that one verifier, or both, did not score, and others that never came."""
+    """With attempts that one or both verifiers left unscored, and attempts that are missing."""
     num_expected = None if more is None else more + sum(map(len, found))
     facts = EnvironmentFacts(max_reward=1.0, num_expected=num_expected)
     effect = effects_of(found, facts)["strict_mean_reward"]
@@ -189,15 +189,15 @@ def test_no_end_of_an_interval_lies_beyond_the_range():
     assert unknown.difference.interval.high > 1.0
 
 
-def test_pass_at_k_is_over_tasks_that_have_so_many_attempts():
+def test_pass_at_k_is_over_tasks_with_k_attempts():
     found = [[(0.0, 1.0), (1.0, 1.0)], [(0.0, 1.0)]]
     effects = effects_of(found)
     assert [effects[name].difference.num_clusters for name in ("pass@1", "pass@2")] == [2, 1]
     assert "pass^1" not in effects
 
 
-def test_what_k_rewards_are_worth_is_over_tasks_that_have_so_many():
-    """For each k of `gym metrics`: powers of 2, and the most attempts of all."""
+def test_numbers_of_k_attempts_are_over_tasks_with_k_attempts():
+    """As in `gym metrics`, k is each power of 2 and the largest number of attempts."""
     found = [
         [(0.0, 1.0), (1.0, 1.0), (0.0, 1.0)],
         [(0.5, 0.0)],
@@ -218,7 +218,7 @@ def test_what_k_rewards_are_worth_is_over_tasks_that_have_so_many():
     assert (effects["best@5"].before, effects["best@5"].after) == (1.0, 1.0)
 
 
-def test_what_rounding_leaves_of_equal_means_is_no_difference():
+def test_rounding_errors_of_equal_means_are_no_difference():
     before = Attempts("quiz")
     before.extend(["x", "y"], [0, 0], [0.1 + 0.2, 0.3])
     difference = number_effect(before, array("d", [0.3, 0.3])).difference
@@ -242,7 +242,7 @@ def test_attempts_that_failed_are_added_where_there_is_no_rollout():
 
 @given(partly)
 def test_means_are_those_of_gym_metrics(found):
-    """Over the attempts that have both scores."""
+    """Over the attempts that both verifiers scored."""
     means = rescored(found).means()
     for which in (0, 1):
         lines = [
@@ -265,7 +265,7 @@ def test_means_refuse_an_attempt_that_is_there_twice():
 
 
 def value_of(name, rewards, threshold):
-    """Give the value of one task."""
+    """Return the value of one task."""
     found = parse_measure(name).of_tasks(TaskRewards(np.array([rewards]), threshold))
     return None if found is None else found.tolist()[0]
 
@@ -299,7 +299,7 @@ def test_success_needs_a_threshold():
 @pytest.mark.parametrize(
     "name", ["majority@2", "micro_mean_reward", "pass@0", "pass@", "pass@-1", "components.", "cost"]
 )
-def test_what_has_no_value_of_a_task_is_refused_with_what_has(name):
+def test_metrics_without_a_value_per_task_are_refused_with_a_list(name):
     with pytest.raises(UsageError, match="mean_reward, pass@K, pass\\^K") as raised:
         parse_measure(name)
     assert f"--metric {name}: " in str(raised.value)

@@ -25,7 +25,7 @@ PILOT = Pilot(num_tasks=100, between=0.14, within=0.07, correlation=0.7, is_assu
 
 
 def differences(found, design, num_attempts):
-    """Give the smallest differences of one design."""
+    """Return the smallest detectable differences of one design."""
     [row] = [d for d in found.designs if (d.design, d.num_attempts) == (design, num_attempts)]
     return row.differences
 
@@ -47,7 +47,7 @@ def test_plan_gives_the_table_of_the_literature(num_tasks, unpaired, paired):
 
 
 def test_plan_agrees_with_statsmodels():
-    """Two independent samples of variance 0.21 each: the effect size that 200 tasks detect."""
+    """Two independent samples of variance 0.21: the effect size that 200 tasks detect."""
     expected = NormalIndPower().solve_power(nobs1=200, alpha=0.05, power=0.8) * math.sqrt(0.21)
     value = differences(plan(PILOT), "unpaired", 1)["200"]
     assert value == pytest.approx(expected, rel=1e-4)
@@ -92,7 +92,7 @@ def test_plan_without_a_margin_needs_no_tasks():
 
 
 def test_pilot_of_pair_measures_the_correlation():
-    """Cov = 0.05 and Var = 0.1 of both, by hand from the sample covariance."""
+    """Covariance 0.05 and both variances 0.1, computed by hand from the samples."""
     first = {"a": 0.0, "b": 0.5, "c": 1.0, "only": 0.3}
     second = {"a": 0.1, "b": 0.2, "c": 0.6, "other": 0.9}
     run = Pilot(num_tasks=4, between=0.2, within=0.05)
@@ -114,14 +114,14 @@ def test_pilot_of_pair_assumes_where_few_tasks_are_shared(shared):
     assert found.within is None
 
 
-def test_pilot_of_pair_of_a_run_with_itself_keeps_to_1():
+def test_pilot_of_pair_of_a_run_with_itself_has_correlation_1():
     tasks = {str(n): float(n % 2) for n in range(10)}
     run = Pilot(num_tasks=10, between=0.1, within=0.2)
     assert pilot_of_pair(tasks, tasks, runs=(run, run)).correlation == 1.0
 
 
 def counted(**environments):
-    """Give an aggregator of environments, each with the rewards of its tasks."""
+    """Return an aggregator of environments, each with the rewards of its tasks."""
     facts = {env: EnvironmentFacts(max_reward=1.0) for env in environments}
     aggregator = Aggregator(facts)
     for env, tasks in environments.items():
@@ -152,7 +152,7 @@ def test_pilot_of_one_task_is_none():
     assert pilot_of(counted(quiz=[[1.0, 0.0]]).metrics().environments["quiz"]) is None
 
 
-def test_plans_are_of_environments_that_can_be_planned_from():
+def test_plans_cover_environments_with_a_usable_pilot():
     found = plans([counted(quiz=TASKS, game=[[1.0, 0.0]])], margin=0.1)
     assert list(found) == ["quiz"]
     assert found["quiz"].pilot.is_assumed
@@ -181,8 +181,8 @@ def test_plans_refuse_what_cannot_be_planned(num_pilots, margin, message):
 
 
 @pytest.mark.parametrize("tasks", [[[1.0]], [[1.0], [1.0]], [[0.0, 0.0], [0.0, 0.0]]])
-def test_plans_refuse_a_pilot_that_says_nothing(tasks):
-    """Of equal rewards a plan would say that any difference is detected."""
+def test_plans_refuse_a_pilot_without_variance(tasks):
+    """With equal rewards, a plan would claim that any difference is detectable."""
     with pytest.raises(UsageError, match="two scored tasks of one environment, and rewards that d"):
         plans([counted(quiz=tasks)])
 

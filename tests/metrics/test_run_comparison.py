@@ -1,4 +1,4 @@
-"""The comparison of two runs: its laws, the interval, the verdict, and what makes it doubtful."""
+"""The comparison of two runs: laws, the interval, the verdict, and reasons for doubt."""
 
 import math
 import random
@@ -216,7 +216,7 @@ def test_environments_on_other_scales_are_judged_one_by_one(gains, verdict):
 
 
 def test_slices_of_environments_on_other_scales_are_not_pooled():
-    """A slice with the tasks of one environment alone has its numbers, and its margin."""
+    """A slice whose tasks are all of one environment has its own means and margin."""
     tasks = paired(drawn(20, 2), slices=[("both",)] * 20)
     tasks += paired(drawn(20, 2), env="f", slices=[("both" if n % 2 else "f",) for n in range(20)])
     facts = {"e": BINARY, "f": EnvironmentFacts(max_reward=5.0, pass_threshold=1.0)}
@@ -255,16 +255,16 @@ def test_a_comparison_survives_json():
 
 
 def test_wrong_verdicts_are_as_few_as_promised():
-    """Of 300 pairs of runs about 5 % fail without cause; where B loses the margin, 5 % pass.
+    """Of 300 pairs of equal runs, about 5 % fail; where B is worse by the margin, 5 % pass.
 
-    The runs are seeded, so that the counts never change.
+    The runs are seeded, so the counts never change.
     """
     failed = sum(
         compared(paired(drawn(60, 2, seed=seed)), margin=0.0).verdict == "FAIL"
         for seed in range(300)
     )
     assert 6 <= failed <= 26
-    # Where rates near 0 and 1 are cut off the true loss is a little less than what was taken off.
+    # Rates are cut off at 0 and 1, so that the true loss is a little less than the nominal one.
     passed = sum(
         compared(paired(drawn(60, 2, -0.1, seed=seed)), margin=0.097).verdict == "PASS"
         for seed in range(300)
@@ -312,7 +312,7 @@ def test_equivalence_agrees_with_the_tost_of_statsmodels():
 
 
 def test_correlation_and_what_pairing_gains():
-    """SE^2 = SE_A^2 + SE_B^2 - 2 rho SE_A SE_B, and so many more tasks without the last part."""
+    """SE^2 = SE_A^2 + SE_B^2 - 2 rho SE_A SE_B; without the last term, more tasks are needed."""
     tasks = paired(drawn(100, 4))
     a, b = means_of(tasks)
     found = compared(tasks)
@@ -369,8 +369,8 @@ def test_default_margin_is_a_share_of_the_range():
     assert compared(tasks, facts=unbounded, margin=0.5).margin == 0.5
 
 
-def test_all_tasks_that_differ_by_the_same_are_sure_from_five_on():
-    """An interval without width says something only where chance would hardly do that."""
+def test_equal_differences_decide_from_five_tasks_on():
+    """An interval without width decides only if it would hardly come about by chance."""
     for num_tasks, verdict in ((2, "INCONCLUSIVE"), (4, "INCONCLUSIVE"), (5, "FAIL")):
         found = compared(paired([([1.0], [0.0])] * num_tasks))
         assert found.verdict == verdict
@@ -379,7 +379,7 @@ def test_all_tasks_that_differ_by_the_same_are_sure_from_five_on():
             assert found.tasks_needed == 5
 
 
-def test_among_many_parts_one_fails_only_where_holm_bears_it_out():
+def test_one_of_many_parts_fails_only_if_holm_confirms_it():
     failing = Difference(verdict="FAIL", p_value=0.03)
     others = {str(number): Difference(verdict="PASS", p_value=0.6) for number in range(9)}
     assert among({"x": failing}, 0.95)["x"].verdict == "FAIL"
@@ -389,11 +389,11 @@ def test_among_many_parts_one_fails_only_where_holm_bears_it_out():
     assert "chance alone" in found["x"].way_out
     clear = among({"x": Difference(verdict="FAIL", p_value=0.001), **others}, 0.95)
     assert clear["x"].verdict == "FAIL"
-    assert failing.p_adjusted is None, "what was given stays as it was"
+    assert failing.p_adjusted is None, "the argument must not change"
 
 
-def test_what_rounding_leaves_is_no_difference():
-    """Nor is it a variance: 0.3 - 0.2 and 0.2 - 0.1 are the same."""
+def test_rounding_errors_are_no_difference():
+    """Nor is it a variance: 0.3 - 0.2 and 0.2 - 0.1 are equal."""
     twice = compared(paired([([0.1, 0.2], [0.1, 0.2]), ([0.3], [0.1 + 0.2])]))
     assert (twice.difference.value, twice.p_value, twice.verdict) == (0.0, 1.0, "PASS")
     even = compared(paired([([1.0], [2 / 3]), ([1.0], [2 / 3]), ([0.0], [2 / 3])] * 10))
@@ -437,7 +437,7 @@ def test_a_larger_margin_never_turns_a_verdict_for_the_worse(low, width, margin,
 
 
 def test_tasks_needed_agree_with_the_power_of_the_t_test():
-    """Of the one-sided test that B is not worse by the margin, by statsmodels."""
+    """The power of the one-sided test that B is not worse by the margin, by statsmodels."""
     found = compared(paired(drawn(60, 2)), margin=0.05)
     assert found.verdict == "INCONCLUSIVE"
     spread = found.difference.standard_error * math.sqrt(found.num_tasks)
@@ -447,8 +447,8 @@ def test_tasks_needed_agree_with_the_power_of_the_t_test():
     assert f"about {found.tasks_needed} tasks" in found.way_out
 
 
-def test_so_many_tasks_decide():
-    """The same tasks as often as it takes, which leaves difference and variance as they are."""
+def test_advised_number_of_tasks_decides():
+    """Copies of the same tasks leave the difference and the variance unchanged."""
     tasks = drawn(60, 2)
     before = compared(paired(tasks), margin=0.05)
     copies = math.ceil(before.tasks_needed / len(tasks))
@@ -457,7 +457,7 @@ def test_so_many_tasks_decide():
 
 
 def test_attempts_needed_follow_the_split_of_the_variance():
-    """omega^2 + (sigma_A^2 + sigma_B^2) / K has to be as small as the distance asks for."""
+    """omega^2 + (sigma_A^2 + sigma_B^2) / K must be small enough for the distance."""
     found = compared(paired(drawn(150, 3, seed=2)), margin=0.05)
     assert found.verdict == "INCONCLUSIVE"
     assert found.attempts_needed > 3
@@ -465,7 +465,7 @@ def test_attempts_needed_follow_the_split_of_the_variance():
 
 
 def test_no_number_of_attempts_decides_where_tasks_differ_too_much():
-    """Every attempt of a task gives the same: more of them tell nothing new."""
+    """All attempts of a task have the same reward, so that more of them add no information."""
     tasks = paired([([1.0] * 4, [0.0] * 4), ([0.0] * 4, [1.0] * 4)] * 10)
     found = compared(tasks, margin=0.1)
     assert (found.verdict, found.attempts_needed) == ("INCONCLUSIVE", None)
@@ -478,25 +478,25 @@ def test_one_attempt_a_task_cannot_tell_what_more_would():
     assert "one attempt a task does not show" in found.way_out
 
 
-def test_attempts_of_one_run_tell_of_both():
+def test_attempts_of_one_run_suffice_to_plan_more():
     tasks = [(a[:1], b) for a, b in drawn(150, 4, seed=2)]
     found = compared(paired(tasks), margin=0.04)
     assert found.verdict == "INCONCLUSIVE"
     assert found.attempts_needed is not None
 
 
-def test_just_at_the_margin_no_number_decides():
+def test_no_number_of_tasks_decides_a_difference_at_the_margin():
     found = compared(paired([([1.0], [0.0]), ([0.0], [1.0])] * 6), margin=0.0)
     assert (found.verdict, found.tasks_needed) == ("INCONCLUSIVE", None)
     assert "no number of tasks decides" in found.way_out
 
 
-def test_a_margin_that_has_no_square_decides_all_the_same():
+def test_a_margin_too_small_to_square_still_decides():
     found = compared(paired([([1.0], [0.0])] * 2), margin=1e200)
     assert (found.verdict, found.tasks_needed) == ("INCONCLUSIVE", 5)
 
 
-def test_of_pass_at_k_attempts_are_not_planned():
+def test_attempts_are_not_planned_for_pass_at_k():
     found = compared(paired(drawn(50, 4)), metric="pass@2", margin=0.01)
     assert (found.verdict, found.attempts_needed) == ("INCONCLUSIVE", None)
     assert found.tasks_needed is not None
@@ -515,10 +515,10 @@ def doubts_of(tasks, rule=None, **more):
     return doubts(compared(tasks, **more), rule or Rule())
 
 
-def test_a_sound_comparison_has_none():
+def test_a_sound_comparison_has_no_doubts():
     assert doubts_of(paired(drawn(40, 2)), a=side(1.0), b=side(1.0)) == []
     assert doubts_of(paired(drawn(40, 2)), a=side(0.96), b=side(0.96)) == []
-    assert doubts_of(paired(drawn(40, 2))) == [], "coverage of bare files is not known"
+    assert doubts_of(paired(drawn(40, 2))) == [], "bare files have no known coverage"
 
 
 @pytest.mark.parametrize(("one", "other"), [(1.0, 0.99), (0.9, 0.9)])
@@ -551,8 +551,8 @@ def test_few_tasks():
     assert doubts_of(paired(drawn(9, 2)))[0].startswith("fewer than 10 tasks")
 
 
-def test_no_width():
-    """The rule of three: 3 / n of other tasks may differ."""
+def test_an_interval_without_width_is_a_doubt():
+    """The rule of three: up to 3 / n of other tasks may differ."""
     [said] = doubts_of(paired([([1.0], [1.0])] * 300))
     assert said.startswith("all tasks differ by 0, so the interval has no width")
     assert "up to 1% of other tasks may differ" in said
@@ -586,7 +586,7 @@ def test_attempts_are_taken_in_order_whatever_the_order_of_lines():
     assert (found.mean_a, found.num_attempts_a) == (0.25, 4)
 
 
-def test_an_attempt_without_the_number_is_there_all_the_same():
+def test_an_attempt_without_the_number_still_counts():
     tasks = [PairedTask("e", "x", [None, 2.0], [None]), PairedTask("e", "y", [1.0], [3.0])]
     found = compared(tasks, metric="components.style")
     assert (found.num_tasks, found.num_attempts_a, found.mean_b) == (1, 1, 3.0)
@@ -607,11 +607,11 @@ p_values = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30)
 eighths = st.integers(0, 8).map(lambda number: number / 8)
 quarters = st.integers(-4, 4).map(lambda number: number / 4)
 sixty_fourths = st.integers(-64, 64).map(lambda number: number / 64)
-"""Exact in binary: of sums that are rounded, scipy takes equal ones for different."""
+"""Exact in binary: scipy would take equal sums for different ones after rounding."""
 
 
 def of_scipy(differences):
-    """Give the p-value of scipy's test over all flips."""
+    """Return scipy's p-value over all sign flips."""
     return scipy.stats.permutation_test(
         (np.array(differences),),
         lambda flipped, axis: flipped.sum(axis=axis),
@@ -632,7 +632,7 @@ def test_few_differences_agree_with_scipy(differences):
 @settings(max_examples=20)
 @given(st.lists(st.integers(-3, 3).filter(bool), min_size=17, max_size=18))
 def test_counting_agrees_with_listing(thirds):
-    """Whole multiples are counted by one polynomial, and so are those divided by anything."""
+    """Integers are counted by one polynomial, and so are their multiples by any factor."""
     sums = np.array([0])
     for number in thirds:
         sums = np.concatenate([sums + number, sums - number])
@@ -650,7 +650,7 @@ def test_differences_of_one_size_are_the_tosses_of_a_coin():
 
 
 def test_many_differences_are_drawn_and_agree_with_the_normal_distribution():
-    """For 400 it is exact to far less than the error of the draws, which the seed fixes."""
+    """The normal approximation for 400 errs far less than the draws, which are seeded."""
     draw = random.Random(3)
     differences = [draw.gauss(0.06, 1.0) for _ in range(400)]
     found = sign_flip(differences, seed="any")
@@ -672,20 +672,20 @@ def test_many_multiples_are_drawn_and_agree_with_counting():
     assert doubled.p_value == pytest.approx(2 * scipy.stats.norm.sf(abs(z)), abs=0.006)
 
 
-def test_what_no_draw_reaches_is_not_impossible():
+def test_a_sum_that_no_draw_reaches_has_a_positive_p_value():
     draw = random.Random(7)
     found = sign_flip([draw.uniform(0.5, 1.0) for _ in range(100)], seed="any")
     assert found == (1 / (1 + NUM_FLIPS), False)
 
 
 def test_an_outlier_does_not_hide_the_others():
-    """All differences have one sign, so that hardly any flip gives a sum as large."""
+    """All differences have one sign, so that hardly any flip has a sum as large."""
     draw = random.Random(9)
     small = [draw.uniform(0.5, 1.5) for _ in range(100)]
     for outlier in (1e5, 1e12):
         found = sign_flip([outlier, *small], seed="any")
         assert found == (1 / (1 + NUM_FLIPS), False)
-    assert sign_flip([1e300, *small], seed="any").p_value == 1.0, "as doubles go they are nothing"
+    assert sign_flip([1e300, *small], seed="any").p_value == 1.0, "the others are lost to rounding"
 
 
 @given(st.lists(quarters, max_size=40), st.randoms(use_true_random=False))
@@ -713,7 +713,7 @@ def test_a_single_difference_says_nothing():
     [lambda draw: draw.choice((-0.5, -0.25, 0.0, 0.25, 0.5)), lambda draw: draw.gauss(0.0, 1.0)],
 )
 def test_false_alarms_are_as_many_as_promised(make):
-    """Of 400 pairs of runs without any difference, about 5 % have p <= 0.05."""
+    """Of 400 pairs of equal runs, about 5 % have p <= 0.05."""
     draw = random.Random(11)
     num_alarms = sum(
         sign_flip([make(draw) for _ in range(14)], seed=str(number)).p_value <= 0.05
@@ -722,8 +722,8 @@ def test_false_alarms_are_as_many_as_promised(make):
     assert 8 <= num_alarms <= 28
 
 
-def test_what_rounding_leaves_is_no_difference_of_its_own():
-    """A size that is next to nothing does not hide what all others are multiples of."""
+def test_rounding_errors_do_not_hide_a_common_divisor():
+    """A tiny difference does not hide the common divisor of the others."""
     thirds = [number / 3 for number in (1, 2, -1, 1, 2, -2)] * 4
     found = sign_flip([*thirds, 1e-17], seed="any")
     assert found == (pytest.approx(sign_flip(thirds, seed="any").p_value), True)
@@ -746,7 +746,7 @@ def test_mid_p_is_the_same_the_other_way_round(worse, better):
 
 
 def test_mid_p_of_very_many_pairs():
-    """Against scipy again; the terms are far too small and too many to be added one by one."""
+    """Against scipy; the terms are too small and too many to add one by one."""
     tail = scipy.stats.binom.cdf(99_500, 200_000, 0.5)
     just = scipy.stats.binom.pmf(99_500, 200_000, 0.5)
     assert mcnemar_mid_p(99_500, 100_500) == pytest.approx(2 * tail - just, rel=1e-9)

@@ -1,4 +1,4 @@
-"""Attempts put together by task: each once, in order, whatever order they came in."""
+"""Attempts collected by task: each once and in order, whatever order they came in."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def expected(pairs):
 
 @given(keys, st.integers(0, 9))
 def test_attempts_come_task_by_task_and_in_order(pairs, num_first):
-    """Also those that are added after the others were put together."""
+    """Also attempts that are added after the first ones were read."""
     attempts = Attempts("env")
     add(attempts, pairs[:num_first])
     assert by_task(attempts) == expected(pairs[:num_first])
@@ -63,7 +63,7 @@ def test_an_attempt_without_a_number_is_nan():
 
 
 def test_an_attempt_that_is_there_twice_is_named():
-    """The first of them by task id and number."""
+    """The first duplicate by task id and number."""
     attempts = Attempts("env")
     add(attempts, [("c", 1), ("a", 5), ("a", 2), ("c", 1), ("a", 5)])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Metrics read a whole line, and only the fields that they need."""
+"""The fields that metrics read from a line, and the facts of an environment."""
 
 import msgspec
 import pytest

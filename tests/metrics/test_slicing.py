@@ -1,4 +1,4 @@
-"""Slices: the fields they are by, their names, their numbers, and what environments compute."""
+"""Slices: their fields, names and numbers, and the numbers that environments compute."""
 
 import msgspec
 import pytest
@@ -90,7 +90,7 @@ TASKS = [
 
 
 def lines_of(tasks, env="quiz"):
-    """Give lines of tasks, and what their rows say."""
+    """Return lines of tasks, each with the value of its row's field."""
     return [
         (ScoredLine(env=env, task_id=task, attempt=attempt, reward=reward), [value])
         for task, value, rewards in tasks
@@ -99,13 +99,13 @@ def lines_of(tasks, env="quiz"):
 
 
 def failed(task_id, attempt, env="quiz"):
-    """Give a failure line of an attempt."""
+    """Return the failure line of an attempt."""
     error = ErrorRecord(error_class="ServerError", phase="model")
     return FailureLine(env=env, task_id=task_id, attempt=attempt, error=error)
 
 
 def counted(pairs, **arguments):
-    """Give an aggregator that took these lines."""
+    """Return an aggregator with these lines."""
     aggregator = Aggregator(FACTS, **arguments)
     lines, values = zip(*pairs, strict=True)
     aggregator.add_scored_lines(lines, values)
@@ -121,7 +121,7 @@ def test_slices_are_the_numbers_of_their_lines_alone():
     assert slices["math"].estimates == {
         name: estimate
         for name, estimate in alone.estimates.items()
-        if name != "strict_mean_reward"  # of a slice it is not known how many were expected
+        if name != "strict_mean_reward"  # how many attempts of a slice were expected is unknown
     } | {"strict_mean_reward": slices["math"].estimates["strict_mean_reward"]}
     assert slices["math"].mean_reward == 0.75
     assert slices["math"].num_expected is None
@@ -147,13 +147,13 @@ def test_slices_of_several_environments_are_also_of_each():
     assert found.environments["quiz"].slices["kind"]["math"].mean_reward == 0.75
 
 
-def test_slices_take_failures_where_their_tasks_are():
-    """By what comes with them, else by a scored attempt of the task, else nowhere."""
+def test_slices_count_failures_with_their_tasks():
+    """A failure's own values decide, then a scored attempt of its task; otherwise it is NONE."""
     aggregator = counted(lines_of(TASKS), by=["kind"])
     aggregator.add_failure(failed("t1", 2))
     aggregator.add_failure(failed("t9", 0), ['"law"'])
     aggregator.add_failure(failed("unknown", 0))
-    aggregator.add_failure(failed("t0", 0))  # made up for
+    aggregator.add_failure(failed("t0", 0))  # scored later
     for _ in range(2):
         slices = aggregator.metrics().slices["kind"]
         assert {name: part.num_unscored for name, part in slices.items()} == {
@@ -188,7 +188,7 @@ def test_slices_of_too_many_values_are_an_error():
 
 
 def test_slices_sort_many_lines_as_they_come():
-    """In two calls, the second after numbers were asked for."""
+    """In two calls, with the numbers read in between."""
     pairs = [
         (ScoredLine(env="quiz", task_id=str(n), reward=float(n % 2)), [str(n % 2)])
         for n in range(20_000)

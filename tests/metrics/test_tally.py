@@ -1,4 +1,4 @@
-"""What a tally keeps: failures until their attempt is scored, and the groups of tasks."""
+"""The state of a tally: failures until their attempt is scored, and the groups of tasks."""
 
 from gymcli.metrics.scored_lines import (
     AttemptScore,
@@ -28,7 +28,7 @@ def tally_of(*lines, scored=(), fields=()):
 
 
 def absent(part):
-    """Return of each task how many attempts are scored and how many are not."""
+    """Return for each task the numbers of its scored and absent attempts."""
     return [
         (group.num_attempts, number)
         for group, own in zip(part.tasks, part.num_absent, strict=True)
@@ -43,7 +43,7 @@ def test_the_last_failure_of_an_attempt_counts():
     assert absent(tally.part()) == [(0, 1)]
 
 
-def test_failures_that_were_made_up_for_do_not_count():
+def test_failures_that_were_scored_later_do_not_count():
     rest = failed("b", 1)
     scored = [("b", 0), ("b", 2), ("a", 0)]
     tally = tally_of(rest, failed("b", 0), failed("a", 0), scored=scored)
@@ -67,8 +67,8 @@ def test_failures_are_looked_at_again_when_lines_are_added():
     assert absent(tally.part()) == [(1, 0)]
 
 
-def test_what_failures_took_is_added_where_they_were_not_made_up_for():
-    """A failure without an answer cost nothing, whatever is known of prices."""
+def test_usage_of_failures_counts_until_they_are_scored():
+    """A failure without an answer costs nothing, even where prices are unknown."""
     tally = tally_of(
         failed("a", 0, prompt_tokens=3, cost=0.5), failed("a", 1), failed("b", 0, prompt_tokens=7)
     )
@@ -110,6 +110,6 @@ def test_groups_have_each_task_with_its_scores_in_order_of_attempt():
     ]
 
 
-def test_groups_of_an_environment_that_says_little():
+def test_groups_of_lines_without_optional_fields():
     [group] = tally_of(scored=[("a", 0)]).groups()
     assert group == Group("a", {}, [AttemptScore(0, 1.0, {}, {}, None)])

@@ -1,4 +1,4 @@
-"""Asks a mock server through the client, for the tests of its parts."""
+"""Asks a mock server through the client."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ TOOL = {
 
 
 def hello() -> Request:
-    """Give a request that was not asked yet."""
+    """Return a new request."""
     return Request(messages=[Message(role="user", content="hello")])
 
 
@@ -33,28 +33,28 @@ HELLO = hello()
 
 
 class FakeTime:
-    """A clock that moves only where somebody sleeps; nobody waits."""
+    """A clock that advances only when somebody sleeps, so that no test waits."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.sleeps: list[float] = []
 
     def clock(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self.now
 
     async def sleep(self, seconds: float) -> None:
-        """Let the time pass at once, and everybody else do what there is to do."""
+        """Advance the clock and let other tasks run."""
         self.sleeps.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)
 
 
 class ShortTime(FakeTime):
-    """A time in which a minute never ends, so that no deadline comes while a test looks."""
+    """A clock that never advances by more than a minute at a time, so that no deadline passes."""
 
     async def sleep(self, seconds: float) -> None:
-        """Let a short time pass at once, and a long one never."""
+        """Return immediately from a short sleep, and never from a long one."""
         if seconds > 60:
             await asyncio.Event().wait()
         await super().sleep(seconds)
@@ -68,7 +68,7 @@ def ask(behaviour: Behaviour = echo, request: Request = HELLO, **options) -> Ans
 def ask_and_see(
     behaviour: Behaviour = echo, request: Request = HELLO, **options
 ) -> tuple[Answer, MockServer]:
-    """Ask a mock server once; give the server too, for what it received."""
+    """Ask a mock server once; return the answer and the server, which records its requests."""
 
     async def run() -> tuple[Answer, MockServer]:
         async with MockServer(behaviour) as server:
@@ -84,7 +84,7 @@ def ask_and_see(
 
 
 def failure(behaviour: Behaviour, request: Request = HELLO, **options) -> ModelError:
-    """Ask a mock server in vain; whatever the error says, it does not say the key."""
+    """Return the error of a request that fails, and check that it does not contain the key."""
     with pytest.raises(ModelError) as raised:
         ask(behaviour, request, **options)
     assert KEY not in str(raised.value)
@@ -92,7 +92,7 @@ def failure(behaviour: Behaviour, request: Request = HELLO, **options) -> ModelE
 
 
 def failure_at(base_url: str, **options) -> ModelError:
-    """Ask an address in vain, once."""
+    """Return the error of one request to an address."""
 
     async def run() -> None:
         settings = {"base_url": base_url, "model": "m", "max_attempts": 1, **options}

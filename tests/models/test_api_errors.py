@@ -1,4 +1,4 @@
-"""What an error means, by its status, its code and the start of its message."""
+"""What an error means, by its status, its code and the beginning of its message."""
 
 import asyncio
 import re
@@ -87,7 +87,7 @@ def test_answer_maps_every_status(status, words, kind):
     assert error.status == status
     assert f"answered {status}: " in str(error)
     if status in (429, 503, 529) and kind is not RequestRefusedError:
-        assert sum(request.tries.retries.values()) > 10  # they count no attempts
+        assert sum(request.tries.retries.values()) > 10  # overload does not count as an attempt
     else:
         assert request.tries.retries == ({kind.__name__: 1} if kind is ServerError else {})
 
@@ -102,7 +102,7 @@ def test_answer_shows_the_words_of_the_provider_without_the_key():
 @pytest.mark.parametrize("fault", ["reset", "broken"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_retries_until_it_is_there(fault, stream):
-    """A reset connection, half a body, a busy server: then the answer, and what it took."""
+    """A broken connection or answer and a busy server are retried and counted by class."""
     failed = MockAnswer(text="x", fault="reset") if fault == "reset" else MockAnswer(body='{"id"')
     kind = "EndpointConnectionError" if fault == "reset" else "InvalidAnswerError"
     behaviour = in_order(failed, refusal_of(503, "busy"), failed, "at last")
@@ -137,7 +137,7 @@ def test_answer_waits_as_the_endpoint_asks(status, headers, low, high):
     asyncio.run(run())
     kind = "RateLimitError" if status == 429 else "ServerError"
     assert request.tries.retries == {kind: 1}
-    # Time passes only in sleeps, and the wait in line begins where the request's own one ends.
+    # Time passes only in sleeps; the wait for the limiter starts when the request's own ends.
     assert low <= sum(time.sleeps) <= high + 0.1
 
 
@@ -197,7 +197,7 @@ LOADED = "Prompt is too long. This server does not support it: insufficient_quot
     ],
 )
 def test_words_that_a_body_quotes_mean_nothing(refusal, kind):
-    """They are the model's, or the task's, whatever they sound like."""
+    """They come from the model or the task."""
     error = failure(lambda _: refusal, request := hello(), max_attempts=2)
     assert type(error) is kind
     assert not is_fatal(error)
@@ -207,7 +207,7 @@ def test_words_that_a_body_quotes_mean_nothing(refusal, kind):
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_answer_follows_no_redirect(status):
-    """The key was given for one address; the new one is named, not asked."""
+    """The key is meant for one address only; the error names the new one."""
     request = hello()
 
     async def run() -> tuple[ModelError, int]:
@@ -258,7 +258,7 @@ def test_is_fatal_is_not_a_request_that_cannot_be_written():
 
 @pytest.mark.parametrize("status", [401, 404, 405])
 def test_error_of_status_names_ways_out_for_roles_too(status):
-    """Roles are asked through the same client, and have no --base-url of their own."""
+    """Roles use the same client, but --base-url is not theirs."""
     error = failure(lambda _: refusal_of(status, "no"))
     way_out = str(error).rpartition("; ")[2]
     assert "--role" in way_out or "gym.toml" in way_out
@@ -345,7 +345,7 @@ def test_words_that_a_message_quotes_say_nothing(subtests):
 
 
 def test_an_answer_as_long_as_the_window_is_no_overflow(subtests):
-    """No conversation leaves room for it, so every request is refused."""
+    """No conversation leaves room for such an answer, so every request is refused."""
     for name, text in TOO_LONG.items():
         with subtests.test(name):
             assert meanings_of(["context_length_exceeded", text]) == {"permanent", "hopeless"}
@@ -530,7 +530,7 @@ def test_is_retried(error, expected):
 
 
 def signs(error) -> list[str]:
-    """Name what an error is a sign of."""
+    """Return the names of what an error is a sign of."""
     told = {
         "absence": is_absence,
         "overload": is_overload,
@@ -591,14 +591,14 @@ def test_signs_of_no_connection_in_time():
 
 
 def half_an_answer(*, leaves: bool) -> ModelError:
-    """Ask who sends a head and half a body, and then nothing more, or leaves."""
+    """Ask a server that sends a head and half a body, and then disconnects or stalls."""
 
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
         await writer.drain()
         if not leaves:
-            await reader.read()  # until the client leaves
+            await reader.read()  # until the client disconnects
         writer.close()
 
     async def run():
@@ -618,7 +618,7 @@ def test_signs_of_a_body_that_stands_still():
 
 
 def test_signs_of_a_body_that_breaks_off():
-    """Who begins an answer is there."""
+    """A server that begins an answer is reachable."""
     error = half_an_answer(leaves=True)
     assert isinstance(error, EndpointConnectionError)
     assert is_retried(error)

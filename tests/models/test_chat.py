@@ -1,4 +1,4 @@
-"""Chat Completions: bodies of requests, answers and streams; what other formats read alike."""
+"""Chat Completions: request bodies, answers and streams; some tests cover all formats."""
 
 import json
 import re
@@ -40,13 +40,13 @@ TOOL: JSONObject = {"type": "function", "function": {"name": "f", "parameters": 
 
 
 def sent(request: Request, **options: object) -> JSONObject:
-    """Give the body as the endpoint decodes it."""
+    """Return the body as the endpoint decodes it."""
     body = CHAT.body(request, "m", **options)  # type: ignore[arg-type]
     return msgspec.json.decode(msgspec.json.encode(body))
 
 
 def sent_messages(messages: list[Message]) -> list[JSONObject]:
-    """Give the messages as the endpoint decodes them."""
+    """Return the messages as the endpoint decodes them."""
     return msgspec.convert(sent(Request(messages=messages))["messages"], list[JSONObject])
 
 
@@ -99,7 +99,7 @@ def test_body_leaves_out_assistant_messages_that_chat_cannot_say() -> None:
 
 
 def test_body_sends_empty_answers() -> None:
-    """A model that said nothing did say it: the turn is part of the conversation."""
+    """An empty answer is a turn of the conversation."""
     messages = [Message(role="assistant"), Message(role="assistant", content="")]
     messages.append(Message(role="assistant", content="", response_items=[{"type": "reasoning"}]))
     empty = {"role": "assistant", "content": ""}
@@ -303,8 +303,8 @@ def test_body_sends_back_the_named_fields_of_messages_and_calls() -> None:
     ]
 
 
-def test_body_leaves_out_messages_of_reasoning_alone() -> None:
-    """Mistral's and others refuse an assistant message without content."""
+def test_body_leaves_out_messages_with_only_reasoning() -> None:
+    """Mistral and others refuse an assistant message without content."""
     thought = Message(role="assistant", content="", reasoning="r")
     assert sent_messages([USER, thought]) == [{"role": "user", "content": "hi"}]
     body = sent(Request(messages=[USER, thought]), send_reasoning="reasoning")
@@ -313,7 +313,7 @@ def test_body_leaves_out_messages_of_reasoning_alone() -> None:
 
 @pytest.mark.parametrize("extra", ["x", 1, ["x"], {"x": 1}])
 def test_body_sends_nothing_of_what_a_row_calls_extra(extra: JSON) -> None:
-    """A row may have any member of that name; it is not what an endpoint said."""
+    """A row may have a member `extra`, which did not come from an endpoint."""
     call = {"id": "a", "function": {"name": "f", "arguments": "{}"}, "extra": extra}
     row = {"role": "assistant", "tool_calls": [call], "extra": extra}
     [message] = sent_messages([msgspec.convert(row, Message)])
@@ -471,11 +471,11 @@ def test_answer_that_the_endpoint_did_not_finish_is_none(word: str) -> None:
 
 
 @pytest.mark.parametrize("choice", [{"finish_reason": "stop"}, {"logprobs": {"content": [1]}}])
-def test_answer_of_nothing_is_one_where_anything_else_is_said(choice: JSONObject) -> None:
+def test_answer_may_be_empty_if_the_choice_says_more(choice: JSONObject) -> None:
     assert answered({"content": None}, **choice).message.text == ""
 
 
-def test_answer_of_nothing_is_one_where_it_took_tokens() -> None:
+def test_answer_may_be_empty_if_it_used_tokens() -> None:
     body = {"choices": [{"message": {"content": None}}], "usage": {"completion_tokens": 1}}
     assert CHAT.answer(json.dumps(body).encode()).message.text == ""
 
@@ -517,7 +517,7 @@ def test_answer_keeps_what_else_is_said_of_message_and_calls() -> None:
 
 
 def chunk(delta: JSON = None, **choice: object) -> bytes:
-    """Give a chunk with this delta."""
+    """Return a chunk with this delta."""
     return json.dumps({"model": "m", "choices": [{"index": 0, "delta": delta, **choice}]}).encode()
 
 
@@ -576,7 +576,7 @@ def test_assemble_joins_tool_calls_by_index() -> None:
 
 @pytest.mark.parametrize("where", [{"index": 0}, {}])
 def test_assemble_parts_calls_that_share_an_index(where: JSONObject) -> None:
-    """Some endpoints send each call whole, with index 0 or none."""
+    """Some endpoints send each call whole, with index 0 or without one."""
     answer = read(
         call_piece(**where, id="a", function={"name": "f", "arguments": "{}"}),
         call_piece(**where, id="b", function={"name": "f", "arguments": {"x": 1}}),
@@ -646,7 +646,7 @@ def test_assemble_joins_a_custom_tool_call() -> None:
 
 
 def test_assemble_joins_what_else_is_said() -> None:
-    """Lists and texts come in pieces; an object comes whole."""
+    """Lists and texts arrive in pieces, an object arrives whole."""
     signature = {"google": {"thought_signature": "s"}}
     answer = read(
         chunk({"reasoning_details": [{"text": "a"}], "note": "one "}),
@@ -712,7 +712,7 @@ bodies = st.fixed_dictionaries(
 @settings(max_examples=300, deadline=None)
 @given(bodies)
 def test_answer_reads_or_refuses_any_body(body) -> None:
-    """Whatever a gateway sends, nothing but a ModelError is raised."""
+    """Whatever a gateway sends, only a ModelError is raised."""
     with suppress(ModelError):
         message = CHAT.answer(msgspec.json.encode(body)).message
         assert message.content is not None or message.tool_calls

@@ -1,4 +1,4 @@
-"""The client as a whole: storms, outages, several addresses, and refusals that end a run."""
+"""The whole client: overload, outages, several addresses, and refusals that end a run."""
 
 import asyncio
 import itertools
@@ -35,7 +35,7 @@ def num_outages(client: Client) -> int:
 
 
 async def dead_address() -> str:
-    """Give an address at which nobody listens any more."""
+    """Return an address at which nobody listens any more."""
     async with MockServer() as server:
         return server.base_url
 
@@ -46,8 +46,8 @@ async def dead_address() -> str:
     ("status", "words", "kind"),
     [(401, "no such key", AuthenticationError), (404, "no such model", RequestRefusedError)],
 )
-def test_answer_does_not_wait_with_a_fatal_first_answer(status, words, kind, dialect, stream):
-    """Not a second passes before it is known, in the provider's own words."""
+def test_answer_raises_a_fatal_first_refusal_immediately(status, words, kind, dialect, stream):
+    """The provider's refusal is raised without a wait of even a second."""
     time = FakeTime()
 
     async def run() -> tuple[list[ModelError], int]:
@@ -65,7 +65,7 @@ def test_answer_does_not_wait_with_a_fatal_first_answer(status, words, kind, dia
 
 
 def test_answer_loses_nothing_in_a_storm():
-    """However few attempts there are: too much to do costs time and no answer."""
+    """Overload costs time, but no attempts and no answers."""
     numbers = itertools.count()
 
     def behave(request: Request):
@@ -74,7 +74,7 @@ def test_answer_loses_nothing_in_a_storm():
     async def run():
         async with (
             MockServer(behave) as server,
-            # All who sleep move the one clock on, so it runs much too fast for a deadline.
+            # Every sleep advances the shared clock, which is much too fast for a deadline.
             client_at(
                 server.base_url, max_attempts=2, retry_deadline=1e6, time=FakeTime()
             ) as client,
@@ -93,7 +93,7 @@ def test_answer_keeps_to_the_concurrency_of_its_limits():
 
 
 def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
-    """It dies under requests and returns: all are answered, though each has few attempts."""
+    """It dies with requests under way and returns; all are answered within few attempts."""
     time = ShortTime()
 
     async def run():
@@ -130,7 +130,7 @@ def test_answer_gives_up_an_endpoint_that_does_not_come_back():
         errors = await asyncio.gather(*asked, return_exceptions=True)
         waited, before = time.now, len(time.sleeps)
         with pytest.raises(EndpointGoneError):
-            await client.answer(HELLO)  # at once
+            await client.answer(HELLO)  # immediately
         await client.__aexit__(None, None, None)
         return errors, waited, len(time.sleeps) - before
 
@@ -156,8 +156,8 @@ def test_answer_soon_gives_up_an_address_that_never_answered():
     assert all(is_fatal(error) and "is the server running" in str(error) for error in errors)
 
 
-def test_answer_takes_no_single_faults_for_an_outage():
-    """Of each five requests one ends in a way that an endpoint which is gone has too."""
+def test_answer_does_not_take_single_faults_for_an_outage():
+    """One of five requests ends in a way that an outage also causes."""
     numbers = itertools.count()
 
     def behave(request: Request):
@@ -177,8 +177,8 @@ def test_answer_takes_no_single_faults_for_an_outage():
     assert num_outages(asyncio.run(run())) == 0
 
 
-def test_answer_takes_fast_failures_before_slow_answers_for_no_outage():
-    """Where each fifth connection breaks at once, the first twelve ends are all failures."""
+def test_answer_survives_fast_failures_before_slow_answers():
+    """Every fifth connection breaks immediately, so that the first twelve outcomes are failures."""
     numbers = itertools.count()
 
     def behave(request: Request):
@@ -197,7 +197,7 @@ def test_answer_takes_fast_failures_before_slow_answers_for_no_outage():
 
 
 async def play(client: Client, num_answers: int = 5) -> None:
-    """Have a conversation of several turns."""
+    """Hold a conversation of several turns."""
     conversation = Conversation(client)
     request = Request(messages=[*HELLO.messages])
     for _ in range(num_answers):
@@ -222,7 +222,7 @@ def test_conversation_stays_at_one_of_several_addresses():
 
 
 def test_conversation_shares_the_load_by_what_addresses_take():
-    """Of two addresses the one that takes two at once gets less to do."""
+    """Of two addresses, the one with a capacity of two gets fewer requests."""
     held = Counter()
 
     async def run():
@@ -311,7 +311,7 @@ def test_answer_gives_up_when_all_addresses_are_gone():
 
 @pytest.mark.parametrize("broken", [refusal_of(500, "oops"), refusal_of(429, "slow")])
 def test_answer_loses_nothing_where_one_of_two_addresses_only_fails(broken):
-    """Whoever failed there goes elsewhere, and few go there at all."""
+    """A conversation moves away after a failure, and few ever go there."""
 
     async def run():
         async with MockServer(lambda _: broken) as bad, MockServer() as good:
@@ -339,7 +339,7 @@ def test_answer_loses_nothing_where_one_of_two_addresses_hangs():
 
 @pytest.mark.parametrize("bad", [refusal_of(502, "x"), MockAnswer(fault="reset")])
 def test_answer_loses_nothing_where_a_gateway_has_no_server_behind_it(bad):
-    """A probe that fails is no try of the request: it is longer gone than any would last."""
+    """A failed probe is no attempt of its request: the outage outlasts any number of attempts."""
     numbers = itertools.count()
 
     def behave(request: Request):
@@ -358,7 +358,7 @@ def test_answer_loses_nothing_where_a_gateway_has_no_server_behind_it(bad):
 
 
 def test_conversation_tells_how_long_it_waited():
-    """In line and between tries; not while it is being answered."""
+    """The wait for the limiter and between tries counts, the time of the answer does not."""
 
     async def run():
         numbers = itertools.count()
@@ -396,7 +396,7 @@ def test_conversation_waited_while_its_address_was_gone():
 
 
 def test_answer_probes_an_address_again_that_was_given_up():
-    """When the others are gone, too, its return ends the outage."""
+    """After the others have failed too, its return ends the outage."""
 
     async def run():
         time = ShortTime()

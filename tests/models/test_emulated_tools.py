@@ -1,4 +1,4 @@
-"""Tool calls as constrained text."""
+"""Tool calls that are emulated by constrained text."""
 
 import json
 
@@ -39,7 +39,7 @@ def emulated(*, tools: list[JSONObject] | None = None, **params: object) -> Requ
 
 
 def schema_of(request: Request) -> JSONObject:
-    """Give the schema that constrains the answer, which must be a valid one."""
+    """Return the schema that constrains the answer, and check that it is valid."""
     schema = request.params["response_format"]["json_schema"]["schema"]  # type: ignore[index]
     jsonschema.Draft202012Validator.check_schema(schema)
     return schema  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Requests and answers on the wire, and connections that time out, break, or cannot be trusted."""
+"""Requests and answers on the wire; connections that time out, break, or are not trusted."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ def test_answer_in_every_dialect(dialect, stream):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("fault", ["interim-100", "interim-103"])
 def test_answer_passes_over_interim_responses(fault, stream):
-    """Two requests: the second one on the same connection."""
+    """The second request uses the same connection."""
 
     async def run():
         behaviour = scripted([MockAnswer(text="hi", fault=fault)])
@@ -96,12 +96,12 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
         [EARLY, HEAD + BODY],
         [EARLY + INTERIM, EARLY + HEAD + BODY],
         [EARLY[:30], EARLY[30:-2], EARLY[-2:] + HEAD, BODY],
-        # Nothing is taken out of a body, wherever it is cut.
+        # Nothing is removed from a body, wherever the packets split it.
         [EARLY + HEAD + BODY[: BODY.index(b"HTTP")], BODY[BODY.index(b"HTTP") :]],
     ],
 )
 def test_answer_takes_interim_responses_as_they_come(pieces, new_loop):
-    """Of HTTP/1.0 or with `Connection: close` too, in one packet with the answer or before it."""
+    """Also with HTTP/1.0 or `Connection: close`, in the answer's packet or before it."""
     ended = asyncio.Event()
 
     async def serve(reader, writer):
@@ -113,7 +113,7 @@ def test_answer_takes_interim_responses_as_they_come(pieces, new_loop):
                 for piece in pieces:
                     writer.write(piece)
                     await writer.drain()
-                    await asyncio.sleep(0.01)  # as a packet of its own
+                    await asyncio.sleep(0.01)  # in a packet of its own
         writer.close()
         await writer.wait_closed()
         ended.set()
@@ -166,7 +166,7 @@ def test_answer_sends_large_prompts():
 
 
 def test_answer_goes_through_the_proxy():
-    """A plain-http proxy is asked for the whole address, so the mock server can be one."""
+    """A plain-HTTP proxy gets the full address in the request, so a mock server can play it."""
 
     async def run() -> MockServer:
         async with MockServer() as proxy:
@@ -209,8 +209,8 @@ def test_answer_takes_a_plain_body_where_it_asked_for_a_stream():
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "text/plain", None])
 @pytest.mark.parametrize("is_at_once", [False, True])
-def test_answer_is_read_however_it_comes_and_its_connection_used_again(kind, is_at_once):
-    """With its head or after it, and whatever that says of its type."""
+def test_answer_is_read_in_any_packets_and_its_connection_reused(kind, is_at_once):
+    """The body may arrive with its head or after it, with any content type."""
     body = b'{"choices": [{"message": {"content": "whole"}}]}'
     head = b"HTTP/1.1 200 OK\r\n" + (f"Content-Type: {kind}\r\n".encode() if kind else b"")
     head += b"Content-Length: %d\r\n\r\n" % len(body)
@@ -246,7 +246,7 @@ def test_answer_is_read_however_it_comes_and_its_connection_used_again(kind, is_
 
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_answer_emulates_tools(dialect):
-    """The endpoint sees no tools and writes text; the caller sees calls, each with its own id."""
+    """The endpoint sees no tools and writes text; the caller sees calls with distinct ids."""
     script = scripted(['{"tool": "add", "arguments": {"a": 1}}', '{"answer": "two"}'])
     request = msgspec.structs.replace(HELLO, tools=[TOOL])
     answer, server = ask_and_see(script, request, dialect=dialect, emulate_tools=True)
@@ -259,7 +259,7 @@ def test_answer_emulates_tools(dialect):
 
 
 def test_answer_restores_nothing_where_no_tool_may_be_called():
-    """With the tool choice "none" the model was not asked to write in the form of calls."""
+    """With the tool choice "none", the model was not asked to write calls."""
     request = Request(messages=HELLO.messages, tools=[TOOL], params={"tool_choice": "none"})
     for text in ('{"answer": "raw"}', '{"tool": "add", "arguments": {}}'):
         message = ask(scripted([text]), request, emulate_tools=True).message
@@ -274,7 +274,7 @@ def test_answer_emulates_nothing_without_tools():
 
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_conversation_sends_what_single_requests_would(dialect):
-    """Also where a message that was sent before is changed in place."""
+    """Also if a message that was sent before is changed in place."""
 
     async def run(is_one: bool) -> list[object]:
         async with MockServer(echo) as server:
@@ -295,8 +295,8 @@ def test_conversation_sends_what_single_requests_would(dialect):
 
 @pytest.mark.parametrize(("num_tokens", "finish"), [(9, "stop"), (10, "length")])
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_answer_of_responses_that_took_all_tokens_was_cut(name, num_tokens, finish):
-    """As llama.cpp says it: completed."""
+def test_responses_answer_that_used_all_tokens_was_cut(name, num_tokens, finish):
+    """llama.cpp reports such an answer as completed."""
     behaviour = scripted([MockAnswer(text="It is", usage=Usage(completion_tokens=num_tokens))])
     request = Request(messages=HELLO.messages, params={name: 10})
     assert ask(behaviour, request, dialect="responses").finish_reason == finish
@@ -359,7 +359,7 @@ def test_answer_times_out_when_a_stream_stands_still():
 
 
 def test_answer_times_out_while_connecting():
-    """A listener with a full queue answers no further connection."""
+    """A listener with a full queue accepts no further connection."""
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -384,10 +384,10 @@ def test_answer_without_a_server():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> tuple[Path, Path]:
-    """Make a certificate of 127.0.0.1 that nobody has signed but itself, and its key."""
+    """Write a self-signed certificate of 127.0.0.1 and its key."""
     openssl = shutil.which("openssl")
     if openssl is None:
-        pytest.skip("openssl makes the certificate")
+        pytest.skip("needs the command openssl")
     folder = tmp_path_factory.mktemp("tls")
     paths = folder / "certificate.pem", folder / "key.pem"
     kind = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -417,7 +417,7 @@ def answer_over_tls(certificate: tuple[Path, Path], request: Request = HELLO, **
 async def raw_server(
     body: bytes, *, headers: str = "", stays_open: bool = False, **options
 ) -> AsyncIterator[str]:
-    """Serve one body to everybody, and give the address."""
+    """Serve one body to every request, and yield the address."""
     open_ones: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -439,7 +439,7 @@ async def raw_server(
 
 
 def test_answer_without_a_trusted_certificate(certificate):
-    """Neither retried nor survived: a certificate does not mend itself."""
+    """It is not retried and ends the run, as waiting does not fix a certificate."""
     with pytest.raises(EndpointConnectionError, match="ca_file") as raised:
         answer_over_tls(certificate, request := hello())
     assert request.tries.retries == {}
@@ -491,7 +491,7 @@ def test_answer_of_a_stream_is_there_though_the_connection_stays_open(dialect, s
 
 
 def test_answers_of_streams_that_end_share_a_connection():
-    """The end of the body comes after the last event, in a packet of its own."""
+    """The end of the body comes in a packet after the last event."""
     connections = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -522,7 +522,7 @@ def test_answers_of_streams_that_end_share_a_connection():
 
 
 def test_answer_reads_no_endless_body():
-    """What is packed small may be large; reading stops at the limit."""
+    """A small compressed body may be huge; reading stops at the limit."""
     packed = gzip.compress(b" " * (65 * 2**20), 1)
 
     async def run() -> None:
@@ -589,8 +589,8 @@ def test_feed_does_not_care_how_the_stream_is_cut(data, end, cuts):
     assert read(*chunks) == data
 
 
-def test_feed_looks_at_no_piece_of_a_long_line_twice():
-    """A line of 64 MB in pieces of 1 kB: with each piece the whole line again, that took hours."""
+def test_feed_scans_a_long_line_once():
+    """64 MB in pieces of 1 kB took hours when each piece rescanned the line."""
     reader = EventReader()
     piece = b"x" * 1024
     assert reader.feed(b"data: ") == []

@@ -1,4 +1,4 @@
-"""Who may send when: rates, requests at once, and a line in which nobody is lost."""
+"""Rate limits, limits of requests under way, and a queue that loses and starves nobody."""
 
 import asyncio
 import gc
@@ -37,12 +37,12 @@ from tests.models.asking import FakeTime, ShortTime
 
 
 def passed_at(per_minute: float, amounts: list[float]) -> list[float]:
-    """Give when each amount passes, all of them being there from the start."""
+    """Return when each amount passes if all of them wait from the beginning."""
     time = FakeTime()
     bucket = Bucket(per_minute, time.clock)
     times = []
     for amount in amounts:
-        for _ in range(3):  # sums of floats may want a second, tiny wait
+        for _ in range(3):  # rounding may require a second, tiny wait
             time.now += bucket.delay(amount)
         assert bucket.delay(amount) == 0
         bucket.take(amount)
@@ -52,7 +52,7 @@ def passed_at(per_minute: float, amounts: list[float]) -> list[float]:
 
 @given(st.floats(0.5, 10_000), st.integers(1, 300))
 def test_bucket_lets_no_minute_have_more(per_minute, num):
-    """Any minute has the rate and, once, what comes within a second."""
+    """Any minute has the rate plus, once, a second's worth."""
     times = passed_at(per_minute, [1.0] * num)
     allowed = per_minute + max(1.0, per_minute / 60) + 1e-3
     for number, start in enumerate(times):
@@ -80,7 +80,7 @@ def test_bucket_takes_back_what_was_not_needed():
     assert bucket.delay(1) == pytest.approx(1)
     bucket.give_back(1000)
     bucket.take(1)
-    assert bucket.delay(1) == pytest.approx(1)  # it holds no more than a second's worth
+    assert bucket.delay(1) == pytest.approx(1)  # it holds at most a second's worth
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_limits_refuse_what_cannot_be_meant(given_limits):
         EndpointLimits.model_validate(given_limits)
 
 
-def test_rates_believe_no_answer_of_absurd_length():
-    """Ten million tokens at most, so that requests are not held up for years."""
+def test_rates_cap_absurd_usage():
+    """The value is capped at ten million tokens, so that requests are not held up for years."""
     rates = RateLimits(FakeTime().clock)
     rates.lower(EndpointLimits(tokens_per_minute=10**7))
     rates.take(300)
@@ -108,7 +108,7 @@ def test_rates_believe_no_answer_of_absurd_length():
 
 
 def ask_many(limit: AdaptiveLimit, capacity: int, num_answers: int) -> tuple[int, list[int]]:
-    """Ask an endpoint that takes so many at once; give its refusals, and how many it worked on."""
+    """Ask an endpoint with this capacity; return its refusals and its load over time."""
     accepted, num_refused, busy = 0, 0, []
     for _ in range(num_answers):
         while accepted + 1 <= limit.current:
@@ -124,11 +124,11 @@ def ask_many(limit: AdaptiveLimit, capacity: int, num_answers: int) -> tuple[int
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 8, 20, 63])
-def test_limit_finds_a_capacity_that_nobody_told(capacity):
+def test_limit_finds_an_unknown_capacity(capacity):
     limit = AdaptiveLimit(64)
     num_refused, busy = ask_many(limit, capacity, 100 * capacity)
     assert sum(busy) / len(busy) > 0.95 * capacity
-    assert num_refused < 400  # about one in a window, once the capacity is found
+    assert num_refused < 400  # about one in a window after the capacity is found
     settled = ask_many(limit, capacity, 50 * capacity)[0]
     assert settled <= 80
 
@@ -145,7 +145,7 @@ def test_limit_grows_again_when_the_endpoint_can_do_more():
     assert limit.current <= 4
     _, busy = ask_many(limit, 1000, 2000)
     assert busy[-1] == 64
-    assert busy.index(64) < 900  # by one a window it would take 2000
+    assert busy.index(64) < 900  # steps of one per window would take 2000
 
 
 def test_limit_falls_when_the_endpoint_can_do_less():
@@ -156,8 +156,8 @@ def test_limit_falls_when_the_endpoint_can_do_less():
 
 
 @pytest.mark.parametrize(("share", "least"), [(0.2, 35), (0.4, 12)])
-def test_limit_stays_where_requests_are_refused_whatever_there_is_to_do(share, least):
-    """Refusals at random say nothing of the number: what was being worked on is kept."""
+def test_limit_stays_up_under_random_refusals(share, least):
+    """Random refusals do not depend on the load; the limit keeps to what was being served."""
     random = Random(1)
     limit = AdaptiveLimit(64)
     accepted, busy = 0, []
@@ -173,8 +173,8 @@ def test_limit_stays_where_requests_are_refused_whatever_there_is_to_do(share, l
     assert sum(busy) / len(busy) > least
 
 
-def test_limit_halves_what_it_thinks_of_the_endpoint_once_a_round():
-    """Refusals of what was sent before say nothing new."""
+def test_limit_halves_once_per_round():
+    """Refusals of requests that were sent before the first refusal carry no information."""
     limit = AdaptiveLimit(64)
     for num_others in range(63, -1, -1):
         limit.record_refusal(num_others)
@@ -222,7 +222,7 @@ def request(since: float = 0.0, **options) -> RequestState:
 
 
 def is_admitted(limiter: ConcurrencyLimiter, one: RequestState) -> bool:
-    """Return whether a request need not wait."""
+    """Return whether a request may be sent immediately."""
     return limiter.admit(one) <= 0
 
 
@@ -233,7 +233,7 @@ def refused() -> EndpointConnectionError:
 
 
 async def settle() -> None:
-    """Let everybody do what there is to do."""
+    """Let all tasks run until they wait."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -262,7 +262,7 @@ def test_acquire_serves_who_came_first():
         tasks = [asyncio.create_task(ask(since)) for since in (5.0, 3.0, 9.0, 1.0)]
         await settle()
         assert not served
-        assert not is_admitted(limiter, request(0.0))  # nobody passes those who wait
+        assert not is_admitted(limiter, request(0.0))  # nobody overtakes those who wait
         limiter.succeeded(under_way)
         await asyncio.gather(*tasks)
         assert served == [1.0, 3.0, 5.0, 9.0]
@@ -278,7 +278,7 @@ STEPS = st.lists(
 
 
 class Crowd:
-    """Requests at one limiter: some wait, some are under way; every end of one is looked at."""
+    """Requests at one limiter, some waiting and some under way; each outcome is checked."""
 
     def __init__(self, ceiling: int) -> None:
         self.time = FakeTime()
@@ -303,7 +303,7 @@ class Crowd:
             self.limiter.failed(one, error)
 
     async def cancel(self, pick: int) -> None:
-        """Cancel one that waits; half of the time in the moment in which somebody is served."""
+        """Cancel a waiting request, half of the time in the moment in which one is admitted."""
         if not self.waiting:
             return
         task = list(self.waiting)[pick % len(self.waiting)]
@@ -331,7 +331,7 @@ class Crowd:
 @settings(deadline=None)
 @given(st.integers(1, 4), STEPS)
 def test_limiter_loses_no_place_and_starves_nobody(ceiling, steps):
-    """Whatever ends how: never more under way than the limit, and at the end all are served."""
+    """Under any outcomes: the limit is never exceeded, and in the end all are served."""
 
     async def run():
         crowd = Crowd(ceiling)
@@ -358,8 +358,8 @@ def test_acquire_gives_a_place_back_that_came_with_the_cancellation():
         is_admitted(limiter, under_way)
         task = asyncio.create_task(limiter.acquire(request()))
         await settle()
-        limiter.succeeded(under_way)  # the place is given to the task,
-        task.cancel()  # which is cancelled before it can take it
+        limiter.succeeded(under_way)  # the place is assigned to the task,
+        task.cancel()  # which is cancelled before it resumes
         with pytest.raises(asyncio.CancelledError):
             await task
         assert limiter.num_under_way == 0
@@ -394,7 +394,7 @@ def test_acquire_ends_with_the_pause(asked, low, high):
         started = time.now
         assert await limiter.acquire(one)
         assert low <= time.now - started <= high
-        assert one.waited <= 0.01  # a pause is the endpoint's answer to this very request
+        assert one.waited <= 0.01  # the endpoint asked this request to pause
 
     asyncio.run(run())
 
@@ -420,7 +420,7 @@ def test_load_is_more_where_requests_fail_and_most_in_a_pause():
         assert is_admitted(failing, one)
         failing.failed(one, ServerError("oops", status=500))
     assert failing.load > busy.load
-    assert failing.load == (False, 9 / 4)  # and no more than that: it may be well again
+    assert failing.load == (False, 9 / 4)  # and no more than that, since it may have recovered
     one = request()
     assert is_admitted(busy, one)
     busy.failed(one, RateLimitError("busy", status=429, retry_after=9))
@@ -448,7 +448,7 @@ def test_failed_pauses_longer_each_time_that_nothing_was_answered():
     asyncio.run(run())
 
 
-def test_failed_takes_500_for_no_overload():
+def test_failed_does_not_take_500_for_overload():
     limiter = limiter_at(FakeTime())
     for _ in range(100):
         one = request()
@@ -467,7 +467,7 @@ def test_failed_takes_a_connect_timeout_under_load_for_overload():
     limiter.failed(one, error)
     assert limiter.limit.current == 3
     limiter.failed(other, error)
-    assert limiter.limit.current == 3  # alone it says nothing of the load
+    assert limiter.limit.current == 3  # without other requests, it says nothing about the load
 
 
 def test_acquire_probes_an_address_that_is_gone_one_at_a_time():
@@ -489,7 +489,7 @@ def test_acquire_probes_an_address_that_is_gone_one_at_a_time():
         limiter.succeeded(sent[0])
         assert all(await asyncio.gather(*tasks[1:]))
         assert not limiter.breaker.is_open
-        assert sent[0].waited >= 0.5  # which counts against no deadline
+        assert sent[0].waited >= 0.5  # which counts towards no deadline
 
     asyncio.run(run())
 
@@ -514,7 +514,7 @@ def test_acquire_sends_everybody_away_when_the_address_is_given_up():
 
 
 def gone(time: FakeTime, **options) -> ConcurrencyLimiter:
-    """Give the limiter of an address that answered once, and is gone."""
+    """Return the limiter of an address that answered once and then became unreachable."""
     limiter = limiter_at(time, ceiling=20, **options)
     limiter.breaker.was_reached = True
     for _ in range(8):
@@ -525,7 +525,7 @@ def gone(time: FakeTime, **options) -> ConcurrencyLimiter:
 
 
 def test_acquire_gives_up_nothing_while_a_probe_is_under_way():
-    """It was perhaps taken, and is worked on for longer than the deadline."""
+    """The server may have accepted it, and may work on it for longer than the deadline."""
 
     async def run():
         time = FakeTime()
@@ -601,7 +601,7 @@ def test_limiter_keeps_to_the_requests_of_a_minute():
 
 
 def test_limiter_corrects_its_guess_of_tokens():
-    """It reserves what the answer may take, and then learns what it took."""
+    """It reserves as many tokens as the answer may take, and corrects that by its usage."""
 
     async def run():
         time = FakeTime()
@@ -619,7 +619,7 @@ def test_limiter_corrects_its_guess_of_tokens():
 
 @pytest.mark.parametrize("max_tokens", [10**400, 10**18, -(10**400), -(10**18), 0, "many", None])
 def test_limiter_survives_any_number_of_tokens(max_tokens):
-    """Whatever a task row asks for: nothing raises, and the others wait for minutes at most."""
+    """Nothing raises whatever a row asks for, and other requests wait for minutes at most."""
 
     async def run():
         time = FakeTime()
@@ -629,7 +629,7 @@ def test_limiter_survives_any_number_of_tokens(max_tokens):
             assert is_admitted(limiter, odd) or await limiter.acquire(odd)
             end(odd)
             other = request()
-            assert is_admitted(limiter, other)  # nothing is owed
+            assert is_admitted(limiter, other)  # no tokens are owed
             limiter.cancelled(other)
         started = time.now
         odd = request(num_bytes=100, params={"max_tokens": max_tokens})
@@ -677,10 +677,10 @@ def test_limiters_keep_to_the_lower_limit_of_two_models():
 
 
 class NoTime(FakeTime):
-    """A time that stands still."""
+    """A clock that stands still."""
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for ever."""
+        """Sleep forever."""
         await asyncio.Event().wait()
 
 
@@ -691,7 +691,7 @@ def test_acquire_leaves_no_timer_behind():
         limiter.failed(one, RateLimitError("busy", status=429, retry_after=9))
         task = asyncio.create_task(limiter.acquire(one))
         await settle()
-        assert len(asyncio.all_tasks()) == 3  # this one, who waits, and the timer
+        assert len(asyncio.all_tasks()) == 3  # the test, the waiting task and the timer
         task.cancel()
         await settle()
         gc.collect()
@@ -737,7 +737,7 @@ def test_breaker_opens_after_failures_in_a_row():
     assert breaker.num_outages == 1
 
 
-def test_breaker_counts_anew_after_any_sign_of_life():
+def test_breaker_starts_over_after_any_sign_of_life():
     breaker = breaker_at(FakeTime())
     for _ in range(20):
         for _ in range(MIN_FAILURES - 1):
@@ -835,7 +835,7 @@ def test_breaker_knows_a_gateway_as_reached():
 
 
 def test_breaker_waits_for_those_under_way_before_it_opens():
-    """Failures are fast: eight of them prove nothing while many others may be answered."""
+    """Failures are fast: eight prove nothing while many other requests may still be answered."""
     breaker = breaker_at(FakeTime())
     for num_others in range(63, 32, -1):
         assert not fail(breaker, num_others=num_others)
@@ -863,7 +863,7 @@ def test_breaker_takes_too_much_for_a_sign_of_life():
 
 
 def test_breaker_counts_a_storm_on_through_outages():
-    """Nothing but refusals and absences: neither begins the other's time anew."""
+    """With refusals and failures only, neither restarts the time of the other."""
     time = FakeTime()
     breaker = breaker_at(time)
     for _ in range(12):
@@ -888,8 +888,8 @@ def test_breaker_gives_up_nothing_while_others_are_under_way():
     assert storm.record_overload(ANSWERED_429, num_others=0)
 
 
-def test_breaker_knows_one_that_took_a_connection_as_reached():
-    """A server that resets its first requests and restarts has the endpoint's patience."""
+def test_breaker_counts_an_accepted_connection_as_reached():
+    """A server that resets its first requests and restarts gets an endpoint's full patience."""
     breaker = breaker_at(FakeTime(), was_reached=False)
     reset = EndpointConnectionError("the connection broke")
     reset.__cause__ = aiohttp.ServerDisconnectedError()

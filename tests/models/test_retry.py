@@ -1,4 +1,4 @@
-"""When and after how long a request is tried again."""
+"""When a request is tried again, and after how long."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ ANSWER = Answer(message=Message(role="assistant", content="done"))
 def resume(
     *errors: ModelError, was_reached: bool = False, tries: Tries | None = None, **options
 ) -> tuple[Answer | ModelError, list[float]]:
-    """Let the tries fail one after another, the first one included; give the end and the waits."""
+    """Fail the tries with these errors, first one included; return the outcome and the waits."""
     time = FakeTime()
     rest = iter(errors[1:])
 
@@ -49,7 +49,7 @@ def resume(
 
 
 def unreachable(_: object = None) -> EndpointConnectionError:
-    """Give the error of a connection that could not be made."""
+    """Return the error of a connection that could not be made."""
     error = EndpointConnectionError("nobody there")
     error.__cause__ = aiohttp.ClientConnectorError(None, OSError())
     return error
@@ -130,7 +130,7 @@ def test_resume_soon_gives_up_on_an_address_that_never_answered():
 
 
 def test_resume_waits_for_a_server_that_answered_before():
-    """Whatever the attempts: it is the breaker that gives such a server up."""
+    """Attempts do not matter: it is the breaker that gives up on such a server."""
     tries = Tries()
     errors = map(unreachable, range(30))
     _, waits = resume(*errors, was_reached=True, max_attempts=3, tries=tries)

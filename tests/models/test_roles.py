@@ -1,4 +1,4 @@
-"""Who plays a role, and what it answered."""
+"""Which model plays a role, and how its answers are cached and counted."""
 
 import asyncio
 import itertools
@@ -101,7 +101,7 @@ def test_role_sources_takes_local_and_oracle(tmp_path):
     ],
 )
 def test_role_sources_shows_no_address(spec, message):
-    """It may hold a key or a password."""
+    """An address may contain a key or a password."""
     with pytest.raises(UsageError, match=message) as caught:
         source_of(spec, {})
     assert str(caught.value).startswith("--role judge: ")
@@ -110,7 +110,7 @@ def test_role_sources_shows_no_address(spec, message):
 
 
 def test_role_sources_says_how_a_role_gets_a_model():
-    """The options of the policy, which the same search serves, are no way out for a role."""
+    """The message offers no option that only applies to the policy."""
     with pytest.raises(UsageError) as caught:
         source_of("bigg", {})
     assert str(caught.value) == (
@@ -156,7 +156,7 @@ JUDGE = Endpoint(base_url="http://127.0.0.1:9/v1", model="j")
 
 
 class Judged(Environment[Task]):
-    """Needs a judge, and can do with a user."""
+    """Requires a judge and may use a user."""
 
     required_roles = ("judge",)
     optional_roles = ("user",)
@@ -211,7 +211,7 @@ class OnlyJudged(Environment[Task]):
 
 
 class Asking:
-    """A judge on a server, asked by attempts that each count what they took."""
+    """A judge on a server; each attempt that asks it counts its own usage."""
 
     def __init__(self, server, stack, verdicts):
         self._server = server
@@ -220,7 +220,7 @@ class Asking:
         self.uses = []
 
     async def judge(self, **options):
-        """Give a new attempt's model of the judge."""
+        """Return models for a new client of the judge."""
         endpoint = Endpoint(base_url=self._server.base_url, model="j", max_attempts=1, **options)
         pool = await self._stack.enter_async_context(ModelPool(8))
         return self.models(endpoint, pool)
@@ -242,7 +242,7 @@ class Asking:
 
 
 def asked(behaviour, use, *, verdicts=None):
-    """Run `use(asking)` against a server; give what it gave, and the server."""
+    """Run `use(asking)` against a server; return its result and the server."""
 
     async def run():
         async with AsyncExitStack() as stack:
@@ -263,7 +263,7 @@ def refusing_at(*numbers):
 
 
 def slow_at_first(started):
-    """Answer at once, but not the first request, which sets `started`."""
+    """Stall on the first request, which sets `started`, and answer the others."""
 
     def behave(request):
         if started.is_set():
@@ -287,7 +287,7 @@ def test_equal_requests_at_the_same_time_are_one_call():
 
 
 def test_equal_requests_at_the_same_time_fail_together():
-    """None of them makes a round of retries of its own; what is asked later is a new call."""
+    """No request repeats the retries of another, and a later request is a new call."""
 
     async def use(asking):
         models = await asking.judge()
@@ -335,7 +335,7 @@ def test_an_answer_that_is_none_is_a_failure_and_not_kept(tmp_path, answer, word
 
 
 def test_an_answer_that_is_not_to_be_kept_is_asked_for_again(tmp_path):
-    """Those who wait for it get it all the same; one on record is as good as none."""
+    """Requests that wait for it still receive it; a recorded one is ignored."""
     cache = Cache("1", keeps=lambda message: message.text == "[[GOOD]]")
 
     async def use(asking):
@@ -353,7 +353,7 @@ def test_an_answer_that_is_not_to_be_kept_is_asked_for_again(tmp_path):
 
 
 def test_everybody_gets_the_answer_in_the_form_that_is_kept():
-    """A score may not depend on who asked first."""
+    """A score must not depend on who asked first."""
     answer = MockAnswer(text="[[GOOD]]", reasoning="Hm.")
 
     async def use(asking):
@@ -415,7 +415,7 @@ def test_who_waits_may_be_cancelled_without_the_others():
 
 
 def test_an_answer_that_cannot_be_kept_is_paid_for_once(tmp_path):
-    """The error ends the run for all who wait, rather than have each of them ask again."""
+    """The error ends the run for all who wait; otherwise each would ask again."""
     (tmp_path / "verdicts.jsonl").symlink_to(tmp_path / "gone" / "verdicts.jsonl")
 
     async def use(asking):
@@ -475,7 +475,7 @@ def test_schema_is_strict_where_it_is_closed(is_closed):
 
 
 def test_complete_counts_what_was_tried_again():
-    """Of calls that were answered in the end, and of those that were not."""
+    """Both for calls that are answered in the end and for calls that fail."""
     answers = [refusal_of(500, "oops"), "yes", *[refusal_of(500, "oops")] * 2]
 
     async def run():
@@ -495,7 +495,7 @@ def test_complete_counts_what_was_tried_again():
 
 
 def test_pool_shares_the_limits_of_an_address():
-    """Two models behind one address have not more under way than one of them may."""
+    """Two models behind one address share its limit of requests under way."""
 
     async def run():
         async with MockServer(latency=0.01) as server, ModelPool(3) as pool:

@@ -52,7 +52,7 @@ turns = st.builds(
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Message]:
-    """Draw a conversation in which no two assistant messages follow each other."""
+    """Draw a conversation without two consecutive assistant messages."""
     messages: list[Message] = []
     for message in draw(st.lists(prompts | results | turns, max_size=6)):
         if messages and messages[-1].role == message.role == "assistant":
@@ -62,7 +62,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 
 def without_items(message: Message) -> Message:
-    """Give a message as chat shape says it, with "" and no content as one."""
+    """Return a message as the chat format preserves it: empty content and no content are equal."""
     return msgspec.structs.replace(message, response_items=[], content=message.content or None)
 
 
@@ -123,7 +123,7 @@ finishes = st.sampled_from(["stop", "length", "content_filter"])
 
 
 def chat_body(message: Message, finish: str, usage: dict[str, int]) -> JSONObject:
-    """Write an answer as an endpoint of the chat format does."""
+    """Write an answer as an endpoint with the chat format does."""
     calls = [{"index": n, **msgspec.to_builtins(c)} for n, c in enumerate(message.tool_calls)]
     return {
         "model": "m",
@@ -149,7 +149,7 @@ def chat_body(message: Message, finish: str, usage: dict[str, int]) -> JSONObjec
 
 
 def responses_body(message: Message, finish: str, usage: dict[str, int]) -> JSONObject:
-    """Write the same answer as an endpoint of the Responses format does."""
+    """Write the same answer as an endpoint with the Responses format does."""
     reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
     output: list[JSONObject] = []
     if message.reasoning:
@@ -195,7 +195,7 @@ def test_answers_are_equal_in_both_dialects(
 
 @st.composite
 def pieces(draw: st.DrawFn, text: str) -> list[str]:
-    """Draw a way to cut a text."""
+    """Draw a way to split a text."""
     cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=3)))
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 

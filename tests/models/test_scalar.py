@@ -1,4 +1,4 @@
-"""Reward models: bodies that are sent, and numbers that are read."""
+"""Reward models: the bodies that are sent, and the numbers that are read."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def test_scalar_dialects_are_the_ones_that_the_client_knows():
 
 @pytest.mark.parametrize("dialect", ["pooling", "classify"])
 def test_body_holds_the_conversation(dialect):
-    """Reasoning stays here, as in Chat Completions."""
+    """Reasoning is not sent, as in Chat Completions."""
     wire = json.loads(msgspec.json.encode(body_of(dialect, ASKED, SAID)))
     assert wire == {
         "model": "m",
@@ -88,8 +88,8 @@ def test_body_of_score_without_a_question(messages, answer):
 
 
 @pytest.mark.parametrize("dialect", SCALAR_DIALECTS)
-def test_body_leaves_out_what_makes_no_sense(dialect):
-    """Nothing is sampled, called or streamed; what is left out is named."""
+def test_body_leaves_out_sampling_tools_and_streams(dialect):
+    """Nothing is sampled, called or streamed; parameters that are left out are reported."""
     params = {
         "temperature": 0.5,
         "truncate_prompt_tokens": 512,

@@ -1,4 +1,4 @@
-"""gym.toml, environment variables, and which endpoint they mean."""
+"""gym.toml, environment variables, and the endpoints that they configure."""
 
 import asyncio
 from pathlib import Path
@@ -187,7 +187,7 @@ def test_resolve_endpoint_prefers_the_key_option():
 
 @pytest.mark.parametrize("address", ["http://h", "https://api.openai.com/v1", "http://variable"])
 def test_resolve_endpoint_sends_the_openai_key_to_no_address_of_the_option(address):
-    """Unless the option for the key names it."""
+    """Unless --api-key-env names it."""
     environ = {"OPENAI_API_KEY": "openai-key", "OPENAI_BASE_URL": "http://variable"}
     assert key_of(resolve("m", base_url=address, **environ)) is None
     named = resolve("m", base_url=address, api_key_env="OPENAI_API_KEY", **environ)
@@ -339,7 +339,7 @@ def test_proxy_for(base_url, environ, proxy):
 
 
 def asked_of(body, status=200, path="/v1"):
-    """Ask a server that gives this body as its list of models."""
+    """Ask a server that returns this body as its list of models."""
 
     async def run():
         async def answer(request):
@@ -384,7 +384,7 @@ def test_served_model_says_how_to_name_one(body, status, message):
 
 
 def test_served_model_looks_below_v1_as_well():
-    """A reward model's address ends before it: http://host/classify."""
+    """A reward model's address ends before /v1: http://host/classify."""
     assert asked_of('{"data": [{"id": "rm"}]}', path="") == "rm"
 
 
@@ -509,7 +509,7 @@ def test_endpoint_waits_for_nothing_for_ever(name, seconds):
 
 @pytest.mark.parametrize(("cached", "cost"), [(0, 20.0), (4, 14.0), (10, 5.0), (1000, 520.0)])
 def test_cost_is_never_negative(cached, cost):
-    """Some endpoints leave the cached tokens out of those of the prompt."""
+    """Some endpoints do not count cached tokens as a part of the prompt's."""
     prices = {"prompt": 2e6, "completion": 0.0, "cached": 0.5e6}
     endpoint = Endpoint(base_url="http://h", model="m", prices=prices)
     assert endpoint.cost(Usage(prompt_tokens=10, cached_tokens=cached)) == cost

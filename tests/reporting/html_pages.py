@@ -1,4 +1,4 @@
-"""Runs to report on, the pages made of them, and what a parser finds in those."""
+"""Writes runs to report on and their pages, and parses the pages."""
 
 import base64
 import hashlib
@@ -18,13 +18,13 @@ HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}"
     "<a href='javascript:alert(3)'>x</a>\u2028\u202e"
 )
-"""Text as a model may write it, to get out of an element, an attribute, a script or a line."""
+"""Text of a model that tries to break out of an element, an attribute, a script or a line."""
 
 _EMPTY_ELEMENTS = frozenset(("br", "img", "input", "link", "meta"))
 
 
 def attempts(task_id, rewards, *, env="quiz", **fields):
-    """Return the records of a task's attempts; where the reward is None, a failure."""
+    """Return the records of a task's attempts; a reward of None makes a failure."""
     return [
         failed(task_id, number, env=env)
         if reward is None
@@ -43,7 +43,7 @@ def attempts(task_id, rewards, *, env="quiz", **fields):
 
 
 def write_run(path, *records, num_expected=None, max_reward=1.0, model="m"):
-    """Write a run directory of these records; by default none of them is missing."""
+    """Write a run directory with these records; by default none is missing."""
     path.mkdir()
     told = {}
     for env in sorted({record.env for record in records} or {"quiz"}):
@@ -69,7 +69,7 @@ def write_run(path, *records, num_expected=None, max_reward=1.0, model="m"):
 
 
 def usual_run(path):
-    """Write a run with everything in it: two environments, flaky tasks, failures, components."""
+    """Write a run with two environments, flaky tasks, failures and components."""
     return write_run(
         path,
         *attempts("easy", [1.0, 1.0, 1.0, 1.0], components={"format": 1.0}),
@@ -86,7 +86,7 @@ def page_of(*runs, clean=lambda text: text, **options):
 
 
 class Page(HTMLParser):
-    """What is in a page: elements as (tag, attributes), texts, scripts; nesting is checked."""
+    """A parsed page: elements as (tag, attributes), texts and scripts; nesting is checked."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -134,7 +134,7 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
     def has_row(self, head, *cells):
-        """Say whether a row of a table with this head has all these cells."""
+        """Return whether a table has a row with this head and all these cells."""
         return any(row[0] == head and set(cells) <= set(row) for row in self.rows)
 
     def embedded(self, name):
@@ -147,5 +147,5 @@ class Page(HTMLParser):
 
 
 def script_hash(text):
-    """Return how a policy names a script."""
+    """Return the hash of a script as a content security policy writes it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""Runs with passed, failed, flaky and unscored tasks, for the tests of what is reported of them."""
+"""Runs with passed, failed, flaky and unscored tasks, for the tests of reports."""
 
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.gates import GateProblem, judge, parse_gate
@@ -9,7 +9,7 @@ HOSTILE = (
     "| `x` <img src=x onerror=alert(1)> @someone #12 ![i](http://e.vil) [l](javascript:1) "
     "https://e.vil ]]> -->\n\n# head\x00\x1b[31m\u202e\ufffe & \"q\" 'a' =1+1 $x$ ~~s~~ \\|"
 )
-"""Text as a model may write it into an answer, or a provider into an error."""
+"""Hostile text, as a model may write in an answer or a provider in an error."""
 
 FACTS = {"sums": EnvironmentFacts(max_reward=1.0, num_expected=10)}
 
@@ -41,7 +41,7 @@ def report_of(
 
 
 def sums(rewards: dict[str, list[float]], **more: object) -> list[ScoredLine]:
-    """Return the lines of tasks by id with the rewards of their attempts."""
+    """Return lines from the rewards of attempts by task id."""
     return [
         ScoredLine(env="sums", task_id=task_id, attempt=attempt, reward=reward, **more)
         for task_id, own in rewards.items()

@@ -1,4 +1,4 @@
-"""Numbers are written in one way; texts lose what a file must not have, and nothing else."""
+"""Numbers have one format; texts lose only characters that a file must not contain."""
 
 from xml.etree import ElementTree as ET
 

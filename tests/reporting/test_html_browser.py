@@ -1,4 +1,4 @@
-"""The page in a browser: it draws without a network, can be searched and used by keyboard."""
+"""The page in a browser: it draws without a network, is searchable, and works by keyboard."""
 
 import pytest
 
@@ -17,14 +17,14 @@ PHONE = {"width": 400, "height": 800}
 DESK = {"width": 1200, "height": 900}
 
 COLOUR = "var(--c0)"
-"""A name that looks like what the script puts a colour for."""
+"""A name that looks like a placeholder that the script replaces with a colour."""
 
 UNDRAWN = "[data-chart]:not(:has(.main-svg))"
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Return a folder with two pages: `one.html` of a run, `two.html` of two hostile ones."""
+    """Return a folder with `one.html` of one run and `two.html` of two hostile runs."""
     folder = tmp_path_factory.mktemp("pages")
     many = [r for number in range(60) for r in attempts(f"task-{number:02}", [number / 60, 0.5])]
     write_page(
@@ -52,7 +52,7 @@ def write_page(path, *runs):
 
 
 def check(watched):
-    """Fail where a page did what it never should: reading it is all that it needs."""
+    """Check that a page raised no error, opened no dialog, and read nothing but files."""
     assert watched.errors == []
     assert watched.dialogs == []
     assert watched.strangers("file:") == []
@@ -60,8 +60,8 @@ def check(watched):
 
 @pytest.fixture(scope="module")
 def shared(browser, pages):
-    """Yield a page that several tests share, as loading takes long; each sets what it needs."""
-    from tests.browsers import Watched  # late: pytest takes the module for a plug-in first
+    """Yield a page that tests share, as loading is slow; each test sets the state it needs."""
+    from tests.browsers import Watched  # late: pytest would register the module as a plugin
 
     context = browser.new_context(offline=True, viewport=DESK)
     watched = Watched(context.new_page())
@@ -73,7 +73,7 @@ def shared(browser, pages):
 
 @pytest.fixture
 def open_page(pages, watched_page):
-    """Yield a function that opens one of the pages by itself, without a network."""
+    """Yield a function that opens a page in its own context, without a network."""
     watched = []
 
     def opened(name, **options):
@@ -87,7 +87,7 @@ def open_page(pages, watched_page):
 
 
 def draw_all(page):
-    """Open and draw everything, as printing does, and wait until it is there."""
+    """Open and draw everything, as printing does, and wait until it is drawn."""
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.locator(UNDRAWN).first.wait_for(state="detached")
 

@@ -1,4 +1,4 @@
-"""What the page says of two runs."""
+"""The page about two runs."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytest.importorskip("plotly", reason="needs the extra `report`")
 
 
 def pair(tmp_path, first, second):
-    """Write two runs of tasks by their rewards."""
+    """Write two runs of tasks with these rewards."""
     return [
         write_run(
             tmp_path / name,

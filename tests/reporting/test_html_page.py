@@ -1,4 +1,4 @@
-"""The page: sound, whole, the same every time, and deaf to what runs hold."""
+"""The page: valid, complete, reproducible, and immune to hostile text in runs."""
 
 import itertools
 import re
@@ -179,7 +179,7 @@ def test_slices_are_those_of_gym_metrics(tmp_path):
     assert [attrs["id"] for attrs in page.all("section")][-3:-1] == ["run-1-slices", "run-1-tasks"]
 
 
-def test_what_follows_is_that_of_gym_metrics(run, page):
+def test_advice_is_that_of_gym_metrics(run, page):
     report = msgspec.json.decode(gym("metrics", run, "--json").stdout)
     for name, env in report["environments"].items():
         assert env["advice"]
@@ -187,8 +187,8 @@ def test_what_follows_is_that_of_gym_metrics(run, page):
             assert f"{name}: {sentence}" in page.text
 
 
-def test_much_of_what_follows_is_folded(tmp_path):
-    """So that the numbers are not far below it."""
+def test_long_advice_is_folded(tmp_path):
+    """Otherwise long advice would push the numbers far down the page."""
     records = [r for n in range(6) for r in attempts("a", [1.0, 0.0], env=f"env{n}")]
     run = write_run(tmp_path / "run", *records)
     report = msgspec.json.decode(gym("metrics", run, "--json").stdout)
@@ -271,7 +271,7 @@ def test_secrets_and_control_characters_are_taken_out(tmp_path):
         ("unbounded", attempts("a", [-3.5, 12.25]) + attempts("b", [1e100, 0.0])),
     ],
 )
-def test_runs_of_little_have_a_page(tmp_path, name, records):
+def test_runs_with_little_data_have_a_page(tmp_path, name, records):
     best = None if name == "unbounded" else 1.0
     page = Page(page_of(write_run(tmp_path / "run", *records, max_reward=best)))
     told = "Nothing is scored." in page.text

@@ -1,4 +1,4 @@
-"""Cells show numbers as they are rounded, and figures are what plotly takes."""
+"""Cells show rounded numbers, and figures are valid for plotly."""
 
 import pytest
 
@@ -97,8 +97,8 @@ FIGURES_MANY = bars(["a"], [6], x_title="", y_title="")
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_plotly_takes_the_figure(name):
+    """Unknown properties are refused by plotly."""
     graph_objects = pytest.importorskip("plotly.graph_objects", reason="needs the extra `report`")
-    """It refuses what it does not know."""
     given = FIGURES[name]
     figure = graph_objects.Figure(given)
     assert len(figure.data) == len(given["data"])

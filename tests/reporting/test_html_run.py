@@ -1,4 +1,4 @@
-"""What the page says of one run: no value is lost, and what it leaves out is said."""
+"""The page about one run: no value is lost, and omissions are stated."""
 
 import itertools
 import math
@@ -149,7 +149,7 @@ def test_long_texts_are_cut():
     ],
 )
 def test_colours_reach_from_nothing_to_the_best(means, best, ends):
-    """So that a run which failed everything does not look like one that did its best."""
+    """A run that failed everything must not look like one that passed everything."""
     held = task_data([task(str(mean), mean) for mean in means], {}, {"quiz": best})
     assert held.data["ranges"] == [ends]
 
@@ -172,7 +172,7 @@ def test_environments_have_colours_of_their_own():
     ],
 )
 def test_every_bin_has_a_bar_and_a_row_of_its_own(rewards):
-    """Bars of one label would lie on each other."""
+    """Bars with the same label would overlap."""
     chart = reward_chart("name", rewards, best=None)
     (bars,) = chart.figure["data"]
     assert len(set(bars["x"])) == len(bars["x"]) == len(chart.table.rows)
@@ -185,7 +185,7 @@ def test_labels_are_as_short_as_they_can_be():
 
 
 def test_lines_that_cannot_be_told_apart_are_one():
-    """The sums behind two curves may be rounded apart."""
+    """The sums of two curves may be rounded differently."""
     curves = {"pass_at_k": {"1": 0.3, "2": 0.6}, "best_of_k": {"1": 0.1 + 0.2, "2": 0.6}}
     numbers = {"pass@1": 0.3, "pass@2": 0.6, "best@1": 0.1 + 0.2, "best@2": 0.6}
     estimates = {

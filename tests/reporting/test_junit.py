@@ -1,4 +1,4 @@
-"""The file has the shape of JUnit, and says of each task what became of it."""
+"""The file has the format of JUnit and reports the outcome of each task."""
 
 import io
 import re
@@ -22,7 +22,7 @@ SUITE = {
     *("name", "package", "id", "timestamp", "hostname"),
     *("tests", "failures", "errors", "time"),
 }
-"""Attributes that Ant's schema asks for."""
+"""Attributes that Ant's schema requires."""
 
 
 line = partial(scored, env="sums", timing=Timing(total_seconds=1.5))
@@ -30,7 +30,7 @@ failed = partial(indexed_runs.failed, env="sums")
 
 
 def written(*runs: tuple[RunReport, object]) -> ET.Element:
-    """Write a file and check what both schemas in common use ask for."""
+    """Write a file, check it against both schemas in common use, and return its root."""
     file = io.BytesIO()
     write_junit([IndexedReport(*run) for run in runs], file, clean=lambda text: text)
     root = ET.fromstring(file.getvalue())
@@ -163,7 +163,7 @@ def test_hostile_text_is_text(tmp_path):
 
 
 def test_texts_are_bounded(tmp_path):
-    """Of a task with very many attempts the first are listed."""
+    """Of a task with very many attempts, only the first are listed."""
     folder = write_run(tmp_path / "run", *(line("t" * 5000, n, 0.0) for n in range(300)))
     [case] = of_folder(folder).iter("testcase")
     assert len(case.get("name")) == 200
@@ -183,7 +183,7 @@ def test_secrets_are_taken_out(folder):
 
 
 def test_secrets_are_taken_out_before_texts_are_cut(tmp_path):
-    """Half of one would not be found any more."""
+    """A secret that is cut in half would no longer be found."""
     folder = write_run(
         tmp_path / "run",
         line("t" * 195 + "secret", 0, 1.0),

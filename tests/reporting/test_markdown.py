@@ -1,4 +1,4 @@
-"""The summary leads with the verdict, fits where it is posted, and takes no text for Markdown."""
+"""The summary begins with the verdict, fits the length limit, and shows no text as Markdown."""
 
 import re
 
@@ -35,7 +35,7 @@ def text_of(*reports) -> str:
 
 
 def outside_code(text: str) -> str:
-    """Return the text without its code spans, and check that these are closed on their line."""
+    """Return the text without its code spans, and check that each ends on its line."""
     for line in text.splitlines():
         assert line.count("`") % 2 == 0, line
     return re.sub(r"`[^`\n]*`", "", text)
@@ -133,7 +133,7 @@ def test_difference_to_a_baseline_is_a_section():
 
 
 def hostile_report(text: str):
-    """Return a report with a text wherever one comes from outside."""
+    """Return a report with this text in every place that an outsider can fill."""
     own = text or "env"
     facts = {own: EnvironmentFacts(max_reward=1.0), "another": EnvironmentFacts(max_reward=2.0)}
     lines = [
@@ -175,7 +175,7 @@ def hostile_report(text: str):
 
 
 def check_harmless(text: str) -> None:
-    """Check that nothing is left outside of code spans that Markdown or a forge would act on."""
+    """Check that nothing outside code spans is active in Markdown or on a forge."""
     rest = outside_code(text)
     rest = re.sub(r"\\[\\`*_\[\]#|~$]", "", rest)
     assert not re.search(r"[<>]|\]\(|!\[|@\w|\$|~~|://|www\.", rest.replace("**", ""))
@@ -191,7 +191,7 @@ def check_harmless(text: str) -> None:
 def test_hostile_text_is_text():
     text = text_of(hostile_report(HOSTILE))
     check_harmless(text)
-    assert "<img src=x onerror=alert(1)>" in text  # in code spans, as it was
+    assert "<img src=x onerror=alert(1)>" in text  # unchanged within a code span
 
 
 def test_hostile_comparison_is_text():
@@ -202,7 +202,7 @@ def test_hostile_comparison_is_text():
 
 
 @given(st.text(st.sampled_from("`|\\*_[]()<>!#@$~&\n\t ab1-=:/."), max_size=30))
-def test_no_text_has_a_meaning(text):
+def test_no_text_is_markdown(text):
     check_harmless(text_of(hostile_report(text)))
 
 

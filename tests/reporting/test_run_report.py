@@ -1,4 +1,4 @@
-"""The table has a line for each part with every number; no text in it is a formula."""
+"""The table has a line for each part with all its numbers; no text in it is a formula."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The page is served to whoever has the token, with answers about one run or two."""
+"""The server of the page: it serves whoever has the token, and answers about one run or two."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ from tests.reporting.viewer_runs import TOKEN, Shown, failure, lines, rollout, s
 from tests.runner.compared import nemo, write_lines
 
 
-def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
+def test_a_disconnected_client_frees_the_index_only_when_its_thread_ends(tmp_path):
     run = write_run(tmp_path / "run", [rollout("a")])
     has_begun, may_end, order = threading.Event(), threading.Event(), []
 
@@ -60,7 +60,7 @@ def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
     assert order == ["first", "second"]
 
 
-def test_an_error_of_a_question_is_that_of_who_asked(tmp_path):
+def test_an_error_goes_to_the_client_that_asked(tmp_path):
     run = write_run(tmp_path / "run", [rollout("a")])
 
     async def main():
@@ -82,7 +82,7 @@ def test_a_run_is_called_by_the_name_of_its_folder(tmp_path, monkeypatch):
 
 
 def asked(run, *questions, runs=(), **options):
-    """Ask one question after another; each is a name, and its parameters and status."""
+    """Ask several questions in order; each is a name with its parameters and expected status."""
 
     async def main():
         async with Shown(run, *runs, **options) as shown:
@@ -97,7 +97,7 @@ def tasks(answer):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of four tasks with two attempts each, of which one failed and one waits."""
+    """A run of four tasks with two attempts each; one attempt failed and one waits to be scored."""
     rollouts = [
         rollout("a", 0, 1.0, usage={"completion_tokens": 5}),
         rollout("a", 1, 0.0, usage={"completion_tokens": 50}),
@@ -207,14 +207,14 @@ def test_pages_follow_each_other_and_one_beyond_the_end_is_the_last(run):
         ({"offset": "1.5"}, "offset"),
     ],
 )
-def test_what_cannot_be_asked_is_told_in_a_line(run, given, field):
+def test_wrong_questions_get_an_error_of_one_line(run, given, field):
     [found] = asked(run, ("list", {"status": 400, **given}))
     assert found["field"] == field
     assert found["error"]
     assert "\n" not in found["error"]
 
 
-def test_a_rollout_is_told_with_those_around_it(run):
+def test_a_rollout_comes_with_its_neighbours(run):
     key = {"env": "arithmetic", "task": "b", "attempt": 0}
     [found, filtered, outside] = asked(
         run,
@@ -287,7 +287,7 @@ def test_a_run_that_grows_is_followed(run):
             before = await shown.ask("status")
             with (run / "rollouts.jsonl").open("ab") as file:
                 file.write(lines([rollout("e", 0, 1.0), rollout("c", 1, 1.0)]))
-                file.write(lines([rollout("f")])[:40])  # its writer is not done with it
+                file.write(lines([rollout("f")])[:40])  # the writer has not finished this line
             await until_changed(shown, before)
             grown = await shown.ask("list")
             with (run / "rollouts.jsonl").open("ab") as file:
@@ -306,7 +306,7 @@ def test_a_run_that_grows_is_followed(run):
 
 
 async def until_changed(shown, before, num_rows=None):
-    """Ask until the run has grown: the server looks at most once a second."""
+    """Ask until the run has grown; the server looks at most once a second."""
     while True:
         found = await shown.ask("status")
         [run] = found["runs"]
@@ -345,7 +345,7 @@ def test_a_run_that_is_gone_is_told(run):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8 there")
-def test_a_run_whose_name_is_no_text_is_told_of_all_the_same(tmp_path):
+def test_a_run_whose_name_is_no_text_is_served(tmp_path):
     run = write_run(tmp_path / os.fsdecode(b"\xff"), [rollout("a")])
 
     async def main():
@@ -469,7 +469,7 @@ def test_runs_that_cannot_be_compared_are_told(two, tmp_path):
     assert found["counts"] == {"only_a": 6}
 
 
-def test_a_record_of_roles_that_there_are_not_is_told_as_it_is(tmp_path):
+def test_a_record_with_unknown_roles_is_served_unchanged(tmp_path):
     odd = [said("<b>", "hello", more={"of": "this"})]
     run = write_run(tmp_path / "run", [rollout("odd", messages=odd)])
     [found] = asked(run, ("rollout", {"env": "arithmetic", "task": "odd", "attempt": 0}))
@@ -484,7 +484,7 @@ def test_a_line_that_was_changed_is_told(tmp_path, line):
     async def main():
         async with Shown(run) as shown:
             await shown.ask("list")
-            with file.open("r+b") as changed:  # the same file, and as long as before
+            with file.open("r+b") as changed:  # the same file with the same length
                 size = len(changed.read()) - 1
                 changed.seek(0)
                 changed.write(line.ljust(size))
@@ -509,7 +509,7 @@ def served_run(tmp_path):
 
 
 def visit(served_run, *asked, **options):
-    """Ask for addresses below the root, each with its own headers and method."""
+    """Request addresses below the root, each with its own headers and method."""
 
     async def main():
         async with Shown(served_run, **options) as shown:
@@ -587,7 +587,7 @@ def test_a_name_of_others_is_refused(served_run, host, status):
 )
 def test_a_path_leads_to_no_other_file(served_run, name):
     [(status, _, text)] = visit(served_run, (f"{TOKEN}/{name}", {}))
-    # A client may shorten a path by itself before it asks; what it then asks for is ours.
+    # The client may normalise a path before it sends it; the result is then a valid path.
     assert status in (403, 404) or "// Which page is shown" in text
     assert "import annotations" not in text
 
@@ -621,7 +621,7 @@ def test_secrets_are_taken_out_of_rollouts_and_errors(tmp_path):
 
 
 class Clock:
-    """Tells a time that goes on by so many seconds whenever it is asked."""
+    """A clock that advances by `step` whenever it is read."""
 
     def __init__(self):
         self.now = 0.0
@@ -642,7 +642,7 @@ def test_a_run_that_grows_is_searched_again_after_ten_times_the_search(listed_ru
     half = Listing("reward == 0.5", "-task_id")
     with RunIndex(listed_run) as index:
         listings = Listings(index, clock=clock)
-        clock.step = 1.0  # a search begins, and ends a second later
+        clock.step = 1.0  # the search seems to take a second
         assert listings.rows(half) == ([2, 1, 0], 0)
         clock.step = 0.0
         with (listed_run / "rollouts.jsonl").open("ab") as file:
@@ -698,7 +698,7 @@ def test_a_quoted_text_is_found_as_it_is(tmp_path, text):
 
 
 class Measurement:
-    """Counts its calls; each waits until it may end."""
+    """Counts its calls; each blocks until `may_end` is set."""
 
     def __init__(self):
         self.num_calls = 0
@@ -712,11 +712,11 @@ class Measurement:
         return self.num_calls
 
 
-def test_who_asks_meanwhile_waits_for_the_same_measurement():
+def test_requests_share_a_measurement_under_way():
     measurement = Measurement()
     kept = CachedMeasurement(
         measurement, clock=lambda: 0.0
-    )  # which takes no time, and needs no rest
+    )  # a measurement takes no time, so that no pause follows it
 
     async def main():
         first = asyncio.create_task(kept.of(1))
@@ -774,7 +774,7 @@ def test_a_measurement_is_given_up_at_the_end():
     kept = CachedMeasurement(measurement)
 
     async def main():
-        await kept.close()  # nothing is measured yet
+        await kept.close()  # nothing is being measured yet
         waiting = asyncio.create_task(kept.of(1))
         await asyncio.to_thread(measurement.has_begun.wait)
         await kept.close()
@@ -786,7 +786,7 @@ def test_a_measurement_is_given_up_at_the_end():
     asyncio.run(main())
 
 
-def test_what_cannot_be_measured_is_tried_again_by_who_asks_next():
+def test_a_failed_measurement_is_repeated_by_the_next_request():
     answers = [UsageError("gone"), 7]
 
     def measure():
@@ -863,7 +863,7 @@ def test_a_run_differs_from_itself_in_nothing(a):
 
 
 @given(tables, tables, st.sampled_from(["", *KINDS]), st.booleans())
-def test_a_choice_keeps_its_kind_alone_sorted(a, b, wanted, is_descending):
+def test_selected_differences_are_of_one_kind_and_sorted(a, b, wanted, is_descending):
     found = differences(a, b)
     sort = "-difference" if is_descending else "difference"
     rows = found.select(wanted, sort)
@@ -879,7 +879,7 @@ def errors(listed_run, task="a", attempt=0):
         return [each.error.error_class for each in failures_of(listed_run, row)]
 
 
-def test_only_those_of_the_attempt_are_given_in_their_order(tmp_path):
+def test_errors_are_those_of_the_attempt_in_order(tmp_path):
     others = [failure("a", 1, "Other"), failure("aa", 0, "Other"), failure("b", 0, "a")]
     own = [failure("a", 0, name) for name in ("First", "Second", "Third")]
     listed_run = write_run(tmp_path, [rollout("a")], failures=[own[0], *others, *own[1:]])
@@ -887,7 +887,7 @@ def test_only_those_of_the_attempt_are_given_in_their_order(tmp_path):
     assert errors(listed_run, "b") == ["a"]
 
 
-def test_of_many_the_last_ones_are_given(tmp_path):
+def test_of_many_errors_the_last_ones_are_returned(tmp_path):
     listed_run = write_run(tmp_path, failures=[failure("a", 0, f"E{n}") for n in range(80)])
     assert errors(listed_run) == [f"E{n}" for n in range(30, 80)]
 

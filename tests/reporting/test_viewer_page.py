@@ -1,4 +1,4 @@
-"""The page in a browser: what it shows, what keys do, and that no text of a model can script it."""
+"""The page in a browser: what it shows, its keys, and that no text of a model runs as a script."""
 
 import random
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ def shown(*paths, **options):
 
 
 def open_at(watched, server, **place):
-    """Open a place; from a page of the same server by the address's fragment alone."""
+    """Open a place; on a page of the same server, only the fragment of the address changes."""
     watched.page.goto(f"{server.address}#{urlencode(place)}")
     return watched.page
 
@@ -161,9 +161,9 @@ def test_keys_alone_lead_through_list_and_rollouts(run, watched_page):
         page.wait_for_selector("a:focus:has-text('n239')")
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.id") == "where"
-        page.keyboard.type("j?n")  # letters of a filter are no keys
+        page.keyboard.type("j?n")  # while a filter is typed, letters are no shortcuts
         assert page.input_value("#where") == "j?n"
-        page.keyboard.press("Escape")  # which takes back what was not applied
+        page.keyboard.press("Escape")  # Escape restores the applied filter
         assert page.input_value("#where") == ""
         page.keyboard.press("?")
         assert page.is_visible("dialog#help")
@@ -182,7 +182,7 @@ def test_a_rollout_is_a_conversation_with_its_score(run, watched_page):
         page = open_at(watched, server, view="rollout", env="arithmetic", task="a", attempt=0)
         page.wait_for_selector("h1")
         articles = page.locator("article").all_inner_texts()
-        assert len(articles) == 3  # the result stands within its call
+        assert len(articles) == 3  # a tool's result is shown within its call
         assert "step reward 0.250" in articles[1]
         called = page.locator("section.call").inner_text().split("\n")
         assert called[0] == "calls look"
@@ -217,7 +217,7 @@ def test_a_run_that_grows_is_followed_without_losing_the_place(run, watched_page
         with (run / "rollouts.jsonl").open("ab") as file:
             file.write(lines([rollout("new", 0, 0.5), rollout("z", 0, 1.0)]))
         poll_until(page, "text=1 to 2 of 2 rollouts (of 244)")
-        poll_until(page, ".figure:has-text('scored') >> text=244")  # when nothing more is written
+        poll_until(page, ".figure:has-text('scored') >> text=244")  # after the run stops growing
         assert ids(page) == ["a", "new"]
         assert focused(page) == "a"
         run.rename(run.with_name("elsewhere"))
@@ -230,7 +230,7 @@ def test_a_run_that_grows_is_followed_without_losing_the_place(run, watched_page
 
 
 def poll_until(page, wanted, *, state="visible"):
-    """Let the page ask again and again, as if it had waited each time."""
+    """Advance the page's clock until an element is visible or hidden."""
     found = page.locator(wanted).first
     for _ in range(1_200):
         if found.is_visible() is (state == "visible"):
@@ -260,7 +260,7 @@ def test_numbers_that_come_late_are_not_those_of_another_run(tmp_path, watched_p
 
 
 def hostile_run(folder):
-    """Write a run in which every text that others choose is as bad as it can be."""
+    """Write a run with hostile text in every place that an outsider can fill."""
     task = f"{EVIL} ../../etc/passwd#view=list&env="
     talk = [
         said("system", EVIL, name=EVIL),
@@ -302,7 +302,7 @@ ODD = [
     {"role": "assistant constructor", "content": 7, "reasoning": {"a": EVIL}, "tool_calls": [{}]},
     {"role": "tool", "content": [None, 5, {"text": {}}], "tool_call_id": {}},
 ]
-"""Messages of roles and shapes that there are not."""
+"""Messages with unknown roles and shapes."""
 
 BAD_PICTURES = [
     "https://evil.example/pixel.png",
@@ -337,7 +337,7 @@ def test_no_text_of_others_scripts_the_page_or_leaves_it(tmp_path, watched_page)
             page.wait_for_selector(wanted)
             for fold in page.locator("main summary").all():
                 fold.click()
-            page.evaluate(TWO_FRAMES)  # what is folded is made when it is opened, a moment later
+            page.evaluate(TWO_FRAMES)  # a folded part is created after it is opened, with a delay
             assert page.evaluate("window.owned") is None
             assert (
                 page.locator("main script, main iframe, main svg, main style, main meta").count()

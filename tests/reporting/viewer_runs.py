@@ -1,4 +1,4 @@
-"""Makes runs to look at, and shows them on a free port of 127.0.0.1."""
+"""Writes runs to view, and serves them on a free port of 127.0.0.1."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def said(role, content, **more):
 
 
 def rollout(task="t", attempt=0, reward=1.0, /, **more):
-    """Return a scored attempt of one question and one answer."""
+    """Return a scored attempt with one question and one answer."""
     key = {"schema_version": 1, "task_id": task, "attempt": attempt, "env": "arithmetic"}
     talk = [said("user", f"What is {task}?"), said("assistant", f"It is {reward}.")]
     rest = {"num_prompt_messages": 1, "stop_reason": "done", "model": "m", "reward": reward}
@@ -37,7 +37,7 @@ def lines(records):
 
 
 def write_run(folder, rollouts=(), *, failures=(), generations=(), environments=("arithmetic",)):
-    """Write a run directory whose attempts pass with reward 1."""
+    """Write a run directory in which a reward of 1 passes."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     facts = {name: {"max_reward": 1.0, "num_expected": 4} for name in environments}
@@ -54,7 +54,7 @@ def write_run(folder, rollouts=(), *, failures=(), generations=(), environments=
 
 
 class Shown:
-    """A server of the page for one run or two; an async context manager."""
+    """An async context manager that serves the page for one run or two."""
 
     def __init__(self, *paths, scrubber=NOTHING_SECRET, env=None):
         self._paths = paths
@@ -76,7 +76,7 @@ class Shown:
         await self._runner.cleanup()
 
     async def ask(self, name, *, status=200, **given):
-        """Return the answer to a question, which has to have this status."""
+        """Return the answer to a question, and check its status."""
         params = {key: str(value) for key, value in given.items()}
         async with self._client.get(f"{self.address}api/{name}", params=params) as answer:
             text = await answer.text()
@@ -84,7 +84,7 @@ class Shown:
             return msgspec.json.decode(text)
 
     async def get(self, url, **options):
-        """Return status, headers and text of whatever is asked for, as it is written."""
+        """Request an address exactly as written; return the status, headers and text."""
         method = options.pop("method", "GET")
         async with self._client.request(
             method, URL(url, encoded=True), allow_redirects=False, **options

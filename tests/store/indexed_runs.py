@@ -47,7 +47,7 @@ def failed(
 
 
 def with_tools(task_id="t", **fields):
-    """Give a rollout of two turns, the first of which calls a tool twice."""
+    """Return a rollout of two turns, the first of which calls a tool twice."""
     call = ToolCall(id="1", function=FunctionCall("weather", '{"city": "Oslo"}'))
     other = ToolCall(id="2", function=FunctionCall("weather", '{"city": "Rom"}'))
     messages = [
@@ -72,7 +72,7 @@ def append(path: Path, *records):
 
 
 def write_run(path: Path, *, rollouts=(), failures=(), generations=(), threshold=1.0):
-    """Write a run directory with the records of each of its files."""
+    """Write a run directory with these records in its files."""
     path.mkdir(exist_ok=True)
     record = EnvironmentRecord(version="1", max_reward=1.0, pass_threshold=threshold)
     manifest = Manifest(environments={"quiz": record}, model="m")

@@ -1,4 +1,4 @@
-"""Files that grow by whole lines, on disks that are full, fail or lose them; and torn ends."""
+"""Files that grow by whole lines: full and failing disks, deleted files, and torn ends."""
 
 import errno
 import os
@@ -81,8 +81,8 @@ def test_replace_file_keeps_the_old_one_where_the_new_one_does_not_reach_the_dis
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
-def test_sync_folder_heeds_what_a_disk_says(tmp_path, monkeypatch, code):
-    """Some file systems know no sync of folders; a disk that fails is another matter."""
+def test_sync_folder_raises_only_io_errors(tmp_path, monkeypatch, code):
+    """Some file systems cannot sync folders, which is ignored; an I/O error is raised."""
 
     def refuse(_):
         raise OSError(code, os.strerror(code))
@@ -163,7 +163,7 @@ def test_append_says_that_a_file_cannot_be_opened(tmp_path, path, reason):
 
 
 def fail(code):
-    """Give what a disk that is full or broken answers; the system makes neither at will."""
+    """Return a function that raises the OSError of a full or broken disk."""
 
     def failing(*_):
         raise OSError(code, os.strerror(code))
@@ -239,7 +239,7 @@ appender.close()
 
 
 def test_append_cuts_off_what_could_be_written_of_a_line(tmp_path):
-    """A limit lets the system write the beginning of a line only; with room again all goes on."""
+    """A size limit lets the system write only part of a line; without it, appending works again."""
     path = tmp_path / "out.jsonl"
     told = subprocess.run(
         [sys.executable, "-c", LIMITED, path], capture_output=True, check=True, text=True
@@ -252,7 +252,7 @@ def test_append_cuts_off_what_could_be_written_of_a_line(tmp_path):
 
 
 def test_append_writes_the_rest_of_a_line_that_was_written_in_part(appender, monkeypatch):
-    """A signal may stop a write half way; that is played, as no system does it at will."""
+    """A signal may interrupt a write; a patched `os.write` stands in for that."""
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[: (len(data) + 1) // 2]))
     appender.append(b"a line of some length")
@@ -279,7 +279,7 @@ def test_append_adds_nothing_to_a_part_of_a_line_that_stays(appender, monkeypatc
 
 @pytest.fixture
 def unsyncable(tmp_path, monkeypatch):
-    """Give an appender to a disk that takes every line and cannot be synced."""
+    """Return an appender on a disk that accepts every line and cannot be synced."""
     monkeypatch.setattr(os, "fsync", fail(errno.EIO))
     monkeypatch.setattr(os, "fdatasync", fail(errno.EIO), raising=False)
     return LineAppender(tmp_path / "out.jsonl")
@@ -294,8 +294,8 @@ NO_FILES = {
 
 
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_append_writes_into_a_file_alone(tmp_path, kind):
-    """What a run's names lead to belongs to somebody else, and a pipe would never let go."""
+def test_append_writes_only_into_regular_files(tmp_path, kind):
+    """A link may lead to somebody else's file, and a pipe would block."""
     (tmp_path / "victim").write_bytes(b"precious")
     NO_FILES[kind](tmp_path / "out.jsonl")
     told = r"out\.jsonl is not a regular file \(a link, a pipe or a device\); .*, replace it with"
@@ -317,7 +317,7 @@ def test_append_says_that_earlier_lines_did_not_reach_the_disk(unsyncable):
     unsyncable.close()
 
 
-def test_close_says_what_nobody_was_told(unsyncable):
+def test_close_reports_errors_that_no_append_reported(unsyncable):
     unsyncable.append(b"one")
     with pytest.raises(RunDirectoryError, match=FAILED_SYNC):
         unsyncable.close()
@@ -384,7 +384,7 @@ WHOLE = b'{"a":1}\n{"b":2}\n'
 
 
 def mended(path, data):
-    """Give whether something was cut off, and what is left; it is the same the second time."""
+    """Return whether something was cut off, and what remains; a second pass changes nothing."""
     path.write_bytes(data)
     is_cut = mend_file(path)
     left = path.read_bytes()
@@ -418,7 +418,7 @@ def test_mend_file_cuts_off_what_is_not_whole(tmp_path, tail):
 
 @pytest.mark.parametrize("data", [b"", WHOLE, b"\n", b"{\n", b'{\n{"a":1}\n'])
 def test_mend_file_leaves_what_ends_in_a_newline(tmp_path, data):
-    """A damaged line is no unfinished one; who reads it says where it stands."""
+    """A damaged line is not an unfinished one; readers report where it is."""
     assert mended(tmp_path / "f", data) == (False, data)
 
 
@@ -427,7 +427,7 @@ def test_mend_file_adds_the_newline_that_a_whole_line_lacks(tmp_path):
 
 
 def test_mend_file_leaves_bytes_that_follow_damage(tmp_path):
-    """Only the end is cut: whole lines behind NUL bytes are somebody's results."""
+    """Only an unfinished end is cut off: whole lines after NUL bytes are results."""
     data = b"\0\0\n" + WHOLE
     assert mended(tmp_path / "f", data) == (False, data)
 

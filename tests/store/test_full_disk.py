@@ -1,4 +1,4 @@
-"""Real runs on disks that are full, files that vanish, and folders that may not be written."""
+"""Real runs on full disks, with vanishing files, and in folders without write permission."""
 
 import asyncio
 import os
@@ -52,7 +52,7 @@ class Sum(Environment[Task]):
 
 
 def collect(folder, *options, run="run", limit=None, env="arithmetic"):
-    """Collect in a process of its own; `limit` is the longest file that it may write."""
+    """Collect in a new process; `limit` is the longest file that it may write."""
     command = gym_process(
         "collect", "t.jsonl", "--model", "oracle", "--quiet", "--env", env, "--out", run, *options
     )
@@ -71,7 +71,7 @@ def collect(folder, *options, run="run", limit=None, env="arithmetic"):
 
 
 def told(done):
-    """Give the one line that a command ended with."""
+    """Return the only error line that a command printed."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, done.stderr
     assert "Traceback" not in done.stderr
@@ -80,20 +80,20 @@ def told(done):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Give a disk of 48 kB."""
+    """Yield a disk of 48 kB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
     is_linux = sys.platform == "linux"
     if not is_linux or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small disk can be mounted by root on Linux alone")
+        pytest.skip("only root can mount a small disk, and only on Linux")
     yield disk
     subprocess.run(["umount", disk], check=True)
 
 
 @pytest.mark.slow
 def test_collect_on_a_disk_that_becomes_full(tmp_path, small_disk):
-    """What was written stays valid, and with more room the same command completes the run."""
+    """What was written stays valid; once there is room, the same command completes the run."""
     write_sums(tmp_path / "t.jsonl", NUM_TASKS)
     run = small_disk / "run"
     done = collect(tmp_path, run=run)
@@ -113,7 +113,7 @@ def test_collect_on_a_disk_that_becomes_full(tmp_path, small_disk):
 
 @pytest.mark.slow
 def test_collect_where_files_may_not_be_long(tmp_path):
-    """A limit of the file's size stands in for a full disk where none can be mounted."""
+    """A limit on file sizes stands in for a full disk where none can be mounted."""
     write_sums(tmp_path / "t.jsonl", NUM_TASKS)
     done = collect(tmp_path, limit=8)
     assert done.returncode == 4
@@ -183,7 +183,7 @@ WAITING = (
 
 
 def test_collect_ends_an_attempt_whose_record_could_not_be_written(tmp_path):
-    """Nothing more is written that would find out; the attempt alone would last for an hour."""
+    """No further write would reveal the error, and the attempt would last an hour."""
     write_rows(tmp_path / "t.jsonl", 5)
     (tmp_path / "env.py").write_text(WAITING)
     done = collect(tmp_path, "--concurrency", "1", "--max-run-time", "300", env="env.py:Sum")
@@ -216,7 +216,7 @@ if os.getuid() == 0:
 sys.argv[1:] = sys.argv[2:]
 gymcli.cli.main()
 """
-"""Runs a command as somebody whom permissions bind."""
+"""Runs a command as a user who is subject to file permissions."""
 
 FORBIDDEN = [
     (["collect", "t.jsonl", "--model", "oracle", "--out", "closed/run"], 4, "closed/run: cannot"),
@@ -241,17 +241,17 @@ FORBIDDEN = [
 
 
 def is_read_by_all(path):
-    """Say whether somebody else may read what is below a folder."""
+    """Return whether other users may enter a folder and all its parents."""
     return all(folder.stat().st_mode & 0o001 for folder in (path, *path.parents))
 
 
 @pytest.mark.skipif(
     os.getuid() == 0 and not is_read_by_all(Path(sys.base_prefix)),
-    reason="the tests run as root, and nobody else may read this Python's own modules",
+    reason="the tests run as root, and other users cannot read this Python's modules",
 )
 @pytest.mark.parametrize(("arguments", "code", "message"), FORBIDDEN)
 def test_commands_that_may_not_write(tmp_path, arguments, code, message):
-    """Nothing half made is left, and what only reads still does."""
+    """A failed command leaves no partial file, and reading still works."""
     write_sums(tmp_path / "t.jsonl", 2)
     assert collect(tmp_path).returncode == 0
     closed = tmp_path / "closed"
@@ -277,7 +277,7 @@ def test_commands_that_may_not_write(tmp_path, arguments, code, message):
 
 
 def test_collect_under_a_clock_that_jumps(tmp_path, monkeypatch):
-    """Only when something was is told by that clock; how long it took is not."""
+    """Only points in time are read from that clock; durations are not."""
     now = iter(range(2_000_000_000, 0, -1_000_000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     tasks, run = write_sums(tmp_path / "t.jsonl", 3), tmp_path / "run"
@@ -295,7 +295,7 @@ def test_collect_under_a_clock_that_jumps(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_record_that_is_longer_than_a_line_costs_its_own_attempt(tmp_path):
-    """It could not be read again; the run goes on, and the next command tries it once more."""
+    """It could not be read again; the run continues, and the next command retries the attempt."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
     (tmp_path / "long.py").write_text(
         VANISHING.replace("{what}", "pass").replace(
@@ -304,7 +304,7 @@ def test_a_record_that_is_longer_than_a_line_costs_its_own_attempt(tmp_path):
     )
     records = asyncio.run(ended(tasks, model="oracle", env=f"{tmp_path}/long.py:Sum", out=run))
     given = {record.task_id: type(record) for record in records}
-    assert given == {"t0": Failure, "t1": Rollout}, "what is given is what is on disk"
+    assert given == {"t0": Failure, "t1": Rollout}, "the returned records are those on disk"
     assert [line["task_id"] for line in lines_of(run / ROLLOUTS)] == ["t1"]
     (failure,) = lines_of(run / FAILURES)
     assert failure["error"]["message"] == "the record is longer than the limit of 128 MB"

@@ -1,4 +1,4 @@
-"""Lines of JSONL files, one by one and in blocks: compressed, damaged and far too long ones."""
+"""Reading lines of JSONL files, one by one and in blocks: compressed, damaged, far too long."""
 
 import gzip
 import random
@@ -77,7 +77,7 @@ def test_iterate_lines_skips_a_byte_order_mark(tmp_path):
     ],
 )
 def test_iterate_lines_names_a_damaged_archive(tmp_path, suffix, damage):
-    """An archive that was cut off is never taken for one that ends there."""
+    """A truncated archive is never taken for a complete one."""
     data = compressed(suffix, b"".join(b"%d\n" % (n * n) for n in range(50_000)))
     path = write(tmp_path, suffix, damage(data))
     with pytest.raises(UsageError, match=f"file.jsonl{suffix}: cannot be read: "):
@@ -161,7 +161,7 @@ except UsageError as error:
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_iterate_lines_ends_at_a_line_that_is_far_too_long(tmp_path, bomb):
-    """Of 4 GB in a small file not more than a line's worth is unpacked, with 1 GB of memory."""
+    """Of 4 GB in a small archive, only a line's limit is unpacked, with 1 GB of memory."""
     suffix, byte, reason = BOMBS[bomb]
     path = tmp_path / f"bomb.jsonl{suffix}"
     if suffix:

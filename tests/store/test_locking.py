@@ -1,4 +1,4 @@
-"""The lock of a run directory: one holder, named where it is known, and freed by its death."""
+"""The lock of a run directory: one holder, named if known, and released by its death."""
 
 import errno
 import fcntl
@@ -36,12 +36,12 @@ started = asyncio.run(start()) if "worker" in sys.argv else None
 print(os.getpid(), forked, flush=True)
 sys.stdin.read()
 """
-"""Holds a run, beside a process that it forked and a worker, until its stdin ends."""
+"""Holds a run until its stdin ends, with a forked child and a worker."""
 
 
 @contextmanager
 def holding(path, *more):
-    """Give a process that holds a run, and the number of the one that it forked."""
+    """Yield a process that holds a run's lock, and the id of the child that it forked."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, path, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -80,7 +80,7 @@ def test_take_names_the_process_that_holds_the_run(tmp_path):
 
 
 def test_take_after_the_holder_was_killed_while_its_children_live(tmp_path):
-    """What a holder started or forked does not hold the run beyond its death."""
+    """The children that a holder started or forked do not hold the lock."""
     with holding(tmp_path, "worker") as (process, forked):
         process.kill()
         process.wait()
@@ -93,7 +93,7 @@ def test_take_after_the_holder_was_killed_while_its_children_live(tmp_path):
 
 
 def test_take_names_no_process_that_is_dead(tmp_path):
-    """Who holds the folder's lock has not said its name yet; the file is of an earlier one."""
+    """The holder of the folder's lock has not written its id yet; the file is an older holder's."""
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         pass
     (tmp_path / LOCK).write_text(f"{dead.pid} {socket.gethostname()}\n")
@@ -115,7 +115,7 @@ def test_take_names_no_process_that_is_dead(tmp_path):
     ],
 )
 def test_take_heeds_the_lock_of_another_machine(tmp_path, content, holder):
-    """Network file systems tell of the lock of the file, not of that of the folder."""
+    """Network file systems share the lock of the file, but not that of the folder."""
     (tmp_path / LOCK).write_text(content)
     other = os.open(tmp_path / LOCK, os.O_RDWR)
     fcntl.flock(other, fcntl.LOCK_EX)
@@ -162,7 +162,7 @@ def test_displaced_says_what_became_of_the_directory(tmp_path):
 
 @pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe"])
 def test_take_writes_into_no_file_but_its_own(tmp_path, kind):
-    """A run may be somebody else's, and its lock a link to anything."""
+    """A run may belong to somebody else, and its lock file may be a link."""
     (tmp_path / "victim").write_bytes(b"precious")
     run = tmp_path / "run"
     run.mkdir()
@@ -178,8 +178,8 @@ def test_take_writes_into_no_file_but_its_own(tmp_path, kind):
     assert not (tmp_path / "gone").exists()
 
 
-def test_take_leaves_nothing_behind_in_the_process(tmp_path, monkeypatch):
-    """What is called at a fork is so for good."""
+def test_take_registers_its_fork_handler_once(tmp_path, monkeypatch):
+    """A fork handler cannot be unregistered."""
     registered = []
     monkeypatch.setattr(os, "register_at_fork", lambda **calls: registered.append(calls))
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Runs put together: what is refused by name, what is added up, and every attempt once."""
+"""Merging runs: what is refused, what is added up, and every attempt once."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ MANIFEST = Manifest(
 
 
 def run(name, **changes):
-    """Give a run that differs from the others in this."""
+    """Return a run whose manifest differs in these fields."""
     return RunRecord(Path(name), msgspec.structs.replace(MANIFEST, **changes))
 
 
@@ -83,7 +83,7 @@ def test_attempts_of_a_missing_shard_are_expected():
     assert merged.missing_shards == ["1/4", "3/4"]
 
 
-def test_what_was_merged_without_a_shard_is_not_merged_again():
+def test_an_incomplete_merge_is_not_merged_again():
     """It expects the attempts of all shards, and so does every other part."""
     part = run("part", missing_shards=["1/2"])
     message = "^part: was merged without shard 1/2 and still expects its attempts; merge all shards"
@@ -180,7 +180,7 @@ def write(folder, name, *lines):
 
 
 def line(task_id, attempt=0, more=b""):
-    """Give a line with fields that nobody knows, and spaces that nobody needs."""
+    """Return a line with an unknown field and redundant spaces."""
     return (
         b'{"new": [1.50], "env":"e", "task_id":"%s", "attempt":%d, "reward":1.0, '
         b'"error":{"class":"ServerError","phase":"model"}%s}' % (task_id, attempt, more)

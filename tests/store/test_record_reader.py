@@ -1,4 +1,4 @@
-"""Lines are read as they come, and the words of a conversation are found, whoever wrote it."""
+"""Lines are read as they are appended, and conversations of any writer are searched."""
 
 import json
 
@@ -51,7 +51,7 @@ _LETTERS = st.text(st.sampled_from('akKiI\u212a\u0130\u0131ß\u1e9e/"\\<\n é\u2
 @example("", "i\u0307", "", True, False)
 @example("K", "k", "", True, True)
 def test_lazy_text_finds_what_the_text_holds(before, part, after, is_lowered, is_escaped):
-    """What stands on the line escaped is found as well, in capitals and in small letters."""
+    """Also escaped text, in upper and lower case."""
     content = before + part + after
     encoded = json.dumps(content).encode() if is_escaped else msgspec.json.encode(content)
     text, expected = LazyText(encoded, lambda: content), content
@@ -65,7 +65,7 @@ def test_lazy_text_finds_what_the_text_holds(before, part, after, is_lowered, is
 
 
 def test_new_lines_gives_none_of_a_file_that_came_in_its_place(tmp_path):
-    """Also where it came after it was last asked whether the file was replaced."""
+    """Also if the file was replaced after the last check for that."""
     path, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     path.write_bytes(b'{"a": 1}\n')
     growing = GrowingFile(path)

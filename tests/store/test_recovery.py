@@ -1,4 +1,4 @@
-"""The law of resuming: whatever was cut off a run's files, the same command completes the run."""
+"""Resuming: whatever is cut off a run's files, the same command completes the run."""
 
 import asyncio
 import shutil
@@ -19,18 +19,18 @@ TOGETHER = "tests.runner.environments:JudgedTogether"
 
 
 def finals(run):
-    """Give what a run says of its attempts, in the end."""
+    """Return the reward and messages of each attempt."""
     lines = lines_of(run / ROLLOUTS)
     found = {
         (line["task_id"], line.get("attempt", 0)): (line.get("reward"), line["messages"])
         for line in lines
     }
-    assert len(found) == len(lines), "an attempt is there twice"
+    assert len(found) == len(lines), "an attempt is recorded twice"
     return found
 
 
 def cut(run, copy, name, size):
-    """Copy a run, one file of it cut off at a size."""
+    """Copy a run with one of its files truncated."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(run, copy)
     with (copy / name).open("r+b") as file:
@@ -39,7 +39,7 @@ def cut(run, copy, name, size):
 
 @pytest.fixture
 def quick_disk():
-    """Give a folder in memory, where there is one: what is synced a thousand times takes long."""
+    """Yield a folder in memory if possible, as thousands of syncs to a disk are slow."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
@@ -58,7 +58,7 @@ def test_a_run_is_completed_wherever_its_rollouts_were_cut(quick_disk):
     data = (run / ROLLOUTS).read_bytes()
 
     async def complete_all():
-        # Each collection starts a worker: all sizes would take minutes, so the end is looked at.
+        # Each run starts a worker, so all sizes would take minutes: the last bytes and samples do.
         for size in sorted({*range(0, len(data), 41), *range(len(data) - 12, len(data) + 1)}):
             cut(run, copy, ROLLOUTS, size)
             records = await ended(tasks, model="oracle", out=copy)
@@ -69,7 +69,7 @@ def test_a_run_is_completed_wherever_its_rollouts_were_cut(quick_disk):
 
 
 def made_run(folder, env):
-    """Give tasks, and a finished run of them that has all kinds of files."""
+    """Return tasks and a finished run of them that has every kind of file."""
     tasks, run = write_rows(folder / "t.jsonl", 3), folder / "run"
     options = {"env": env, "repeats": 2, "out": run}
     collected(tasks, judge=failing_at(3), **options)
@@ -92,7 +92,7 @@ def group_run(tmp_path_factory):
 @settings(max_examples=40)
 @given(data=st.data())
 def test_a_run_of_groups_is_completed_wherever_a_file_was_cut(group_run, tmp_path_factory, data):
-    """Their scores, conversations and verdicts stand in files of their own."""
+    """Scores, conversations and verdicts of groups are in separate files."""
     tasks, run = group_run
     name = data.draw(st.sampled_from([ROLLOUTS, FAILURES, GENERATIONS, VERDICTS]))
     size = data.draw(st.integers(0, (run / name).stat().st_size))
@@ -109,7 +109,7 @@ def test_a_run_of_groups_is_completed_wherever_a_file_was_cut(group_run, tmp_pat
 def test_a_run_is_completed_whatever_ends_of_its_files_are_nul_bytes(
     judged_run, tmp_path_factory, data
 ):
-    """A machine that lost its power kept the lengths of files, and not all of what is in them."""
+    """After a power failure, files may have their length but not all of their content."""
     tasks, run = judged_run
     copy = tmp_path_factory.getbasetemp() / "nul copy"
     shutil.rmtree(copy, ignore_errors=True)

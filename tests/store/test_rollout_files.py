@@ -1,4 +1,4 @@
-"""Rollout files, ours and NeMo Gym's, read line by line; what is scored of each task."""
+"""Reading rollout files, ours and NeMo Gym's, and which attempts of each task are scored."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def own(task_id="a", attempt=0, env="quiz"):
 
 
 def foreign(**fields):
-    """Give a line of NeMo Gym with one message each way."""
+    """Return a line of NeMo Gym with one message in each direction."""
     text = {"type": "output_text", "text": "B", "annotations": []}
     answer = {"type": "message", "role": "assistant", "content": [text], "id": "m"}
     return {
@@ -93,7 +93,7 @@ def test_decode_rollout_reads_nemo_gym_s():
 
 
 def test_decode_rollout_reads_foreign_fields_that_have_names_of_ours():
-    """A row may well have a field `task`, `answer` or `metrics` of another type."""
+    """A row may have a field `task`, `answer` or `metrics` of another type."""
     fields = {"task": "count", "answer": 5, "metrics": [1], "env": 3}
     rollout = decode(foreign(**fields))
     assert rollout.output_text == "B"
@@ -119,7 +119,7 @@ def test_decode_rollout_takes_the_default_environment_where_the_line_names_none(
     ],
 )
 def test_decode_rollout_joins_the_fields_of_the_row(row_fields, own_fields, joined):
-    """By the line's own id, else by the row's index; an id that equals an index is no match."""
+    """Rows are matched by the line's id, else by its index, but an id never matches an index."""
     rollout = decode(foreign(**own_fields), RolloutReading("f", row_fields=row_fields))
     assert rollout.task == joined
 
@@ -217,7 +217,7 @@ def test_decode_rollout_of_anything_is_a_rollout_or_our_error(line):
     assert msgspec.json.decode(msgspec.json.encode(rollout), type=Rollout) == rollout
 
 
-@pytest.mark.skipif(not NEMO_RUN.is_file(), reason="the run of NeMo Gym is not here")
+@pytest.mark.skipif(not NEMO_RUN.is_file(), reason="the run of NeMo Gym is missing")
 def test_decode_rollout_reads_every_line_of_a_real_nemo_gym_run():
     rollouts = [
         decode_rollout(line.number, line.data, RolloutReading(str(NEMO_RUN)))

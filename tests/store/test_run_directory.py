@@ -1,4 +1,4 @@
-"""The run directory: one writer, whole lines, what is done; a new run appears when it is whole."""
+"""The run directory: one writer, whole lines, finished attempts, and new runs that appear whole."""
 
 import errno
 import os
@@ -180,9 +180,11 @@ def test_mend_leaves_files_that_end_in_a_newline(tmp_path, data):
     assert (tmp_path / ROLLOUTS).read_bytes() == data
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems write to running programs")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems allow writing to running programs"
+)
 def test_mend_says_that_a_file_cannot_be_written(tmp_path):
-    """A program that runs cannot be opened for writing, not even by root."""
+    """A running program cannot be opened for writing, not even by root."""
     program = shutil.copy(shutil.which("cat"), tmp_path / ROLLOUTS)
     with subprocess.Popen([program], stdin=subprocess.PIPE) as running:
         with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: cannot be written: Text"):
@@ -191,8 +193,8 @@ def test_mend_says_that_a_file_cannot_be_written(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_mend_refuses_what_is_no_file(tmp_path, kind):
-    """Before anything is paid for that could not be written."""
+def test_mend_refuses_what_is_no_regular_file(tmp_path, kind):
+    """This must fail before an attempt is paid for that could not be recorded."""
     if kind == "link":
         (tmp_path / FAILURES).symlink_to(tmp_path / "gone")
     else:
@@ -264,7 +266,7 @@ def test_pending_are_the_conversations_that_no_score_supersedes(tmp_path):
 
 
 def test_waiting_conversations_are_not_held_in_memory(tmp_path):
-    """Not their texts, that is: they may be gigabytes."""
+    """Their texts may be gigabytes."""
     directory = run_with(tmp_path)
     said = [Message(role="assistant", content="x" * 100_000)]
     for number in range(50):
@@ -311,7 +313,7 @@ def test_write_manifest_says_that_it_cannot_be_written(tmp_path):
 
 @pytest.fixture
 def unsyncable(tmp_path, monkeypatch):
-    """Give a run on a disk that takes its scores and cannot be synced."""
+    """Return a run on a disk that accepts scores and cannot be synced."""
 
     def fail(_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -325,14 +327,14 @@ def unsyncable(tmp_path, monkeypatch):
     directory.close()
 
 
-def test_write_manifest_tells_of_nothing_that_is_not_on_the_disk(unsyncable):
+def test_write_manifest_waits_until_the_lines_are_on_the_disk(unsyncable):
     with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: cannot be written: "):
         unsyncable.write_manifest(Manifest(ended_at=1.0))
     assert not (unsyncable.path / "run.json").exists()
 
 
 def test_append_says_soon_that_earlier_lines_are_not_on_the_disk(unsyncable):
-    """A thread brings them there about once a second."""
+    """A thread syncs about once a second."""
 
     def append_until_it_fails():
         for _ in range(3_000):
@@ -344,7 +346,7 @@ def test_append_says_soon_that_earlier_lines_are_not_on_the_disk(unsyncable):
 
 
 def test_lock_tells_soon_that_nothing_more_can_be_written(tmp_path):
-    """Also where no file is open yet, and nobody asks."""
+    """Also if no file is open yet and nothing is written."""
     failures = queue.SimpleQueue()
     directory = RunDirectory(tmp_path / "run")
     directory.lock(failures.put)
@@ -368,7 +370,7 @@ def test_close_says_once_that_the_directory_is_gone(tmp_path):
 
 
 def test_long_records_are_refused_left_out_or_shortened(tmp_path):
-    """What no line can hold could not be read again."""
+    """A line that is too long could not be read again."""
     directory = RunDirectory(tmp_path)
     long = [Message(role="assistant", content="x" * (1 << 27))]
     with pytest.raises(EpisodeError, match="the record is longer than the limit of 128 MB"):
@@ -412,7 +414,7 @@ def test_whole_run_shows_nothing_before_its_end(tmp_path):
 
 
 def test_whole_run_is_done_again_after_one_that_was_broken_off(tmp_path):
-    """But for verdicts, which were paid for; their torn end is cut off."""
+    """Verdicts are kept, since they were paid for; their torn end is cut off."""
     run = tmp_path / "new"
     with pytest.raises(KeyboardInterrupt):
         write(run, then=stop)
@@ -437,7 +439,7 @@ def test_whole_run_that_is_not_kept_leaves_nothing_and_takes_nothing(tmp_path):
     assert names(run) == [ROLLOUTS, "run.json"]
 
 
-def test_whole_run_ends_what_died_while_it_was_shown(tmp_path):
+def test_whole_run_replaces_one_that_died_while_it_appeared(tmp_path):
     run = tmp_path / "new"
     (run / UNFINISHED).mkdir(parents=True)
     (run / FAILURES).write_bytes(LINE)
@@ -446,8 +448,8 @@ def test_whole_run_ends_what_died_while_it_was_shown(tmp_path):
 
 
 @pytest.mark.parametrize("keeps_unfinished", [True, False])
-def test_whole_run_is_one_process_s_alone(tmp_path, keeps_unfinished):
-    """One that comes too late leaves what the other writes alone."""
+def test_whole_run_is_written_by_one_process(tmp_path, keeps_unfinished):
+    """A second writer is refused and changes nothing."""
 
     def again(_):
         with pytest.raises(RunDirectoryError, match="another process is writing this run"):
@@ -465,7 +467,7 @@ def test_whole_run_whose_lines_are_lost_is_not_shown(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "other files", "a run", "a link"])
-def test_check_unused_refuses_what_is_another_s(tmp_path, kind):
+def test_check_unused_refuses_a_used_path(tmp_path, kind):
     path = tmp_path / "new"
     if kind == "file":
         path.touch()
@@ -505,7 +507,7 @@ def fail(folder, number: int) -> None:
 
 
 def begin(folder, *keys: AttemptKey, suspects=(), alone=()) -> None:
-    """Begin attempts, some of them one at a time, in a process that dies then."""
+    """Begin attempts, those of `alone` one at a time, as a process that then dies."""
     file = BegunFile(folder)
     file.open(suspects)
     for one in keys:
@@ -525,7 +527,7 @@ def test_without_a_file_nothing_is_suspected(tmp_path):
 
 
 def test_what_began_and_has_no_outcome_is_suspected(tmp_path):
-    fail(tmp_path, 2)  # before: it is tried again
+    fail(tmp_path, 2)  # an earlier failure: it is tried again
     begin(tmp_path, key(1), key(2), key(3))
     fail(tmp_path, 3)
     assert found(tmp_path) == Suspects(frozenset({key(1), key(2)}))
@@ -547,8 +549,8 @@ def test_one_that_was_alone_by_chance_is_only_suspected(tmp_path):
     assert found(tmp_path) == Suspects(frozenset({key(1), key(2)}))
 
 
-def test_of_a_group_only_the_last_one_was_in_flight(tmp_path):
-    """The others wait for it; one that was no suspect becomes one."""
+def test_only_the_last_member_of_a_group_was_in_flight(tmp_path):
+    """The others wait for it; a member that was no suspect becomes one."""
     begin(tmp_path, suspects={key(1, 1)}, alone=[key(1, 0), key(1, 1)])
     assert found(tmp_path) == Suspects(frozenset(), key(1, 1))
     begin(tmp_path, suspects={key(1, 0)}, alone=[key(1, 0), key(1, 1)])

@@ -1,4 +1,4 @@
-"""The index of a run has a row for every attempt, and finds each record where it is."""
+"""The index of a run has a row for every attempt, and finds each record in its file."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.store.indexed_runs import append, failed, lines, scored, waiting, wit
 
 
 def select(index, text, **options):
-    """Give the attempts that an expression finds, as `TASK/ATTEMPT`."""
+    """Return the attempts that match an expression, as `TASK/ATTEMPT`."""
     return names(index, index.select(parse_filter(text), **options))
 
 
@@ -49,7 +49,7 @@ def test_rows_say_what_the_lines_do(tmp_path):
 
 
 def test_rows_are_the_attempts_with_what_became_of_each(tmp_path):
-    """A score makes up for everything, a whole conversation for failures, a failure for others."""
+    """A score replaces any other record, a conversation replaces failures, a failure older ones."""
     run = write_run(
         tmp_path / "run",
         rollouts=[scored("a", 0, 1.0), scored("a", 1, 0.0), scored("b", 0, 1.0)],
@@ -300,7 +300,7 @@ def test_refresh_begins_again_where_a_file_was_replaced(tmp_path, is_shorter):
 
 
 def test_refresh_begins_again_where_a_file_was_written_over_in_place(tmp_path):
-    """The same file, as long as before up to the last line that was read, and longer."""
+    """The file is the same, and its length up to the last line that was read is unchanged."""
     run = write_run(tmp_path / "run", rollouts=[scored("a", 0, 1.0), scored("a", 1, 0.0)])
     with RunIndex(run) as index:
         with (run / "rollouts.jsonl").open("r+b") as file:
@@ -457,7 +457,7 @@ def test_index_refuses_what_is_no_run(tmp_path):
 
 
 def test_index_reads_a_bare_file(tmp_path):
-    """Of an environment that no manifest tells of, `facts_of` does; and its name here."""
+    """Without a manifest, `facts_of` returns an environment's facts and its local name."""
     path = tmp_path / "some.jsonl"
     path.write_bytes(lines(scored("a", 0, 0.5), waiting("b", 0), failed("c", 0)))
     with RunIndex(path) as index:
@@ -477,7 +477,7 @@ def test_index_reads_a_bare_file(tmp_path):
 
 
 def nemo_line(task, attempt, reward, text="In Rom.", **fields):
-    """Give a rollout of NeMo Gym that calls a tool, as its writer escapes it."""
+    """Return a rollout of NeMo Gym that calls a tool, escaped as its writer does."""
     said = [{"type": "output_text", "text": text}]
     output = [
         {"type": "function_call", "name": "weather", "arguments": "{}", "call_id": "1"},
@@ -551,7 +551,7 @@ rewards = st.dictionaries(
 
 @given(rewards)
 def test_groups_are_those_of_their_attempts(tmp_path_factory, rewards):
-    """What a filter says of a group, its own scores say too."""
+    """The fields of a group agree with the scores of its attempts."""
     path = tmp_path_factory.mktemp("run")
     run = write_run(
         path,

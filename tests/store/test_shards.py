@@ -1,4 +1,4 @@
-"""Shards: every task is in exactly one of them, whatever else is there."""
+"""Shards: every task is in exactly one of them, whatever the other tasks are."""
 
 from pathlib import Path
 

@@ -44,7 +44,7 @@ def test_messages_name_the_field_that_a_row_lacks(tmp_path):
 
 @given(st.text(), st.text())
 def test_messages_give_doubled_braces_and_values_back_as_they_are(literal, value):
-    """Braces in a row's field are text, whatever they look like."""
+    """Braces in a row's field are plain text."""
     user = literal.replace("{", "{{").replace("}", "}}") + "{field}"
     (message,) = PromptTemplate(user).messages({"field": value})
     assert message.content == literal + value
@@ -101,7 +101,7 @@ def test_read_names_a_file_that_cannot_be_read(tmp_path):
 
 @given(st.text())
 def test_a_template_that_passes_the_check_can_be_filled(tmp_path_factory, text):
-    """Whatever text is no error when it is read is no error for a row either."""
+    """A template that is valid when it is read renders every row."""
     template = PromptTemplate(text)
     try:
         template.check(tmp_path_factory.getbasetemp())

@@ -1,4 +1,4 @@
-"""Task rows in their four shapes, good and bad; every problem names its place and the way out."""
+"""Task rows in their four shapes, good and bad; every problem names its place and a way out."""
 
 import gzip
 import re
@@ -31,7 +31,7 @@ FLAT_TOOL = {"type": "function", "name": "look", "parameters": {}}
 
 
 def write(path, *rows):
-    """Write rows, each a line of text or a value."""
+    """Write rows, each given as a line of text or a value."""
     lines = [row if isinstance(row, str | bytes) else msgspec.json.encode(row) for row in rows]
     path.write_bytes(b"\n".join(x.encode() if isinstance(x, str) else x for x in lines))
     return path
@@ -71,7 +71,7 @@ def problem(tmp_path, row, **reading):
     ],
 )
 def test_prompt_is_found_in_each_shape(tmp_path, row):
-    """`responses_create_params` goes before `messages`, and that before `prompt`."""
+    """`responses_create_params` takes precedence over `messages`, and that over `prompt`."""
     task = read_one(tmp_path, {**row, "answer": 7})
     assert task.messages == [USER]
     assert task.tools is None
@@ -128,7 +128,7 @@ def test_tools_are_read_in_either_shape(tmp_path, tool):
 
 
 def test_tools_of_an_empty_list_show_none(tmp_path):
-    """A row that says there are no tools is not one that says nothing."""
+    """A row with an empty list of tools differs from one without the field."""
     assert read_one(tmp_path, {"prompt": "Hi", "tools": []}).tools == []
     row = {"responses_create_params": {"input": "Hi", "tools": []}}
     assert read_one(tmp_path, row).tools == []
@@ -186,7 +186,7 @@ def test_id_of_a_row_without_one_is_the_hash_of_its_content(tmp_path):
     ids=["plain", "stamped", "stamps as content"],
 )
 def test_hash_of_a_row_is_the_one_that_older_runs_have(tmp_path, row, expected):
-    """Whatever the order of its fields; the stamps of a collector do not count."""
+    """The order of fields and the fields that a collector adds make no difference."""
     assert read_one(tmp_path, row).hash == expected
 
 
@@ -213,7 +213,7 @@ def test_id_by_file_keeps_the_ids_of_files_apart(tmp_path):
 
 
 def test_id_by_file_tells_files_of_one_name_apart(tmp_path):
-    """By the last folders, as many as it takes; a file given twice is one file."""
+    """By as many of the last folders as it takes; a file that is named twice is one file."""
     paths = [tmp_path / "x" / "a" / "t.jsonl", tmp_path / "x" / "b" / "t.jsonl"]
     paths += [tmp_path / "y" / "b" / "t.jsonl", tmp_path / "u.jsonl"]
     for path in paths:
@@ -398,7 +398,7 @@ def test_rows_with_huge_numbers_and_deep_fields_are_kept_as_they_are(tmp_path):
 
 
 def test_rows_nested_as_deep_as_can_be_decoded_are_rows_or_problems(tmp_path):
-    """Near the limit decoding may pass where hashing does not; either way it is no traceback."""
+    """Near the limit, a row may be decoded and not hashed, which must not be a traceback."""
     for depth in range(600, 1_000, 10):
         (found,) = read(tmp_path, '{"prompt": "Hi", "x": ' + "[" * depth + "]" * depth + "}")
         assert isinstance(found, TaskRow | RowProblem)
@@ -423,7 +423,7 @@ def test_read_tasks_is_lazy_and_names_a_missing_file(tmp_path):
 
 
 def test_read_row_fields_needs_no_prompt_and_honours_the_index_of_a_row(tmp_path):
-    """Else the position counts, over all files, without identical copies."""
+    """Without an index, the position over all files counts, without identical copies."""
     one = write(tmp_path / "one.jsonl", {"id": "a", "x": 1}, {"id": "a", "x": 1}, {"id": 2, "x": 2})
     two = write(
         tmp_path / "two.jsonl",
@@ -506,7 +506,7 @@ def test_read_tasks_of_anything_gives_rows_or_problems(tmp_path_factory, row, is
 FILES = sorted(DATA.glob("*.jsonl"))
 
 
-@pytest.mark.skipif(not FILES, reason="the example rows of NeMo Gym are not here")
+@pytest.mark.skipif(not FILES, reason="the example rows of NeMo Gym are missing")
 def test_read_tasks_loads_rows_of_nemo_gym_unchanged():
     for path in FILES:
         rows = [msgspec.json.decode(line) for line in path.read_bytes().splitlines() if line]
@@ -528,7 +528,7 @@ def test_row_may_leave_the_prompt_to_its_environment(tmp_path, row):
 
 
 def test_lines_are_counted_however_many_there_are(tmp_path):
-    """Also after one that is wrong, which is where lines are decoded one by one."""
+    """Also after a bad line, where lines are decoded one by one."""
     rows = [{"id": f"{number}", "prompt": "x" * 300} for number in range(2000)]
     places = [number for number in range(2001) if number != 1200]
     items = read(tmp_path, *rows[:1200], "{", *rows[1200:])
@@ -545,7 +545,7 @@ def nemo_row(task_id, text):
 
 
 def test_rows_of_nemo_gym_with_one_id_are_told_apart_by_their_content(tmp_path):
-    """In whatever order they stand; their copies are copies still, and other rows keep their id."""
+    """In any order; copies stay copies, and other rows keep their id."""
     rows = [nemo_row(7, "a"), nemo_row(7, "b"), nemo_row(8, "c"), nemo_row(7, "b")]
     names = []
     for ordered in (rows, rows[::-1]):
@@ -572,7 +572,7 @@ def test_an_id_field_and_other_shapes_must_name_rows_once(tmp_path):
 
 
 def test_another_row_with_the_same_id_is_told_where_the_first_stands():
-    """Also where a file has a colon in its name, begins with a copy, or is read in turns."""
+    """Also for a file name with a colon, one that begins with a copy, and files read in turns."""
     reader = TaskReader()
     places = [("x:1", 3), ("x:1", 4), ("y", 1), ("z", 1), ("z", 2), ("y", 9)]
     for name, (source, line) in zip("abacde", places, strict=True):

@@ -1,4 +1,4 @@
-"""What judges answered, kept by everything that it depends on."""
+"""The answers of judges, stored by everything that they depend on."""
 
 import os
 
@@ -46,7 +46,7 @@ def test_verdicts_are_there_again_when_the_file_is_read(tmp_path):
 
 
 def test_verdicts_hold_no_more_than_scores_need(tmp_path):
-    """Whether an answer was read or newly asked."""
+    """Both for an answer that was read and for one that was just added."""
     items = [{"type": "reasoning", "encrypted_content": "x" * 999}]
     answer = Message(
         role="assistant", content="yes", reasoning="hm", response_items=items, logprobs=[{}]
@@ -60,7 +60,7 @@ def test_verdicts_hold_no_more_than_scores_need(tmp_path):
 
 @pytest.mark.parametrize("content", [None, "", " \n", []])
 def test_verdicts_leave_out_what_is_empty(tmp_path, content):
-    """Older versions kept it; what comes when it is asked again counts."""
+    """Older versions stored empty answers; the new answer to the question counts."""
     line = {"key": "k", "message": {"role": "assistant", "content": content, "reasoning": "hm"}}
     (tmp_path / "verdicts.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
     verdicts = Verdicts(tmp_path)
@@ -98,7 +98,7 @@ def keys(folder):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Give a run with one verdict, and an empty directory."""
+    """Return a run with one verdict, and an empty directory."""
     run, out = tmp_path / "run", tmp_path / "out"
     run.mkdir()
     out.mkdir()
@@ -120,7 +120,7 @@ def test_rescoring_verdicts_mend_a_torn_line_before_they_append(folders):
         verdicts.close()
     assert keys(run) == ["old", "new"]
     assert ["verdicts.jsonl: the last line was not finished" in x for x in warnings] == [True]
-    assert (run / "failures.jsonl").read_bytes() == b"{", "other files are not its business"
+    assert (run / "failures.jsonl").read_bytes() == b"{", "other files must not change"
 
 
 def test_rescoring_verdicts_are_kept_in_the_run_and_the_new_one(folders):
@@ -148,7 +148,7 @@ def test_rescoring_verdicts_leave_a_run_alone_that_another_process_writes(folder
     try:
         with rescoring_verdicts(run, None, warnings.append) as verdicts:
             assert verdicts.get("old") is not None
-        assert not warnings, "nothing was to be kept"
+        assert not warnings, "no verdict was added"
         with rescoring_verdicts(run, None, warnings.append) as verdicts:
             add(verdicts, "new")
         [warning] = warnings
@@ -162,7 +162,7 @@ def test_rescoring_verdicts_leave_a_run_alone_that_another_process_writes(folder
     assert (keys(run), keys(out)) == (["old"], ["new"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
 def test_rescoring_verdicts_leave_a_run_alone_that_may_only_be_read(folders):
     run, _ = folders
     path = run / "verdicts.jsonl"
