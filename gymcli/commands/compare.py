@@ -178,7 +178,7 @@ def _print_grounds(comparison: Comparison) -> None:
         gained = comparison.variance_reduction
         text += f", {abs(gained):.0%} {'less' if gained >= 0.0 else 'more'} variance"
         if comparison.num_unpaired_tasks is not None:
-            text += f": worth {comparison.num_unpaired_tasks:,.0f} tasks without pairs"
+            text += f": worth {comparison.num_unpaired_tasks:,.0f} unpaired tasks"
         result(f"{'pairing':14}{text}")
     if comparison.margin:
         is_equivalent = "yes" if comparison.is_equivalent else "not shown"

@@ -162,7 +162,7 @@ def _print_k(name: str, found: Metrics) -> None:
         ks = [*ks[: _MAX_COLUMNS - 1], ks[-1]]
     rows = []
     for metric, curve in shown:
-        rows.append((metric.heading, *(number(curve.get(k)) for k in ks)))
+        rows.append((f"{metric.name}k", *(number(curve.get(k)) for k in ks)))
         intervals = [
             estimate.interval if (estimate := found.estimates.get(f"{metric.name}{k}")) else None
             for k in ks

@@ -216,8 +216,6 @@ class Metric(NamedTuple):
     """The text before k in gates, tables and reports."""
     key: str
     """The field of the results, and of --json."""
-    heading: str
-    """The title of its row in a table."""
     label: str
     """The name of its estimator."""
     estimator: Callable[[TaskRewards, int], Values]
@@ -228,6 +226,8 @@ class Metric(NamedTuple):
     """Whether it uses the answers of attempts, not only their rewards."""
     takes_first: bool = False
     """Whether it uses only the first k attempts."""
+    same_at_1: str | None = None
+    """The number that this metric equals for k = 1, if any."""
 
     def of_tasks(self, tasks: TaskRewards, k: int) -> Values:
         """Return the value of each task; None if they have fewer attempts than k."""
@@ -238,7 +238,6 @@ METRICS: dict[str, Metric] = {
     "pass_at_k": Metric(
         name="pass@",
         key="pass_at_k",
-        heading="pass@k",
         label="unbiased pass@k, mean over tasks with k attempts or more",
         estimator=lambda tasks, k: _of_passes(tasks, k, pass_at_k),
         needs_threshold=True,
@@ -246,15 +245,14 @@ METRICS: dict[str, Metric] = {
     "pass_hat_k": Metric(
         name="pass^",
         key="pass_hat_k",
-        heading="pass^k",
         label="unbiased pass^k, mean over tasks with k attempts or more",
         estimator=lambda tasks, k: _of_passes(tasks, k, pass_hat_k),
         needs_threshold=True,
+        same_at_1="pass@1",
     ),
     "avg_at_k": Metric(
         name="avg@",
         key="avg_at_k",
-        heading="avg@k",
         label="mean of the first k rewards, over tasks with k attempts or more",
         estimator=_avg_at_k,
         takes_first=True,
@@ -262,14 +260,13 @@ METRICS: dict[str, Metric] = {
     "best_of_k": Metric(
         name="best@",
         key="best_of_k",
-        heading="best-of-k",
         label="expected best of k rewards, over tasks with k attempts or more",
         estimator=_best_of_k,
+        same_at_1="mean_reward",
     ),
     "majority_at_k": Metric(
         name="majority@",
         key="majority_at_k",
-        heading="majority@k",
         label="majority vote of k attempts, over tasks with k attempts or more",
         estimator=_majority_at_k,
         needs_answers=True,

@@ -97,7 +97,8 @@ def _measure_at_k(metric: Metric, k: int) -> Measure:
         "",
         lambda tasks: metric.of_tasks(tasks, k),
         "share" if metric.needs_threshold else "reward",
-        is_mean=name in ("pass@1", "pass^1"),  # the variance of others does not shrink as 1/K
+        # With more attempts of a task, only the variance of means shrinks as 1/n.
+        is_mean=k == 1 and (metric.needs_threshold or metric.same_at_1 == "mean_reward"),
     )
 
 
@@ -306,9 +307,8 @@ def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[st
     """Return the effect on every number that depends only on rewards, by its name in gates.
 
     These are `mean_reward`, `micro_mean_reward` and the numbers of `METRICS`, over attempts that
-    have both scores, and `strict_mean_reward`, for which a missing score is 0. `majority@K` is left
-    out as it takes answers, `pass^1` as it equals `pass@1`, and `best@1` as it equals
-    `mean_reward`.
+    have both scores, and `strict_mean_reward`, for which a missing score is 0. Metrics of answers
+    are left out, and for k = 1 those that equal another number.
     """
     rows, rewards = scores.both.by_task(), (scores.both.rewards, scores.after)
     columns = [np.asarray(own) for own in (*rewards, scores.others.rewards, scores.others_after)]
@@ -347,7 +347,7 @@ def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[st
     for metric in METRICS.values():
         for k in values_of_k(max((row.lines.shape[1] for row in rows), default=0)):
             measure = _measure_at_k(metric, k)
-            if metric.needs_answers or measure.name in ("pass^1", "best@1"):
+            if metric.needs_answers or (k == 1 and metric.same_at_1):
                 continue
             sides = _sides(rows, rewards, measure.of_tasks, facts.success_threshold)
             add(

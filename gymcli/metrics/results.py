@@ -172,8 +172,8 @@ class Metrics(msgspec.Struct, kw_only=True):
     """None if no scored attempt recorded its time."""
     estimates: dict[str, Estimate] = {}
     """Every number about rewards with its error, by the names that gates use: `mean_reward`,
-    `micro_mean_reward`, `strict_mean_reward`, `pass@K`, `pass^K`, `avg@K`, `majority@K`,
-    `best@K`, `components.NAME`, `metrics.NAME`."""
+    `micro_mean_reward`, `strict_mean_reward`, the metrics of `METRICS` such as `pass@K`,
+    `components.NAME`, `metrics.NAME`."""
     slices: dict[str, dict[str, Metrics]] = {}
     """The same numbers by field of the task and its value, for the requested fields."""
     environment_metrics: dict[str, float] = {}

@@ -32,7 +32,7 @@ _REWARDS_ALONE = [
 _LEFT_OUT = ("micro_", *_REWARDS_ALONE)
 """Prefixes of numbers that are only in CSV and JSON."""
 _IMPLIED = {f"{metric.name}1" for metric in METRICS.values()} - {"pass@1"}
-"""For one attempt, all of these equal `pass@1` or `mean_reward`."""
+"""Numbers of one attempt: they repeat or approximate `pass@1` or `mean_reward`."""
 _FIRST = ("mean_reward", "strict_mean_reward")
 _MAX_NUMBERS = 80
 _MAX_COLUMNS = 4

@@ -148,6 +148,7 @@ class Collection:
                 self.path = unused(self.path)
         self.warnings = [
             *source.id_warnings,
+            *found.env_warnings(options.env, registry),
             *parameter_warnings(options, found),
             *self._plan.self_judgement(),
             *missing_warnings,

@@ -260,6 +260,12 @@ class Survey:
         """Selected rows of all environments."""
         return self.num_rows.total()
 
+    def env_warnings(self, env: str | None, registry: Registry) -> list[str]:
+        """Return a warning if `env`, the value of --env, is the environment of no row."""
+        if env is None or registry.find(env).name in self.environments:
+            return []
+        return [f"--env {env} is not used: every row names {', '.join(sorted(self.environments))}"]
+
 
 def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
     """Read and check every row, and count the selected ones.

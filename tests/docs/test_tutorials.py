@@ -62,8 +62,9 @@ def test_commands_print_what_is_shown(pattern, tmp_path, monkeypatch):
 
 
 def lines_alone(code: str) -> str:
-    """Return code without indentation and blank lines, which a page may change."""
-    return "".join(f"{line.strip()}\n" for line in code.splitlines() if line.strip())
+    """Return code without indentation, blank lines and comments, which a page may change."""
+    lines = [line.strip() for line in code.splitlines()]
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith("#"))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -67,7 +67,7 @@ def test_readme_environment_scores(write: ModuleType, tmp_path: Path) -> None:
     [row] = re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL)
     (tmp_path / "sums.py").write_text(code, encoding="utf-8")
     tasks, out = tmp_path / "tasks.jsonl", tmp_path / "run"
-    tasks.write_text(row.replace('"env": "arithmetic", ', ""), encoding="utf-8")
+    tasks.write_text(row, encoding="utf-8")
     environment = f"{tmp_path / 'sums.py'}:Sums"
     with serving(MockServer(lambda _: "It is 12.")) as server:
         options = ("--env", environment, "--model", "m", "--base-url", server.base_url)

@@ -205,6 +205,17 @@ def test_survey_collects_parameters_of_rows(tmp_path):
     assert found.ignored == {"model"}
 
 
+def test_survey_warns_of_an_env_option_that_no_row_uses(tmp_path):
+    tasks = tmp_path / "t.jsonl"
+    tasks.write_text('{"env": "arithmetic", "prompt": "1 + 1?", "answer": 2}\n')
+    registry = Registry()
+    _, found = looked_at([tasks], env="mcqa")
+    assert found.env_warnings("mcqa", registry) == [
+        "--env mcqa is not used: every row names arithmetic"
+    ]
+    assert found.env_warnings("arithmetic", registry) == found.env_warnings(None, registry) == []
+
+
 def test_survey_tells_rows_of_nemo_gym_apart(tmp_path):
     """Also where the rows are read again from their file, and in both environments they have."""
     rows = [
