@@ -17,6 +17,8 @@ from tests.envs.episodes import calls, played, says, scored
 
 NAMES = sorted(module.name for module in pkgutil.iter_modules(gymcli.envs.__path__))
 
+of_every_environment = pytest.mark.parametrize("name", NAMES)
+
 
 @pytest.fixture(scope="module")
 def garbage():
@@ -56,32 +58,32 @@ def score_of(rollout):
     return (rollout.reward, rollout.components, rollout.metrics, rollout.answer, rollout.details)
 
 
-def test_classes_and_tools_say_what_they_are():
-    for environment in map(environment_of, NAMES):
-        assert inspect.getdoc(environment), environment
-        assert environment.version, environment
-        assert isinstance(environment.version, str), environment
-        assert all(environment.properties), environment
-        for tool in environment.method_tools().values():
-            assert tool.description.strip(), tool
-            assert tool.parameters["type"] == "object", tool
-            assert set(tool.parameters["required"]) <= set(tool.parameters["properties"]), tool
+@of_every_environment
+def test_class_and_tools_say_what_they_are(name):
+    environment = environment_of(name)
+    assert inspect.getdoc(environment)
+    assert environment.version
+    assert isinstance(environment.version, str)
+    assert all(environment.properties)
+    for tool in environment.method_tools().values():
+        assert tool.description.strip(), tool
+        assert tool.parameters["type"] == "object", tool
+        assert set(tool.parameters["required"]) <= set(tool.parameters["properties"]), tool
 
 
-def test_tasks_validate(subtests):
+@of_every_environment
+def test_tasks_validate(name):
     """Tasks are also distinct and of every difficulty."""
-    for name in NAMES:
-        with subtests.test(name):
-            rows = rows_of(name)
-            assert all(isinstance(row, TaskRow) for row in rows), rows
-            for row in rows:
-                environment_of(name).parse_task(row.fields)
-            assert len({row.id for row in rows}) == len(rows)
-            assert len({msgspec.json.encode(row.messages) for row in rows}) >= 50
-            assert {row.fields["difficulty"] for row in rows} >= {"easy", "medium", "hard"}
+    rows = rows_of(name)
+    assert all(isinstance(row, TaskRow) for row in rows), rows
+    for row in rows:
+        environment_of(name).parse_task(row.fields)
+    assert len({row.id for row in rows}) == len(rows)
+    assert len({msgspec.json.encode(row.messages) for row in rows}) >= 50
+    assert {row.fields["difficulty"] for row in rows} >= {"easy", "medium", "hard"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@of_every_environment
 def test_tasks_can_be_generated_again(name):
     path = shipped_tasks(name)
     num = path.read_bytes().count(b"\n")
@@ -107,15 +109,15 @@ def test_generators_ask_nothing_twice(name, num):
     assert len(prompts) == len({row["id"] for row in rows}) == num
 
 
-def test_tasks_come_with_their_origin():
-    for name in NAMES:
-        readme = (Path(shipped_tasks(name)).parent / "README.md").read_text()
-        generator = f"`{environment_of(name).__name__}.generate`"
-        for told in ("Apache-2.0", "Random(0)", generator, f"environment `{name}`"):
-            assert told in readme, (name, told)
+@of_every_environment
+def test_tasks_come_with_their_origin(name):
+    readme = (Path(shipped_tasks(name)).parent / "README.md").read_text()
+    generator = f"`{environment_of(name).__name__}.generate`"
+    for told in ("Apache-2.0", "Random(0)", generator, f"environment `{name}`"):
+        assert told in readme, told
 
 
-@pytest.mark.parametrize("name", NAMES)
+@of_every_environment
 def test_oracle_gets_the_top_reward_in_every_task(name):
     for row in rows_of(name):
         rollout = played(row)
@@ -129,39 +131,35 @@ def test_oracle_gets_the_top_reward_in_every_task(name):
             assert reward >= environment.pass_threshold
 
 
-def test_verify_scores_an_answer_that_says_nothing(subtests):
-    messages = says(""), says("I do not know."), Message(role="assistant", reasoning="Hm.")
-    for name in NAMES:
-        row = rows_of(name)[0]
-        for message in messages:
-            with subtests.test(name, message=message):
-                assert_below_top(name, scored(played(row, message)))
+@of_every_environment
+def test_verify_scores_an_answer_that_says_nothing(name):
+    row = rows_of(name)[0]
+    for message in (says(""), says("I do not know."), Message(role="assistant", reasoning="Hm.")):
+        assert_below_top(name, scored(played(row, message)))
 
 
-def test_verify_scores_a_conversation_of_garbage_calls(garbage, subtests):
-    for name in NAMES:
-        with subtests.test(name):
-            rollout = played(rows_of(name)[0], *garbage, says("Done."), max_turns=len(garbage) + 8)
-            if environment_of(name).executes_tools:
-                assert rollout.tool_errors["unknown_tool"] > 0
-            assert_below_top(name, scored(rollout))
+@of_every_environment
+def test_verify_scores_a_conversation_of_garbage_calls(name, garbage):
+    rollout = played(rows_of(name)[0], *garbage, says("Done."), max_turns=len(garbage) + 8)
+    if environment_of(name).executes_tools:
+        assert rollout.tool_errors["unknown_tool"] > 0
+    assert_below_top(name, scored(rollout))
 
 
-def test_verify_scores_a_record_without_an_answer(subtests):
-    for name in NAMES:
-        with subtests.test(name):
-            row = rows_of(name)[0]
-            rollout = Rollout(
-                env=name,
-                task=row.fields,
-                messages=row.messages,
-                num_prompt_messages=len(row.messages),
-                stop_reason="context_overflow",
-            )
-            assert scored(rollout).reward is not None
+@of_every_environment
+def test_verify_scores_a_record_without_an_answer(name):
+    row = rows_of(name)[0]
+    rollout = Rollout(
+        env=name,
+        task=row.fields,
+        messages=row.messages,
+        num_prompt_messages=len(row.messages),
+        stop_reason="context_overflow",
+    )
+    assert scored(rollout).reward is not None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@of_every_environment
 def test_verify_says_the_same_of_the_same_record(name, garbage):
     """Scored twice in memory, and again after the record was written and read back."""
     for row in rows_of(name)[:6]:
