@@ -1,4 +1,4 @@
-"""Task files of NeMo Gym: by the names of their agents, and with the tables that they need."""
+"""Tests of `agent_ref` in rows of NeMo Gym, and of rows that need external tables."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ REQUEST = {
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch, mock_server):
-    """Return a function that collects rows in the shape of NeMo Gym."""
+    """Return a function that collects rows in NeMo Gym's format."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
 
@@ -108,7 +108,7 @@ def test_validate_refuses_an_option_that_no_environment_has(collect):
 
 
 def write_office(folder):
-    """Write tables as the reference lays them out, of one e-mail and nothing else."""
+    """Write tables in the reference's layout that hold a single e-mail."""
     header = "email_id,inbox/outbox,sender/recipient,subject,sent_datetime,body"
     mail = "00000001,inbox,a@b.example,Tea,2023-11-01 09:00:00,At five."
     tables = {

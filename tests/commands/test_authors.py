@@ -1,4 +1,4 @@
-"""What an author of an environment does wrong, seen through the front door."""
+"""Tests of the mistakes an author of an environment can make, as the commands report them."""
 
 from pathlib import Path
 
@@ -160,7 +160,7 @@ def test_check_fails_where_a_method_returns_something_wrong(folder, name):
 
 
 def test_an_author_sees_where_his_code_failed(folder):
-    """The verifier runs in a worker, which sends the place with its reply."""
+    """The verifier runs in a worker process, which sends the traceback with its reply."""
     write_rows("sound", "one", "two")
     done = collect("judging.py:Judging")
     assert [one["error"]["frames"] for one in lines_of(Path("run/failures.jsonl"))] == [

@@ -1,4 +1,4 @@
-"""A run that goes on after its environment's code was changed says so, and keeps both hashes."""
+"""Tests of resuming a run after its environment's code changed: a warning, and both hashes."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ WARNING = "environment quiz: its code changed"
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch):
-    """Return what collects with a source of the environment; `quiz` is its name in all of them."""
+    """Return a function that collects with a given source; the environment is named `quiz`."""
     monkeypatch.chdir(tmp_path)
     rows = (msgspec.json.encode({"id": name, "prompt": "Go."}) for name in "abc")
     Path("tasks.jsonl").write_bytes(b"\n".join(rows))

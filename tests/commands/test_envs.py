@@ -1,4 +1,4 @@
-"""`gym envs` through the front door."""
+"""Tests of `gym envs`."""
 
 import re
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_envs_json():
 
 
 def test_envs_says_why_a_plug_in_cannot_be_had(tmp_path, monkeypatch):
-    """One that fails to import is a row of the list; the others are shown all the same."""
+    """A plug-in that fails to import has a row in the list, and the others are still shown."""
     package = tmp_path / "riddles-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")
