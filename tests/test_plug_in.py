@@ -1,4 +1,4 @@
-"""An environment of somebody else: built as a wheel, installed, and found by its entry point."""
+"""Tests of a third-party environment: built as a wheel, installed, and found by its entry point."""
 
 import os
 import subprocess
@@ -82,7 +82,7 @@ def installed(tmp_path_factory) -> Path:
 
 
 def gym(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder where the plug-in is installed."""
+    """Run a command in a folder with the plug-in installed."""
     checkout = Path(gymcli.__file__).parents[1]
     path = os.pathsep.join((str(installed), str(checkout)))
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""The data on disk and on the wire: what is written is what is read."""
+"""Tests of the data on disk and on the wire: what is written is what is read."""
 
 import math
 import random
@@ -228,7 +228,7 @@ def test_json_errors_are_all_that_decoding_bytes_raises(data):
 
 
 def test_types_are_told_in_the_reference_of_the_format():
-    """Every field of a line stands in the JSON Schema that ships with the documentation."""
+    """Every field of a line is in the JSON Schema that ships with the documentation."""
     schema = Path(__file__).parents[1] / "docs" / "rollout.schema.json"
     if not schema.is_file():
         pytest.skip("the documentation is not here")
@@ -246,7 +246,7 @@ def test_readings_of_a_line_have_the_fields_of_its_records():
 
 
 def test_keys_of_a_line_keep_their_order():
-    """Readers may find a line in another file by its bytes, and diffs of runs stay small."""
+    """Readers may look up a line by its bytes, and diffs of runs stay small."""
     shared = ("schema_version", "task_id", "task_hash", "attempt", "env", "env_version")
     shared += ("env_options", "seed")
     conversation = ("group_size", "task", "messages", "tools", "num_prompt_messages", "model")

@@ -1,4 +1,4 @@
-"""Stored lines scored again: in order, whatever a line does to its worker."""
+"""Tests of rescoring stored lines: in order, whatever a line does to its worker."""
 
 import asyncio
 import gzip
@@ -105,7 +105,7 @@ def write(tmp_path, *rollouts):
 
 
 def foreign(text):
-    """Give a line of NeMo Gym."""
+    """Return a line in NeMo Gym's format."""
     answer = {"role": "assistant", "content": text}
     return {
         "responses_create_params": {"input": "Go."},
@@ -132,11 +132,11 @@ def test_verify_says_what_changed(tmp_path, spec):
         "VerifierError",
         "ValueError: told to",
     )
-    assert [item.line for item in (same, failed)] == [b"", b""]  # nobody asked for them
+    assert [item.line for item in (same, failed)] == [b"", b""]  # keeps_lines is off
 
 
 def _in_order(items):
-    """Give the items as they come; their order is that of the lines."""
+    """Return the items in a list; fail unless they have the order of the lines."""
     listed = list(items)
     assert [item.key.task_id for item in listed] == [f"t{n}" for n in range(len(listed))]
     return listed
@@ -169,7 +169,7 @@ def test_verify_gives_lines_that_can_be_verified_again(tmp_path, spec):
 
 @pytest.mark.parametrize("class_name", ["Letters", "Fixed"])
 def test_verify_gives_foreign_rollouts_in_our_shape(tmp_path, spec, class_name):
-    """They stay without `env_version`, by which a replay knows that the words are not ours."""
+    """They have no `env_version`, so a replay knows that the messages are not gymcli's."""
     spec = spec.replace("Letters", class_name)
     (item,) = verify(write(tmp_path, foreign("aa")), env=spec, keeps_lines=True)
     line = decode_rollout(1, item.line, RolloutReading("f"))
@@ -223,7 +223,7 @@ def test_verify_names_a_path_that_is_not_there(tmp_path):
 
 
 def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
-    """As it does in a notebook."""
+    """A notebook has a running loop."""
 
     async def run():
         return list(verify(path, env=spec))
@@ -235,7 +235,7 @@ def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_verify_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
-    """Of a plain file, which workers read, and of a compressed one, whose lines they are sent."""
+    """Workers read a plain file themselves; the lines of a compressed one are sent to them."""
     texts = itertools.cycle(["a" * 300, "raise", "b", "aba"])
     rollouts = [rollout(text, number) for number, text in zip(range(800), texts, strict=False)]
     path = write(tmp_path, *rollouts)
@@ -251,7 +251,7 @@ def test_verify_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
 
 
 def test_verify_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
-    """Far behind the first part of it."""
+    """The line is far behind the first block."""
     lines = [msgspec.json.encode(rollout("a" * 500, number)) for number in range(300)]
     path = tmp_path / "rollouts.jsonl"
     path.write_bytes(b"\n".join([*lines, b"", b'{"schema_version":1,"env":"letters"}', *lines]))
@@ -289,7 +289,7 @@ def rescored(lines, job):
 
 
 def test_verify_lets_a_line_cost_no_other_its_score(tmp_path, spec):
-    """Whatever its verifier does to the process; the lines after it go to another one."""
+    """Its verifier may do anything to the process; later lines go to a new one."""
     texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "raise", "aaaa"]
     path = write(tmp_path, *(rollout(text, number) for number, text in enumerate(texts)))
     items = _in_order(verify(path, env=spec, keeps_lines=True))
@@ -318,7 +318,7 @@ def test_verify_lets_a_line_take_no_more_memory_than_it_may(tmp_path, spec):
 
 
 def test_verify_leaves_no_process_where_it_is_killed(tmp_path, spec):
-    """SIGKILL leaves it no time to end its workers; they see it."""
+    """SIGKILL leaves no time to end the workers; they notice and end themselves."""
     told = tmp_path / "told"
     source = Path(spec.rpartition(":")[0])
     source.write_text(
@@ -347,7 +347,7 @@ def test_rescore_lines_names_what_is_wrong_with_a_line(spec):
 
 
 def test_rescore_lines_reads_no_further_than_it_is_asked(spec):
-    """Lines are taken as results are wanted, so that memory does not grow with the file."""
+    """Lines are read as results are taken, so that memory does not grow with the file."""
     data = msgspec.json.encode(rollout("a" * 10_000))
     taken = itertools.count()
     lines = (Line(next(taken), data, is_complete=True) for _ in range(100_000))
@@ -431,7 +431,7 @@ def test_a_line_that_ends_otherwise_is_written_anew(line):
 
 
 def test_numbers_are_there_where_they_changed():
-    """Most are the same, and cost nothing."""
+    """They are left out, at no cost, where nothing changed."""
     both = [
         (record(components={"x": 1.0}), Score(0.0, {"x": 1.0})),
         (record(components={"x": 1.0}), Score(0.0, {"x": 0.5}, {"m": 2.0})),

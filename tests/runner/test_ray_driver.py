@@ -302,7 +302,7 @@ def test_judges_and_groups_on_ray_equal_local(tmp_path, monkeypatch, mock_server
 
 
 def asked(run: str) -> dict[str, object]:
-    """Return the requests to judges by key; fail on duplicates."""
+    """Return the answers of judges by key; fail on duplicates."""
     lines = [json.loads(line) for line in Path(run, "verdicts.jsonl").read_text().splitlines()]
     verdicts = {line["key"]: line["message"] for line in lines}
     assert len(verdicts) == len(lines)

@@ -1,4 +1,4 @@
-"""The protocol as its own clients speak it: seed_session, tools, verify; reset, step, close."""
+"""Tests of the protocols as clients speak them: seed_session, tools, verify; reset, step, close."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.serving.environments import CLOSED, Lingering
 
 
 def on(server, talk):
-    """Run a talk with a server while it is up."""
+    """Run a function of a server and a client while the server is up."""
 
     async def run():
         async with server, client_of(server) as client:
@@ -203,7 +203,7 @@ def test_cookies_of_others_do_no_harm():
 
 
 def test_a_session_cannot_be_seeded_again():
-    """Some agents let a model call any address as a tool."""
+    """Some agents let a model call any path as a tool."""
 
     async def talk(client):
         await client.post("seed_session", row("a"))
@@ -215,7 +215,7 @@ def test_a_session_cannot_be_seeded_again():
 
 
 def test_verify_takes_the_row_of_the_session():
-    """A model that reaches `/verify` cannot bring a task of its own."""
+    """A model that reaches `/verify` cannot bring its own task."""
 
     async def talk(client):
         await client.post("seed_session", row("hard"))
