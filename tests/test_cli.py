@@ -76,7 +76,7 @@ def test_help_of_every_command(command):
     assert done.stdout.startswith(f"Usage: gym {command}")
 
 
-def test_nothing_is_a_question_for_help():
+def test_no_arguments_print_the_help():
     done = gym()
     assert done.exit_code == 2
     assert "Usage: gym" in done.output

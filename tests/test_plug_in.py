@@ -28,7 +28,7 @@ echoes = "gym_echoes:Echoes"
 packages = ["gym_echoes"]
 """
 
-MODULE = '''"""Asks for a word again. Our own."""
+MODULE = '''"""Asks for a word."""
 
 from collections.abc import Iterator
 from random import Random
@@ -49,7 +49,7 @@ class Echoes(Environment[Word]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 for the word alone."""
+        """Reward exactly the word."""
         return Score(float(rollout.last_text == cls.parse_task(rollout.task).word))
 
     async def oracle(self, rollout: Rollout) -> Message:

@@ -319,7 +319,7 @@ def test_text_finds_the_beginning_of_a_secret_where_a_message_was_cut():
     assert found == {"message": f"the key {REDACTED}…", "é": REDACTED}
 
 
-def test_text_leaves_what_all_secrets_of_a_kind_begin_with():
+def test_text_keeps_a_prefix_that_all_secrets_of_a_kind_share():
     head = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
     key = "-----BEGIN RSA PRIVATE KEY-----"
     environ = {

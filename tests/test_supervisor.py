@@ -424,7 +424,7 @@ def test_an_environment_may_change_the_working_directory(start):
         assert Path(name).stat().st_size
 
 
-def test_what_takes_every_descriptor_leaves_those_of_the_run(start):
+def test_an_environment_that_takes_every_descriptor_leaves_those_of_the_run(start):
     """The run's files are written although nothing else can be opened."""
     write_tasks("fill", "")
     running = start(*COMMAND, "--concurrency", "1", before="ulimit -n 100;")

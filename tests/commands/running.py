@@ -21,7 +21,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2066 [bold red]markup[/] \x9b31m"
 
 UNSAFE = "\x1b\x07\x9b\u202e\u2066"
 
-FLAKY = '''"""An environment whose verifier is broken while a file of that name is there."""
+FLAKY = '''"""An environment whose verifier fails while a file named `broken` exists."""
 
 from pathlib import Path
 

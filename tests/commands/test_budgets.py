@@ -230,7 +230,7 @@ def test_what_failures_cost_is_counted(ask_in_turns, mock_server):
     assert msgspec.json.decode(Path("run/metrics.json").read_bytes())["cost"] == 50e-6
 
 
-def test_a_cost_that_nobody_knows_is_unknown(ask, ask_priced, mock_server):
+def test_a_cost_without_prices_or_usage_is_unknown(ask, ask_priced, mock_server):
     """The cost is unknown, never 0, without prices or when an answer does not report its usage."""
     done = gym(*ask)
     assert "cost          unknown\n" in done.stdout
@@ -247,7 +247,7 @@ def test_a_cost_that_nobody_knows_is_unknown(ask, ask_priced, mock_server):
     assert costs.count(None) == 1
 
 
-def test_a_budget_ends_where_an_answer_does_not_say_what_it_took(ask, ask_priced, mock_server):
+def test_a_budget_stops_the_run_at_an_answer_without_usage(ask, ask_priced, mock_server):
     """One answer without usage is enough, even after others that reported theirs."""
     numbers = itertools.count()
 
@@ -267,7 +267,7 @@ def test_a_budget_ends_where_an_answer_does_not_say_what_it_took(ask, ask_priced
     assert gym(*ask).exit_code == 0
 
 
-def test_a_budget_that_was_not_kept_is_told_where_nothing_is_left(ask, mock_server):
+def test_an_unenforced_budget_is_reported_when_no_attempt_is_left(ask, mock_server):
     """All attempts are in flight when the first answer arrives without usage."""
     mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
     done = gym(*ask, "--concurrency", "10", "--max-tokens-total", "3", "--min-coverage", "0")
@@ -277,9 +277,7 @@ def test_a_budget_that_was_not_kept_is_told_where_nothing_is_left(ask, mock_serv
 
 
 @pytest.mark.parametrize("limit", ["--max-episode-tokens", "--max-episode-cost"])
-def test_a_limit_of_an_episode_needs_answers_that_say_what_they_took(
-    ask_in_turns, mock_server, limit
-):
+def test_a_limit_of_an_episode_needs_answers_with_usage(ask_in_turns, mock_server, limit):
     mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
     assert gym(*ask_in_turns, limit, "1000", "--out", "run").exit_code == 4
     for line in lines_of(Path("run/failures.jsonl")):
@@ -290,7 +288,7 @@ def test_a_limit_of_an_episode_needs_answers_that_say_what_they_took(
     assert not scored()
 
 
-def test_the_time_of_an_episode_scores_none_whose_endpoint_failed(ask, mock_server):
+def test_the_time_of_an_episode_scores_nothing_after_endpoint_failures(ask, mock_server):
     """An endpoint that fails and then stalls says nothing about the model: no reward, not 0."""
     asked = set()
 
@@ -311,7 +309,7 @@ def test_the_time_of_an_episode_scores_none_whose_endpoint_failed(ask, mock_serv
     assert not scored()
 
 
-def test_a_budget_counts_answers_that_were_of_no_use(ask, mock_server):
+def test_a_budget_counts_unusable_answers(ask, mock_server):
     """They were requested, so they are paid for."""
     numbers = itertools.count()
     useless = MockAnswer(body='{"choices": [], "usage": {"prompt_tokens": 16}}')
@@ -322,7 +320,7 @@ def test_a_budget_counts_answers_that_were_of_no_use(ask, mock_server):
     assert line["retries"] == {"InvalidAnswerError": 1}
 
 
-def test_a_limit_of_an_episode_that_is_over_needs_no_usage(ask, mock_server):
+def test_the_last_answer_of_an_episode_needs_no_usage(ask, mock_server):
     """After the last request there is nothing left to limit."""
     mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
     assert gym(*ask, "--max-episode-tokens", "1000").exit_code == 0

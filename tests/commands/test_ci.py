@@ -158,7 +158,7 @@ def test_metrics_writes_files(run):
     ]
 
 
-def test_metrics_prints_a_file_alone(run):
+def test_metrics_prints_only_the_file_that_goes_to_stdout(run):
     for option in ("--junit", "--markdown", "--csv"):
         done = gym("metrics", run, option, "-", "--gate", "coverage > 0.5")
         assert done.exit_code == 0
@@ -167,7 +167,7 @@ def test_metrics_prints_a_file_alone(run):
         assert done.stdout == Path("file").read_text(encoding="utf-8")
 
 
-def test_field_of_a_gate_is_sliced_by_once(run):
+def test_a_field_in_a_gate_and_in_by_is_sliced_once(run):
     for field, by in (("level", "task.level"), ("task.level", "level"), ("level", "level")):
         done = gym("metrics", run, "--gate", f"pass@1[{field}=easy] > 0.5", "--by", by, "--json")
         assert done.exit_code == 0
@@ -329,7 +329,7 @@ def test_collect_with_too_many_slices_prints_its_numbers_all_the_same(tmp_path, 
     assert "id: has more than 1,000 values" in done.stderr
 
 
-def test_collect_prints_a_file_alone(collect):
+def test_collect_prints_only_the_file_that_goes_to_stdout(collect):
     done = collect("--markdown", "-", "--quiet")
     assert done.exit_code == 0
     assert done.stdout.startswith("## Run: `run` of `m`\n")
@@ -376,7 +376,7 @@ def test_baseline_of_other_tasks_is_told(run):
     assert "warning: --baseline other: " in done.stderr
 
 
-def test_baseline_that_was_made_otherwise_decides_nothing(run):
+def test_a_baseline_with_drift_decides_nothing(run):
     manifest = msgspec.json.decode((run / "run.json").read_bytes())
     gym("collect", "tasks.jsonl", "--model", "oracle", "--out", "old")
     manifest = msgspec.json.decode((Path("old") / "run.json").read_bytes())

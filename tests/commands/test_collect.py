@@ -82,7 +82,7 @@ def test_collect_fresh_starts_another_run(ask, mock_server):
     assert len(list(Path("runs").iterdir())) == 2
 
 
-def test_collect_fresh_with_too_little_names_what_completes_it(ask, mock_server):
+def test_collect_fresh_with_low_coverage_names_the_command_that_completes_it(ask, mock_server):
     """The same command would start another run, and `--no-retry` would leave the failure."""
     mock_server.behaviour = lambda _: refusal_of(400, "no")
     log = ("--log-file", "collect")
@@ -139,7 +139,7 @@ def test_collect_warns_of_what_is_not_sent(ask):
     assert "warning: the endpoint's dialect has no stop, seed: not sent" in done.stderr
 
 
-def test_collect_sends_what_it_is_told(ask, mock_server):
+def test_collect_sends_the_given_parameters(ask, mock_server):
     sampling = ("--temperature", "0.5", "--top-p", "0.9", "--max-tokens", "7", "--seed", "3")
     other = ("--param", "top_k=4", "--param", 'stop=["x"]', "--param", "user=me")
     done = gym(*ask, *sampling, *other, "--limit", "2")

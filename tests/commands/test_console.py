@@ -197,7 +197,7 @@ def test_results_with_stdout_closed(folder, line):
 @needs_full
 @pytest.mark.slow
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(true)"])
-def test_messages_that_nobody_gets_end_nothing(folder, tmp_path, redirection):
+def test_lost_messages_end_nothing(folder, tmp_path, redirection):
     write_sums(tmp_path / "t.jsonl", 3)
     done = run(tmp_path, "collect t.jsonl --model oracle --out run", redirection)
     assert done.returncode == 0
@@ -209,7 +209,7 @@ def test_messages_that_nobody_gets_end_nothing(folder, tmp_path, redirection):
 
 @needs_full
 @pytest.mark.parametrize("redirection", [">&- 2>&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"])
-def test_a_run_is_kept_where_nothing_can_be_said(tmp_path, redirection):
+def test_a_run_is_written_when_nothing_can_be_printed(tmp_path, redirection):
     """The run's own files do not get the numbers of closed descriptors."""
     write_sums(tmp_path / "t.jsonl", 3)
     done = run(tmp_path, "collect t.jsonl --model oracle --out run", redirection)
@@ -218,7 +218,7 @@ def test_a_run_is_kept_where_nothing_can_be_said(tmp_path, redirection):
     assert (tmp_path / "run" / "metrics.json").exists()
 
 
-def test_what_ended_a_command_goes_before_what_cannot_be_printed(folder):
+def test_the_error_of_a_command_precedes_that_of_a_closed_stdout(folder):
     done = run(folder, "metrics run nowhere", ">&-")
     assert done.returncode == 2
     assert done.stderr == "error: nowhere: no such run directory or rollout file\n"

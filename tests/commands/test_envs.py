@@ -64,7 +64,7 @@ def test_envs_chooses_by_every_property_that_is_given():
     assert len(gym("envs", "--verification", "end-state").stdout.splitlines()) == 2
 
 
-def test_envs_names_what_there_is_where_nothing_fits():
+def test_envs_names_the_values_when_nothing_matches():
     done = gym("envs", "--capability", "flying")
 
     assert done.exit_code == 2
@@ -72,7 +72,7 @@ def test_envs_names_what_there_is_where_nothing_fits():
     assert "multiple intents" in done.stderr
 
 
-def test_envs_takes_no_choice_beside_a_name():
+def test_envs_refuses_a_choice_with_a_name():
     done = gym("envs", "mcqa", "--domain", "general")
 
     assert done.exit_code == 2

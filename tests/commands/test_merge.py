@@ -243,7 +243,7 @@ def test_merge_refuses_a_run_that_is_being_written(ask):
     assert not Path("merged").exists()
 
 
-def test_merge_of_what_an_earlier_one_left_begins_anew(ask):
+def test_merge_starts_over_after_a_killed_merge(ask):
     """A merge that was killed leaves nothing but its folder."""
     collect_shards(ask, 2)
     left = Path("merged", ".unfinished")
@@ -257,7 +257,7 @@ def test_merge_of_what_an_earlier_one_left_begins_anew(ask):
     assert not Path("merged", "verdicts.jsonl").exists()
 
 
-def test_merge_into_what_another_process_writes_leaves_it_alone(ask):
+def test_merge_leaves_a_folder_that_another_process_writes(ask):
     collect_shards(ask, 2)
     with new_run_directory(Path("merged"), NOTHING_SECRET) as directory:
         directory.append_rollout(b'{"of":"the other"}')

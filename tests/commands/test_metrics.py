@@ -181,7 +181,7 @@ def test_metrics_lets_no_name_pass_for_a_line_of_ours(run):
     assert "\nmean reward 1" not in done.stdout
 
 
-def test_metrics_says_how_sure_one_can_be(run):
+def test_metrics_says_how_certain_the_numbers_are(run):
     """It prints the range left open by unscored attempts, flaky tasks, and a hint on few tasks."""
     lines = lines_of(run / "rollouts.jsonl")
     first = next(line for line in lines if line["task_id"] == "sum-0")
@@ -196,7 +196,7 @@ def test_metrics_says_how_sure_one_can_be(run):
     assert "fewer than 10 tasks: the interval is rough" in shown
 
 
-def test_metrics_says_nothing_where_one_is_sure(tmp_path, monkeypatch):
+def test_metrics_says_nothing_about_certain_numbers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     gym("collect", "mcqa", "--model", "oracle", "--limit", "10", "--out", "run")
     shown = gym("metrics", "run").stdout
@@ -204,7 +204,7 @@ def test_metrics_says_nothing_where_one_is_sure(tmp_path, monkeypatch):
         assert words not in shown
 
 
-def test_metrics_names_the_environment_of_which_it_is_not_sure(tmp_path, monkeypatch):
+def test_metrics_names_the_environment_with_uncertain_numbers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = write_sums(tmp_path / "few.jsonl", 3)
     gym("collect", "mcqa", few, "--model", "oracle", "--out", "run")
@@ -283,7 +283,7 @@ class Own(Environment[Task]):
     def metrics(cls, groups) -> dict[str, float]:
         return {"num_groups": len(list(groups)) / LENGTH}
 """
-"""An environment that computes a number of its own, once the length is set."""
+"""An environment that computes a metric; the test replaces LENGTH."""
 
 
 def test_metrics_shows_what_an_environment_computes(tmp_path, monkeypatch):
@@ -299,7 +299,7 @@ def test_metrics_shows_what_an_environment_computes(tmp_path, monkeypatch):
     assert "warning: the metrics of environment own are left out: no environment" in without.stderr
 
 
-def test_metrics_of_an_environment_whose_own_fail_are_there(tmp_path, monkeypatch):
+def test_metrics_are_printed_when_those_of_the_environment_fail(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN.replace("LENGTH", "0"))
     Path("t.jsonl").write_text('{"id": "a", "prompt": "a"}\n')

@@ -61,7 +61,7 @@ def test_view_takes_the_port_that_is_given_and_says_when_it_is_taken(run):
         assert server.stdout.readline().startswith(f"http://127.0.0.1:{port}/".encode())
 
 
-def test_view_opens_the_browser_of_who_sits_at_a_terminal(run, tmp_path):
+def test_view_opens_a_browser_at_a_terminal(run, tmp_path):
     script = tmp_path / "browser.py"
     script.write_text("import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])")
     pipe = tmp_path / "opened"

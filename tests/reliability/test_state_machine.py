@@ -1,9 +1,9 @@
 """Tests that a disturbed run ends like an undisturbed one, whatever happens between its commands.
 
-The law: after a last undisturbed `gym collect` the rollouts equal those of an undisturbed run (keys,
-tasks, seeds, conversations, scores), every attempt has one line, every line is whole JSON, and the
-exit code is 0. Before that, no line on disk is lost or altered, and no conversation on disk is paid
-for again.
+The law: after a last undisturbed `gym collect` the rollouts equal those of an undisturbed run
+(keys, tasks, seeds, conversations, scores), every attempt has one line, every line is whole JSON,
+and the exit code is 0. Before that, no line on disk is lost or altered, and no conversation on disk
+is paid for again.
 """
 
 import contextlib

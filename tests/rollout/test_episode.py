@@ -539,7 +539,7 @@ def test_the_time_of_an_episode_ends_one_whose_model_is_slow():
     assert rollout.stop_reason == "episode_time"
 
 
-def test_the_time_of_an_episode_scores_none_whose_endpoint_failed():
+def test_the_time_of_an_episode_scores_nothing_after_endpoint_failures():
     """The failures say nothing about the model."""
     plan = plan_of(world()[0], limits=EpisodeLimits(max_seconds=0.2))
     with pytest.raises(EpisodeFailedError) as caught:
@@ -626,7 +626,7 @@ def test_play_lets_clean_up_run_to_its_end():
     assert tidied == ["all"]
 
 
-def test_play_leaves_a_task_that_does_not_end_behind(caplog):
+def test_play_abandons_a_task_that_does_not_end(caplog):
     async def reply(self, rollout):
         for _ in range(2):  # asyncio.run cancels it once more at the end
             with contextlib.suppress(BaseException):
@@ -637,7 +637,7 @@ def test_play_leaves_a_task_that_does_not_end_behind(caplog):
     assert "was cancelled and is still running after 0.01 seconds; it is abandoned" in caplog.text
 
 
-def test_play_goes_no_further_where_the_environment_swallows_its_end():
+def test_play_ends_when_the_environment_swallows_its_cancellation():
     async def reply(self, rollout):
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -665,7 +665,7 @@ def test_a_task_group_that_fails_ends_its_own_attempt_alone():
     assert asyncio.run(main()) == ("CancelledError, which gymcli did not request", 0)
 
 
-def test_a_cancellation_that_nobody_asked_for_has_the_phase_it_came_in():
+def test_an_unrequested_cancellation_fails_in_its_own_phase():
     async def setup(self):
         asyncio.current_task().cancel()
         await asyncio.sleep(0)
@@ -675,7 +675,7 @@ def test_a_cancellation_that_nobody_asked_for_has_the_phase_it_came_in():
     assert str(failure.error) == "CancelledError, which gymcli did not request"
 
 
-def test_failure_before_a_failing_close_is_the_one_that_is_told():
+def test_a_failure_precedes_that_of_a_failing_close():
     failure = failed(Scripted(ServerError("503")), fails_in="close")
     assert isinstance(failure.error, ServerError)
 
@@ -691,7 +691,7 @@ def test_failure_before_a_failing_close_is_the_one_that_is_told():
         ({"state": {"half": "\ud800"}}, "environment"),
     ],
 )
-def test_failure_where_the_environment_gives_what_no_line_can_hold(attributes, phase):
+def test_failure_when_the_environment_returns_what_no_line_can_hold(attributes, phase):
     """It fails its attempt, instead of the run when the record is written."""
     failure = failed(Scripted(says()), **attributes)
     assert failure.error.phase == phase

@@ -76,7 +76,7 @@ def test_a_fork_in_a_directory_that_is_gone(told, tmp_path, monkeypatch):
         assert telling.ask("1 + 1") == 2
 
 
-def test_no_fork_comes_from_what_knew_more_variables(told, monkeypatch):
+def test_a_fork_with_fewer_variables_has_a_parent_without_them(told, monkeypatch):
     """The memory of its parent does not hold them either."""
     monkeypatch.setenv("PLANTED", "value-of-it")
     with told() as knowing:
@@ -100,7 +100,7 @@ def test_how_a_fork_ended(told, expression, code):
         assert telling.fork.poll() == telling.fork.kill() == code
 
 
-def test_what_a_fork_left_behind_ends_with_it(told):
+def test_children_of_a_fork_end_with_it(told):
     with told() as telling:
         left = telling.ask("subprocess.Popen(['sleep', '600']).pid")
         telling.socket.close()

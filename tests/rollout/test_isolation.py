@@ -253,7 +253,7 @@ def test_call_describes_what_cannot_be_passed_on(shared, function, words):
     assert called(shared, isolated.add, 1, 2) == 3
 
 
-def test_call_survives_an_exception_that_futures_treat_in_their_own_way(shared):
+def test_call_survives_a_stop_iteration(shared):
     with pytest.raises(RuntimeError, match="StopIteration"):
         called(shared, isolated.raise_stop)
 

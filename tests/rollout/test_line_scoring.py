@@ -33,7 +33,7 @@ from tests.rollout.isolated import is_running, wait_for
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests on /proc")
 
 SOURCE = '''
-"""An environment whose verifier counts letters, and misbehaves where it is told to."""
+"""An environment whose verifier counts letters, and misbehaves if the text asks for it."""
 import asyncio
 import os
 import signal
@@ -185,7 +185,7 @@ def test_verify_joins_the_fields_of_task_rows(tmp_path, spec):
 
 
 @pytest.mark.parametrize("keeps_lines", [False, True])
-def test_verify_keeps_scores_that_cannot_be_had_again(tmp_path, spec, keeps_lines):
+def test_verify_keeps_scores_that_cannot_be_recomputed(tmp_path, spec, keeps_lines):
     path = write(tmp_path, rollout("aa"))
     (item,) = verify(path, env=spec.replace("Letters", "Fixed"), keeps_lines=keeps_lines)
     assert (item.is_rescored, item.is_changed, item.new_reward) == (False, False, 1.0)
@@ -260,7 +260,7 @@ def test_verify_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
 
 
 @pytest.mark.parametrize(("repeat", "num_before"), [(0, 0), (1, 0), (2, 1), (4, 3), (5, 0)])
-def test_a_repeat_calls_the_verifier_another_number_of_times_before(spec, repeat, num_before):
+def test_each_repeat_calls_the_verifier_a_different_number_of_times_first(spec, repeat, num_before):
     source = Path(spec.rpartition(":")[0])
     told = source.with_name("told")
     source.write_text(
@@ -288,7 +288,7 @@ def rescored(lines, job):
     return (item for batch in iterate_async(batches()) for item in batch)
 
 
-def test_verify_lets_a_line_cost_no_other_its_score(tmp_path, spec):
+def test_verify_fails_only_the_line_whose_verifier_fails(tmp_path, spec):
     """Its verifier may do anything to the process; later lines go to a new one."""
     texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "raise", "aaaa"]
     path = write(tmp_path, *(rollout(text, number) for number, text in enumerate(texts)))
@@ -424,13 +424,13 @@ def test_what_a_newer_version_put_before_the_score_stays():
 
 
 @pytest.mark.parametrize("line", [b"", b'{"reward": 0.0, "task_id": "t"}'])
-def test_a_line_that_ends_otherwise_is_written_anew(line):
+def test_a_line_that_ends_differently_is_encoded_again(line):
     expected = record().scored(Score(1.0), NEW, 0.25)
 
     assert new_line(record(), Score(1.0), line) == msgspec.json.encode(expected)
 
 
-def test_numbers_are_there_where_they_changed():
+def test_numbers_are_returned_only_if_they_changed():
     """They are left out, at no cost, where nothing changed."""
     both = [
         (record(components={"x": 1.0}), Score(0.0, {"x": 1.0})),
@@ -444,7 +444,7 @@ def test_numbers_are_there_where_they_changed():
     ]
 
 
-def test_what_changed_comes_back_from_a_line():
+def test_a_rescored_line_survives_a_round_trip():
     found = compared(record(details={"reason": "old"}), Score(1.0, {"x": 1.0}))
     found.line = b"with bytes"
     assert msgspec.json.decode(msgspec.json.encode(found), type=Rescored) == found

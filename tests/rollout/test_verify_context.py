@@ -370,7 +370,7 @@ def test_replay_does_not_show_how_the_episode_ended():
     assert seen == [(None, None, None, None)] * 3
 
 
-def test_replay_passes_on_what_the_environment_says_of_the_attempt():
+def test_replay_passes_on_an_episode_error():
     rollout = recorded(calls(UP_2), says())
     rollout.messages[1].tool_calls[0].function.arguments = '{"count": -1}'
     with pytest.raises(EpisodeError, match="it fell over"):
@@ -493,7 +493,7 @@ def test_replay_reads_arguments_of_others_as_their_servers_did(arguments):
 
 
 @pytest.mark.parametrize("closing", [ValueError("closing"), SystemExit(0)])
-def test_what_verify_raised_says_more_than_a_failing_close(closing):
+def test_the_error_of_verify_precedes_that_of_a_failing_close(closing):
     class World(Environment[Task]):
         """Fails in `verify` and in `close`."""
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-DEADLY = '''"""Ends its process where a file says so; the score tells nothing of that."""
+DEADLY = '''"""Ends or blocks its process if a file asks for it, whatever the score is."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ def records_of(path: Path) -> dict[tuple[str, int], dict]:
     return found
 
 
-HEAVY = '''"""Verifiers that fail, hang, take all memory, or end the processes that they run in."""
+HEAVY = '''"""Verifiers that fail, hang, take all memory, or end their process."""
 
 import os
 import signal

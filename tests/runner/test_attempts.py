@@ -60,7 +60,7 @@ def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
     assert max(held) <= 8
 
 
-def test_run_attempts_ends_where_no_answer_says_what_it_took(tmp_path):
+def test_run_attempts_ends_when_no_answer_reports_usage(tmp_path):
     """With a limit on tokens, every episode with a second turn would fail in the same way."""
     silent = MockAnswer(body='{"choices": [{"message": {"role": "assistant", "content": "1"}}]}')
     tasks = write_rows(tmp_path / "t.jsonl", 40)
@@ -86,7 +86,7 @@ async def _numbered(records):
         number += 1
 
 
-def test_run_attempts_does_not_run_ahead_of_its_taker(tmp_path):
+def test_run_attempts_does_not_run_ahead_of_its_consumer(tmp_path):
     """Unread outcomes are bounded; otherwise a slow consumer would make memory grow."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 100), tmp_path / "run"
 
@@ -133,7 +133,9 @@ def refusing_tasks(refusal, *numbers: int):
 
 @pytest.mark.parametrize("concurrency", [1, 64])
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
-def test_run_attempts_lets_a_task_that_is_refused_first_cost_itself(tmp_path, refusal, concurrency):
+def test_run_attempts_fails_only_the_first_task_if_no_other_is_refused(
+    tmp_path, refusal, concurrency
+):
     """This holds each time the run is resumed."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 30), tmp_path / "run"
     behaviour = refusing_tasks(refusal, 0)
@@ -197,7 +199,7 @@ def test_run_attempts_ends_where_the_judge_alone_is_not_there(tmp_path):
     assert len(lines_of(tmp_path / "run" / "failures.jsonl")) < 10
 
 
-def test_run_attempts_takes_no_silence_for_an_answer(tmp_path):
+def test_run_attempts_does_not_count_a_timeout_as_an_answer(tmp_path):
     """An attempt that ran out of time is scored although nothing was ever answered."""
     answers = itertools.chain(
         [MockAnswer(fault="stall")], itertools.repeat(refusal_of(401, "no entry"))

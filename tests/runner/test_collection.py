@@ -359,7 +359,7 @@ def test_resuming_names_rows_of_nemo_gym_as_before(tmp_path):
     assert collect_all(tasks, **options)[1].num_requests == 0
 
 
-def test_a_run_is_given_back_when_opening_fails(tmp_path):
+def test_a_run_is_released_when_opening_fails(tmp_path):
     """The lock is released, and a run that never began has no manifest."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
 

@@ -123,7 +123,7 @@ def test_no_reward_changes(name, mock_server):
     assert not asked(mock_server, "policy")
 
 
-def test_a_run_goes_on_with_what_is_missing(mock_server):
+def test_a_run_is_resumed_with_missing_attempts(mock_server):
     copy("tools")
     play(mock_server, "tools")
     old, before = rollouts(), Path("run/rollouts.jsonl").read_bytes()
@@ -183,7 +183,7 @@ def test_waiting_groups_are_scored_and_not_played_again(mock_server):
     assert len(mock_server.requests) == num_requests
 
 
-def test_a_run_of_other_versions_is_not_gone_on_with(mock_server):
+def test_a_run_of_other_versions_is_not_resumed(mock_server):
     copy("mixed")
     before = Path("run/rollouts.jsonl").read_bytes()
     refused = collect(mock_server, "mixed")

@@ -112,7 +112,7 @@ def test_no_retry_leaves_a_group_alone_that_it_cannot_complete(tmp_path):
     assert (run / "failures.jsonl").read_bytes() == before
 
 
-def test_a_process_that_dies_between_two_lines_of_a_group_leaves_it_mendable(tmp_path):
+def test_a_group_is_completed_after_a_process_dies_between_its_lines(tmp_path):
     tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
     options = {"env": RANKED, "repeats": 3, "out": run, "concurrency": 1}
     collect_all(tasks, counting(), **options)
@@ -173,7 +173,7 @@ def test_rescoring_leaves_a_group_without_all_its_attempts_unscored(tmp_path):
     ]
 
 
-def test_rescoring_takes_records_of_a_task_for_its_group_where_they_do_not_tell(tmp_path):
+def test_rescoring_groups_all_records_of_a_task_without_a_group_size(tmp_path):
     tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
     collect_all(tasks, counting(), env=RANKED, repeats=2, out=run)
     lines = [line | {"group_size": 0} for line in lines_of(run / "rollouts.jsonl")]
@@ -203,7 +203,7 @@ def test_a_group_that_fails_counts_what_its_judge_took(tmp_path):
     assert (use.num_calls, use.num_failed) == (2, 1)
 
 
-def test_attempts_that_were_scored_before_count_their_judge_with_the_others(tmp_path):
+def test_judge_calls_of_scored_attempts_count_with_the_rest_of_the_group(tmp_path):
     """Their lines are already written, so their repeated calls count with the other attempts."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
     options = {"env": TOGETHER, "policy": counting(), "repeats": 3, "out": run}

@@ -73,7 +73,7 @@ def test_identity_is_not_the_address(tmp_path):
     assert found[0].path == found[1].path
 
 
-def test_identity_is_one_whatever_spelling_a_number_has(tmp_path):
+def test_identity_does_not_depend_on_the_spelling_of_a_number(tmp_path):
     """Otherwise the default directory would differ and the run would not resume."""
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     spellings = (
@@ -209,7 +209,7 @@ def test_runs_that_were_made_alike_have_no_drift():
     assert drift(provenance(made()), provenance(made(model="other", sampling=b'{"seed": 1}'))) == []
 
 
-def test_a_run_with_verifiers_of_two_versions_is_not_one_with_the_last():
+def test_a_run_with_two_verifiers_differs_from_one_with_the_last():
     """Such a run was resumed after its environment had changed."""
     two = provenance(made(), made(verifier=Verifier("1", "t")))
     assert drift(two, provenance(made())) == ["e: verifier source s, t in A, s in B"]
@@ -220,7 +220,7 @@ def test_the_order_of_options_does_not_matter():
     assert drift(a, b) == []
 
 
-def test_what_one_line_does_not_say_is_not_known_of_the_run():
+def test_a_fact_that_one_line_lacks_is_unknown_for_the_run():
     mixed = provenance(made(), made(env_version="", verifier=Verifier()), name="mixed")
     assert drift(mixed, provenance(made(env_version="2"))) == []
     assert list(unknown(mixed, ["e"])) == [

@@ -161,7 +161,7 @@ def test_measure_refuses_numbers_that_are_too_large(tmp_path, field, value, mess
         measure(path)
 
 
-def test_measure_gives_an_error_of_the_largest_numbers(tmp_path):
+def test_measure_returns_a_standard_error_of_the_largest_numbers(tmp_path):
     rollout = {"schema_version": 1, "env": "arithmetic"}
     lines = [{**rollout, "task_id": str(n), "reward": 1e100 * (-1) ** n} for n in range(4)]
     path = tmp_path / "r.jsonl"
@@ -175,7 +175,7 @@ def test_measure_gives_an_error_of_the_largest_numbers(tmp_path):
     assert metrics.micro_standard_error == pytest.approx(metrics.standard_error)
 
 
-def test_measure_counts_failures_that_were_not_made_up_for(tmp_path):
+def test_measure_counts_failures_without_a_later_score(tmp_path):
     out, tasks = tmp_path / "run", write_sums(tmp_path / "t.jsonl", 2)
 
     def behave(request):
@@ -203,7 +203,7 @@ def test_measure_counts_a_failed_verifier_of_nemo_gym_as_unscored(tmp_path):
     assert metrics.majority_at_k is not None
 
 
-STYLED = '''"""An environment with numbers of its own."""
+STYLED = '''"""An environment with metrics of its own."""
 
 from gymcli import Context, Environment, Group, Message, Rollout, Score, Task
 
@@ -337,7 +337,7 @@ def test_measure_says_which_environment_could_not_be_asked(styled_run):
     assert "--env FILE.py:CLASS" in warning
 
 
-def test_collection_leaves_them_in_the_run_directory(styled_run):
+def test_a_collection_writes_the_metrics_of_its_environments(styled_run):
     written = msgspec.json.decode((styled_run / "metrics.json").read_bytes())
     assert written["environment_metrics"] == {"hard_style": 0.5, "num_hard": 1.0}
     manifest = msgspec.json.decode((styled_run / "run.json").read_bytes())
@@ -345,7 +345,9 @@ def test_collection_leaves_them_in_the_run_directory(styled_run):
 
 
 @pytest.mark.parametrize("command", ["merge", "verify"])
-def test_a_new_run_of_a_run_has_them_too(styled_run, tmp_path, command):
+def test_merged_and_rescored_runs_have_the_metrics_of_their_environments(
+    styled_run, tmp_path, command
+):
     """This needs the environment's code; a warning says so when it is missing."""
     spec = f"{tmp_path / 'styled.py'}:Styled"
     warnings: list[str] = []
@@ -367,7 +369,7 @@ def test_measure_refuses_code_that_is_not_there(styled_run):
         measure(styled_run, env="stiled")
 
 
-def test_measure_looks_for_no_environment_without_numbers_of_its_own(tmp_path):
+def test_measure_imports_no_environment_without_metrics(tmp_path):
     """The manifest says that there are none, so that nothing is imported."""
     manifest = {"schema_version": 1, "environments": {"riddles": {"max_reward": 1.0}}}
     (tmp_path / "run.json").write_bytes(msgspec.json.encode(manifest))

@@ -165,7 +165,7 @@ def test_what_is_meant_to_differ_is_shown(tmp_path):
     }
 
 
-def test_prompts_of_other_seeds_are_not_held_against_each_other(tmp_path):
+def test_prompts_of_different_seeds_are_no_drift(tmp_path):
     """An environment may draw the opening message of an episode at random."""
     other = {"seed": 8, "messages": [{"role": "user", "content": "Another opening."}]}
     a, b = write_run(tmp_path / "a", mixed()), write_run(tmp_path / "b", mixed(**other))
@@ -292,7 +292,7 @@ def test_an_environment_that_is_not_here_has_no_range(tmp_path):
     assert "give --margin" in found.warnings[-1]
 
 
-def test_one_run_may_know_what_the_other_does_not(tmp_path):
+def test_a_range_that_one_run_records_is_used_for_both(tmp_path):
     """The file's environment cannot be imported; the other run's manifest has its range."""
     lines = [line(f"t{n}", env="elsewhere") for n in range(12)]
     a, b = write_lines(tmp_path / "a.jsonl", lines), write_run(tmp_path / "b", lines)
@@ -380,7 +380,7 @@ def test_a_field_that_is_given_twice_is_sliced_by_once(runs):
     assert list(compare_runs(*runs, by=["answer", "answer"]).slices) == ["answer"]
 
 
-def test_many_ways_in_one_run_are_kept_few(tmp_path):
+def test_many_settings_in_one_run_are_abbreviated(tmp_path):
     lines = [line(f"t{n:02}", sampling={"max_tokens": n}, model=f"m{n}") for n in range(40)]
     a = write_run(tmp_path / "a", lines)
     found = compare_runs(a, a)

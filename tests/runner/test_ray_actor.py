@@ -35,7 +35,7 @@ from gymcli.runner.ray_actor import (
 )
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, TaskRow, Timing, Verifier
 
-SOURCE = '''"""Tell which process a verifier is in, and how often it was called."""
+SOURCE = '''"""Report the process of the verifier, and how often it was called."""
 
 import itertools
 import os

@@ -59,7 +59,7 @@ def test_take_returns_an_incomplete_group_last():
     assert ids(Assignments([attempt("g", 0, group_size=2), attempt("a")])) == ["a", "g"]
 
 
-def test_what_comes_back_is_handed_out_last_and_at_the_end_alone():
+def test_a_returned_attempt_is_handed_out_last_and_later_alone():
     assignments = Assignments(attempt(name) for name in "abcd")
     first, second = assignments.take(), assignments.take()
     assert first is not None
@@ -89,7 +89,7 @@ def test_group_whose_worker_died_is_run_as_a_whole():
     assert list(group.attempts.values()) == [done, failed, left]
 
 
-def test_what_was_with_three_workers_as_they_died_has_failed():
+def test_an_attempt_that_lost_three_workers_fails():
     """A conversation on record stays unscored; a scored one keeps its score."""
     members = [attempt("g", n, group_size=2, is_done=n == 0) for n in range(2)]
     [outcome] = Assignment(members).given_up(WorkerLostError("killed by the kernel"))
@@ -174,7 +174,7 @@ def test_joined_cluster_resumes_local_run_and_is_resumed(
 @on_ray
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["deadly", "blocking"])
-def test_attempt_that_ends_every_worker_is_given_up_alone(
+def test_only_the_attempt_that_ends_every_worker_is_given_up(
     tmp_path, monkeypatch, mock_server, ray_address, what
 ):
     monkeypatch.chdir(tmp_path)

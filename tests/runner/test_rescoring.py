@@ -124,7 +124,7 @@ def test_rescoring_keeps_the_conversation_that_the_verifier_cannot_score(tmp_pat
     assert measure(again).metrics().mean_reward == 1.0
 
 
-def test_rescoring_keeps_scores_that_cannot_be_had_again(tmp_path):
+def test_rescoring_keeps_scores_that_cannot_be_recomputed(tmp_path):
     """Lines of an environment that sums its recorded rewards stay unchanged."""
     (tmp_path / "flaky.py").write_text(
         FLAKY.replace('"""Say anything."""', '"""Say anything."""\n\n    rescore = "recorded"')
@@ -171,7 +171,7 @@ def test_rescoring_joins_the_rows_of_others(tmp_path):
     assert (report.num_rescored, report.num_changed) == (1, 0)
 
 
-def test_rescoring_joins_rows_of_fields_alone_by_their_own_index(tmp_path):
+def test_rescoring_joins_rows_of_bare_fields_by_their_index(tmp_path):
     line = {**NEMO, "agent_ref": {"name": "arithmetic_simple_agent"}, "_ng_task_index": 7}
     del line["answer"]
     (tmp_path / "r.jsonl").write_bytes(msgspec.json.encode(line))
@@ -181,7 +181,7 @@ def test_rescoring_joins_rows_of_fields_alone_by_their_own_index(tmp_path):
     assert (report.num_rescored, report.num_changed) == (1, 0)
 
 
-def test_rescoring_compares_the_means_of_what_has_both_scores(tmp_path, monkeypatch):
+def test_rescoring_compares_means_over_rollouts_with_both_scores(tmp_path, monkeypatch):
     """A rollout that becomes unscored counts on neither side."""
     monkeypatch.chdir(tmp_path)
     picky = 'if rollout.task_id == "sum-0" and Path'

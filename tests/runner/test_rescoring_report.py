@@ -26,7 +26,7 @@ from tests.metrics.aggregating import aggregate
 from tests.runner.collecting import collect_all
 from tests.runner.test_roles import JUDGED, collected, endpoint_of, write_rows
 
-GRADED = '''"""An environment whose verifier gives numbers beside the reward."""
+GRADED = '''"""An environment whose verifier returns components and metrics with the reward."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ class Graded(Environment[Task]):
         return Score(**score)
 '''
 
-FICKLE = '''"""Environments whose verifiers do not say the same each time."""
+FICKLE = '''"""Environments whose verifiers disagree with themselves."""
 
 import itertools
 from pathlib import Path
@@ -430,7 +430,7 @@ def test_flips_are_counted_by_reason_and_by_where_they_went(run):
     assert flips.num_others == 0
 
 
-def test_effects_are_over_tasks_and_as_gym_metrics_has_them(run, tmp_path):
+def test_effects_equal_those_of_gym_metrics(run, tmp_path):
     """Before equals the run's metrics, after those of the run that --out writes."""
     change(run, [{"reward": 0.0}, {"reward": 0.0}, {"reward": 0.0}])
     report = Rescoring(run, out=tmp_path / "again").run()
@@ -455,7 +455,7 @@ def test_effects_are_over_tasks_and_as_gym_metrics_has_them(run, tmp_path):
     assert (report.mean_before, report.mean_after) == (sides[0].mean_reward, 1.0)
 
 
-def test_effects_are_as_gym_metrics_has_them_in_any_order_of_lines(tmp_path, monkeypatch):
+def test_effects_equal_those_of_gym_metrics_in_any_order_of_lines(tmp_path, monkeypatch):
     """Tasks have different numbers of attempts, and their lines are reversed or far apart."""
     keys = [f"t{task:02}/{attempt}" for task in range(40) for attempt in reversed(range(task % 6))]
     scores = {
@@ -537,7 +537,7 @@ def test_other_numbers_of_many_rollouts_are_found_by_workers(tmp_path, monkeypat
     assert effect.difference.num_clusters == 100
 
 
-def test_other_numbers_of_attempts_with_any_number_are_found(tmp_path, monkeypatch):
+def test_other_numbers_of_attempts_with_any_index_are_found(tmp_path, monkeypatch):
     """The lines of changed rollouts are not counted twice."""
     last = (1 << 63) - 1
     scores = {

@@ -96,7 +96,7 @@ def test_collect_asks_the_judge_and_counts_what_it_took(tmp_path):
     assert "[[GOOD]]" not in {record.last_text for record in records}
 
 
-def test_collect_counts_answers_of_a_judge_that_were_of_no_use(tmp_path):
+def test_collect_counts_unusable_answers_of_a_judge(tmp_path):
     """Both count: answers that a retry replaces, and answers without a usable retry."""
     useless = MockAnswer(body='{"choices": [], "usage": {"prompt_tokens": 1000000}}')
     answers = iter([useless, "[[GOOD]]", useless, useless])
@@ -160,7 +160,7 @@ def test_a_judge_that_gave_no_verdict_is_asked_again(tmp_path):
     assert (policy.num_requests, judge.num_requests) == (0, len(useless))
 
 
-def test_collect_goes_on_with_what_waits_for_its_judge(tmp_path):
+def test_collect_resumes_conversations_that_wait_for_their_judge(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 5)
     run = tmp_path / "run"
     collected(tasks, judge=failing_at(2), out=run, concurrency=1)
@@ -176,7 +176,7 @@ def test_rescoring_makes_no_call_that_was_made_before(tmp_path):
     assert (report.num_rescored, report.num_changed, report.num_failed) == (6, 0, 0)
 
 
-def test_rescoring_asks_another_judge_anew_and_keeps_its_verdicts(tmp_path):
+def test_rescoring_asks_a_different_judge_and_saves_its_verdicts(tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     collected(write_rows(tmp_path / "t.jsonl", 6), out=run)
 

@@ -129,7 +129,7 @@ def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):
                 collection.check_existing_run()
 
 
-def test_a_rescored_run_keeps_the_roles_that_its_scores_were_not_asked_of():
+def test_a_rescored_run_keeps_the_roles_of_scores_that_it_keeps():
     """A score that is kept was given with the model that the old run names."""
     kept = type("Kept", (Talked,), {"rescore": "recorded"})
     judge, user = {"model": "a", "params": {}}, {"model": "u", "params": {"top_p": 0.5}}
@@ -221,7 +221,7 @@ def mixed(tmp_path) -> Path:
     return tmp_path / "run"
 
 
-def test_verify_of_a_mixed_run_scores_first_what_waits_for_nobody(mixed):
+def test_verify_of_a_mixed_run_scores_computed_rollouts_first(mixed):
     """Computed rollouts are scored first, in worker processes if there are many."""
     (mixed / "verdicts.jsonl").unlink()
 
@@ -341,7 +341,7 @@ def test_rescore_judged_tells_lines_of_one_key_apart():
 
 
 @pytest.mark.parametrize(("group_size", "num_readings"), [(2, 1), (0, 2)])
-def test_rescore_judged_counts_groups_only_where_records_do_not_tell(group_size, num_readings):
+def test_rescore_judged_counts_groups_only_without_a_recorded_size(group_size, num_readings):
     said = [Message(role="assistant", content="5")]
     group = [
         record_of("Ranked", 1, attempt=n, group_size=group_size, messages=said) for n in range(2)

@@ -14,7 +14,7 @@ from tests.security.hostile import NAMES
 PATHS = ("../../etc/x", "a/b", "/etc/x", "..", ".", "~", "con", "-rf", "--out=x", "x" * 10_000, "*")
 PATHS += ("__class__", "{0.__class__}", "%s", "\x00", "a\nb", "$(touch owned)", "\\..\\x", "\u202e")
 
-GUARDED = '''"""An environment that writes a file where a method is reached that is no tool."""
+GUARDED = '''"""An environment that writes a file if a method that is not a tool is reached."""
 
 from pathlib import Path
 

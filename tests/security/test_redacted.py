@@ -38,7 +38,7 @@ class Expecting(Environment[ExpectingTask]):
 
 
 class Telling(Environment[Task]):
-    """Tell the key when it is asked, and play that again."""
+    """Return the key from a tool, and replay that."""
 
     @tool
     def look_up(self) -> str:

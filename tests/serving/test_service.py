@@ -236,7 +236,7 @@ def test_a_row_may_have_a_field_that_is_named_as_our_key():
     assert (answer["reward"], answer["gymcli"]) == (1.0, {"messages": 3})
 
 
-def test_what_a_row_has_of_an_earlier_verdict_is_left_out():
+def test_fields_of_an_earlier_verdict_are_dropped():
     stale = {"reward": 0.5, "reward_components": {"old": 1.0}, "extracted_answer": "old"}
     failure = {"_ng_failure_class": "judge_failed", "mask_sample": True}
 

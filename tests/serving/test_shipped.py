@@ -111,13 +111,13 @@ def on_blackjack(talk):
     return asyncio.run(run())
 
 
-def test_a_hand_of_which_nobody_fixed_the_deck_is_scored():
+def test_a_hand_without_a_fixed_deck_is_scored():
     step = on_blackjack(lambda client, body: client.post("step", body))
     assert step["terminated"]
     assert step["reward"] in (-1.0, 0.0, 1.0)
 
 
-def test_a_verdict_rests_on_the_steps_and_not_on_what_a_client_says_of_them():
+def test_a_verdict_rests_on_the_steps_and_not_on_the_clients_report():
     async def talk(client, body):
         step = await client.post("step", body)
         told = {**body, "response": response(said("<action>hit</action>"))}
@@ -127,7 +127,7 @@ def test_a_verdict_rests_on_the_steps_and_not_on_what_a_client_says_of_them():
     assert stepped == verified
 
 
-def test_a_row_that_needs_tables_of_others_is_refused():
+def test_a_row_that_needs_external_tables_is_refused():
     truth = {"name": "email_delete_email", "arguments": "{}"}
     params = {"input": [{"role": "user", "content": "Delete it."}]}
 
