@@ -20,6 +20,7 @@ hypothesis.settings.load_profile("gymcli")
 def closed_workers() -> Iterator[None]:
     """Close the shared workers after the tests, if any test used them."""
     yield
+    # Not imported at the top: most tests score nothing.
     if pooled := sys.modules.get("tests.pooled"):
         pooled.close_pool()
 

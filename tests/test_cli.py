@@ -189,6 +189,7 @@ def test_live_display_in_a_terminal(tmp_path, mock_server, monkeypatch):
         stdout=subprocess.PIPE,
         stderr=theirs,
     )
+    # With the only other end in the command, its exit ends the reading below.
     os.close(theirs)
     shown = b""
     try:

@@ -72,6 +72,7 @@ def installed(tmp_path_factory) -> Path:
     (source / "pyproject.toml").write_text(PROJECT)
     (source / "gym_echoes").mkdir()
     (source / "gym_echoes" / "__init__.py").write_text(MODULE)
+    # An isolated build and an index would need the network.
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", source, source]
     subprocess.run(build, check=True, capture_output=True)
     [wheel] = source.glob("*.whl")

@@ -152,6 +152,7 @@ def start(tmp_path, monkeypatch):
     started = []
 
     def start(*arguments: str, redirection: str = "", before: str = "") -> Running:
+        # A background job of a shell inherits an ignored SIGINT.
         program = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
             "from gymcli.supervisor import main; main()"
@@ -160,6 +161,7 @@ def start(tmp_path, monkeypatch):
         number = len(started)
         places = Path(f"stdout-{number}"), Path(f"stderr-{number}")
         with places[0].open("wb") as out, places[1].open("wb") as err:
+            # `exec`: a signal to this process must reach the supervisor, not bash.
             process = subprocess.Popen(
                 ["bash", "-c", f"{before} exec {line} {redirection}"],
                 env=clean_environment(),

@@ -19,6 +19,7 @@ CHECKOUT = Path(gymcli.__file__).parents[1]
 def installed(tmp_path_factory) -> Path:
     """Build a wheel from the source distribution, and unpack it."""
     target = tmp_path_factory.mktemp("dist")
+    # An isolated build would need the network.
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", target, CHECKOUT]
     subprocess.run(build, check=True, capture_output=True)
     assert list(target.glob("*.tar.gz"))

@@ -16,6 +16,7 @@ class Held(Environment[Task]):
     """
 
     waits_to_verify = True
+    # The watchdog must not end a process whose loop a test blocks.
     blocking_timeout = 600.0
 
     async def step(self, message: Message) -> Step:

@@ -14,7 +14,7 @@ from gymcli.mock.behaviours import last_user_text
 from gymcli.types import Request
 
 NO_ENDPOINT = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TERM": "dumb"}
-"""Environment variables that a developer may have set are not there for a test."""
+"""Environment variables that a developer may have set, unset or fixed for tests."""
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2066 [bold red]markup[/] \x9b31m"
 """Text as a model may write it: escape sequences, bidi characters, rich markup."""

@@ -129,6 +129,7 @@ def test_the_time_of_a_run_ends_it(ask, mock_server):
         done = gym(*ask, "--max-run-time", seconds, "--grace", "0", "--concurrency", "3")
         assert done.exit_code == 6
         assert f"the {seconds} seconds of --max-run-time are over; 0 of 10" in done.stderr
+        # On a busy machine the time may be over before all three are asked.
         if mock_server.num_requests - before == 3:
             break
     failures = lines_of(Path("run/failures.jsonl"))

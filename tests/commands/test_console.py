@@ -235,6 +235,7 @@ def test_a_reader_that_leaves_is_no_error(folder):
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
+    # 128 + SIGPIPE, as a shell reports it.
     assert process.returncode == 141
 
 

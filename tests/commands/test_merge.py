@@ -67,7 +67,7 @@ def tasks_of(run):
 
 @pytest.mark.parametrize("order", ["1234", "3142"])
 def test_shards_merged_equal_the_run_of_all(ask, order):
-    """The merged metrics equal those of the whole run byte for byte, in any order of shards."""
+    """Metrics equal those of the whole run, and lines keep their bytes, in any order of shards."""
     Path("more.jsonl").write_bytes(
         b'{"env": "string_match", "prompt": "What is 1 + 0?", "expected_answer": "It is 1."}\n'
         b'{"env": "string_match", "prompt": "What is 2 + 0?", "expected_answer": "It is 2."}\n'

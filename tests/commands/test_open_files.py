@@ -19,6 +19,7 @@ def limited(soft: int, hard: int, command: list[str], **options) -> subprocess.C
     limit = (
         f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))"
     )
+    # The limit survives exec, so that the command has it from its start.
     start = f"import os, resource, sys; {limit}; os.execv(sys.argv[1], sys.argv[1:])"
     return subprocess.run(
         [sys.executable, "-c", start, *command],

@@ -16,6 +16,7 @@ import pytest
 from tests.commands.running import clean_environment, gym, gym_process, lines_of
 from tests.processes import TOO_LONG, wait_until
 
+# 128 + the number of the signal; a hangup counts as SIGTERM.
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 WORDS = {
     signal.SIGINT: "interrupted",
@@ -378,6 +379,7 @@ def test_the_live_display_survives_a_signal(start):
         stdout=subprocess.DEVNULL,
         stderr=theirs,
     )
+    # With the only other end in the command, its exit ends the reading below.
     os.close(theirs)
     try:
         shown = b""

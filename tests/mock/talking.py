@@ -129,6 +129,7 @@ def ask(base_url: str, text: str) -> str:
     request = urllib.request.Request(
         f"{base_url}/chat/completions", data=msgspec.json.encode(body), method="POST"
     )
+    # Without this handler urllib asks the proxy that the environment names.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=10) as response:
         return msgspec.json.decode(response.read())["choices"][0]["message"]["content"]

@@ -50,6 +50,7 @@ def final_set(run: Path) -> dict[Key, dict]:
 
 def finished(run: Path) -> set[tuple[str, int]]:
     """Return task and seed of every attempt whose whole conversation is on disk."""
+    # generations.jsonl has the conversations that were saved before they were scored.
     names = ("rollouts.jsonl", "generations.jsonl")
     lines = (record for name in names for record in records(run / name))
     return {(line["task_id"], line["seed"]) for line in lines}

@@ -40,6 +40,7 @@ def run_stopped(
     process: subprocess.Popen[str]
 
     def stop() -> None:
+        # The request may come before Popen has returned.
         is_known.wait()
         process.send_signal(number)
 

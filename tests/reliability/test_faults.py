@@ -156,6 +156,7 @@ async def _run(
             ) as client,
             Collection([folder / "tasks.jsonl"], options) as collection,
         ):
+            # The client that the collection opened would really sleep between tries.
             collection._shared = collection._shared._replace(policy=client)
             given = [record async for record in collection.run()]
         raw = [request.raw.decode() for request in server.requests]

@@ -207,6 +207,7 @@ class KilledProcess(DisturbedRun):
         assert ended.exit_code in {0, 4, -signal.SIGKILL if is_killed else 130}, ended.stderr
 
 
+# Each step runs a whole command, so that examples are slow.
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 TestDisturbedRun = pytest.mark.slow(DisturbedRun.TestCase)

@@ -146,6 +146,7 @@ class Model:
         """Pairs of role and task, with the kind of their failure."""
         self._first_held: float = math.inf
         self._alarm: tuple[int, Callable[[], None]] | None = None
+        # A test calls `begin` in its own thread while the server answers in another.
         self._lock = threading.Lock()
 
     def hold_from(self, num: int) -> None:

@@ -86,6 +86,7 @@ def test_calls_run_at_once_in_a_limited_number_of_threads():
         nonlocal count
         with lock:
             count += 1
+        # No call returns before 32 of them run at the same time.
         if count == 32:
             release.set()
         return release.wait(60)
@@ -107,6 +108,7 @@ def test_generators_are_closed():
         finally:
             closed.append(True)
 
+    # A reference is kept, so that the loop closes the generator and not the garbage collector.
     async def main():
         kept.append(numbers())
         await anext(kept[0])

@@ -24,6 +24,7 @@ def told(tmp_path, monkeypatch):
         "        channel.sendall(repr(eval(line)).encode() + b'\\n')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
+    # A fork server of an earlier test would be used again, with the module of that test.
     monkeypatch.setattr("gymcli.rollout.fork_server._servers", {})
     return Telling
 

@@ -158,6 +158,7 @@ def test_quick_records_are_sent_together_and_end_one_by_one(tmp_path):
             sent = []
             write = WorkerProcess.write
             with pytest.MonkeyPatch.context() as patching:
+                # A record is one line: a write with several shows records sent together.
                 patching.setattr(
                     WorkerProcess,
                     "write",

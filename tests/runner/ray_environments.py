@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-DEADLY = '''"""Ends or blocks its process if a file asks for it, whatever the score is."""
+DEADLY = '''"""Ends or blocks its process if a file asks for it; the score is unaffected."""
 
 import os
 import signal

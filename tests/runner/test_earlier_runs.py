@@ -48,7 +48,7 @@ def copy(name):
 
 
 def play(server, name):
-    """Let a server answer as when the run was made, including what it refused then."""
+    """Let a server answer as when the run was made, and answer what it refused then."""
     script = read_script(RUNS / name / "script.jsonl")
 
     def behave(request):

@@ -174,7 +174,7 @@ def test_joining_is_over_in_time(silent):
 
 @on_ray
 def test_joining_is_given_up_where_the_engine_is_closed(silent):
-    """Before it begins, and while it waits for an answer; its process has ended then."""
+    """The process that waits for an answer ends, which closes its connection."""
     with RayEngine(silent.address, 1, join_seconds=int(TOO_LONG)) as engine:
         joining = engine.start()
         connection = silent.taken()
@@ -214,6 +214,7 @@ def test_a_signal_ends_a_command_that_waits_for_a_cluster(
     assert said.splitlines()[-1].startswith(WORDS[number])
     assert "Traceback" not in said
     assert "GCS" not in said
+    # The connection closes when the process that joins has ended.
     with connection:
         while connection.recv(1024):
             pass

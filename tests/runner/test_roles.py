@@ -72,7 +72,7 @@ def collected(tasks, *, judge=good, env=JUDGED, policy=last_user_text, role="jud
 
 
 def rescored(run, *, judge=good, **options):
-    """Score waiting conversations, rescore all; return both results and the judge's server."""
+    """Score waiting conversations; return the counts and the judge's server."""
 
     async def score(servers):
         judges = Judges({"judge": endpoint_of(servers["judge"], "j")})
@@ -116,7 +116,7 @@ def test_collect_counts_unusable_answers_of_a_judge(tmp_path):
 
 
 def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
-    """Only failed ones wait; scoring them asks neither the policy nor the judge twice."""
+    """Only conversations with a failed judge wait; scoring them sends no other request."""
     tasks = write_rows(tmp_path / "t.jsonl", 20)
     run = tmp_path / "run"
     records, policy, judge = collected(tasks, judge=failing_at(3, 9), out=run, concurrency=1)

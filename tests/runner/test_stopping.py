@@ -103,6 +103,7 @@ def test_what_is_in_flight_ends_by_itself_within_the_grace(tmp_path):
     records, cause, server, _ = asyncio.run(run)
     assert type(cause) is InterruptedRunError
     assert {record.reward for record in records} == {1.0}
+    # Two more may have started before the third request reached the server.
     assert 3 <= len(records) == server.num_requests <= 5
     assert "ended_at" not in (out / "run.json").read_text()
 

@@ -1,4 +1,4 @@
-"""Tests that no record holds a key in use, and that other lookalikes change no record."""
+"""Tests of redaction: records hold no key in use, and values that only look secret stay."""
 
 from pathlib import Path
 

@@ -282,6 +282,7 @@ def test_a_session_that_nobody_uses_ends():
         second = await client.ask("POST", "read", {})
         clock.now = 179.0
         third = await client.ask("POST", "read", {})
+        # The server does this on a timer, which follows real time and not the clock of the test.
         await server.service._sessions.expire()
         return [status for status, _, _ in (first, second, third)], list(CLOSED), third[1]
 
@@ -513,6 +514,7 @@ def test_a_request_that_waited_while_its_session_ended_is_refused():
         [session] = server.service._sessions._open.values()
         async with session.lock:
             waiting = asyncio.create_task(client.ask("POST", "read", {}))
+            # Without this wait the session would end before the request reaches it.
             while not session.lock._waiters:
                 await asyncio.sleep(0)
             await server.service._sessions.end(session)
