@@ -73,6 +73,7 @@ def test_a_first_signal_lets_those_in_flight_end(model, name, number):
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("name", WORLDS)
 def test_attempts_that_outlast_the_grace_are_recorded_as_cancelled(model, name, number):
+    # Request 6 is in flight, and never answered, when request 7 sends the signal.
     model.hold_from(6)
     arguments = (*collect_arguments(WORLDS[name], SELECTION), "--grace", "0.2")
     ended = run_stopped(arguments, model, num=7, number=number)
@@ -98,6 +99,7 @@ def test_a_second_signal_cuts_off_at_once(model, name, number):
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_kill_loses_only_what_was_in_flight(model, name):
+    # Requests 7 to 9 are in flight, and never answered, when the kill comes.
     model.hold_from(7)
     arguments = collect_arguments(WORLDS[name], SELECTION)
     ended = run_stopped(arguments, model, num=9, number=signal.SIGKILL)

@@ -186,6 +186,7 @@ def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
             began = watchdog.now()
             one = Late(began + 0.5)
             watchdog.watched.add(one)
+            # Over a second, which is when the watchdog counts the loop as blocked.
             block(1.6)
             await one.is_late.wait()
             return watchdog.now() - began, time.monotonic() - began

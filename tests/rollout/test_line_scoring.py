@@ -259,6 +259,7 @@ def test_verify_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
         list(verify(path, env=spec))
 
 
+# Repeats 1 to 4 make none to three calls first, and repeat 5 begins again.
 @pytest.mark.parametrize(("repeat", "num_before"), [(0, 0), (1, 0), (2, 1), (4, 3), (5, 0)])
 def test_each_repeat_calls_the_verifier_a_different_number_of_times_first(spec, repeat, num_before):
     source = Path(spec.rpartition(":")[0])

@@ -327,12 +327,14 @@ def test_run_attempts_ends_where_nothing_that_waits_is_scored_any_more(tmp_path)
     with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
         collected(tasks, judge=refusing_judge(first=2), out=run, concurrency=1)
     assert len(lines_of(run / "rollouts.jsonl")) == 1
+    # 40 failures of the first run, and the 20 in a row that end this one.
     assert 60 <= len(lines_of(run / "failures.jsonl")) < 65
 
 
 def test_run_attempts_counts_a_refusal_once_for_a_group(tmp_path):
     """A group of twelve attempts counts as one task, however many of them wait."""
     tasks = write_rows(tmp_path / "t.jsonl", 3)
+    # The judge is asked 13 times for a group: about each attempt, and about all of them.
     options = {"env": TOGETHER, "policy": counting(), "repeats": 12, "concurrency": 1}
     records, _, _ = collected(tasks, judge=refusing_judge(first=14, last=25), **options)
     failed = [record.task_id for record in records if isinstance(record, Failure)]

@@ -71,6 +71,7 @@ def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
 
     states = asyncio.run(run_it())
     assert [task for task, _ in states][-2:] == ["t0", "t0"]
+    # Six attempts of the other groups, and the one that waits for the straggler.
     assert states[5][1] == 7, "all but the straggler are saved first"
     assert states[7][1] == 8
 

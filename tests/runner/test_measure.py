@@ -171,6 +171,7 @@ def test_measure_returns_a_standard_error_of_the_largest_numbers(tmp_path):
         )
     )
     metrics = measure(path).metrics()
+    # Four means of +-1e100 have a sample variance of 4/3 * 1e200, which is divided by four.
     assert metrics.standard_error == pytest.approx(1e100 / 3**0.5)
     assert metrics.micro_standard_error == pytest.approx(metrics.standard_error)
 

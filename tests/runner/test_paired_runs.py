@@ -301,6 +301,7 @@ def test_a_range_that_one_run_records_is_used_for_both(tmp_path):
     (b / "run.json").write_bytes(msgspec.json.encode(manifest))
     for one, other in ((a, b), (b, a)):
         found = compare_runs(one, other)
+        # The default margin is 0.02 of the range.
         assert (found.drift, found.margin) == ([], 0.08)
 
 

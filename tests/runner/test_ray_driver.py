@@ -64,6 +64,7 @@ def test_a_returned_attempt_is_handed_out_last_and_later_alone():
     first, second = assignments.take(), assignments.take()
     assert first is not None
     assert second is not None
+    # After two deaths it runs alone, so that a third would be caused by this attempt.
     first.num_deaths, second.num_deaths = 2, 1
     assignments.put_back(first)
     assignments.put_back(second)

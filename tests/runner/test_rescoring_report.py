@@ -142,6 +142,7 @@ def test_a_verifier_that_counts_its_calls_is_found(tmp_path, monkeypatch):
     [agreement] = report.environments.values()
     assert (agreement.asks_models, agreement.agreement) == (False, 0.0)
     assert agreement.mean_rewards == [0.5] * 3
+    # The sample variance of 0, 1, 0 and of 1, 0, 1.
     assert agreement.within_variance == pytest.approx(1 / 3)
     assert agreement.verifier_error == pytest.approx(math.sqrt(1 / 3 / 6))
     assert agreement.standard_error == pytest.approx(math.sqrt(0.3 / 6))
@@ -289,7 +290,7 @@ noisy = st.integers(2, 4).flatmap(
 
 @given(noisy)
 def test_repeats_have_the_numbers_of_their_definition(found):
-    """Means and errors equal those of `gym metrics`; the other numbers were computed by hand."""
+    """Means and errors equal those of `gym metrics`, and the other numbers their formulas."""
     num_repeats = len(found[0][0])
     repeats = Repeats(num_repeats, lambda env: False)
     for number in range(num_repeats):
@@ -533,6 +534,7 @@ def test_other_numbers_of_many_rollouts_are_found_by_workers(tmp_path, monkeypat
     assert flips.effects.keys() == {"components.x"}
     effect = flips.effects["components.x"]
     assert effect.before == pytest.approx(0.495)
+    # The values 0, 0.1, ... 0.9 become 0.
     assert effect.after == pytest.approx((49.5 - 4.5) / 100)
     assert effect.difference.num_clusters == 100
 

@@ -23,7 +23,7 @@ texts = st.text(max_size=40) | st.sampled_from(
 
 
 def assert_harmless(shown):
-    """Check that newline and tab are the only control characters."""
+    """Check that a terminal obeys no character of a text but newline and tab."""
     found = {c for c in shown if unicodedata.category(c) == "Cc" or c in BIDI} - {"\n", "\t"}
     assert not found
 
