@@ -1,7 +1,7 @@
-"""A headless Chromium for tests of pages: one a module, with what a page did wrong in it.
+"""A headless Chromium for tests of pages, and a record of what a page does wrong in it.
 
-A module of tests takes it by `pytest_plugins = ["tests.browsers"]`, and its tests are marked
-`browser`. Where Chromium or Playwright is missing they are skipped.
+A module of tests enables it with `pytest_plugins = ["tests.browsers"]`; its tests are marked
+`browser`. They are skipped if Chromium or Playwright is missing.
 """
 
 import shutil
@@ -16,23 +16,23 @@ _ARGUMENTS = [
 
 
 class Watched:
-    """A page of the browser, and what it did that a page of ours never should."""
+    """A page in the browser, with a record of errors, requests and dialogs."""
 
     def __init__(self, page):
         self.page = page
         self.errors = []
-        """Errors of the console and exceptions, a refusal of the content policy among them."""
+        """Console errors and exceptions, including violations of the content policy."""
         self.requests = []
-        """Addresses that were asked for."""
+        """Requested addresses."""
         self.dialogs = []
-        """What a script said in a box of its own: alert, confirm, prompt."""
+        """Texts of alert, confirm and prompt dialogs."""
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("dialog", self._on_dialog)
 
     def strangers(self, *prefixes):
-        """Return the addresses asked for that begin with none of these, nor are within the page."""
+        """Return requested addresses that are not in the page and begin with none of these."""
         within = (*prefixes, "data:", "blob:")
         return [url for url in self.requests if not url.startswith(within)]
 

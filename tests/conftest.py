@@ -1,4 +1,4 @@
-"""Fixtures that more than one part of the tests needs."""
+"""Fixtures that several packages of tests use."""
 
 import sys
 from collections.abc import Iterator
@@ -9,26 +9,27 @@ import pytest
 from gymcli.mock import MockServer
 from gymcli.mock.process import serving
 
-# A busy machine may take its time over one example; what is slow is measured in bench/.
+# A busy machine may be slow with one example; speed is measured in bench/.
 hypothesis.settings.register_profile("gymcli", deadline=None)
-# For every further version of Python: the laws are the same, the language need not be.
+# Fewer examples for other versions of Python: those runs check the language, not the laws.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("gymcli")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def closed_workers() -> Iterator[None]:
-    """Close the workers that tests share, where any test took them."""
+    """Close the shared workers after the tests, if any test used them."""
     yield
+    # Not imported at the top: most tests score nothing.
     if pooled := sys.modules.get("tests.pooled"):
         pooled.close_pool()
 
 
 @pytest.fixture
 def mock_server() -> Iterator[MockServer]:
-    """Yield a mock server in a thread of its own; set its `behaviour` before asking it.
+    """Yield a mock server in a thread; set its `behaviour` before asking it.
 
-    It echoes at first. For tests that are not async themselves, such as those of commands.
+    It echoes by default. For tests that are not async, such as those of commands.
     """
     with serving(MockServer()) as server:
         yield server

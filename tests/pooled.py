@@ -1,4 +1,4 @@
-"""One event loop and one pool of workers for all tests that score, so that each starts once."""
+"""One event loop and one pool of workers for all tests that score, so that they start only once."""
 
 import asyncio
 import functools
@@ -13,7 +13,7 @@ def _runner():
 
 @functools.cache
 def pooled_workers():
-    """Return the workers; they belong to the loop of `run_pooled`."""
+    """Return the workers, which belong to the loop of `run_pooled`."""
     return Workers(1)
 
 
@@ -23,7 +23,7 @@ def run_pooled(coroutine):
 
 
 def close_pool():
-    """End the workers, and the loop."""
+    """End the workers and the loop."""
     if pooled_workers.cache_info().currsize:
         run_pooled(pooled_workers().close())
         pooled_workers.cache_clear()

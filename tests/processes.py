@@ -1,23 +1,23 @@
-"""Waiting for what other processes do."""
+"""Wait for other processes."""
 
 import subprocess
 import time
 from collections.abc import Callable
 
 TOO_LONG = 300.0
-"""Seconds after which a process hangs: far more than any machine needs."""
+"""Seconds after which a process counts as hanging: far more than any machine needs."""
 
 
 def wait_until(is_reached: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     ends = time.monotonic() + TOO_LONG
     while not is_reached():
-        assert time.monotonic() < ends, "it never came to that"
+        assert time.monotonic() < ends, "the condition never held"
         time.sleep(0.01)
 
 
 def state_of(pid: int) -> str:
-    """Return the state of a process as `ps` names it; empty: it is gone, or only to be reaped."""
+    """Return the state of a process as `ps` names it; empty if it ended, even if not yet reaped."""
     asked = ["ps", "-o", "stat=", "-p", str(pid)]
     state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     return "" if state.startswith("Z") else state

@@ -1,4 +1,4 @@
-"""Whatever a user gets wrong ends in one clear line and its exit code, never in a traceback."""
+"""Tests that every mistake of a user ends in a clear message and an exit code, not a traceback."""
 
 import gzip
 from collections.abc import Mapping
@@ -27,18 +27,18 @@ LONG = "n" * 300
 
 
 class Case(NamedTuple):
-    """One thing done wrong."""
+    """One mistake."""
 
     what: str
     line: str
     code: int
     fragment: str
     files: Mapping[str, str | bytes] = {}
-    """Beside tasks.jsonl, which holds one good row; written just before the command."""
+    """Files next to tasks.jsonl, which holds one good row; written just before the command."""
     before: tuple[str, ...] = ()
-    """Commands that went well earlier."""
+    """Commands that succeed first."""
     num_lines: int = 1
-    """Lines of the message."""
+    """Number of lines of the message."""
 
 
 CASES = [

@@ -1,4 +1,4 @@
-"""Somebody else's code ends one attempt, in its phase, and never the run."""
+"""Tests that exceptions of foreign code end one attempt, with its phase, and never the run."""
 
 import asyncio
 import json
@@ -20,12 +20,12 @@ from gymcli.errors import (
 )
 
 
-class PanicException(BaseException):  # the name that PyO3 gives it
-    """What a Rust extension raises when it panics."""
+class PanicException(BaseException):  # PyO3's name for it
+    """Stands for what a Rust extension raises when it panics."""
 
 
 class UnspeakableError(Exception):
-    """An exception that cannot be put into words."""
+    """An exception whose `str()` raises."""
 
     def __str__(self):
         return str(1 / 0)
@@ -99,14 +99,14 @@ def test_leave_copy_ends_a_forked_process_and_no_other():
 
 
 def fail(depth):
-    """Fail so many calls further down, in a file of Python's."""
+    """Fail this many calls deeper, in a file of the standard library."""
     if depth:
         fail(depth - 1)
     json.loads("{")
 
 
 def caused_by(function, *arguments):
-    """Call a function of an author as gymcli does; give what that raises."""
+    """Call an author's function as gymcli does; return the error that this causes."""
     try:
         function(*arguments)
     except (RecursionError, ValueError, ArithmeticError) as error:

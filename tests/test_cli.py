@@ -1,4 +1,4 @@
-"""The front door: common options, exit codes, and how quickly it opens."""
+"""Tests of the program itself: common options, exit codes, and how quickly it starts."""
 
 import logging
 import os
@@ -29,7 +29,7 @@ HEAVY = (
 
 
 def test_import_is_light():
-    """`gym --help` must answer at once, so nothing heavy is imported for it."""
+    """`gym --help` must answer immediately, so nothing heavy is imported for it."""
     program = f"import gymcli.cli, sys\nprint([name for name in {HEAVY} if name in sys.modules])\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
@@ -37,7 +37,7 @@ def test_import_is_light():
 
 @pytest.mark.parametrize("argument", ["--help", "--version", "--wrong"])
 def test_nothing_heavy_is_imported_to_answer_at_once(argument):
-    """To the end of the process: what is imported to leave it counts as well."""
+    """Imports while the process exits count as well."""
     program = f"""
 import sys
 sys.argv = ["gym", "{argument}"]
@@ -76,7 +76,7 @@ def test_help_of_every_command(command):
     assert done.stdout.startswith(f"Usage: gym {command}")
 
 
-def test_nothing_is_a_question_for_help():
+def test_no_arguments_print_the_help():
     done = gym()
     assert done.exit_code == 2
     assert "Usage: gym" in done.output
@@ -125,7 +125,7 @@ def test_a_failed_attempt_is_logged_and_is_no_warning(tmp_path, monkeypatch):
     Path("t.jsonl").write_text(
         '{"env": "arithmetic", "prompt": "?", "answer": 1, "max_turns": 1}\n', encoding="utf-8"
     )
-    address = "http://127.0.0.1:9/v1"  # where nothing listens
+    address = "http://127.0.0.1:9/v1"  # nothing listens there
     done = gym("collect", "t.jsonl", "--model", "m", "--base-url", address, "--log-file", "log")
 
     assert done.exit_code == 4
@@ -140,7 +140,7 @@ def test_a_log_file_needs_a_name():
 
 
 def test_options_end_at_two_dashes():
-    """What comes after is an argument, whatever it looks like."""
+    """What follows is an argument, whatever it looks like."""
     done = gym("show", "--", "--verbose", "--version")
     assert done.exit_code == 2
     assert "--verbose: no such run directory" in done.stderr
@@ -154,7 +154,7 @@ def test_logging_is_left_as_it_was(tmp_path):
 
 
 def test_interrupted_before_anything_ran(tmp_path, monkeypatch):
-    """A task file that never ends is being read when the interrupt comes."""
+    """The interrupt comes while an endless task file is being read."""
     monkeypatch.chdir(tmp_path)
     Path("slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     write_sums(Path("t.jsonl"), 1)
@@ -177,7 +177,7 @@ def test_help_ends_quietly_when_its_reader_leaves():
 
 
 def test_live_display_in_a_terminal(tmp_path, mock_server, monkeypatch):
-    """In a real terminal: a bar while it runs, one line that stays, and no trace of the rest."""
+    """In a terminal: a bar while it runs, one line that stays, and no other trace."""
     monkeypatch.chdir(tmp_path)
     write_sums(Path("t.jsonl"), 12)
     mock_server.latency = 0.2
@@ -189,12 +189,13 @@ def test_live_display_in_a_terminal(tmp_path, mock_server, monkeypatch):
         stdout=subprocess.PIPE,
         stderr=theirs,
     )
+    # With the only other end in the command, its exit ends the reading below.
     os.close(theirs)
     shown = b""
     try:
         while piece := os.read(ours, 65_536):
             shown += piece
-    except OSError:  # Linux says so when the other side has closed
+    except OSError:  # Linux raises EIO when the other side has closed
         pass
     os.close(ours)
     output, _ = process.communicate(timeout=20)
@@ -208,7 +209,7 @@ def test_live_display_in_a_terminal(tmp_path, mock_server, monkeypatch):
 
 
 def test_the_command_is_installed():
-    """As a process of its own, with the exit code of a wrong use."""
+    """It runs as a separate process, with the exit code of wrong use."""
     done = subprocess.run(
         gym_process("envs", "nothing"), env=clean_environment(), capture_output=True, check=False
     )

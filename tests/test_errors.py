@@ -1,4 +1,4 @@
-"""The errors: the tree that is drawn equals the classes, and each has its exit code."""
+"""Tests of the errors: the tree in the docstring equals the classes, each with its exit code."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ CLASSES = {
 
 
 def drawn_tree():
-    """Read the tree in the module's docstring: name, parent and exit code (None: inherited)."""
+    """Read the tree in the module's docstring: name, parent, exit code (None: inherited)."""
     above = []
     for line in errors.__doc__.splitlines():
         match = re.match(r"([│├└─ ]*)(\w+Error) +(?:(\d|130|143) )?", line)

@@ -1,4 +1,4 @@
-"""An environment of somebody else: built as a wheel, installed, and found by its entry point."""
+"""Tests of a third-party environment: built as a wheel, installed, and found by its entry point."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ echoes = "gym_echoes:Echoes"
 packages = ["gym_echoes"]
 """
 
-MODULE = '''"""Asks for a word again. Our own."""
+MODULE = '''"""Asks for a word."""
 
 from collections.abc import Iterator
 from random import Random
@@ -49,7 +49,7 @@ class Echoes(Environment[Word]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 for the word alone."""
+        """Reward exactly the word."""
         return Score(float(rollout.last_text == cls.parse_task(rollout.task).word))
 
     async def oracle(self, rollout: Rollout) -> Message:
@@ -72,6 +72,7 @@ def installed(tmp_path_factory) -> Path:
     (source / "pyproject.toml").write_text(PROJECT)
     (source / "gym_echoes").mkdir()
     (source / "gym_echoes" / "__init__.py").write_text(MODULE)
+    # An isolated build and an index would need the network.
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", source, source]
     subprocess.run(build, check=True, capture_output=True)
     [wheel] = source.glob("*.whl")
@@ -82,7 +83,7 @@ def installed(tmp_path_factory) -> Path:
 
 
 def gym(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder where the plug-in is installed."""
+    """Run a command in a folder with the plug-in installed."""
     checkout = Path(gymcli.__file__).parents[1]
     path = os.pathsep.join((str(installed), str(checkout)))
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""What is public: one list in each module, and every name on it is there."""
+"""Tests of the public API: each module lists its names once, and each of them exists."""
 
 import importlib
 import inspect
@@ -53,7 +53,7 @@ def _is_public(module, key, value):
 
 
 def test_import_loads_nothing_heavy():
-    """`gym --help` stays quick: the names are imported when they are first used."""
+    """`gym --help` stays quick: names are imported when they are first used."""
     command = (
         "import sys, gymcli; print([name for name in ('aiohttp', 'pydantic', 'jsonschema', "
         "'regex', 'rich', 'msgspec') if name in sys.modules])"

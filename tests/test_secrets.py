@@ -1,4 +1,4 @@
-"""Secrets are found by their value, in every way that they may be written, and nothing else is."""
+"""Tests of secrets: they are found by their value, however it is encoded, and nothing else is."""
 
 import json
 from typing import get_args
@@ -193,7 +193,7 @@ def test_scrubber_of_leaves_short_values_out():
 
 
 def test_scrubber_of_leaves_the_words_of_records_out(subtests):
-    """Keys and values of records stay, or a run with `[redacted]` in them could not be read."""
+    """Otherwise a run could not be read, because `[redacted]` would replace keys and values."""
     names = (
         {field.encode_name for struct in STRUCTS for field in msgspec.structs.fields(struct)}
         | {name for kind in (Role, StopReason, FinishReason, Phase) for name in get_args(kind)}
@@ -253,7 +253,7 @@ def test_text_finds_a_secret_in_every_encoding(written):
 
 @given(secret_texts, json_values)
 def test_line_stays_json_and_holds_no_secret(secret, value):
-    """At any depth, as a value, a key, and in JSON that stands in a text."""
+    """Secrets may be values, keys, or inside JSON within a string, at any depth."""
     once = msgspec.json.encode({secret: [f"a{secret}b"], "value": value})
     twice = msgspec.json.encode({"arguments": once.decode(), "value": value})
     for line in (once, twice):
@@ -319,7 +319,7 @@ def test_text_finds_the_beginning_of_a_secret_where_a_message_was_cut():
     assert found == {"message": f"the key {REDACTED}…", "é": REDACTED}
 
 
-def test_text_leaves_what_all_secrets_of_a_kind_begin_with():
+def test_text_keeps_a_prefix_that_all_secrets_of_a_kind_share():
     head = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
     key = "-----BEGIN RSA PRIVATE KEY-----"
     environ = {
@@ -348,7 +348,7 @@ def test_line_keeps_keys_apart_that_differ_in_a_secret():
     st.text(st.characters(codec="utf-8"), min_size=16, max_size=30), st.integers(16, 30), st.text()
 )
 def test_line_with_a_part_of_a_secret_stays_json(secret, length, after):
-    """Also where the part ends in the middle of an escape, or of a character of several bytes."""
+    """The part may end inside an escape or inside a character of several bytes."""
     line = msgspec.json.encode({"a": secret[:length] + after, "b": 1})
     found = msgspec.json.decode(Scrubber([secret]).line(line))
     assert found["b"] == 1

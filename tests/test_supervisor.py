@@ -1,4 +1,4 @@
-"""`gym collect` survives the death of its process, and nothing lives on without its supervisor."""
+"""Tests of the supervisor: `gym collect` survives the death of the process that runs it."""
 
 import os
 import shlex
@@ -113,19 +113,19 @@ COMMAND = ("collect", "t.jsonl", "--env", "rough.py:Rough", "--model", "oracle",
 
 
 class Running(NamedTuple):
-    """A supervised command, with what it says in files."""
+    """A supervised command, with its output in files."""
 
     process: subprocess.Popen
     number: int
 
     @property
     def stderr(self) -> str:
-        """What it said so far."""
+        """What it has written to stderr so far."""
         return Path(f"stderr-{self.number}").read_text()
 
     @property
     def stdout(self) -> str:
-        """Its results so far."""
+        """What it has written to stdout so far."""
         return Path(f"stdout-{self.number}").read_text()
 
     def end(self) -> int:
@@ -138,7 +138,7 @@ class Running(NamedTuple):
         return int(Path(path).read_text())
 
     def wait_until(self, is_reached: Callable[[], object]) -> None:
-        """Wait until something is so."""
+        """Wait until this holds; fail if the process ends first."""
         wait_until(lambda: is_reached() or self.process.poll() is not None)
         assert is_reached(), self.stderr
 
@@ -152,6 +152,7 @@ def start(tmp_path, monkeypatch):
     started = []
 
     def start(*arguments: str, redirection: str = "", before: str = "") -> Running:
+        # A background job of a shell inherits an ignored SIGINT.
         program = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
             "from gymcli.supervisor import main; main()"
@@ -160,6 +161,7 @@ def start(tmp_path, monkeypatch):
         number = len(started)
         places = Path(f"stdout-{number}"), Path(f"stderr-{number}")
         with places[0].open("wb") as out, places[1].open("wb") as err:
+            # `exec`: a signal to this process must reach the supervisor, not bash.
             process = subprocess.Popen(
                 ["bash", "-c", f"{before} exec {line} {redirection}"],
                 env=clean_environment(),
@@ -225,7 +227,7 @@ def test_the_supervisor_imports_nothing_heavy():
     ],
 )
 def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
-    """All others are scored by the one command; it is not tried again unless that is asked."""
+    """The command scores all others; this one is only retried on request."""
     write_tasks("", "", do, "", "")
     running = start(*COMMAND, "--concurrency", "2", "--min-coverage", "0")
     assert running.end() == 0, running.stderr
@@ -244,7 +246,7 @@ def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     assert warning.startswith("warning: 1 attempt is not retried")
     name, *again = shlex.split(warning.partition("retry with: ")[2])
     assert (name, again[-1]) == ("gym", "--retry-crashed")
-    assert gym(*again[:-1]).exit_code == 0  # it is left out, else this process would end here
+    assert gym(*again[:-1]).exit_code == 0  # with it this process would end here
 
 
 def test_an_attempt_that_ends_the_process_once_is_scored(start):
@@ -279,7 +281,7 @@ def test_three_deaths_without_a_record_end_the_command(start):
 
 
 def test_a_killed_run_is_started_again(start):
-    """Such as by the system, when memory is short."""
+    """The system may kill it when memory is short."""
     write_tasks("block_alone", "")
     Path("held").touch()
     running = start(*COMMAND)
@@ -304,7 +306,7 @@ def test_nothing_outlives_a_killed_supervisor(start):
 
 
 def test_a_stop_is_no_death(start):
-    """Longer than the loop may be blocked: the clock of the watchdog goes on meanwhile."""
+    """The stop is longer than the blocking timeout, and the watchdog's clock runs on."""
     write_tasks("block_alone", "")
     Path("held").touch()
     running = start(*COMMAND)
@@ -314,7 +316,7 @@ def test_a_stop_is_no_death(start):
     wait_until(lambda: state_of(pid).startswith("T"))
     stopped_at = time.monotonic()
     wait_until(lambda: time.monotonic() > stopped_at + 1.5)
-    os.kill(pid, signal.SIGCONT)  # the watchdog may end it now, or its loop was quicker
+    os.kill(pid, signal.SIGCONT)  # the watchdog or the loop may run first
     Path("held").unlink()
     assert running.end() == 0, running.stderr
     assert "the run died" not in running.stderr
@@ -331,7 +333,7 @@ def test_a_stop_is_no_death(start):
     ],
 )
 def test_a_signal_to_the_supervisor_stops_the_run(start, number, code, word):
-    """The run itself says how to go on."""
+    """The run itself prints how to resume."""
     write_tasks("block_alone", "")
     Path("held").touch()
     running = start(*COMMAND, "--grace", "0")
@@ -346,7 +348,7 @@ def test_a_signal_to_the_supervisor_stops_the_run(start, number, code, word):
 
 @pytest.mark.slow
 def test_a_terminal_sends_its_signal_to_both(start):
-    """The run hears two of one kind in a moment, and takes them for one."""
+    """The run gets two signals of one kind almost simultaneously, and counts them as one."""
     write_tasks("block_alone", "")
     Path("held").touch()
     running = start(*COMMAND, "--grace", "60")
@@ -361,7 +363,7 @@ def test_a_terminal_sends_its_signal_to_both(start):
 
 
 def test_a_blocked_run_ends_at_the_third_signal(start):
-    """It hears none; the supervisor says what is saved."""
+    """The run cannot handle them; the supervisor says what is saved."""
     write_tasks("block")
     source = Path("rough.py").read_text()
     source = source.replace("blocking_timeout = 1.0", "blocking_timeout = 600.0")
@@ -397,7 +399,7 @@ def test_what_an_environment_prints_is_no_result(start):
 
 
 def test_an_environment_may_close_its_stdout(start):
-    """Messages, results and the verifier workers that start later have streams of their own."""
+    """Messages, results and verifier workers started later use other streams."""
     write_tasks("close", "")
     running = start(*COMMAND, "--json", "--concurrency", "1")
     assert running.end() == 0, running.stderr
@@ -424,8 +426,8 @@ def test_an_environment_may_change_the_working_directory(start):
         assert Path(name).stat().st_size
 
 
-def test_what_takes_every_descriptor_leaves_those_of_the_run(start):
-    """Its files are written although nothing else can be opened any more."""
+def test_an_environment_that_takes_every_descriptor_leaves_those_of_the_run(start):
+    """The run's files are written although nothing else can be opened."""
     write_tasks("fill", "")
     running = start(*COMMAND, "--concurrency", "1", before="ulimit -n 100;")
     assert running.end() == 0, running.stderr
@@ -435,7 +437,7 @@ def test_what_takes_every_descriptor_leaves_those_of_the_run(start):
 
 @pytest.mark.parametrize("redirection", [">&-", "<&- >&-"])
 def test_a_closed_stdout_is_an_error_after_the_run(start, redirection):
-    """No descriptor of the supervisor or the run takes its place."""
+    """No descriptor of the supervisor or of the run gets the number of stdout."""
     write_tasks("print", "")
     running = start(*COMMAND, redirection=redirection)
     assert running.end() == 4

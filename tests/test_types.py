@@ -1,4 +1,4 @@
-"""The data on disk and on the wire: what is written is what is read."""
+"""Tests of the data on disk and on the wire: what is written is what is read."""
 
 import math
 import random
@@ -227,8 +227,8 @@ def test_json_errors_are_all_that_decoding_bytes_raises(data):
         return
 
 
-def test_types_are_told_in_the_reference_of_the_format():
-    """Every field of a line stands in the JSON Schema that ships with the documentation."""
+def test_fields_of_a_line_are_in_the_json_schema():
+    """Every field of a line is in the JSON Schema that ships with the documentation."""
     schema = Path(__file__).parents[1] / "docs" / "rollout.schema.json"
     if not schema.is_file():
         pytest.skip("the documentation is not here")
@@ -246,7 +246,7 @@ def test_readings_of_a_line_have_the_fields_of_its_records():
 
 
 def test_keys_of_a_line_keep_their_order():
-    """Readers may find a line in another file by its bytes, and diffs of runs stay small."""
+    """Readers may look up a line by its bytes, and diffs of runs stay small."""
     shared = ("schema_version", "task_id", "task_hash", "attempt", "env", "env_version")
     shared += ("env_options", "seed")
     conversation = ("group_size", "task", "messages", "tools", "num_prompt_messages", "model")
@@ -262,14 +262,14 @@ def test_keys_of_a_line_keep_their_order():
 
 
 @pytest.mark.parametrize("name", Usage.__struct_fields__)
-def test_usage_on_disk_that_cannot_be_is_not_believed(name):
+def test_impossible_usage_on_disk_is_ignored(name):
     line = msgspec.json.encode({"usage": {"prompt_tokens": 3, name: 10**308}})
     assert msgspec.json.decode(line, type=Rollout).usage == Usage()
     line = msgspec.json.encode({"usage": {name: 2**64 - 1}})
     assert getattr(msgspec.json.decode(line, type=Rollout).usage, name) == 2**64 - 1
 
 
-def test_what_else_is_said_of_a_call_is_on_the_line_where_there_is_any():
+def test_extra_fields_of_a_call_are_written_if_there_are_any():
     plain = ToolCall("a", FunctionCall("f", "{}"))
     more = ToolCall("a", FunctionCall("f", "{}"), extra={"x": 1})
     written = [msgspec.json.decode(msgspec.json.encode(call)) for call in (plain, more)]

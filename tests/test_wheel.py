@@ -1,4 +1,4 @@
-"""What is installed has what a checkout has: environments, their tasks, and what writes these."""
+"""Tests that an installed package has the checkout's environments, tasks and generators."""
 
 import os
 import subprocess
@@ -17,8 +17,9 @@ CHECKOUT = Path(gymcli.__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """Build a wheel by way of the source distribution, and unpack it."""
+    """Build a wheel from the source distribution, and unpack it."""
     target = tmp_path_factory.mktemp("dist")
+    # An isolated build would need the network.
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", target, CHECKOUT]
     subprocess.run(build, check=True, capture_output=True)
     assert list(target.glob("*.tar.gz"))
@@ -40,7 +41,7 @@ def test_wheel_has_the_generators_of_the_checkout(installed):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["arithmetic", "mcqa", "workplace_assistant", "circle_click"])
 def test_wheel_writes_its_tasks_again(installed, tmp_path, name):
-    """The class's own generator, one of a file, one of a package, and one that uses another's."""
+    """A class's own generator, one in a file, one in a package, and one that uses another's."""
     done = subprocess.run(
         gym_process("data", "generate", "--check", name, "--json"),
         cwd=tmp_path,

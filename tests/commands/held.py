@@ -1,4 +1,4 @@
-"""An environment whose attempts wait, in a place of their own, while a file is there."""
+"""An environment whose attempts wait at a chosen place for as long as a file exists."""
 
 import asyncio
 import os
@@ -9,13 +9,14 @@ from gymcli import Context, Environment, Message, Rollout, Score, Step, Task
 
 
 class Held(Environment[Task]):
-    """Say anything. A file that is there holds it.
+    """Say anything. The existence of a file blocks it at one place.
 
-    `held` the step, `threaded` a thread of it, `blocking` the loop in it, `stuck` the closing,
-    `computing` the verifier.
+    `held` blocks the step, `threaded` a thread that the step starts, `blocking` the event loop in
+    the step, `stuck` the closing, and `computing` the verifier.
     """
 
     waits_to_verify = True
+    # The watchdog must not end a process whose loop a test blocks.
     blocking_timeout = 600.0
 
     async def step(self, message: Message) -> Step:
@@ -43,13 +44,14 @@ class Held(Environment[Task]):
 
 
 def wait_for_the_end_of(name: str) -> None:
-    """Let nothing else run in this thread while a file is there."""
+    """Block this thread for as long as a file exists."""
     while Path(name).exists():
         time.sleep(0.01)
 
 
 def compute(task_id: str) -> None:
-    """Write the process's id down and never end."""
+    """Write the process id to a file and never return."""
+    # The file is renamed when it is complete, so that a test never reads half a number.
     Path(f"writing-{task_id}").write_text(str(os.getpid()))
     Path(f"writing-{task_id}").rename(f"computing-{task_id}")
     while True:

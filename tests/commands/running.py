@@ -1,4 +1,4 @@
-"""Runs commands in a folder of their own, as a user would, for the tests of commands."""
+"""Run commands in a folder of their own, as a user does, for the tests of commands."""
 
 import os
 import shlex
@@ -14,14 +14,14 @@ from gymcli.mock.behaviours import last_user_text
 from gymcli.types import Request
 
 NO_ENDPOINT = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TERM": "dumb"}
-"""Environment variables that a developer may have set are not there for a test."""
+"""Environment variables that a developer may have set, unset or fixed for tests."""
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2066 [bold red]markup[/] \x9b31m"
 """Text as a model may write it: escape sequences, bidi characters, rich markup."""
 
 UNSAFE = "\x1b\x07\x9b\u202e\u2066"
 
-FLAKY = '''"""An environment whose verifier is broken while a file of that name is there."""
+FLAKY = '''"""An environment whose verifier fails while a file named `broken` exists."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class Flaky(Environment[Task]):
 
 
 def gym(*arguments: str | Path) -> Result:
-    """Run a command; a bug of ours is raised here, a wrong use is in the result."""
+    """Run a command; an exception that is a bug is raised here, wrong use is in the result."""
     result = CliRunner().invoke(app, [str(a) for a in arguments], env=NO_ENDPOINT)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -53,14 +53,14 @@ def gym(*arguments: str | Path) -> Result:
 
 
 def gym_line(line: str) -> Result:
-    """Run a command as it is written in a shell."""
+    """Run a command given as one line of shell."""
     return gym(*shlex.split(line))
 
 
 def gym_process(*arguments: str | Path) -> list[str]:
-    """Return the command line of a process of its own, which heeds Ctrl-C.
+    """Return the command line of a separate process that can be interrupted with Ctrl-C.
 
-    A shell starts background jobs, and all that they start, with the interrupt ignored.
+    A shell starts background jobs with the interrupt ignored, and their children inherit that.
     """
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     start = f"{heed}; from gymcli.cli import main; main()"
@@ -68,12 +68,12 @@ def gym_process(*arguments: str | Path) -> list[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment variables of a process of its own."""
+    """Return the environment variables for a separate process."""
     return {name: value for name, value in os.environ.items() if name not in NO_ENDPOINT}
 
 
 def unmeasured_environment() -> dict[str, str]:
-    """Return the environment of a command that may not write where coverage is measured to."""
+    """Return the environment of a command that cannot write to the folder of coverage files."""
     measuring = ("COVERAGE_", "COV_")
     return {k: v for k, v in clean_environment().items() if not k.startswith(measuring)}
 
@@ -89,11 +89,11 @@ def write_sums(path: Path, num: int, *, env: str = "arithmetic") -> Path:
 
 
 def add_up(request: Request) -> MockAnswer:
-    """Answer a sum rightly."""
+    """Answer a sum correctly."""
     words = last_user_text(request).rstrip("?").split()
     return MockAnswer(text=f"It is {int(words[2]) + int(words[4])}.")
 
 
 def lines_of(path: Path) -> list[dict]:
-    """Read a JSONL file."""
+    """Return the decoded lines of a JSONL file."""
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]

@@ -1,4 +1,4 @@
-"""Task files of NeMo Gym: by the names of their agents, and with the tables that they need."""
+"""Tests of `agent_ref` in rows of NeMo Gym, and of rows that need external tables."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ REQUEST = {
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch, mock_server):
-    """Return a function that collects rows in the shape of NeMo Gym."""
+    """Return a function that collects rows in NeMo Gym's format."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
 
@@ -44,7 +44,7 @@ def environments_of(run):
     return {line["env"] for line in lines_of(Path(run) / "rollouts.jsonl")}
 
 
-def test_an_agent_that_is_not_known_plays_what_env_gives_and_it_is_said_once(collect):
+def test_an_unknown_agent_plays_the_env_option_with_one_warning(collect):
     rows = [row("tales_gymnasium_agent", number=number) for number in range(3)]
     done = collect(*rows, options=("--env", "arithmetic"))
     assert done.exit_code == 0, done.stderr
@@ -55,14 +55,14 @@ def test_an_agent_that_is_not_known_plays_what_env_gives_and_it_is_said_once(col
     assert (done.exit_code, done.stderr.count("tales_gymnasium_agent")) == (0, 1)
 
 
-def test_an_agent_that_is_not_known_is_refused_with_the_way_out(collect, mock_server):
+def test_an_unknown_agent_is_refused_with_the_option_to_use(collect, mock_server):
     done = collect(row("tales_gymnasium_agent"))
     assert done.exit_code == 2
     assert "--env tales_gymnasium_agent=ENV" in done.stderr
     assert mock_server.num_requests == 0
 
 
-def test_env_says_what_the_name_of_an_agent_means(collect):
+def test_env_maps_the_name_of_an_agent(collect):
     rows = [row("mcqa_simple_agent"), row("arithmetic_simple_agent", number=1)]
     done = collect(*rows, options=("--env", "mcqa_simple_agent=arithmetic"))
     assert done.exit_code == 0, done.stderr
@@ -73,7 +73,7 @@ def test_env_says_what_the_name_of_an_agent_means(collect):
 
 
 @pytest.mark.parametrize("command", ["collect", "validate"])
-def test_rows_for_tables_of_others_are_refused_without_these(collect, mock_server, command):
+def test_rows_for_external_tables_are_refused_without_them(collect, mock_server, command):
     done = collect(
         row("workplace_assistant_simple_agent", REQUEST),
         command=command,
@@ -88,7 +88,7 @@ def test_rows_for_tables_of_others_are_refused_without_these(collect, mock_serve
 
 @pytest.mark.parametrize("command", ["collect", "validate"])
 @pytest.mark.parametrize("option", ["data_dir", "workplace_assistant.data_dir"])
-def test_rows_for_tables_of_others_are_taken_with_these(collect, command, option):
+def test_rows_for_external_tables_are_collected_with_them(collect, command, option):
     write_office(Path("tables"))
     done = collect(
         row("workplace_assistant_simple_agent", REQUEST),
@@ -108,7 +108,7 @@ def test_validate_refuses_an_option_that_no_environment_has(collect):
 
 
 def write_office(folder):
-    """Write tables as the reference lays them out, of one e-mail and nothing else."""
+    """Write tables in the reference's layout that hold a single e-mail."""
     header = "email_id,inbox/outbox,sender/recipient,subject,sent_datetime,body"
     mail = "00000001,inbox,a@b.example,Tea,2023-11-01 09:00:00,At five."
     tables = {

@@ -1,4 +1,4 @@
-"""What an author of an environment does wrong, seen through the front door."""
+"""Tests of the mistakes an author of an environment can make, as the commands report them."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.commands.running import gym, lines_of
 
-WRONG = '''"""Returns something wrong where the row says so."""
+WRONG = '''"""Returns something wrong if the row asks for it."""
 
 from gymcli import Environment, Message, Score, Step, Task, Tool
 
@@ -71,7 +71,7 @@ PLACES = {
 }
 PHASES = {"setup": "setup", "tools": "setup", "verify": "verify"}
 
-JUDGING = '''"""Asks for a key that is not there."""
+JUDGING = '''"""Looks up a key that does not exist."""
 
 from gymcli import Environment, Message, Score, Task
 
@@ -119,7 +119,7 @@ def line_of(source, method):
     return number - lines[number - 2].strip().startswith("@")
 
 
-def test_what_a_method_returns_wrong_costs_its_own_attempt(folder):
+def test_a_wrong_return_value_fails_its_own_attempt(folder):
     """The message names class, method, file and line, and the run stays readable."""
     method_of = {name: method for method, names in PLACES.items() for name in names}
     write_rows("sound", *method_of)
@@ -160,7 +160,7 @@ def test_check_fails_where_a_method_returns_something_wrong(folder, name):
 
 
 def test_an_author_sees_where_his_code_failed(folder):
-    """The verifier runs in a worker, which sends the place with its reply."""
+    """The verifier runs in a worker process, which sends the traceback with its reply."""
     write_rows("sound", "one", "two")
     done = collect("judging.py:Judging")
     assert [one["error"]["frames"] for one in lines_of(Path("run/failures.jsonl"))] == [
@@ -212,7 +212,7 @@ def test_an_environment_that_cannot_be_imported_is_named_with_its_line(folder):
         ("collect", "t.jsonl", "--env", "d\udcff/judging.py:Judging", "--model", "oracle"),
     ],
 )
-def test_a_path_that_no_record_can_hold_is_refused_in_one_line(folder, arguments):
+def test_a_path_that_is_not_utf_8_is_refused_in_one_line(folder, arguments):
     write_rows("sound")
     Path("t\udcff.jsonl").write_bytes(Path("t.jsonl").read_bytes())
     assert collect("judging.py:Judging").exit_code == 0
@@ -227,7 +227,7 @@ def test_a_path_that_no_record_can_hold_is_refused_in_one_line(folder, arguments
     assert "is not UTF-8" in line
 
 
-def test_a_working_directory_that_is_no_utf_8_works_but_for_code_in_it(folder, monkeypatch):
+def test_a_working_directory_that_is_not_utf_8_works_except_for_code_in_it(folder, monkeypatch):
     name = "d\udcff"
     Path(name).mkdir()
     monkeypatch.chdir(name)

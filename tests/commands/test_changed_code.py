@@ -1,4 +1,4 @@
-"""A run that goes on after its environment's code was changed says so, and keeps both hashes."""
+"""Tests of resuming a run after its environment's code changed: a warning, and both hashes."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ WARNING = "environment quiz: its code changed"
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch):
-    """Return what collects with a source of the environment; `quiz` is its name in all of them."""
+    """Return a function that collects with a given source; the environment is named `quiz`."""
     monkeypatch.chdir(tmp_path)
     rows = (msgspec.json.encode({"id": name, "prompt": "Go."}) for name in "abc")
     Path("tasks.jsonl").write_bytes(b"\n".join(rows))
@@ -50,7 +50,7 @@ def environment():
     return msgspec.json.decode(Path("run/run.json").read_bytes())["environments"]["quiz"]
 
 
-def test_a_resumed_run_says_that_other_code_scores_the_rest(collect):
+def test_a_resumed_run_warns_of_changed_code(collect):
     assert WARNING not in collect("first", CODE, "--limit", "1").stderr
     first = environment()["source_hash"]
     changed = CODE.replace("Score(1.0)", "Score(0.0)")
@@ -69,7 +69,7 @@ def test_a_resumed_run_says_that_other_code_scores_the_rest(collect):
     assert "earlier_source_hashes" not in Path("rescored/run.json").read_text()
 
 
-def test_a_run_that_is_whole_keeps_the_hash_of_what_scored_it(collect):
+def test_a_complete_run_keeps_its_source_hash(collect):
     collect("first", CODE)
     first = environment()
     again = collect("second", CODE.replace("Score(1.0)", "Score(0.0)"))
@@ -77,7 +77,7 @@ def test_a_run_that_is_whole_keeps_the_hash_of_what_scored_it(collect):
     assert environment() == first
 
 
-def test_prose_and_hashes_of_another_kind_change_nothing(collect):
+def test_docstrings_and_hashes_of_another_kind_are_no_changed_code(collect):
     collect("first", CODE, "--limit", "1")
     prose = CODE.replace("Say anything.", "Say what you want.  # and more")
     assert WARNING not in collect("second", prose, "--limit", "2").stderr

@@ -1,4 +1,4 @@
-"""`gym check` through the front door."""
+"""Tests of `gym check`."""
 
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def test_check_used_wrongly(tmp_path, monkeypatch, arguments, reason):
 
 
 def test_check_of_what_cannot_be_imported(tmp_path, monkeypatch):
-    """By name it is a wrong use; among all environments it is one that fails."""
+    """A name that cannot be imported is wrong use; among all environments it is a failed check."""
     package = tmp_path / "riddles-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""Gates, files for CI and baselines of `gym collect` and `gym metrics`, through the front door."""
+"""Tests of gates, files for CI and baselines in `gym collect` and `gym metrics`."""
 
 import csv
 import os
@@ -36,7 +36,7 @@ def write_tasks(path: Path) -> Path:
 
 
 def behave(request):
-    """Fail at the hard ones, and refuse one of the easy ones."""
+    """Fail at the hard sums, and refuse one of the easy ones."""
     number = int(last_user_text(request).split()[2])
     if number == 5:
         return refusal_of(400, "no | <b>such</b> sum")
@@ -158,7 +158,7 @@ def test_metrics_writes_files(run):
     ]
 
 
-def test_metrics_prints_a_file_alone(run):
+def test_metrics_prints_only_the_file_that_goes_to_stdout(run):
     for option in ("--junit", "--markdown", "--csv"):
         done = gym("metrics", run, option, "-", "--gate", "coverage > 0.5")
         assert done.exit_code == 0
@@ -167,7 +167,7 @@ def test_metrics_prints_a_file_alone(run):
         assert done.stdout == Path("file").read_text(encoding="utf-8")
 
 
-def test_field_of_a_gate_is_sliced_by_once(run):
+def test_a_field_in_a_gate_and_in_by_is_sliced_once(run):
     for field, by in (("level", "task.level"), ("task.level", "level"), ("level", "level")):
         done = gym("metrics", run, "--gate", f"pass@1[{field}=easy] > 0.5", "--by", by, "--json")
         assert done.exit_code == 0
@@ -206,7 +206,7 @@ def test_wrong_options_are_refused(run, options, message):
 
 
 def test_files_that_are_read_are_not_written_over(run, collect, mock_server):
-    """Neither the tasks nor a baseline; what lies beside a run's own files may be replaced."""
+    """Neither tasks nor a baseline are overwritten; other files in a run's folder may be."""
     num_requests = mock_server.stats.num_requests
     tasks = Path("tasks.jsonl").read_bytes()
     done = collect("--out", "other", "--csv", "tasks.jsonl")
@@ -263,7 +263,7 @@ def test_collect_has_the_gates_in_json(collect):
 
 
 def test_collect_tells_coverage_before_gates(collect):
-    """Exit code 4 goes before 3 and 5; the gates are judged and told all the same."""
+    """Exit code 4 takes precedence over 3 and 5; the gates are still judged and printed."""
     for gate in ("pass@1 >= 0.99", "pass@1 >= 0.7", "pass@4 > 0"):
         done = collect("--gate", gate, "--min-coverage", "0.99", "--junit", "junit.xml")
         assert done.exit_code == 4
@@ -280,7 +280,7 @@ def test_collect_tells_a_budget_before_gates(collect):
 
 
 def test_summary_of_a_stopped_run_says_so(collect):
-    """A gate that what is there passes says nothing of the whole."""
+    """A gate that the finished attempts pass says nothing about the whole run."""
     options = ("--max-tokens-total", "30", "--concurrency", "1", "--gate", "coverage > 0.01")
     files = ("--markdown", "summary.md", "--junit", "junit.xml")
     assert collect(*options, *files).exit_code == 6
@@ -295,7 +295,7 @@ def test_summary_of_a_stopped_run_says_so(collect):
 
 
 def test_collect_that_cannot_write_a_file(collect):
-    """What stopped the run says more than that."""
+    """What stopped the run is reported before the file that could not be written."""
     done = collect("--csv", "run")
     assert done.exit_code == 2
     assert "files         run\n" in done.stdout
@@ -329,7 +329,7 @@ def test_collect_with_too_many_slices_prints_its_numbers_all_the_same(tmp_path, 
     assert "id: has more than 1,000 values" in done.stderr
 
 
-def test_collect_prints_a_file_alone(collect):
+def test_collect_prints_only_the_file_that_goes_to_stdout(collect):
     done = collect("--markdown", "-", "--quiet")
     assert done.exit_code == 0
     assert done.stdout.startswith("## Run: `run` of `m`\n")
@@ -337,7 +337,7 @@ def test_collect_prints_a_file_alone(collect):
 
 
 def test_baseline_is_compared_with(run, collect, mock_server):
-    """A run that passes the hard ones as well is no worse."""
+    """A run that also solves the hard tasks is no worse."""
     mock_server.behaviour = lambda request: (
         behave(request) if "What is 5 " in last_user_text(request) else add_up(request)
     )
@@ -376,7 +376,7 @@ def test_baseline_of_other_tasks_is_told(run):
     assert "warning: --baseline other: " in done.stderr
 
 
-def test_baseline_that_was_made_otherwise_decides_nothing(run):
+def test_a_baseline_with_drift_decides_nothing(run):
     manifest = msgspec.json.decode((run / "run.json").read_bytes())
     gym("collect", "tasks.jsonl", "--model", "oracle", "--out", "old")
     manifest = msgspec.json.decode((Path("old") / "run.json").read_bytes())
@@ -396,7 +396,7 @@ def test_baseline_that_was_made_otherwise_decides_nothing(run):
 
 
 def test_files_hold_no_secret(run):
-    """A name of a task that has a key in it is written without."""
+    """A key in the name of a task is redacted."""
     lines = lines_of(run / "rollouts.jsonl")
     lines[0]["task_id"] = "the sk-live-0123456789abcdef task"
     path = Path("bare.jsonl")
@@ -413,7 +413,7 @@ def test_files_hold_no_secret(run):
 
 
 def test_interrupt_goes_before_gates(tmp_path, mock_server):
-    """What is there is judged, and the exit code says that the run was interrupted."""
+    """Finished attempts are judged, and the exit code says that the run was interrupted."""
     asked = threading.Event()
 
     def never_answer(request):

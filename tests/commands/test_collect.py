@@ -1,4 +1,4 @@
-"""`gym collect` through the front door."""
+"""Tests of `gym collect`."""
 
 import asyncio
 import itertools
@@ -82,8 +82,8 @@ def test_collect_fresh_starts_another_run(ask, mock_server):
     assert len(list(Path("runs").iterdir())) == 2
 
 
-def test_collect_fresh_with_too_little_names_what_completes_it(ask, mock_server):
-    """The same command would start another run, and `--no-retry` would leave what failed."""
+def test_collect_fresh_with_low_coverage_names_the_command_that_completes_it(ask, mock_server):
+    """The same command would start another run, and `--no-retry` would leave the failure."""
     mock_server.behaviour = lambda _: refusal_of(400, "no")
     log = ("--log-file", "collect")
     done = gym(*log, "collect", "--fresh", "--no-retry", "--task", "sum-1", *ask[2:], "--", ask[1])
@@ -99,7 +99,7 @@ def test_collect_fresh_with_too_little_names_what_completes_it(ask, mock_server)
 
 
 def test_collect_fresh_names_values_that_look_like_options(ask, mock_server):
-    """Whatever was typed, the command stands in one line, and a shell reads it as it was."""
+    """Whatever was typed, the command is on one line, and a shell reads it back unchanged."""
     mock_server.behaviour = lambda _: refusal_of(400, "no")
     write_sums(Path("--fresh"), 1)
     odd = "a\n\x1b[1m\u202e\\ '"
@@ -139,7 +139,7 @@ def test_collect_warns_of_what_is_not_sent(ask):
     assert "warning: the endpoint's dialect has no stop, seed: not sent" in done.stderr
 
 
-def test_collect_sends_what_it_is_told(ask, mock_server):
+def test_collect_sends_the_given_parameters(ask, mock_server):
     sampling = ("--temperature", "0.5", "--top-p", "0.9", "--max-tokens", "7", "--seed", "3")
     other = ("--param", "top_k=4", "--param", 'stop=["x"]', "--param", "user=me")
     done = gym(*ask, *sampling, *other, "--limit", "2")
@@ -167,7 +167,7 @@ def test_collect_selects(ask, mock_server):
 
 
 def test_collect_dry_run_shows_the_first_request_and_sends_nothing(ask, mock_server):
-    """What it shows is, to the byte, what is sent."""
+    """The request it shows is byte for byte the one that is sent."""
     done = gym(*ask, "--dry-run", "--seed", "3", "--temperature", "0.5", "--repeats", "2")
     assert done.exit_code == 0
     assert mock_server.num_requests == 0
@@ -278,7 +278,7 @@ def test_collect_mends_a_torn_line_with_a_warning(ask, mock_server):
     gym(*ask, "--out", "run")
     whole = Path("run/rollouts.jsonl").read_bytes()
     Path("run/rollouts.jsonl").write_bytes(whole[:-40])
-    # Written where a score took a second, as on a busy machine; it would not be asked for again.
+    # This file exists if scoring was slow (a busy machine), and would spare the request below.
     Path("run/generations.jsonl").unlink(missing_ok=True)
     done = gym(*ask, "--out", "run")
     assert done.exit_code == 0
@@ -314,7 +314,7 @@ def test_collect_keeps_keys_and_model_text_out_of_its_log(ask, mock_server, monk
 
 
 def test_collect_logs_retries(ask, mock_server):
-    """A retry is logged with its class and the task's id, when its attempt ends."""
+    """A retry is logged with its class and the task's id when its attempt ends."""
     seen = set()
 
     def behave(request):
@@ -341,7 +341,7 @@ def test_collect_writes_a_run_only_once(ask):
 
 
 def test_collect_scores_pending_conversations_without_the_endpoint(ask, mock_server):
-    """The endpoint may be gone by then: nobody asks it."""
+    """No request is sent: the endpoint may be gone by then."""
     Path("flaky.py").write_text(FLAKY)
     Path("broken").touch()
     line = (*ask, "--env", "flaky.py:Flaky", "--out", "run")
@@ -361,7 +361,7 @@ def start(*arguments, **options) -> subprocess.Popen:
 
 
 def wait_for_lines(path: Path, num: int, process: subprocess.Popen) -> None:
-    """Wait until a process has written so many lines."""
+    """Wait until a process has written this many lines."""
     for _ in range(3_000):
         if path.is_file() and path.read_bytes().count(b"\n") >= num:
             return
@@ -372,7 +372,7 @@ def wait_for_lines(path: Path, num: int, process: subprocess.Popen) -> None:
 
 
 def test_collect_survives_kill_9(ask, mock_server):
-    """Every attempt is on record once, and none that was recorded is asked for again."""
+    """Every attempt is recorded once, and no recorded attempt is requested again."""
     write_sums(Path("sums.jsonl"), 300)
     mock_server.latency = 0.02
     line = (*ask, "--out", "run", "--concurrency", "8")
@@ -383,14 +383,16 @@ def test_collect_survives_kill_9(ask, mock_server):
     kept = Path("run/rollouts.jsonl").read_bytes()
     mock_server.latency = 0.0
     assert gym(*line).exit_code == 0
+    # The kill may have torn the last line, which the next command cuts off.
     assert Path("run/rollouts.jsonl").read_bytes().startswith(kept[: kept.rindex(b"\n") + 1])
     ids = [row["task_id"] for row in lines_of(Path("run/rollouts.jsonl"))]
     assert len(ids) == len(set(ids)) == 300
+    # Only the eight attempts in flight may be asked twice.
     assert 300 <= mock_server.num_requests <= 300 + 8
 
 
 def test_collect_gives_up_an_endpoint_that_is_gone(ask, mock_server):
-    """What is scored is kept, what was in flight is recorded, and the command goes on later."""
+    """Scores stay, attempts in flight are recorded, and the same command completes the run."""
     write_sums(Path("sums.jsonl"), 60)
     numbers = itertools.count(1)
 
@@ -420,7 +422,7 @@ def test_collect_gives_up_an_endpoint_that_is_gone(ask, mock_server):
 
 @pytest.mark.local_model
 def test_collect_with_the_local_model(tmp_path, monkeypatch):
-    """A real model, end to end; what it says is its own affair."""
+    """A real model, end to end; its answers are not checked."""
     pytest.importorskip("xllamacpp")
     monkeypatch.chdir(tmp_path)
     line = ("collect", "arithmetic", "--model", "local", "--limit", "2", "--max-tokens", "12")
@@ -434,7 +436,7 @@ def test_collect_with_the_local_model(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.local_model
 def test_collect_says_what_the_local_model_cannot_take(tmp_path, monkeypatch):
-    """An image that it cannot see is a failure, a prompt too long for it a scored episode."""
+    """An image is a failure, and a prompt that is too long is a scored episode."""
     pytest.importorskip("xllamacpp")
     monkeypatch.chdir(tmp_path)
     row = {"env": "arithmetic", "prompt": "What is 1 + 1? " * 8000, "answer": 2}

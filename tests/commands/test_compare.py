@@ -1,4 +1,4 @@
-"""`gym compare` through the front door."""
+"""Tests of `gym compare`."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def _there(tmp_path, monkeypatch):
 
 @pytest.fixture
 def runs(tmp_path):
-    """Give the names of a run, and of others that are alike, worse and few."""
+    """Return the names of a run and of runs that are equal to it, worse and smaller."""
     write_run(tmp_path / "base", mixed(120, 2))
     write_run(tmp_path / "worse", mixed(120, 2, every=2, model="m2"))
     write_run(tmp_path / "few", [one for one in mixed(20, 2, every=4) if one["task_id"] < "t015"])
@@ -220,7 +220,7 @@ def test_a_run_of_which_nothing_is_scored_has_exit_code_4(runs, tmp_path):
 
 
 def test_a_closed_output_ends_quietly(runs):
-    """With an exit code of its own, so that no pipeline takes it for a verdict."""
+    """A closed output has its own exit code, so that no pipeline takes it for a verdict."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as closed:

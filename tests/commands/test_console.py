@@ -1,4 +1,4 @@
-"""What commands print: harmless text, results that must be written, messages that may be lost."""
+"""Tests of console output: escaped text, guaranteed results, and messages that may be lost."""
 
 import asyncio
 import io
@@ -92,7 +92,7 @@ def test_result_writes_what_the_stream_can_carry(monkeypatch):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
 @given(value=st.text(st.characters(exclude_categories=["Cs"])))
 def test_print_json_is_harmless_and_still_json(encoding, value):
-    """Whatever the terminal can show, a reader of the output gets what was encoded."""
+    """Whatever the terminal can show, parsing the output returns the encoded value."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     with redirect_stdout(stream):
         print_json(msgspec.json.encode([value + HOSTILE]))
@@ -117,7 +117,7 @@ def test_one_line_is_one_line_and_short(text, limit):
 
 
 def test_run_async_without_uvloop(monkeypatch):
-    """Where uvloop cannot be had, the standard loop serves."""
+    """Without uvloop the standard loop is used."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
     async def answer():
@@ -160,7 +160,7 @@ def folder(tmp_path_factory):
 
 
 def run(folder, line, redirection=""):
-    """Run a command in a shell, which can redirect and close."""
+    """Run a command in a shell, which can redirect and close its streams."""
     return subprocess.run(
         ["bash", "-c", f"exec {shlex.join(gym_process(*line.split()))} {redirection}"],
         cwd=folder,
@@ -197,7 +197,7 @@ def test_results_with_stdout_closed(folder, line):
 @needs_full
 @pytest.mark.slow
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(true)"])
-def test_messages_that_nobody_gets_end_nothing(folder, tmp_path, redirection):
+def test_lost_messages_end_nothing(folder, tmp_path, redirection):
     write_sums(tmp_path / "t.jsonl", 3)
     done = run(tmp_path, "collect t.jsonl --model oracle --out run", redirection)
     assert done.returncode == 0
@@ -209,8 +209,8 @@ def test_messages_that_nobody_gets_end_nothing(folder, tmp_path, redirection):
 
 @needs_full
 @pytest.mark.parametrize("redirection", [">&- 2>&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"])
-def test_a_run_is_kept_where_nothing_can_be_said(tmp_path, redirection):
-    """Descriptors that are closed are not given to the run's own files."""
+def test_a_run_is_written_when_nothing_can_be_printed(tmp_path, redirection):
+    """The run's own files do not get the numbers of closed descriptors."""
     write_sums(tmp_path / "t.jsonl", 3)
     done = run(tmp_path, "collect t.jsonl --model oracle --out run", redirection)
     assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
@@ -218,7 +218,7 @@ def test_a_run_is_kept_where_nothing_can_be_said(tmp_path, redirection):
     assert (tmp_path / "run" / "metrics.json").exists()
 
 
-def test_what_ended_a_command_goes_before_what_cannot_be_printed(folder):
+def test_the_error_of_a_command_precedes_that_of_a_closed_stdout(folder):
     done = run(folder, "metrics run nowhere", ">&-")
     assert done.returncode == 2
     assert done.stderr == "error: nowhere: no such run directory or rollout file\n"
@@ -235,6 +235,7 @@ def test_a_reader_that_leaves_is_no_error(folder):
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
+    # 128 + SIGPIPE, as a shell reports it.
     assert process.returncode == 141
 
 
@@ -253,7 +254,7 @@ print(process.wait(), size)
 
 
 def test_results_wait_for_a_slow_reader_that_does_not_block():
-    """A pipe that another program made non-blocking takes what it can, and later the rest."""
+    """A pipe that another program made non-blocking gets what fits now, and the rest later."""
     program = (
         "from gymcli.commands.console import guard_descriptors; import sys; guard_descriptors(); "
         "sys.stdout.write('x' * 3_000_000); sys.stdout.flush()"

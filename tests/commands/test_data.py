@@ -1,4 +1,4 @@
-"""`gym data`: what its commands print, write and end with."""
+"""Tests of `gym data`: its output, its files and its exit codes."""
 
 import subprocess
 from pathlib import Path
@@ -204,7 +204,7 @@ def test_generate_compares_with_what_ships():
 
 
 def test_generate_ends_with_3_where_a_file_differs():
-    """In a checkout with the same code and another file."""
+    """The checkout has the same code and a different task file."""
     checkout = Path(gymcli.__file__).parents[1]
     for name in ("gymcli", "envs"):
         Path(name).symlink_to(checkout / name)
@@ -355,7 +355,7 @@ def test_pull_writes_and_says_what_it_left_out():
     ],
 )
 def test_pull_names_the_extra_that_is_missing(package, module, source, extra):
-    """A process in which the package cannot be imported, or is a folder without its parts."""
+    """In a process in which the package cannot be imported, or is a folder without its modules."""
     Path("t.parquet").touch()
     command = gym_process("data", "pull", source, "-o", "out.jsonl")
     command[2] = f"import sys; sys.modules['{package}'] = {module}; {command[2]}"

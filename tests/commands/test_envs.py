@@ -1,4 +1,4 @@
-"""`gym envs` through the front door."""
+"""Tests of `gym envs`."""
 
 import re
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_envs_chooses_by_every_property_that_is_given():
     assert len(gym("envs", "--verification", "end-state").stdout.splitlines()) == 2
 
 
-def test_envs_names_what_there_is_where_nothing_fits():
+def test_envs_names_the_values_when_nothing_matches():
     done = gym("envs", "--capability", "flying")
 
     assert done.exit_code == 2
@@ -72,7 +72,7 @@ def test_envs_names_what_there_is_where_nothing_fits():
     assert "multiple intents" in done.stderr
 
 
-def test_envs_takes_no_choice_beside_a_name():
+def test_envs_refuses_a_choice_with_a_name():
     done = gym("envs", "mcqa", "--domain", "general")
 
     assert done.exit_code == 2
@@ -87,7 +87,7 @@ def test_envs_json():
 
 
 def test_envs_says_why_a_plug_in_cannot_be_had(tmp_path, monkeypatch):
-    """One that fails to import is a row of the list; the others are shown all the same."""
+    """A plug-in that fails to import has a row in the list, and the others are still shown."""
     package = tmp_path / "riddles-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")

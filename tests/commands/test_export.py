@@ -1,4 +1,4 @@
-"""`gym export` through the front door."""
+"""Tests of `gym export`."""
 
 import csv
 import gzip
@@ -18,7 +18,7 @@ from tests.store.indexed_runs import failed, lines, scored, write_run
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Return a run of two tasks, and work beside it."""
+    """Return a run of two tasks, and change to its folder."""
     monkeypatch.chdir(tmp_path)
     return write_run(
         Path("run"),
@@ -166,7 +166,7 @@ def add_up_or_not(request):
 def test_export_for_nemo_gym_is_read_and_scored_again_with_the_same_rewards(
     tmp_path, monkeypatch, mock_server
 ):
-    """A run of an environment here, its export verified and measured as one of NeMo Gym."""
+    """The export of a run is verified and measured as a file of NeMo Gym."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up_or_not
     tasks = write_sums(Path("sums.jsonl"), 6)

@@ -1,4 +1,4 @@
-"""`gym init` through the front door, and what it tells to do next."""
+"""Tests of `gym init` and of the next steps that it prints."""
 
 from pathlib import Path
 from typing import get_args

@@ -1,4 +1,4 @@
-"""`gym merge` and `gym collect --shard` through the front door."""
+"""Tests of `gym merge` and `gym collect --shard`."""
 
 import gzip
 import shutil
@@ -20,7 +20,7 @@ TIMES = ("latency",)
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Return the arguments that collect 20 sums, of which few are done wrong and few fail."""
+    """Return the arguments that collect 20 sums, of which a few are wrong and a few fail."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up_mostly
     tasks = write_sums(Path("sums.jsonl"), 20)
@@ -36,7 +36,7 @@ def add_up_mostly(request):
 
 
 def collect_shards(ask, num_shards, *more):
-    """Collect every shard into a run of its own."""
+    """Collect each shard into its own run."""
     runs = [f"s{number}" for number in range(1, num_shards + 1)]
     for number, run in enumerate(runs, 1):
         done = gym(*ask, *more, "--shard", f"{number}/{num_shards}", "--out", run)
@@ -45,7 +45,7 @@ def collect_shards(ask, num_shards, *more):
 
 
 def metrics_of(run):
-    """Return what `gym metrics --json` prints of a run, but for its name and for times."""
+    """Return the output of `gym metrics --json` for a run, without its name and times."""
     printed = gym("metrics", run, "--json").stdout
     numbers = msgspec.json.decode(printed)
     numbers["run"] = ""
@@ -60,14 +60,14 @@ def manifest_of(run):
 
 
 def tasks_of(run):
-    """Return the tasks that a run has on record, scored or not."""
+    """Return the tasks that a run has recorded, scored or not."""
     files = (Path(run, name) for name in ("rollouts.jsonl", "failures.jsonl"))
     return {line["task_id"] for path in files if path.exists() for line in lines_of(path)}
 
 
 @pytest.mark.parametrize("order", ["1234", "3142"])
 def test_shards_merged_equal_the_run_of_all(ask, order):
-    """To the byte, in whatever order they are given."""
+    """Metrics equal those of the whole run, and lines keep their bytes, in any order of shards."""
     Path("more.jsonl").write_bytes(
         b'{"env": "string_match", "prompt": "What is 1 + 0?", "expected_answer": "It is 1."}\n'
         b'{"env": "string_match", "prompt": "What is 2 + 0?", "expected_answer": "It is 2."}\n'
@@ -134,7 +134,7 @@ def test_a_shard_that_there_is_not_is_refused(ask, text):
 
 
 def test_a_shard_without_tasks_is_a_run_that_merges(ask, mock_server):
-    """A matrix of more jobs than tasks fails in none of them."""
+    """No job of a matrix fails because there are more jobs than tasks."""
     ask = (*ask, "--task", "sum-1")
     runs = collect_shards(ask, 3)
     empty = [run for run in runs if not Path(run, "rollouts.jsonl").exists()]
@@ -155,7 +155,7 @@ def test_a_shard_without_tasks_is_a_run_that_merges(ask, mock_server):
 
 
 def test_what_a_merged_run_lacks_is_collected_into_it(ask, mock_server):
-    """A missing shard is named and expected, and the command without --shard runs it alone."""
+    """A missing shard is named and expected; the command without --shard runs only that shard."""
     collect_shards(ask, 4)
     shutil.rmtree("s3")
     done = gym("merge", "s1", "s2", "s4", "-o", "merged", "--json")
@@ -243,8 +243,8 @@ def test_merge_refuses_a_run_that_is_being_written(ask):
     assert not Path("merged").exists()
 
 
-def test_merge_of_what_an_earlier_one_left_begins_anew(ask):
-    """A merge that was killed leaves its folder, and nothing else."""
+def test_merge_starts_over_after_a_killed_merge(ask):
+    """A merge that was killed leaves nothing but its folder."""
     collect_shards(ask, 2)
     left = Path("merged", ".unfinished")
     left.mkdir(parents=True)
@@ -257,7 +257,7 @@ def test_merge_of_what_an_earlier_one_left_begins_anew(ask):
     assert not Path("merged", "verdicts.jsonl").exists()
 
 
-def test_merge_into_what_another_process_writes_leaves_it_alone(ask):
+def test_merge_leaves_a_folder_that_another_process_writes(ask):
     collect_shards(ask, 2)
     with new_run_directory(Path("merged"), NOTHING_SECRET) as directory:
         directory.append_rollout(b'{"of":"the other"}')

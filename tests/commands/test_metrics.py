@@ -1,4 +1,4 @@
-"""`gym metrics` through the front door."""
+"""Tests of `gym metrics`."""
 
 import stat
 import subprocess
@@ -22,7 +22,7 @@ from tests.commands.running import (
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, mock_server) -> Path:
-    """Return a run of six sums, two attempts of each: one task is refused, one is wrong."""
+    """Return a run of six sums, two attempts each: one task is refused, one is wrong."""
     monkeypatch.chdir(tmp_path)
 
     def behave(request):
@@ -63,7 +63,7 @@ def test_metrics_prints_everything(run):
 
 
 def test_metrics_json_is_one_object(run):
-    """And the same, without the run's name, is in metrics.json."""
+    """metrics.json holds the same without the run's name."""
     (run / "metrics.json").unlink()
     report = msgspec.json.decode(gym("metrics", run, "--json").stdout)
     assert report.pop("run") == "run"
@@ -119,7 +119,7 @@ def test_metrics_warns_where_nothing_is_scored(run):
 
 
 def test_metrics_of_a_run_that_cannot_be_written(run):
-    """A run of somebody else's can still be read."""
+    """Another user's run, in a folder without write permission, can be measured."""
     (run / "metrics.json").unlink()
     (run / "metrics.json").mkdir()
     done = gym("metrics", run)
@@ -129,7 +129,7 @@ def test_metrics_of_a_run_that_cannot_be_written(run):
 
 
 def test_metrics_shows_nothing_of_a_rollout_unescaped(run):
-    """Neither task ids, nor answers, nor names of environments, components and failures."""
+    """Task ids, answers and the names of environments, components and failures are escaped."""
     line = lines_of(run / "rollouts.jsonl")[0]
     line |= {"task_id": HOSTILE, "answer": f"{HOSTILE}\n" * 9, "env": HOSTILE}
     line |= {"components": {HOSTILE: 1.0}, "metrics": {HOSTILE: 1.0}, "tool_errors": {HOSTILE: 1}}
@@ -181,8 +181,8 @@ def test_metrics_lets_no_name_pass_for_a_line_of_ours(run):
     assert "\nmean reward 1" not in done.stdout
 
 
-def test_metrics_says_how_sure_one_can_be(run):
-    """What the unscored leave open, which tasks are flaky, and that few tasks tell little."""
+def test_metrics_says_how_certain_the_numbers_are(run):
+    """It prints the range left open by unscored attempts, flaky tasks, and a hint on few tasks."""
     lines = lines_of(run / "rollouts.jsonl")
     first = next(line for line in lines if line["task_id"] == "sum-0")
     first["reward"] = 0.0
@@ -195,7 +195,7 @@ def test_metrics_says_how_sure_one_can_be(run):
     assert "fewer than 10 tasks: the interval is rough" in shown
 
 
-def test_metrics_says_nothing_where_one_is_sure(tmp_path, monkeypatch):
+def test_metrics_says_nothing_about_certain_numbers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     gym("collect", "mcqa", "--model", "oracle", "--limit", "10", "--out", "run")
     shown = gym("metrics", "run").stdout
@@ -203,7 +203,7 @@ def test_metrics_says_nothing_where_one_is_sure(tmp_path, monkeypatch):
         assert words not in shown
 
 
-def test_metrics_names_the_environment_of_which_it_is_not_sure(tmp_path, monkeypatch):
+def test_metrics_names_the_environment_with_uncertain_numbers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = write_sums(tmp_path / "few.jsonl", 3)
     gym("collect", "mcqa", few, "--model", "oracle", "--out", "run")
@@ -241,7 +241,7 @@ def test_metrics_json_says_how_sure_every_number_is(run):
 
 
 def test_metrics_by_a_field_of_the_tasks(run):
-    """Each sum has an answer of its own; the refused one is known by its failure alone."""
+    """Each sum has a different answer; the refused one is known only by its failure."""
     done = gym("metrics", run, "--by", "task.answer", "--by", "nothing")
     text = " ".join(done.stdout.split())
     assert "value tasks scored unscored mean reward 95 % error pass@1 flaky 1 1 2 0 1.000" in text
@@ -282,7 +282,7 @@ class Own(Environment[Task]):
     def metrics(cls, groups) -> dict[str, float]:
         return {"num_groups": len(list(groups)) / LENGTH}
 """
-"""An environment that computes a number of its own, once the length is set."""
+"""An environment that computes a metric; the test replaces LENGTH."""
 
 
 def test_metrics_shows_what_an_environment_computes(tmp_path, monkeypatch):
@@ -298,7 +298,7 @@ def test_metrics_shows_what_an_environment_computes(tmp_path, monkeypatch):
     assert "warning: the metrics of environment own are left out: no environment" in without.stderr
 
 
-def test_metrics_of_an_environment_whose_own_fail_are_there(tmp_path, monkeypatch):
+def test_metrics_are_printed_when_those_of_the_environment_fail(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN.replace("LENGTH", "0"))
     Path("t.jsonl").write_text('{"id": "a", "prompt": "a"}\n')
@@ -326,7 +326,7 @@ def test_metrics_power_plans_each_environment(tmp_path, monkeypatch):
 
 
 def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, monkeypatch):
-    """It would say that two tasks detect whatever there is."""
+    """With no variance the plan would claim that two tasks detect any difference."""
     monkeypatch.chdir(tmp_path)
     sums = write_sums(tmp_path / "sums.jsonl", 3)
     gym("collect", sums, "--model", "oracle", "--out", "run")
@@ -342,7 +342,7 @@ def test_metrics_power_plans_a_run(run):
     assert "arithmetic: planned from 5 tasks variance 0.2000 between tasks, 0.0000 within" in text
     assert "correlation 0.50 of two models' task means (assumed; a second run of these" in text
     assert "test two-sided at 5%, power 80%" in text
-    # 2 * 0.2 * (1.96 + 0.84)^2 / 0.1^2, and half of it
+    # 2 * 0.2 * (1.96 + 0.84)^2 / 0.1^2, and half of that.
     assert "to detect 0.1 314 314 314 314 314" in text
     assert "to detect 0.1 157 157 157 157 157" in text
 

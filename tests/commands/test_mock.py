@@ -1,4 +1,4 @@
-"""`gym mock` as a process of its own, and what it says of wrong options."""
+"""Tests of `gym mock` as a process, and of its messages about wrong options."""
 
 import signal
 import socket
@@ -21,7 +21,7 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @contextmanager
 def running(*options: str | Path, **variables: str):
-    """Start the process and give it with its address; end it if the test did not."""
+    """Start the process and yield it with its address; end it if the test did not."""
     process = subprocess.Popen(
         gym_process("mock", *options),
         stdin=subprocess.PIPE,
@@ -94,7 +94,7 @@ def test_mock_heeds_its_options(tmp_path):
 
 
 def test_mock_draws_by_its_seed():
-    """Two processes of one seed refuse the same texts."""
+    """Two processes with one seed refuse the same texts."""
 
     def refused(seed: str) -> list[bool]:
         with running("--fault", "500=0.5", "--seed", seed) as (_, base_url):
@@ -212,7 +212,7 @@ def test_mock_names_a_port_that_is_taken(mock_server: MockServer):
 
 
 def test_mock_warns_where_others_can_reach_it():
-    """Its log cannot be written, so that nothing is opened."""
+    """The log cannot be written, so that no port is opened."""
     done = gym("mock", "--host", "0.0.0.0", "--log", "none/log.jsonl")
     assert done.exit_code == 2
     warning, error = done.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""The limit of open files: raised as far as a run needs, and a warning where it cannot be."""
+"""Tests of the limit of open files: raised as far as a run needs, with a warning otherwise."""
 
 import subprocess
 import sys
@@ -15,10 +15,11 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def limited(soft: int, hard: int, command: list[str], **options) -> subprocess.CompletedProcess:
-    """Run a process that may have so many files open."""
+    """Run a process with this limit of open files."""
     limit = (
         f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))"
     )
+    # The limit survives exec, so that the command has it from its start.
     start = f"import os, resource, sys; {limit}; os.execv(sys.argv[1], sys.argv[1:])"
     return subprocess.run(
         [sys.executable, "-c", start, *command],
@@ -31,7 +32,7 @@ def limited(soft: int, hard: int, command: list[str], **options) -> subprocess.C
 
 
 def collect_limited(folder: Path, mock_server, soft: int, hard: int) -> str:
-    """Run 200 sums, 200 at once; give what stderr said."""
+    """Run 200 sums concurrently; return stderr."""
     write_sums(folder / "sums.jsonl", 200)
     line = gym_process("collect", "sums.jsonl", "--base-url", mock_server.base_url, "--out", "run")
     line += ["--model", "m", "--concurrency", "200"]
@@ -41,7 +42,7 @@ def collect_limited(folder: Path, mock_server, soft: int, hard: int) -> str:
 
 
 def test_collect_raises_its_limit_of_open_files(tmp_path, mock_server):
-    """With the soft limit alone it could not have 200 connections."""
+    """The soft limit does not allow 200 connections."""
     mock_server.latency = 0.5
     assert "warning" not in collect_limited(tmp_path, mock_server, 120, 400)
     assert mock_server.max_in_flight == 200

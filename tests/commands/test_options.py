@@ -1,4 +1,4 @@
-"""Options that several commands declare and read the same way."""
+"""Tests of options that several commands share."""
 
 import dataclasses
 import inspect
@@ -28,7 +28,7 @@ from tests.commands.running import gym
 
 @dataclasses.dataclass(kw_only=True)
 class Colours:
-    """Options for this test."""
+    """A set of options for this test."""
 
     red: Annotated[int, typer.Option(help="Red.")] = 1
     blue: Annotated[str | None, typer.Option(help="Blue.")] = None
@@ -123,7 +123,7 @@ def test_parameters_refuse_what_cannot_be_sent():
     "wrapped", [lambda x: x, lambda x: {"a": [f"Bearer {x}"]}, lambda x: {x: 1}]
 )
 def test_check_parameters_refuses_secrets_of_the_endpoint(secret, wrapped):
-    """They would be written to run.json; the message does not say them either."""
+    """They would be written to run.json; the message does not contain them either."""
     endpoint = Endpoint(base_url="http://h", model="m", api_key=secret)
     with pytest.raises(UsageError) as raised:
         check_parameters({"ok": 1, "user": wrapped(secret)}, endpoint)

@@ -1,4 +1,4 @@
-"""How a collection shows how far it is."""
+"""Tests of the progress display of a collection."""
 
 import asyncio
 import io
@@ -13,7 +13,7 @@ BAD = Failure(error=ErrorRecord(error_class="ServerError", phase="model"))
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports being a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -39,7 +39,7 @@ def test_progress_of_rewards_on_different_scales_has_no_mean(capsys):
 
 
 def test_progress_prints_at_a_steady_pace(capsys):
-    """Even while nothing ends."""
+    """Lines appear at a steady pace, even while no attempt ends."""
 
     async def wait_for_lines():
         with Progress(4, is_quiet=False, plain_seconds=0.001) as progress:
@@ -60,7 +60,7 @@ def test_progress_quiet_prints_nothing(capsys):
 
 
 def test_progress_on_a_terminal_is_live(monkeypatch, capsys):
-    """A bar, counts, rate and time left above; quality and failures below; gone at the end."""
+    """A bar with counts, rate and time left, quality and failures below; all cleared at the end."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     terminal = Terminal()
@@ -80,7 +80,7 @@ def test_progress_on_a_terminal_is_live(monkeypatch, capsys):
 
 
 async def _enter(progress):
-    """A live display needs no ticking."""
+    """Enter and leave `ticking`, which a live display does not need."""
     async with progress.ticking():
         await asyncio.sleep(0)
 

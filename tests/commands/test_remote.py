@@ -1,4 +1,4 @@
-"""`--env NAME=http://...` through the front door: collected, kept, and asked again."""
+"""Tests of `--env NAME=http://...`: a run is collected, keeps its scores, and is rescored."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.environment.remote_server import ResourcesServer
 
 
 def count(request):
-    """Add the number of the prompt, then stop; every third task is answered wrongly."""
+    """Add the number in the prompt, then stop; every third task is answered wrongly."""
     if num_turns(request):
         return "Done."
     number = int(last_user_text(request).rstrip(".").split()[-1])
@@ -23,7 +23,7 @@ def count(request):
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Return the arguments that collect 200 tasks, which name their environment as others do."""
+    """Return the arguments that collect 200 tasks, which name an agent of NeMo Gym."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = count
     rows = [

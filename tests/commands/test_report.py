@@ -1,4 +1,4 @@
-"""`gym report` through the front door."""
+"""Tests of `gym report`."""
 
 import sys
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_report_of_one_run_compares_nothing(run):
     ],
 )
 def test_report_ends_as_its_gates_do(run, gate, code, word):
-    """And writes the page all the same."""
+    """The page is written whether or not the gate passes."""
     done = gym("report", run, "-o", "page.html", "--gate", gate)
     assert done.exit_code == code
     assert f"{gate}: {word}" in done.stdout

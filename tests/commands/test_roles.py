@@ -1,4 +1,4 @@
-"""`--role` on the command line and `[roles]` in gym.toml."""
+"""Tests of `--role` and of `[roles]` in gym.toml."""
 
 import itertools
 from pathlib import Path
@@ -16,7 +16,7 @@ JUDGED = "tests.runner.environments:Judged"
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Return the arguments that collect four judged rollouts; policy and judge are one server."""
+    """Return the arguments that collect four judged rollouts; one server is policy and judge."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = judge_or_echo
     tasks = write_rows(Path("t.jsonl"), 4)
@@ -139,7 +139,7 @@ def test_verify_takes_the_roles_of_the_run(ask, mock_server):
 
 
 def test_verify_repeat_asks_the_judge_again(ask, mock_server):
-    """It says so before; that a judge changes its mind is a finding and no failure."""
+    """A note says so first; a judge that changes its mind is a finding, not a failure."""
     assert gym(*ask, "--role", f"judge={mock_server.base_url}#j").exit_code == 0
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
     num_before = mock_server.num_requests
@@ -154,7 +154,7 @@ def test_verify_repeat_asks_the_judge_again(ask, mock_server):
 
 
 def test_verify_scores_what_waited_for_its_judge(ask, mock_server):
-    """With the judge that the run was made with, whatever other is given."""
+    """The judge that the run was made with is asked, whichever other one is given."""
     leave_waiting(ask, mock_server)
     rollouts = Path("run/rollouts.jsonl")
     other = ("--role", f"judge={mock_server.base_url}#k")
@@ -177,7 +177,7 @@ def test_verify_scores_what_waited_for_its_judge(ask, mock_server):
 
 
 def leave_waiting(ask, mock_server):
-    """Collect while the judge refuses all but its first request."""
+    """Collect while the judge refuses all requests but the first."""
 
     def behave(request):
         if last_user_text(request).startswith("Is this good?"):
@@ -194,7 +194,7 @@ def leave_waiting(ask, mock_server):
 
 
 def test_verify_rescores_a_run_that_another_process_writes(ask, mock_server):
-    """What waits there stays waiting; only --pending has nothing to do without it."""
+    """Conversations waiting there stay waiting; only `--pending` has nothing else to do."""
     leave_waiting(ask, mock_server)
     other = RunDirectory(Path("run"))
     other.lock()
@@ -211,7 +211,7 @@ def test_verify_rescores_a_run_that_another_process_writes(ask, mock_server):
 
 
 def test_verify_goes_on_after_a_torn_verdict(ask, mock_server):
-    """Verify writes that file as well, and leaves it whole."""
+    """Verify also writes the verdicts file, and leaves it whole."""
     assert gym(*ask, "--role", f"judge={mock_server.base_url}#j").exit_code == 0
     verdicts = Path("run/verdicts.jsonl")
     verdicts.write_bytes(verdicts.read_bytes()[:-20])
@@ -298,7 +298,7 @@ def test_collect_tells_what_was_tried_again_for_a_role(ask, mock_server):
 
 
 def test_collect_shares_the_load_of_several_addresses(ask, mock_server):
-    """The second one is the same server under another name; neither belongs to the identity."""
+    """The second address is the same server under another name; neither is part of the identity."""
     other = mock_server.base_url.replace("127.0.0.1", "localhost")
     done = gym(*ask, "--base-url", other, "--role", f"judge={mock_server.base_url}#j")
     assert done.exit_code == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`gym serve` through the front door: what `gym collect` gets there is what it gets in process."""
+"""Tests of `gym serve`: collecting from a server yields the same records as in process."""
 
 import asyncio
 import signal
@@ -26,7 +26,7 @@ GYM = [sys.executable, "-c", "from gymcli.cli import main; main()"]
 
 
 def note(request):
-    """Write the nonce of the prompt down, call what is not there, and say the nonce."""
+    """Write down the nonce of the prompt, call a tool that does not exist, and say the nonce."""
     nonce = last_user_text(request).rstrip(".").split()[-1]
     if not num_turns(request):
         calls = [("write", {"text": nonce}), ("read", {}), ("nothing", {}), ("write", {"text": 1})]
@@ -35,14 +35,14 @@ def note(request):
 
 
 def guess(request):
-    """Say the last word that was said; in every third task nothing that is right."""
+    """Say the last word of the conversation; in every third task say something wrong."""
     first = next(m.text for m in request.messages if m.role == "user")
     is_stubborn = int(first.rstrip(".").split()[-1]) % 3 == 0
     return "no idea" if is_stubborn else last_user_text(request).rstrip(".").split()[-1]
 
 
 def think(request):
-    """Think first, in every second task, and talk then."""
+    """Reason before the first answer in every second task."""
     number = int(next(m.text for m in request.messages if m.role == "user").rstrip(".").split()[-1])
     if number % 2 and num_turns(request) == 1:
         return MockAnswer(reasoning="Hm.", usage=Usage(completion_tokens=50))
@@ -59,7 +59,7 @@ def judge(request):
 
 @pytest.fixture
 def collected(tmp_path, monkeypatch, mock_server):
-    """Return a function that collects tasks with a nonce each, and gives the records by task."""
+    """Return a function that collects tasks with a nonce each and returns records by task."""
     monkeypatch.chdir(tmp_path)
 
     def collect(env, *arguments, tasks=range(20), out="run"):
@@ -145,7 +145,7 @@ def test_a_verifier_that_fails_on_the_server_is_no_reward(collected, mock_server
 
 @contextmanager
 def process(*arguments):
-    """Run `gym serve` as a process; give it and its address."""
+    """Run `gym serve` as a process; yield it and its address."""
     command = [*GYM, "serve", *arguments, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         try:
@@ -194,7 +194,7 @@ def test_serve_does_not_close_what_hangs_when_it_is_told_twice(tmp_path):
     with process(f"{path}:Hanging") as (server, base_url):
         asyncio.run(seed(base_url))
         server.send_signal(signal.SIGINT)
-        assert b"closing\n" in iter(server.stderr.readline, b"")  # stdout has the address alone
+        assert b"closing\n" in iter(server.stderr.readline, b"")  # stdout has only the address
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=60)
     assert server.returncode == 130

@@ -1,4 +1,4 @@
-"""`gym show` through the front door."""
+"""Tests of `gym show`."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def run(tmp_path, monkeypatch, mock_server) -> Path:
 
 
 def test_show_prints_the_conversation_and_its_score(run):
-    """Text of others is indented, so that none passes for a line of ours."""
+    """Text from models and tools is indented, so that it cannot pass for a line of the command."""
     done = gym("show", run, "count/one")
     assert done.exit_code == 0
     conversation, _, score = done.stdout.partition("\n── score\n")
@@ -94,7 +94,7 @@ def test_show_prints_refusals(run):
 
 
 def test_show_prints_failures(run, mock_server):
-    """What was said before is shown, and what went wrong then."""
+    """The conversation up to the failure is shown, and then the failure."""
     mock_server.behaviour = scripted(SCRIPT[:1])
     where = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
     assert gym("collect", "t.jsonl", *where, "--repeats", "3").exit_code == 4
@@ -109,7 +109,7 @@ def test_show_prints_failures(run, mock_server):
 
 
 def test_show_prints_nothing_unescaped(run):
-    """Whatever of a record a model, a tool or a verifier may have written."""
+    """Every field of a record that a model, a tool or a verifier can write is escaped."""
     line = lines_of(run / "rollouts.jsonl")[0]
     call = {"id": "c", "type": "function", "function": {"name": HOSTILE, "arguments": HOSTILE}}
     line["messages"] = [

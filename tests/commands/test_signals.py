@@ -1,4 +1,4 @@
-"""Real signals to real processes: what they end, what is kept, and that nothing outlives it."""
+"""Tests of real signals to real processes: what they end, what is saved, what survives."""
 
 import os
 import pty
@@ -16,6 +16,7 @@ import pytest
 from tests.commands.running import clean_environment, gym, gym_process, lines_of
 from tests.processes import TOO_LONG, wait_until
 
+# 128 + the number of the signal; a hangup counts as SIGTERM.
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 WORDS = {
     signal.SIGINT: "interrupted",
@@ -27,35 +28,35 @@ OTHERS = {
     signal.SIGTERM: signal.SIGHUP,
     signal.SIGHUP: signal.SIGINT,
 }
-"""Another kind, since two of one kind in a moment are one."""
+"""A different kind, because two signals of one kind in quick succession count as one."""
 
 HELD = ("--model", "oracle", "--env", "tests.commands.held:Held", "--concurrency", "2")
 
 
 class Running(NamedTuple):
-    """A command in a process of its own, with what it says in a file."""
+    """A command in a separate process, with its stderr in a file."""
 
     process: subprocess.Popen
     said: Path
 
     @property
     def text(self) -> str:
-        """What it said on stderr so far."""
+        """What it has written to stderr so far."""
         return self.said.read_text()
 
     def wait_until(self, is_reached: Callable[[], object]) -> None:
-        """Wait until the process has come to something."""
+        """Wait until this holds; fail if the process ends first."""
         wait_until(lambda: is_reached() or self.process.poll() is not None)
         assert is_reached(), self.text
 
     def end(self) -> int:
-        """Wait for the end and give the exit code."""
+        """Wait for the end and return the exit code."""
         return self.process.wait(TOO_LONG)
 
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """Return a function that starts a command; it is ended with the test, whatever happens."""
+    """Return a function that starts a command; the fixture ends it whatever the test does."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     rows = (f'{{"id": "t{n}", "prompt": "Go."}}\n' for n in range(6))
@@ -93,7 +94,7 @@ def collect_held(start, *options: str) -> Running:
 
 @pytest.mark.parametrize("number", CODES)
 def test_a_first_signal_lets_what_is_in_flight_end(start, number):
-    """No attempt starts after it; the command that it names does the rest."""
+    """No attempt starts after it; the command that it prints does the rest."""
     running = collect_held(start, "--grace", "600")
     running.process.send_signal(number)
     again = "press Ctrl-C again" if number == signal.SIGINT else "send the signal again"
@@ -115,7 +116,7 @@ def test_a_first_signal_lets_what_is_in_flight_end(start, number):
 
 
 def test_a_hangup_that_is_ignored_ends_nothing(start):
-    """As under nohup, which starts a command so."""
+    """As under nohup, which starts a command with SIGHUP ignored."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         running = collect_held(start)
@@ -159,7 +160,7 @@ def test_what_outlasts_the_grace_is_cut_off_and_recorded(start):
     ],
 )
 def test_a_record_is_written_before_its_environment_closes(start, how, options, code):
-    """The environment then closes as long as it may; only a second signal cuts that short."""
+    """The environment may then take its time to close; only a second signal cuts that short."""
     Path("stuck").touch()
     running = collect_held(start, *options)
     if how == "signal while it closes":
@@ -183,7 +184,7 @@ def test_a_record_is_written_before_its_environment_closes(start, how, options, 
 @pytest.mark.slow
 @pytest.mark.parametrize("second", CODES)
 def test_a_second_signal_ends_at_once(start, second):
-    """Even where an environment's `close` would take for ever; the records are whole."""
+    """Even if an environment's `close` never ends; the records are whole."""
     Path("stuck").touch()
     running = collect_held(start, "--grace", "600")
     first = OTHERS[second]
@@ -195,7 +196,7 @@ def test_a_second_signal_ends_at_once(start, second):
 
 
 def test_the_command_to_go_on_names_what_fresh_made(start):
-    """Else it would start another run again."""
+    """Without `--out` the same command would start another run."""
     Path("runs").mkdir()
     Path("held").touch()
     running = start("collect", "t.jsonl", "--fresh", *HELD, "--grace", "0")
@@ -219,7 +220,7 @@ def test_a_signal_while_the_last_attempts_end_leaves_nothing_to_go_on_with(start
 
 
 def test_a_signal_after_the_run_directory_was_deleted(start):
-    """What is lost is said, not that there is no such run."""
+    """The message says that the run was deleted, not that no such run exists."""
     running = collect_held(start, "--grace", "600")
     shutil.rmtree("run")
     running.process.send_signal(signal.SIGINT)
@@ -231,7 +232,7 @@ def test_a_signal_after_the_run_directory_was_deleted(start):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", CODES)
 def test_a_third_signal_ends_what_computes_in_the_loop(start, number):
-    """It is told of each at once, and no attempt starts any more."""
+    """The command reports each signal immediately, and no more attempts start."""
     Path("blocking").touch()
     running = start("collect", "t.jsonl", *HELD, "--out", "run")
     running.wait_until(reached)
@@ -271,7 +272,7 @@ def test_a_thread_that_is_stuck_keeps_no_run(start):
     ],
 )
 def test_a_signal_ends_any_command(start, number, line):
-    """One line, the exit code of the signal, and whatever was opened is closed."""
+    """It prints one line, exits with the code of the signal, and runs `finally` blocks."""
     Path("sudden.py").write_text(
         f"import os\nfrom pathlib import Path\ntry:\n    os.kill(os.getpid(), {int(number)})\n"
         "finally:\n    Path('closed').touch()\n"
@@ -285,7 +286,7 @@ def test_a_signal_ends_any_command(start, number, line):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", CODES)
 def test_a_signal_ends_a_command_that_waits(start, number):
-    """Inside an event loop as well; what waits for its score still does."""
+    """This holds inside an event loop too; the waiting conversation still waits for its score."""
     Path("computing").touch()
     first = start("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1")
     first.wait_until(Path("computing-t0").exists)
@@ -317,7 +318,7 @@ def test_a_signal_ends_a_rescoring_that_waits(start, number):
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process still runs; one that only waits to be reaped does not."""
+    """Return whether a process still runs; a zombie does not."""
     asked = ["ps", "-o", "stat=", "-p", str(pid)]
     state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     return bool(state) and not state.startswith("Z")
@@ -326,7 +327,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_worker_outlives_a_run(start, number):
-    """The conversation was finished, so it is kept, and the next command scores it."""
+    """The finished conversation is saved, and the next command scores it."""
     Path("computing").touch()
     running = start("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1")
     worker = Path("computing-t0")
@@ -348,7 +349,7 @@ def test_no_worker_outlives_a_run(start, number):
 
 @pytest.mark.parametrize("number", CODES)
 def test_a_signal_when_the_command_is_over_ends_the_process(number):
-    """With the exit code of the command, whatever else still runs, and without a word."""
+    """It ends quietly with the command's exit code, whatever else still runs."""
     code = (
         "import signal, threading\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -369,7 +370,7 @@ def test_a_signal_when_the_command_is_over_ends_the_process(number):
 
 
 def test_the_live_display_survives_a_signal(start):
-    """The line stands above it, and the cursor is there again at the end."""
+    """The line is printed above the display, and the cursor is visible again at the end."""
     Path("held").touch()
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -378,6 +379,7 @@ def test_the_live_display_survives_a_signal(start):
         stdout=subprocess.DEVNULL,
         stderr=theirs,
     )
+    # With the only other end in the command, its exit ends the reading below.
     os.close(theirs)
     try:
         shown = b""
@@ -388,7 +390,7 @@ def test_the_live_display_survives_a_signal(start):
         try:
             while piece := os.read(ours, 65_536):
                 shown += piece
-        except OSError:  # Linux says so when the other side has closed
+        except OSError:  # Linux raises EIO when the other side has closed
             pass
         assert process.wait(TOO_LONG) == 130
     finally:

@@ -1,4 +1,4 @@
-"""`gym verify` through the front door."""
+"""Tests of `gym verify`."""
 
 import shlex
 import subprocess
@@ -33,11 +33,11 @@ from tests.runner.test_measure import NEMO
 
 @pytest.fixture
 def run(tmp_path, monkeypatch) -> Path:
-    """Return a run of the oracle's, six sums."""
+    """Return a run of six sums that the oracle played."""
     monkeypatch.chdir(tmp_path)
     tasks = write_sums(Path("sums.jsonl"), 6)
     assert gym("collect", tasks, "--model", "oracle", "--out", "run").exit_code == 0
-    # Written where a score took a second, as on a busy machine.
+    # This file exists if scoring took a second, as on a busy machine.
     Path("run/generations.jsonl").unlink(missing_ok=True)
     return Path("run")
 
@@ -69,7 +69,7 @@ def test_verify_says_what_changed(run):
 
 
 def test_verify_says_what_changes_do_to_every_number(run):
-    """In a table of at most 100 columns, after the totals; JSON has them by name."""
+    """In a table of at most 100 columns, after the totals; the JSON has them by name."""
     lines = lines_of(run / "rollouts.jsonl")
     lines[0]["reward"] = 0.0
     lines[1]["components"] = {"a component with a name that is longer than any table has room": 1.0}
@@ -138,7 +138,7 @@ def test_verify_writes_a_run(run):
 
 
 def test_verify_that_could_not_write_a_run_is_done_by_the_same_command(run):
-    """Until then there is no run: nothing to measure, and nothing to go on with."""
+    """Until it succeeds there is no run to measure or to resume."""
     command = gym_process("verify", "run", "--out", "again")
     limited = ["bash", "-c", f"trap '' XFSZ; ulimit -f 2; exec {shlex.join(command)}"]
     done = subprocess.run(limited, env=clean_environment(), capture_output=True, check=False)
@@ -153,7 +153,7 @@ def test_verify_that_could_not_write_a_run_is_done_by_the_same_command(run):
 
 
 def test_verify_reads_a_run_that_is_being_written(run):
-    """Only waiting conversations need the run for oneself."""
+    """Only scoring of waiting conversations needs the run's lock."""
     other = RunDirectory(run)
     other.lock()
     try:
@@ -189,7 +189,7 @@ def test_verify_takes_options(tmp_path, monkeypatch):
 
 @pytest.fixture
 def waiting(tmp_path, monkeypatch) -> Path:
-    """Return a run of which one of two conversations waits for its score."""
+    """Return a run in which one of two conversations waits for its score."""
     monkeypatch.chdir(tmp_path)
     Path("flaky.py").write_text(FLAKY)
     tasks = write_sums(Path("t.jsonl"), 2, env="flaky")
@@ -229,7 +229,7 @@ def test_verify_leaves_what_crashed(waiting):
 
 
 def test_verify_says_what_cannot_be_scored(waiting):
-    """And ends with 4 where that is everything."""
+    """The exit code is 4 if nothing can be scored."""
     Path("broken").touch()
     done = gym("verify", waiting, "--env", "flaky.py:Flaky")
     assert done.exit_code == 4
@@ -304,7 +304,7 @@ def test_verify_says_how_an_environment_given_as_code_is_found(waiting, pending)
 
 
 def fickle(path: Path, rollouts: Path) -> tuple[str, ...]:
-    """Return what verifies these rollouts by a verifier that counts its calls."""
+    """Return a function that verifies these rollouts with a verifier that counts its calls."""
     counter = "CALLS = itertools.count()\n\n\nclass Flaky"
     verifier = "return Score(float(next(CALLS) % 2))\n        if Path"
     code = FLAKY.replace("from pathlib", "import itertools\nfrom pathlib")
@@ -350,7 +350,7 @@ def test_verify_repeat_lists_the_first_disagreements(run):
 
 
 def test_verify_repeat_leaves_waiting_conversations_waiting(waiting):
-    """It writes nothing at all, and says so where it is asked to."""
+    """Repeating writes nothing, and a note says that they stay waiting."""
     before = {path.name: path.read_bytes() for path in waiting.iterdir()}
     done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2")
     assert done.exit_code == 0
@@ -375,7 +375,7 @@ LONG = "a name that is longer than any table has room for"
 
 
 def effects_of(pairs, facts):
-    """Give the effects on tasks of one attempt, with its reward before and after."""
+    """Return the effects on tasks of one attempt each, with rewards before and after."""
     scores = RescoredAttempts("quiz")
     for number, (before, after) in enumerate(pairs):
         scores.extend([f"t{number}"], [0], [before], [after])

@@ -1,4 +1,4 @@
-"""`gym view` through the front door: its address, its end, and what it refuses."""
+"""Tests of `gym view`: its address, its end, and what it refuses."""
 
 import os
 import pty
@@ -24,7 +24,7 @@ def run(tmp_path):
 
 @contextmanager
 def process(*arguments, **options):
-    """Run `gym view` as a process; give it and its address."""
+    """Run `gym view` as a process; yield it and its address."""
     command = gym_process("view", *arguments)
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": clean_environment()}
     with subprocess.Popen(command, **{**given, **options}) as server:
@@ -61,12 +61,12 @@ def test_view_takes_the_port_that_is_given_and_says_when_it_is_taken(run):
         assert server.stdout.readline().startswith(f"http://127.0.0.1:{port}/".encode())
 
 
-def test_view_opens_the_browser_of_who_sits_at_a_terminal(run, tmp_path):
+def test_view_opens_a_browser_at_a_terminal(run, tmp_path):
     script = tmp_path / "browser.py"
     script.write_text("import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])")
     pipe = tmp_path / "opened"
     os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDWR)  # not waiting for who writes, so that the test can give up
+    reader = os.open(pipe, os.O_RDWR)  # opening it does not wait for a writer
     browser = f"{sys.executable} {script} {pipe} %s"
     variables = {**clean_environment(), "BROWSER": browser}
     ours, theirs = pty.openpty()

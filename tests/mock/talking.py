@@ -1,4 +1,4 @@
-"""Talks to a mock server: as a client does, and byte by byte."""
+"""Talk to a mock server, as a client does or byte by byte."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ TOOL = {"name": "add", "description": "Add.", "parameters": {"type": "object"}}
 
 
 def chat(text: str, **fields: object) -> dict:
-    """Make a chat request of one user message."""
+    """Return a chat request with one user message."""
     return {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
 
 
 def body_for(dialect: str, text: str = "hello", *, has_tools: bool = False, **fields) -> dict:
-    """Make a request of one user message in a dialect."""
+    """Return a request with one user message in a dialect."""
     if dialect == "chat":
         tools = [{"type": "function", "function": TOOL}]
         body = chat(text, **fields)
@@ -45,7 +45,7 @@ needs_dev_full = pytest.mark.skipif(
 )
 
 LOOPS = {"asyncio": None, "uvloop": uvloop.new_event_loop}
-"""What the server runs on: a fixture's on asyncio, the command's on uvloop."""
+"""Event loops of the server: the fixture runs on asyncio, the command on uvloop."""
 
 on_both_loops = pytest.mark.parametrize("loop", LOOPS)
 
@@ -57,7 +57,7 @@ def run_on(loop: str, main: Coroutine[object, object, T]) -> T:
 
 
 def talk(what: Talk[T], behaviour: Behaviour = echo, *, loop: str = "asyncio", **options) -> T:
-    """Open a server and a session, and do something with them."""
+    """Open a server and a session, and call a function with them."""
 
     async def run() -> T:
         async with MockServer(behaviour, **options) as server, aiohttp.ClientSession() as session:
@@ -76,7 +76,7 @@ class Bytes(NamedTuple):
 
     data: bytes
     ending: str
-    """`closed`, `reset`, or `open` where nothing more came while we waited."""
+    """`closed`, `reset`, or `open` if nothing more came while we waited."""
 
     @property
     def head(self) -> str:
@@ -88,7 +88,7 @@ class Bytes(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """The body, put together if it came in chunks."""
+        """The body, joined if it came in chunks."""
         if "transfer-encoding: chunked" not in self.head:
             return self.body
         rest, joined = self.body, b""
@@ -101,7 +101,7 @@ class Bytes(NamedTuple):
 
 
 async def raw(server: MockServer, path: str, body: object, *, until: int | None = None) -> Bytes:
-    """Send a request and read what comes: to the end, or until so many bytes are there."""
+    """Send a request and read the answer: to the end, or until this many bytes have come."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.site.port)
     content = msgspec.json.encode(body)
     head = f"POST /v1{path} HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n"
@@ -124,11 +124,12 @@ async def raw(server: MockServer, path: str, body: object, *, until: int | None 
 
 
 def ask(base_url: str, text: str) -> str:
-    """Ask from a test that is not async itself, and give the text of the answer."""
+    """Ask from a test that is not async, and return the text of the answer."""
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     request = urllib.request.Request(
         f"{base_url}/chat/completions", data=msgspec.json.encode(body), method="POST"
     )
+    # Without this handler urllib asks the proxy that the environment names.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=10) as response:
         return msgspec.json.decode(response.read())["choices"][0]["message"]["content"]

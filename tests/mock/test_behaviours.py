@@ -1,4 +1,4 @@
-"""The mock server's behaviours and scripts, without a server."""
+"""Tests of the mock server's behaviours and scripts, without a server."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from gymcli.types import Message, Request
 
 
 def conversation(*texts: str) -> Request:
-    """Make a request whose messages are the user's and the model's by turns."""
+    """Return a request whose messages alternate between user and model."""
     roles = ("user", "assistant")
     return Request(
         messages=[

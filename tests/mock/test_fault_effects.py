@@ -1,4 +1,4 @@
-"""Every fault over the raw wire: which bytes come, and how the connection ends."""
+"""Tests of every fault on the wire: which bytes come, and how the connection ends."""
 
 import asyncio
 import email.utils
@@ -42,7 +42,7 @@ def ask(
     loop: str = "asyncio",
     **options,
 ) -> tuple[Bytes, MockServer]:
-    """Meet a fault; give what came, and the server."""
+    """Meet a fault; return what came, and the server."""
     body = body_for(dialect, **({"stream": True} if stream else {}), **options.pop("body", {}))
 
     async def run():
@@ -62,7 +62,7 @@ def read(dialect: str, stream: bool, content: bytes) -> Answer:
 
 
 def answer_to(kind: str, dialect: str, stream: bool, **options) -> Answer:
-    """Give an answer that arrives, with its fault."""
+    """Return an answer that arrives, with its fault."""
     came, server = ask(kind, dialect, stream, **options)
     assert (came.ending, came.head[:12]) == ("closed", "http/1.1 200")
     assert server.stats.faults == ({kind: 1} if kind else {})
@@ -177,7 +177,7 @@ def test_reset_comes_before_any_byte(dialect, stream, loop):
 @on_both_loops
 @in_all_forms
 def test_stall_sends_nothing(dialect, stream, loop):
-    """The request is under way until the client leaves."""
+    """The request counts as in flight until the client leaves."""
 
     async def run():
         body = body_for(dialect, stream=stream)
@@ -196,7 +196,7 @@ def test_stall_sends_nothing(dialect, stream, loop):
 
 
 def whole(dialect: str, stream: bool) -> bytes:
-    """Give the body without a fault; times in it have the same length."""
+    """Return the body without a fault; its timestamps have the same length."""
     came, _ = ask("", dialect, stream)
     return came.content
 
@@ -208,7 +208,7 @@ def test_reset_body_comes_in_the_middle(dialect, stream, loop):
     expected = whole(dialect, stream)
     assert came.ending == "reset"
     assert came.head.startswith("http/1.1 200 ")
-    # Some systems throw away what was not yet read when the reset comes.
+    # Some systems discard unread data when the reset arrives.
     assert len(came.content) in (len(expected) // 2, 0)
     if not stream:
         assert f"content-length: {len(expected)}" in came.head
@@ -365,7 +365,7 @@ def test_duplicate_ids(made, dialect, stream):
     ids = [part.partition(b'"')[0] for part in came.content.split(key)[1:]]
     assert len(ids) >= 2
     assert len(set(ids)) == 1
-    if not (dialect == "chat" and stream):  # there the calls are told apart by their index
+    if not (dialect == "chat" and stream):  # there the index distinguishes the calls
         calls = read(dialect, stream, came.content).message.tool_calls
         assert [call.id for call in calls] == ["call_twice"] * 2
 

@@ -1,4 +1,4 @@
-"""Which request meets which fault, waits and deaths, without a server."""
+"""Tests of drawing faults, latencies and outages, without a server."""
 
 import statistics
 import typing
@@ -121,11 +121,12 @@ def test_draw_of_500_always_is_for_a_body_and_not_for_a_request():
 
 @pytest.mark.parametrize("occurrence", [0, 1])
 def test_draw_keeps_the_shares_of_kinds_of_both_sorts(occurrence):
-    """500-once takes nothing of a second try, and so leaves its share to no other kind."""
+    """500-once does not apply to a second try, and no other kind gets its share."""
     specs = ["500-always=0.2", "500-once=0.2", "reset=0.2", "502=0.3"]
     found = drawn(Faults.parse(specs), 10_000, occurrence=occurrence)
     shares = [found.count(spec.partition("=")[0]) / 10_000 for spec in specs]
     once = 0 if occurrence else 0.2
+    # More than four standard deviations of a share of 10,000 draws.
     assert shares == pytest.approx([0.2, once, 0.2, 0.3], abs=0.02)
 
 
@@ -155,7 +156,7 @@ def test_draw_is_a_number_between_0_and_1_and_the_same_again(seed, purpose, body
 
 
 def test_draw_is_even():
-    """Of 10,000 draws a tenth is in each tenth, give or take five standard deviations."""
+    """Of 10,000 draws a tenth is in each tenth, within five standard deviations."""
     numbers = [draw(0, "fault", str(n), 0) for n in range(10_000)]
     for tenth in range(10):
         assert 850 < sum(tenth <= number * 10 < tenth + 1 for number in numbers) < 1150

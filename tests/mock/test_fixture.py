@@ -1,4 +1,4 @@
-"""Servers in a thread, and the fixture that others use."""
+"""Tests of servers in a thread, and of the `gym_mock` fixture for other projects."""
 
 import urllib.request
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""Death and return of the endpoint."""
+"""Tests of the endpoint's outages: how it goes down and returns."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from tests.mock.talking import CHAT, chat, on_both_loops, post, raw, run_on, tal
 
 
 async def refused(server: MockServer) -> bool:
-    """Say whether nobody listens; who is waiting to be let in when it falls is reset."""
+    """Return whether nobody listens; a connection still waiting when it falls is reset."""
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", server.site.port)
     except (ConnectionRefusedError, ConnectionResetError):
@@ -74,7 +74,7 @@ def test_fall_keeps_the_port_from_others(loop):
 
 
 async def passed(seconds: float) -> None:
-    """Wait until timers of so long, begun before, have gone off."""
+    """Wait until timers of this length, set earlier, have fired."""
     await asyncio.sleep(seconds)
     for _ in range(5):
         await asyncio.sleep(0)
@@ -131,8 +131,8 @@ def test_fall_and_rise_at_once_take_turns(loop):
 
 @contextlib.asynccontextmanager
 async def port_taken(server: MockServer):
-    """Take the port of a server that fell, as if the system had given it away."""
-    await server.site._leave()  # the way there is a race, which nothing else stands for
+    """Take the port of a server that fell, as if the system had assigned it."""
+    await server.site._leave()  # without this call it would be a race
     with socket.create_server(("127.0.0.1", server.site.port)):
         yield
 
@@ -281,7 +281,7 @@ def test_base_url_of_ipv6_has_brackets():
 
 @on_both_loops
 def test_requests_of_one_connection_go_on_until_the_fall(loop):
-    """Kept connections are broken too, not only new ones refused."""
+    """Connections that are kept alive break too; it is not only new ones that are refused."""
 
     async def run(server, session):
         for number in range(3):

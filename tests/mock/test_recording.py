@@ -1,4 +1,4 @@
-"""A session that is recorded plays again as it was."""
+"""Tests that a recorded session is replayed exactly."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ KEY = "sk-planted/secret"
 def with_recording(
     path: Path, endpoint: Behaviour, talk, *, api_key: str | None = None, needs: str | None = None
 ):
-    """Talk to a server that records another one; give what was said and what that one got."""
+    """Talk to a server that records another one; return the result and the recorded requests."""
 
     async def run():
         async with MockServer(endpoint, api_key=needs) as real:
@@ -71,7 +71,7 @@ def again(path: Path, talk):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_a_session_replays_exactly(tmp_path, dialect, stream):
-    """Tools and their ids, reasoning, log probabilities and usage, streamed or not."""
+    """It has tools with ids, reasoning, log probabilities and usage, streamed or not."""
     path = tmp_path / "session.jsonl"
     first, _ = with_recording(path, scripted(SESSION), lambda s: played(s, dialect, stream))
     assert [call.id for call in first[0].message.tool_calls] == ["call_x", "call_y"]
@@ -105,7 +105,7 @@ def test_items_of_responses_replay_word_for_word(tmp_path, stream):
 
 
 def asking(*bodies: dict):
-    """Make a talk of chat requests that gives statuses and texts."""
+    """Return a function that sends chat requests and returns statuses and texts."""
 
     async def ask(server) -> list[tuple[int, str]]:
         async with aiohttp.ClientSession() as session:
@@ -218,7 +218,7 @@ def test_recorder_looks_for_no_logins_and_no_proxies_of_its_own(tmp_path, monkey
 
 
 def test_recorder_goes_through_the_proxy_that_it_is_given(tmp_path):
-    """A proxy is asked for the whole address; this one, no proxy, says that it has no such path."""
+    """The mock server stands for a proxy: it answers a request for any host itself."""
 
     async def run():
         async with MockServer() as proxy:

@@ -1,4 +1,4 @@
-"""The mock server over real connections."""
+"""Tests of the mock server over real connections."""
 
 import asyncio
 import io
@@ -20,7 +20,7 @@ from tests.mock.talking import CHAT, chat, needs_dev_full, post, talk
 
 
 def test_server_gives_behaviours_one_view_of_both_dialects():
-    """Messages, tools and parameters look the same, whichever dialect carried them."""
+    """Messages, tools and parameters look the same in either dialect."""
     seen: list[Request] = []
 
     def behave(request: Request) -> str:
@@ -141,7 +141,7 @@ def test_server_counts_what_is_in_flight():
 
 
 async def listed(server, session, **headers):
-    """Ask for the models; give the status and their names."""
+    """Ask for the models; return the status and their names."""
     async with session.get(f"{server.base_url}/models", headers=headers) as response:
         payload = await response.json()
         return response.status, [model["id"] for model in payload.get("data", [])]
@@ -189,7 +189,7 @@ def test_server_asks_for_its_key(headers, status):
 
 
 def test_server_takes_on_so_many_at_once():
-    """The third comes while two are under way; it is refused, and counts as no load."""
+    """The third request comes while two are in flight; it is refused, and counts as no load."""
 
     async def ask(server, session):
         held = [
@@ -221,7 +221,7 @@ def test_server_takes_on_so_many_a_minute():
 
 
 def run_of(specs: list[str], texts: list[str]) -> dict[str, list[int | None]]:
-    """Ask texts one after another; give the statuses that each text met, None for a reset."""
+    """Ask texts one after another; return each text's statuses, with None for a reset."""
 
     async def ask(server, session):
         found: dict[str, list[int | None]] = {}
@@ -351,7 +351,7 @@ def test_server_refuses_what_is_no_request(path, body, status):
 
 
 def test_server_reads_large_requests():
-    """A prompt with images is easily beyond the 1 MiB that aiohttp allows a server."""
+    """A prompt with images easily exceeds the 1 MiB that aiohttp allows by default."""
 
     async def ask(server, session):
         body = msgspec.json.encode({"model": "m", "input": "x" * 2**21})

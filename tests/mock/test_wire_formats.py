@@ -1,4 +1,4 @@
-"""What the mock server writes is what the dialects read."""
+"""Tests that the dialects can read what the mock server writes."""
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ WITH_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def request_in(dialect: str, **fields: object) -> ParsedRequest:
-    """Parse a request of two turns and 40 characters, made at the second 0."""
+    """Return a request of two turns and 40 characters, made at second 0."""
     body = {"model": "model", **INPUTS[dialect], **fields}
     parsed = parse_request(msgspec.json.encode(body), FORMATS[PATH_OF[dialect]])
     return parsed._replace(created=0)

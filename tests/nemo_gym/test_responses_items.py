@@ -1,4 +1,4 @@
-"""Responses items, tools and parameters, read as chat and written back."""
+"""Tests of Responses items, tools and parameters: converted to chat and back."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ REASONING: JSONObject = {
 
 
 def read(*items: JSONObject) -> list[Message]:
-    """Read items, and hold the law that the way back gives exactly them."""
+    """Read items, and check that converting back yields exactly them."""
     given = list(items)
     messages = messages_from_items(given)
     assert items_from_messages(messages) == given
@@ -111,7 +111,7 @@ def test_messages_from_items_of_plain_calls_keeps_no_items() -> None:
     calls = [ToolCall(name, FunctionCall("f", "{}")) for name in "cd"]
     assert read(CALL, other) == [Message(role="assistant", tool_calls=calls)]
     assert read(text, CALL, other) == [Message(role="assistant", content="x", tool_calls=calls)]
-    # In this order it is not what the message alone would give.
+    # The message by itself would be written in another order.
     assert read(CALL, text)[0].response_items == [CALL, text]
 
 

@@ -1,4 +1,4 @@
-"""Rollouts in NeMo Gym's shape, right and wrong answers mixed, get what the rules say."""
+"""Tests that rollouts in NeMo Gym's format are rescored by the rules of their environments."""
 
 import json
 from pathlib import Path
@@ -104,7 +104,7 @@ CASES = {
 
 @pytest.mark.parametrize("env", sorted(CASES))
 def test_rollouts_of_others_are_rescored(env: str, tmp_path: Path) -> None:
-    """Every reward on record is the opposite of the right one, so that each must change."""
+    """Every recorded reward is the opposite of the correct one, so that each must change."""
     lines = [
         json.dumps(rollout(fields, output, index=index, reward=1.0 - expected, env=env))
         for index, (fields, output, expected) in enumerate(CASES[env])
@@ -124,7 +124,7 @@ def test_rollouts_of_others_are_rescored(env: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("env", sorted(CASES))
 def test_fields_are_joined_from_the_task_rows(env: str, tmp_path: Path) -> None:
-    """A rollout file without the fields of its rows needs --tasks, by the row's index."""
+    """A rollout file without its rows' fields needs --tasks, joined by the row's index."""
     rows, lines = [], []
     for index, (fields, output, expected) in enumerate(CASES[env]):
         create_params = {"input": f"Question {index}."}

@@ -1,4 +1,4 @@
-"""NeMo Gym's rows and rollouts, read as ours."""
+"""Tests of reading NeMo Gym's rows and rollouts."""
 
 import pytest
 
@@ -180,6 +180,6 @@ def test_read_rollout_takes_the_score_of_their_verifier():
 
 
 def test_read_rollout_has_no_reward_where_their_verifier_failed():
-    """Their judge's failure stands beside a reward of 0 that means nothing."""
+    """Their judge's failure comes with a reward of 0 that means nothing."""
     rollout = read(said("B"), reward=0.0, _ng_failure_class="judge_failed")
     assert rollout.reward is None

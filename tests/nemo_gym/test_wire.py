@@ -1,3 +1,5 @@
+"""Tests of the rows, responses and verdicts exchanged with an environment server of NeMo Gym."""
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -53,7 +55,7 @@ LINES = [
 
 
 def record(row, *responses, **fields):
-    """Give the record of a row to which a model said something."""
+    """Return the record of a row with an answer of the model."""
     return Rollout(
         task_id=row.id,
         attempt=0,
@@ -74,7 +76,7 @@ def test_row_of_gives_what_the_file_had(tmp_path, line):
 
 
 def test_row_of_leaves_out_what_the_server_would_refuse(tmp_path):
-    """Parameters of chat endpoints and nulls, from the row or the command line."""
+    """These are parameters of chat endpoints and nulls, from the row or the command line."""
     params = {"seed": 1, "top_k": 5, "extra_body": {"min_p": 0.1}, "top_p": 1, "user": None}
     row = row_of_file(tmp_path, "remote", {**LINES[0], "params": params})
     assert row_of(record(row)) == {
@@ -87,7 +89,7 @@ def test_row_of_leaves_out_what_the_server_would_refuse(tmp_path):
 
 
 def test_row_of_a_chat_row_has_complete_tools(tmp_path):
-    """Tools in chat shape may lack what NeMo Gym's schema asks for."""
+    """Tools in chat format may lack what NeMo Gym's schema requires."""
     tools = [{"type": "function", "function": {"name": "look"}}]
     line = {"messages": [{"role": "user", "content": "Look."}], "tools": tools}
     row = row_of(record(row_of_file(tmp_path, "remote", line)))
@@ -159,7 +161,7 @@ def test_response_of_an_incomplete_episode_says_so(tmp_path, stop_reason, told):
 
 
 def test_response_of_keeps_items_as_the_endpoint_wrote_them(tmp_path):
-    """Items that chat shape cannot say are given back; a content that is null is an empty one."""
+    """Items without a chat equivalent stay unchanged; null content becomes an empty text."""
     items = [
         {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"},
         {"type": "message", "id": "m", "role": "assistant", "content": None},
@@ -195,7 +197,7 @@ MESSAGES = st.lists(
 
 @given(messages=MESSAGES)
 def test_response_of_any_conversation_is_accepted(messages):
-    """Whatever was said, the servers' schema takes it, before and after a trip to the disk."""
+    """The servers' schema accepts any conversation, before and after a round trip to disk."""
     rollout = Rollout(task={"id": 1}, messages=messages, num_prompt_messages=0, model="m")
     row = row_of(rollout)
     payload = {**row, "response": response_of(rollout, row, messages, rollout.usage)}

@@ -1,4 +1,4 @@
-"""Collects from Python as `gym collect` does, and stops at a moment that a test has drawn."""
+"""Collect from Python as `gym collect` does, and stop at a moment that a test has drawn."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ SEED = 7
 
 
 class Selection(NamedTuple):
-    """What one command is asked for, beside the run that it works on."""
+    """The options of one command on a run."""
 
     concurrency: int = 4
     limit: int | None = None
@@ -31,14 +31,14 @@ class Selection(NamedTuple):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The same on the command line."""
+        """The same as arguments of the command line."""
         limit = () if self.limit is None else ("--limit", str(self.limit))
         task = () if self.task_id is None else ("--task", self.task_id)
         return ("--concurrency", str(self.concurrency), *limit, *task)
 
 
 def write_settings(folder: Path, base_url: str) -> None:
-    """Write the gym.toml of a policy and a judge that are asked once, so that no test waits."""
+    """Write a gym.toml with a policy and a judge without retries, so that no test waits."""
     tables = (
         f'[models.{name}]\nbase_url = "{base_url}"\nmodel = "{name}"\nmax_attempts = 1\n'
         for name in ("policy", "judge")
@@ -47,7 +47,7 @@ def write_settings(folder: Path, base_url: str) -> None:
 
 
 def collect_arguments(world: World, selection: Selection) -> tuple[str, ...]:
-    """Give the command that works on the run of a folder with a gym.toml."""
+    """Return the arguments for a run in a folder with tasks and a gym.toml."""
     roles = (f"--role={role}={role}" for role in world.roles)
     run = ("--env", world.spec, "--model", "policy", "--out", "run", "--seed", str(SEED))
     repeats = ("--repeats", str(world.repeats))
@@ -55,7 +55,7 @@ def collect_arguments(world: World, selection: Selection) -> tuple[str, ...]:
 
 
 async def collect(world: World, tasks: Path, out: Path, server: MockServer, selection: Selection):
-    """Run a collection to its end; one that is not usable ends as the command does."""
+    """Run a collection to its end; a RunError ends it early, as it ends the command."""
     policy = Endpoint(base_url=server.base_url, model="policy", max_attempts=1)
     judge = Endpoint(base_url=server.base_url, model="judge", max_attempts=1)
     options = CollectOptions(
@@ -90,10 +90,10 @@ def collect_until(
     *,
     is_killed: bool,
 ) -> None:
-    """Collect until the model was asked so many times; then the program is cancelled, or is gone.
+    """Collect until the model was asked `num` times; then cancel the program or kill it.
 
-    What a killed process leaves is what was on disk at that instant: nothing that the program
-    does afterwards counts.
+    A kill is simulated: the run is copied at that instant, and what the program writes later is
+    dropped.
     """
     asyncio.run(_collect_until(num, world, tasks, out, model, selection, is_killed=is_killed))
 
@@ -119,7 +119,7 @@ async def _collect_until(num, world, tasks, out, model, selection, *, is_killed)
 
 @functools.cache
 def undisturbed(name: str) -> dict[Key, dict]:
-    """Give the rollouts of a run that nothing disturbed."""
+    """Return the rollouts of an undisturbed run."""
 
     async def run(folder: Path) -> None:
         async with MockServer(Model()) as server:

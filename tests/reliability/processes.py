@@ -1,4 +1,4 @@
-"""Runs `gym collect` as a process of its own that a request to the model stops."""
+"""Run `gym collect` as a process that one of its requests stops with a signal."""
 
 import signal
 import subprocess
@@ -31,15 +31,16 @@ def run_stopped(
 
     Args:
         arguments: The arguments of `gym`.
-        model: The behaviour that the command's endpoint has.
-        num: Which request.
-        number: What is sent.
-        again: What is sent once the command has said that it heard the first one.
+        model: The behaviour of the endpoint.
+        num: The number of the request that sends the signal.
+        number: The signal.
+        again: A second signal, sent once the command has reported the first.
     """
     is_known = threading.Event()
     process: subprocess.Popen[str]
 
     def stop() -> None:
+        # The request may come before Popen has returned.
         is_known.wait()
         process.send_signal(number)
 

@@ -1,8 +1,8 @@
-"""The law of every fault: each planned attempt is one honest record, whatever the endpoint does.
+"""Tests of every kind of fault: whatever the endpoint does, each planned attempt has one record.
 
-A run is made in this process against a mock server with one kind of fault, at a rate, a seed and a
-size that hypothesis draws. Its prompts hold nonces, which the server says back, so that each
-conversation shows whose it is.
+Each test collects in this process from a mock server with one kind of fault; hypothesis draws its
+rate, the seed and the number of tasks. Each prompt holds a nonce, which the server repeats, so that
+a conversation of another task would show.
 """
 
 import asyncio
@@ -62,38 +62,38 @@ CLASSES = {
     "null-finish": "InvalidAnswerError",
     "empty-message": "InvalidAnswerError",
 }
-"""The class of an attempt that a fault left without a score, and of every retry."""
+"""The error class of an attempt that a fault left without a score, and of its retries."""
 
 OTHER_WORDS = ("null-content", "huge")
-"""A whole and valid answer that is not the right one."""
+"""A whole and valid answer that is not the correct one."""
 
 TOOL_CALLS = {
     "bad-arguments": "not_json",
     "double-arguments": "not_an_object",
     "array-arguments": "not_an_object",
     "unknown-tool": "unknown_tool",
-    "duplicate-ids": "wrong_arguments",  # the calls have no arguments, and the tool needs one
+    "duplicate-ids": "wrong_arguments",  # they lack the tool's argument
 }
-"""A call that goes to the environment, and what every one is counted as in `tool_errors`."""
+"""Tool calls that reach the environment, and the key that counts them in `tool_errors`."""
 
 HARMLESS = ("unknown-finish", "open-stream", "interim-100", "interim-103")
 
 IN_CHAT = ("empty-choices", "null-finish")
-"""What only there says nothing: a response may have no output."""
+"""Empty only in the chat dialect: a response may have no output."""
 
 REFUSED = ("401", "403", "403-always", "404", "405", "307", "422-echo")
 STALLS = ("stall", "stall-body")
 OVERLOADS = ("429", "429-after", "429-date", "429-burst", "503", "529")
 ABSENCES = ("502", "reset")
-"""Many in a row, and the endpoint seems to be gone."""
+"""After many of these in a row the endpoint counts as gone."""
 RETRIED = [kind for kind in CLASSES if kind not in (*REFUSED, *STALLS, *OVERLOADS)]
 
 PATIENT = {"max_attempts": 4, "retry_deadline": 1e9, "outage_deadline": 1e9}
-"""Limits of tries, none of time: of what is slept here, more than one sleeper adds up."""
+"""Tries are limited, time is not: FakeTime adds up the sleeps of all concurrent requests."""
 
 
 class Draw(NamedTuple):
-    """What hypothesis decides."""
+    """What hypothesis draws."""
 
     seed: int
     rate: float
@@ -116,12 +116,12 @@ def draws(max_tasks: int = 20, max_rate: float = 1.0) -> st.SearchStrategy[Draw]
 
 
 class Seen(NamedTuple):
-    """What a run left, and what the server saw of it."""
+    """What a run wrote, and the requests that the server got."""
 
     scored: list[Rollout]
     failed: list[Failure]
     num_requests: Counter[str]
-    """By nonce."""
+    """Requests by nonce."""
 
 
 def run(kind: FaultKind, drawn: Draw, *, environment: str = "Nonces", **limits: object) -> Seen:
@@ -156,6 +156,7 @@ async def _run(
             ) as client,
             Collection([folder / "tasks.jsonl"], options) as collection,
         ):
+            # The client that the collection opened would really sleep between tries.
             collection._shared = collection._shared._replace(policy=client)
             given = [record async for record in collection.run()]
         raw = [request.raw.decode() for request in server.requests]
@@ -169,7 +170,7 @@ async def _run(
 
 
 def check_records(seen: Seen, drawn: Draw) -> None:
-    """Each attempt has exactly one record, whose conversation holds no other task's nonce."""
+    """Check that each attempt has one record, and no conversation another task's nonce."""
     keys = sorted(record.task_id for record in (*seen.scored, *seen.failed))
     assert keys == sorted(f"task-{number}" for number in range(drawn.num_tasks))
     for record in (*seen.scored, *seen.failed):
@@ -177,7 +178,7 @@ def check_records(seen: Seen, drawn: Draw) -> None:
 
 
 def check_right(rollout: Rollout) -> None:
-    """A scored rollout is that of a run without faults."""
+    """Check that a scored rollout equals that of a run without faults."""
     nonce = nonce_in_prompt(rollout)
     assert rollout.last_text == f"Say back: {nonce}"
     assert (rollout.reward, rollout.stop_reason) == (1.0, "done")
@@ -218,7 +219,7 @@ def test_a_fault_that_may_pass_is_tried_again_and_counted(kind, data):
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws(max_tasks=10, max_rate=0.5))
 def test_too_much_to_do_costs_time_and_no_rollout(kind, drawn):
-    """These tries are not counted against a request, however many there are."""
+    """These tries do not count against a request, however many there are."""
     seen = run(kind, drawn, max_attempts=2)
     check_retried(seen, drawn, CLASSES[kind])
     assert not seen.failed
@@ -230,7 +231,7 @@ def test_too_much_to_do_costs_time_and_no_rollout(kind, drawn):
 @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws(max_tasks=6, max_rate=0.5))
 def test_what_stalls_is_given_up_and_tried_again(kind, drawn):
-    """A slow machine may see more of them; each is one more retry, and nothing else changes."""
+    """A slow machine may see more stalls; each is one more retry, and nothing else changes."""
     seen = run(kind, drawn, total_timeout=0.3, idle_timeout=0.2, max_attempts=3)
     check_retried(seen, drawn, CLASSES[kind])
     for record in (*seen.scored, *seen.failed):
@@ -241,7 +242,7 @@ def test_what_stalls_is_given_up_and_tried_again(kind, drawn):
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws())
 def test_what_is_refused_for_good_is_never_asked_again(kind, drawn):
-    """The run may end at once, with the provider's words; whatever it did is on record."""
+    """The run may end early with the provider's message; every attempt that ran is on record."""
     try:
         seen = run(kind, drawn)
     except FatalEndpointError as error:
@@ -260,7 +261,7 @@ def test_what_is_refused_for_good_is_never_asked_again(kind, drawn):
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws(max_tasks=8, max_rate=0.5))
 def test_a_wrong_tool_call_is_answered_and_counted(kind, drawn):
-    """The model is told, and goes on; the attempt is scored as without the fault."""
+    """The model is told and continues; the attempt is scored as without the fault."""
     seen = run(kind, drawn, environment="NoncesWithTool")
     check_records(seen, drawn)
     assert not seen.failed
@@ -293,7 +294,7 @@ def test_a_valid_answer_of_other_words_is_scored_as_it_is(kind, drawn):
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws())
 def test_an_odd_answer_that_says_all_is_scored_as_any(kind, drawn):
-    """A response that is incomplete for an unknown reason counts as cut off, and is scored, too."""
+    """A response that is incomplete for an unknown reason counts as cut off and is scored too."""
     seen = run(kind, drawn)
     check_records(seen, drawn)
     assert not seen.failed

@@ -1,4 +1,4 @@
-"""The script that kills runs at random instants: few kills, and that it finds what is wrong."""
+"""Tests of the script that kills runs at random: a few kills, and that it detects violations."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def test_a_torn_line_is_no_line(tmp_path):
 
 
 class Asked:
-    """A log that holds what it was given."""
+    """A log with given requests."""
 
     def __init__(self, *exchanges) -> None:
         self.exchanges = exchanges

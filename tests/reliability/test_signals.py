@@ -1,4 +1,4 @@
-"""A signal costs what was in flight at most: every attempt that began has one record.
+"""Tests that a signal costs attempts in flight at most, and leaves one record of each attempt.
 
 The next command pays for nothing that was finished, and ends as if nothing had happened.
 """
@@ -25,7 +25,7 @@ OTHERS = {signal.SIGINT: signal.SIGTERM, signal.SIGTERM: signal.SIGINT}
 
 @pytest.fixture
 def model(tmp_path, monkeypatch):
-    """Give the model behind the gym.toml of a folder with tasks, and work in it."""
+    """Yield the model behind the gym.toml of a folder with tasks, and change to the folder."""
     monkeypatch.chdir(tmp_path)
     write_tasks(Path("tasks.jsonl"))
     model = Model()
@@ -35,18 +35,18 @@ def model(tmp_path, monkeypatch):
 
 
 def begun(model: Model) -> set[tuple[str, int]]:
-    """Give task and seed of the attempts that the policy was asked about."""
+    """Return task and seed of the attempts that the policy was asked about."""
     return {asked.attempt for asked in model.asked if asked.role == "policy"}
 
 
 def recorded(run: Path) -> list[tuple[str, int]]:
-    """Give task and seed of every attempt that has an outcome, as often as it has one."""
+    """Return task and seed of every outcome of every attempt."""
     lines = [*records(run / "rollouts.jsonl"), *records(run / "failures.jsonl")]
     return [(line["task_id"], line["seed"]) for line in lines]
 
 
 def check_the_rest(name: str, model: Model) -> None:
-    """Run the command once more; it goes on where the other stopped, to the same end."""
+    """Run the command once more; it resumes the run and reaches the undisturbed end."""
     kept, there = Kept(Path("run")), finished(Path("run"))
     model.recover()
     model.begin()
@@ -63,7 +63,7 @@ def test_a_first_signal_lets_those_in_flight_end(model, name, number):
     ended = run_stopped(collect_arguments(WORLDS[name], SELECTION), model, num=6, number=number)
     assert ended.exit_code == CODES[number], ended.stderr
     names = [error["class"] for error in errors()]
-    # The members of a group that have nobody to be compared with are the only ones cut off.
+    # Only members of an incomplete group are cut off: they have nothing to be compared with.
     assert not names or name == "ranked", names
     assert len(set(recorded(Path("run")))) == len(recorded(Path("run")))
     assert begun(model) <= set(recorded(Path("run")))
@@ -73,6 +73,7 @@ def test_a_first_signal_lets_those_in_flight_end(model, name, number):
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("name", WORLDS)
 def test_attempts_that_outlast_the_grace_are_recorded_as_cancelled(model, name, number):
+    # Request 6 is in flight, and never answered, when request 7 sends the signal.
     model.hold_from(6)
     arguments = (*collect_arguments(WORLDS[name], SELECTION), "--grace", "0.2")
     ended = run_stopped(arguments, model, num=7, number=number)
@@ -98,6 +99,7 @@ def test_a_second_signal_cuts_off_at_once(model, name, number):
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_kill_loses_only_what_was_in_flight(model, name):
+    # Requests 7 to 9 are in flight, and never answered, when the kill comes.
     model.hold_from(7)
     arguments = collect_arguments(WORLDS[name], SELECTION)
     ended = run_stopped(arguments, model, num=9, number=signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""Whatever is done to a run between its first command and its last, it ends as if nothing was.
+"""Tests that a disturbed run ends like an undisturbed one, whatever happens between its commands.
 
-The law: after a last undisturbed `gym collect` the set of rollouts equals that of a run that
-nothing disturbed (keys, tasks, seeds, conversations, scores), every attempt is there once, every
-line is whole JSON, and the exit code is 0. On the way no line that was on disk is lost or altered,
-and no conversation that was on disk is paid for again.
+The law: after a last undisturbed `gym collect` the rollouts equal those of an undisturbed run
+(keys, tasks, seeds, conversations, scores), every attempt has one line, every line is whole JSON,
+and the exit code is 0. Before that, no line on disk is lost or altered, and no conversation on disk
+is paid for again.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from tests.reliability.worlds import FAILURES, NUM_TASKS, WORLDS, Model, write_t
 
 TASK_IDS = [f"task-{n}" for n in range(NUM_TASKS)]
 MAX_FAILING = 2
-"""Few enough that no endpoint is taken for dead, after eight failures in a row."""
+"""Few enough that the endpoint is not given up, as it is after eight failures in a row."""
 
 selections = st.tuples(
     st.integers(1, 8),
@@ -46,7 +46,7 @@ selections = st.tuples(
     ),
 ).map(lambda drawn: Selection(drawn[0], *drawn[1]))
 moments = st.integers(1, 40)
-"""Which request of a command is its last; many commands end before the later ones."""
+"""The number of a command's last request; many commands end earlier."""
 garbage = st.one_of(
     st.integers(1, 5000).map(lambda num: b"\0" * num),
     st.integers(1, 200).map(lambda num: (b'{"schema_version":1,"task_id":"task-0"' * 6)[:num]),
@@ -55,7 +55,7 @@ garbage = st.one_of(
 
 
 class DisturbedRun(RuleBasedStateMachine):
-    """One run directory and everything that may be done to it between two commands."""
+    """A run directory, and everything that may be done to it between two commands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class DisturbedRun(RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def nothing_lost_or_paid_twice(self):
-        """Hold what every command must leave alone."""
+        """Check what every command must preserve."""
         kept, before = Kept(self.run), finished(self.run)
         self.model.begin()
         yield
@@ -105,14 +105,14 @@ class DisturbedRun(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(APPENDED), num=st.integers(1, 3000))
     def tear(self, name: str, num: int) -> None:
-        """Cut bytes off, as a machine that crashes may."""
+        """Cut off bytes, as a crash of the machine may."""
         path = self.run / name
         if path.is_file():
             os.truncate(path, max(0, path.stat().st_size - num))
 
     @rule(name=st.sampled_from(APPENDED), data=garbage)
     def litter(self, name: str, data: bytes) -> None:
-        """Leave what is no line at the end, as a machine that crashes may."""
+        """Append bytes that are no line, as a crash of the machine may."""
         path = self.run / name
         if path.is_file() and path.read_bytes()[-1:] in (b"\n", b""):
             with path.open("ab") as file:
@@ -133,7 +133,7 @@ class DisturbedRun(RuleBasedStateMachine):
         self.model.recover()
 
     def can_be_read(self) -> bool:
-        """Say whether there are scores, and a judge who can be asked for lost verdicts."""
+        """Return whether there are scores, and a judge for verdicts that were lost."""
         if any(role == "judge" for role, _ in self.model.failing):
             return False
         return (self.run / "run.json").is_file() and bool(final_set(self.run))
@@ -141,7 +141,7 @@ class DisturbedRun(RuleBasedStateMachine):
     @precondition(can_be_read)
     @rule()
     def verify(self) -> None:
-        """Score what waits and rescore the rest: no reward is another one."""
+        """Score what waits and rescore the rest: no reward changes."""
         with self.nothing_lost_or_paid_twice():
             done = gym("verify", self.run, "--env", self.world.spec, "--json", *self.roles)
         assert done.exit_code == 0, done.stderr
@@ -160,7 +160,7 @@ class DisturbedRun(RuleBasedStateMachine):
     @precondition(can_be_read)
     @rule()
     def verify_out(self) -> None:
-        """Write the rescored run anew: it is the same one."""
+        """Write the rescored run: it equals the first one."""
         out = Path("rescored")
         with self.nothing_lost_or_paid_twice():
             done = gym("verify", self.run, "--env", self.world.spec, "--out", out, *self.roles)
@@ -172,7 +172,7 @@ class DisturbedRun(RuleBasedStateMachine):
     @precondition(can_be_read)
     @rule()
     def metrics(self) -> None:
-        """Read the numbers while the run is in whatever state it is."""
+        """Read the numbers, whatever state the run is in."""
         done = gym("metrics", self.run, "--json")
         assert done.exit_code == 0, done.stderr
         assert msgspec.json.decode(done.stdout)["num_scored"] == len(final_set(self.run))
@@ -185,7 +185,7 @@ class DisturbedRun(RuleBasedStateMachine):
         assert {asked.role for asked in self.model.asked} <= {"judge"}
 
     def teardown(self) -> None:
-        """Let one command run undisturbed, and see that the law holds."""
+        """Let one command run undisturbed, and check the law."""
         try:
             if hasattr(self, "world"):
                 self.model.recover()
@@ -198,7 +198,7 @@ class DisturbedRun(RuleBasedStateMachine):
 
 
 class KilledProcess(DisturbedRun):
-    """The same with a process of its own that gets real signals."""
+    """The same with separate processes that get real signals."""
 
     def stop(self, selection: Selection, num: int, *, is_killed: bool) -> None:
         number = signal.SIGKILL if is_killed else signal.SIGINT
@@ -207,6 +207,7 @@ class KilledProcess(DisturbedRun):
         assert ended.exit_code in {0, 4, -signal.SIGKILL if is_killed else 130}, ended.stderr
 
 
+# Each step runs a whole command, so that examples are slow.
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 TestDisturbedRun = pytest.mark.slow(DisturbedRun.TestCase)
@@ -219,7 +220,7 @@ TestDisturbedRun.settings = settings(
 
 
 class ManyDisturbedRuns(DisturbedRun):
-    """More examples, each of them longer."""
+    """More and longer examples."""
 
 
 TestManyDisturbedRuns = pytest.mark.slow(ManyDisturbedRuns.TestCase)

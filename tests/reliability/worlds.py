@@ -1,4 +1,4 @@
-"""Environments in which no two attempts look alike, and the model that plays and judges them."""
+"""Environments in which no two attempts are alike, and the model that plays and judges them."""
 
 import math
 import re
@@ -21,12 +21,12 @@ QUESTION = "Is this good?"
 
 
 def draw(text: str, num: int) -> int:
-    """Give one of `num` numbers, always the same for a text."""
+    """Return one of `num` numbers, always the same for a text."""
     return zlib.crc32(text.encode()) % num
 
 
 class Computed(Environment[Task]):
-    """Say anything; the verifier computes and waits for nobody."""
+    """Say anything; the verifier computes the score without waiting."""
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
@@ -34,7 +34,7 @@ class Computed(Environment[Task]):
 
 
 class Ranked(Environment[Task]):
-    """Say anything; the attempts of a task are scored together, the last by its name wins."""
+    """Say anything; attempts of a task are scored together, and the last in order of text wins."""
 
     max_reward = None
 
@@ -49,7 +49,7 @@ class Ranked(Environment[Task]):
 
 
 class Walked(Environment[Task]):
-    """Go somewhere with a tool, twice; the verifier plays the walk again."""
+    """Walk twice with a tool; the verifier replays the walk."""
 
     place: int
 
@@ -78,14 +78,14 @@ class Walked(Environment[Task]):
 
 
 class World(NamedTuple):
-    """An environment and how many attempts its tasks get."""
+    """An environment, and the number of attempts per task."""
 
     environment: type[Environment[Task]]
     repeats: int = 2
 
     @property
     def spec(self) -> str:
-        """How `--env` names it."""
+        """Its value for `--env`."""
         return f"{self.environment.__module__}:{self.environment.__name__}"
 
     @property
@@ -104,20 +104,20 @@ NUM_TASKS = 6
 
 
 def write_tasks(path: Path) -> Path:
-    """Write tasks, each with a nonce of its own."""
+    """Write tasks with a nonce each."""
     rows = ({"id": f"task-{n}", "prompt": f"<task-{n}> Begin."} for n in range(NUM_TASKS))
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     return path
 
 
 class Asked(NamedTuple):
-    """Which attempt a request is about."""
+    """The attempt that a request is about."""
 
     role: str
     """`policy` or `judge`."""
     task_id: str
     seed: int
-    """What names the attempt to the endpoint."""
+    """The seed in the request, which identifies the attempt."""
 
     @property
     def attempt(self) -> tuple[str, int]:
@@ -133,23 +133,24 @@ FAILURES = {
 
 
 class Model:
-    """A behaviour of the mock server: policy and judge, whose answers the request decides alone.
+    """A behaviour of the mock server: policy and judge, whose answers depend only on the request.
 
-    It notes who asked, fails for tasks as told, and at the n-th request of a command sounds an
-    alarm, by which a test stops that command.
+    It records the requests, fails for given tasks, and at the n-th request of a command calls a
+    function by which a test stops that command.
     """
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
-        """What was asked since `begin`."""
+        """The requests since `begin`."""
         self.failing: dict[tuple[str, str], str] = {}
         """Pairs of role and task, with the kind of their failure."""
         self._first_held: float = math.inf
         self._alarm: tuple[int, Callable[[], None]] | None = None
+        # A test calls `begin` in its own thread while the server answers in another.
         self._lock = threading.Lock()
 
     def hold_from(self, num: int) -> None:
-        """Never answer the `num`-th request of a command, nor those that come later."""
+        """Never answer the `num`-th request of a command or any later one."""
         self._first_held = num
 
     def recover(self) -> None:
@@ -158,7 +159,7 @@ class Model:
         self.failing.clear()
 
     def begin(self, num: int = 0, sound: Callable[[], None] | None = None) -> None:
-        """Forget what was asked; `sound` is called by the `num`-th request from now on."""
+        """Forget earlier requests; the `num`-th request from now on calls `sound`."""
         with self._lock:
             self.asked = []
             self._alarm = None if sound is None else (num, sound)
@@ -187,7 +188,7 @@ class Model:
 
 
 def about(request: Request) -> Asked:
-    """Read from a request which attempt it is about."""
+    """Return the attempt that a request is about."""
     first = next(m.text for m in request.messages if m.role == "user")
     nonce = NONCE.search(first)
     assert nonce is not None, f"a request of no task: {first}"

@@ -1,4 +1,4 @@
-"""Functions that tests have called in worker processes; light to import, as they are there too."""
+"""Functions that tests call in worker processes; workers import this module, so it stays small."""
 
 import asyncio
 import ctypes
@@ -13,21 +13,21 @@ MEGABYTE = 2**20
 
 
 class NotMadeAgainError(Exception):
-    """Is pickled and cannot be made again from that."""
+    """An exception that can be pickled but not unpickled."""
 
     def __init__(self, first, second):
         super().__init__(first + second)
 
 
 class MadeHereOnly:
-    """Raises where it is made again, but in a worker."""
+    """Unpickles in a worker and fails in the process of the test."""
 
     def __reduce__(self):
         return made_again, (os.getpid(),)
 
 
 class NoException(BaseException):
-    """What some libraries raise at their time-outs."""
+    """A BaseException, as some libraries raise for timeouts."""
 
 
 def made_again(pid):
@@ -44,7 +44,7 @@ def add(first, second):
 
 
 def tell(path):
-    """Write which process this is, whole or not at all."""
+    """Write the process id to a file, atomically."""
     draft = Path(f"{path}.draft")
     draft.write_text(str(os.getpid()))
     draft.rename(path)
@@ -65,14 +65,14 @@ def spin(path=None):
 
 
 def hold_the_interpreter(path=None):
-    """Compute in one operation, in which no other thread gets a turn."""
+    """Compute in a single operation that never lets another thread run."""
     if path:
         tell(path)
     return sum(range(10**13))
 
 
 def start_another(path):
-    """Start a process of one's own and wait for it."""
+    """Start a child process and wait for it."""
     code = f"import tests.rollout.isolated as i; i.sleep_for_ever({str(path)!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -82,7 +82,7 @@ def take_memory(megabytes):
 
 
 def limit():
-    """Return the limit in force, in bytes of address space."""
+    """Return the current limit of address space in bytes."""
     return resource.getrlimit(resource.RLIMIT_AS)[0]
 
 
@@ -145,7 +145,7 @@ def is_imported(name):
 
 
 class Holder:
-    """Has functions of every kind."""
+    """A class with every kind of function."""
 
     @staticmethod
     def double(number):
@@ -160,19 +160,19 @@ class Holder:
 
 
 async def wait_for(condition, seconds=20.0):
-    """Wait until a condition holds, without holding up the event loop."""
+    """Wait until a condition holds, without blocking the event loop."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
 
 
 def is_running(pid):
-    """Say whether a process runs; one that ended and was not waited for does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except ProcessLookupError:
         return False
-    except FileNotFoundError:  # ended in between, or a system without /proc
+    except FileNotFoundError:  # it just ended, or there is no /proc
         return not Path("/proc").is_dir()
     return state != "Z"

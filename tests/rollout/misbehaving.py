@@ -1,4 +1,4 @@
-"""Environments whose verifiers do to their process what the record says."""
+"""Environments whose verifiers misbehave as the record says."""
 
 import asyncio
 import ctypes
@@ -23,7 +23,7 @@ NUM_BUILT = [0]
 
 
 def table():
-    """Return a table that is built at its first use, and takes a while."""
+    """Return a table that is built slowly at its first use."""
     if not TABLE:
         NUM_BUILT[0] += 1
         for number, word in enumerate(("alpha", "beta", "gamma"), 1):
@@ -37,7 +37,7 @@ def variable(name):
 
 
 class UnreadableError(Exception):
-    """Has a text that cannot be made."""
+    """An exception whose `str()` raises."""
 
     def __str__(self):
         raise ValueError("no text")
@@ -48,7 +48,7 @@ async def leave_later():
 
 
 class Lazy(Environment[Task]):
-    """Looks words up."""
+    """Looks words up in the table."""
 
     @classmethod
     async def verify(cls, rollout, context):
@@ -81,7 +81,7 @@ ERRORS = {
 
 
 class Misbehaving(Environment[Task]):
-    """Does what it is told."""
+    """Does what the record says."""
 
     verify_timeout = 0.5
     max_reward = None
@@ -113,7 +113,7 @@ class Misbehaving(Environment[Task]):
 
 
 async def looked(context):
-    """Score a record with what the process has."""
+    """Score a record with details about the process it is scored in."""
     shell = ["sh", "-c", "echo $(ulimit -v) $(ulimit -t)"]
     limits = subprocess.run(shell, check=True, capture_output=True, text=True)
     details = {
@@ -126,13 +126,13 @@ async def looked(context):
 
 
 class Patient(Misbehaving):
-    """Does what it is told, and may take its time."""
+    """Does what the record says, with a long time limit."""
 
     verify_timeout = 60.0
 
 
 class Growing(Misbehaving):
-    """Takes memory."""
+    """Allocates memory without end if the record says so."""
 
     verify_memory_mb = 150
     verify_timeout = 60.0
@@ -146,7 +146,7 @@ class Growing(Misbehaving):
 
 
 class Optioned(Environment[Task]):
-    """Says where it runs."""
+    """Reports the process it is scored in."""
 
     num_prepared = 0
 
@@ -171,7 +171,7 @@ class Optioned(Environment[Task]):
 
 
 class Waiting(Environment[Task]):
-    """Says which process it is, and computes until the file is gone."""
+    """Writes its process id to a file, and computes until the file is deleted."""
 
     @classmethod
     async def verify(cls, rollout, context):
@@ -210,7 +210,7 @@ class Asking(Environment[Task]):
 
 
 class Impatient(Asking):
-    """Waits for nothing."""
+    """Has short time limits, and never finishes."""
 
     scoring_timeout = 0.1
     close_timeout = 0.1

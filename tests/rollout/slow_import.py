@@ -1,4 +1,4 @@
-"""A module whose import takes longer than tests let a function run."""
+"""A module that takes longer to import than the time limit of the functions in the tests."""
 
 import time
 

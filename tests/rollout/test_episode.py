@@ -1,4 +1,4 @@
-"""One episode: how it ends, what is recorded, and what happens when something fails."""
+"""Tests of a single episode: how it ends, what it records, and how it fails."""
 
 import asyncio
 import contextlib
@@ -51,11 +51,11 @@ class Place(Task):
 
 
 class World(Environment[Place]):
-    """Does what its class attributes say."""
+    """Behaves as its class attributes say."""
 
     opening = ()
     steps = ()
-    """What `step` gives, one after another; an exception is raised. Empty: the default."""
+    """What `step` returns, call by call; exceptions are raised. Empty: the default `step`."""
     fails_in = ""
     error = ValueError("broken\nhere")
     state = None
@@ -113,7 +113,7 @@ class World(Environment[Place]):
 
 
 class Scripted:
-    """A policy that gives what it was told, the last of it again and again."""
+    """A policy that returns the given answers in order, and then repeats the last one."""
 
     def __init__(self, *answers, tries=None):
         self.answers = list(answers)
@@ -150,11 +150,11 @@ def user(text="And?"):
 
 
 def world(**attributes):
-    """Give a World class with these attributes, and the list of its instances."""
+    """Return a World class with these attributes, and the list of its instances."""
     instances = []
 
     class Made(World):
-        """A world made for one test."""
+        """A World with the attributes of one test."""
 
         def __init__(self, *positional, **named):
             instances.append(self)
@@ -244,7 +244,7 @@ def test_play_shows_the_tools_of_the_row_and_runs_no_other(shown):
     ],
 )
 def test_play_ends_with_a_stop_reason_of_the_model(answer, stop_reason):
-    """What the model said last is kept, and the environment is not asked about it."""
+    """The model's last message is recorded, and the environment does not see it."""
 
     async def final_state(_):
         return 3
@@ -271,7 +271,7 @@ def test_play_ends_where_the_environment_says_so(stop_reason):
 
 
 class Patient:
-    """A policy whose requests wait in line for an hour, by its own word, before it answers."""
+    """A policy that reports an hour of waiting in line, and then answers."""
 
     def __init__(self, seconds_of_work):
         self.waited = 0.0
@@ -284,7 +284,7 @@ class Patient:
 
 
 def test_play_counts_no_waiting_in_line_as_time_of_the_episode():
-    """An hour of an outage is no reason to score what was not said."""
+    """An hour of an outage must not end an episode and score it as unfinished."""
     environment, _ = world()
     plan = msgspec.structs.replace(plan_of(environment), limits=EpisodeLimits(max_seconds=0.1))
     rollout = asyncio.run(play(plan, Patient(0.3)))
@@ -384,7 +384,7 @@ def test_play_refuses_a_step_reward_that_is_no_finite_number(reward):
 
 
 def test_play_sums_up_usage_retries_and_times():
-    """Those of answers that were of no use, too."""
+    """This includes answers that could not be used."""
     counted = {"usage": Usage(prompt_tokens=5, completion_tokens=1)}
     tries = Tries(retries={"ServerError": 2}, usage=Usage(prompt_tokens=3))
     started = time.time()
@@ -451,7 +451,7 @@ def test_play_without_a_policy_plays_the_oracle():
 
 def test_play_fails_where_there_is_no_oracle():
     async def oracle(self, rollout):
-        """There is none."""
+        """Has no answer."""
 
     error = failed(None, oracle=oracle).error
     assert isinstance(error, EpisodeError)
@@ -497,7 +497,7 @@ def test_failure_of_the_oracle_is_of_phase_environment():
 
 @pytest.mark.parametrize("fails_in", ["__init__", "setup", "reply", "oracle"])
 def test_failure_that_names_its_phase_keeps_it(fails_in):
-    """A role that fails in an environment is no failure of the environment."""
+    """A role that fails in an environment is not a failure of the environment."""
     environment, _ = world(fails_in=fails_in, error=RoleError("the judge is gone"))
     policy = None if fails_in == "oracle" else Scripted(says())
     with pytest.raises(EpisodeFailedError) as caught:
@@ -523,7 +523,7 @@ def test_failure_of_the_model_is_of_that_phase_and_keeps_record_and_retries(erro
 
 
 class Stalling:
-    """A policy that never answers, after tries that failed."""
+    """A policy that never answers, after the given failed tries."""
 
     def __init__(self, *failed):
         self.failed = failed
@@ -539,8 +539,8 @@ def test_the_time_of_an_episode_ends_one_whose_model_is_slow():
     assert rollout.stop_reason == "episode_time"
 
 
-def test_the_time_of_an_episode_scores_none_whose_endpoint_failed():
-    """That says nothing of the model."""
+def test_the_time_of_an_episode_scores_nothing_after_endpoint_failures():
+    """The failures say nothing about the model."""
     plan = plan_of(world()[0], limits=EpisodeLimits(max_seconds=0.2))
     with pytest.raises(EpisodeFailedError) as caught:
         asyncio.run(play(plan, Stalling(ServerError("500"), ServerError("500"))))
@@ -550,7 +550,7 @@ def test_the_time_of_an_episode_scores_none_whose_endpoint_failed():
 
 
 def test_the_time_of_an_episode_leaves_shorter_time_limits_alone():
-    """They cancel the same task, and take that back."""
+    """They cancel the same task and take the cancellation back."""
 
     class Impatient(Stalling):
         async def answer(self, request):
@@ -575,7 +575,7 @@ def test_the_time_of_an_episode_ends_a_request_within_a_longer_time_limit():
 
 
 def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment():
-    """Who cancels the task as well wants all of it ended, not only the request."""
+    """The caller who cancels the task wants the episode to end, not only the request."""
 
     class Cancelled(Stalling):
         async def answer(self, request):
@@ -612,7 +612,7 @@ def test_play_fails_where_the_environment_waits_too_long_and_closes_it():
 
 
 def test_play_lets_clean_up_run_to_its_end():
-    """Nothing is thrown into `finally` again, however long it takes within `close_timeout`."""
+    """A slow `finally` is not interrupted again within `close_timeout`."""
     tidied = []
 
     async def reply(self, rollout):
@@ -626,9 +626,9 @@ def test_play_lets_clean_up_run_to_its_end():
     assert tidied == ["all"]
 
 
-def test_play_leaves_a_task_that_does_not_end_behind(caplog):
+def test_play_abandons_a_task_that_does_not_end(caplog):
     async def reply(self, rollout):
-        for _ in range(2):  # the last one is that of asyncio.run, which waits for its end
+        for _ in range(2):  # asyncio.run cancels it once more at the end
             with contextlib.suppress(BaseException):
                 await asyncio.Event().wait()
 
@@ -637,7 +637,7 @@ def test_play_leaves_a_task_that_does_not_end_behind(caplog):
     assert "was cancelled and is still running after 0.01 seconds; it is abandoned" in caplog.text
 
 
-def test_play_goes_no_further_where_the_environment_swallows_its_end():
+def test_play_ends_when_the_environment_swallows_its_cancellation():
     async def reply(self, rollout):
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -649,7 +649,7 @@ def test_play_goes_no_further_where_the_environment_swallows_its_end():
 
 
 def test_a_task_group_that_fails_ends_its_own_attempt_alone():
-    """Its task keeps a cancellation that was never taken back; see asyncio.Task.cancelling."""
+    """As after a failed task group, a cancellation is pending; see asyncio.Task.cancelling."""
 
     async def reply(self, rollout):
         asyncio.current_task().cancel()
@@ -665,7 +665,7 @@ def test_a_task_group_that_fails_ends_its_own_attempt_alone():
     assert asyncio.run(main()) == ("CancelledError, which gymcli did not request", 0)
 
 
-def test_a_cancellation_that_nobody_asked_for_has_the_phase_it_came_in():
+def test_an_unrequested_cancellation_fails_in_its_own_phase():
     async def setup(self):
         asyncio.current_task().cancel()
         await asyncio.sleep(0)
@@ -675,7 +675,7 @@ def test_a_cancellation_that_nobody_asked_for_has_the_phase_it_came_in():
     assert str(failure.error) == "CancelledError, which gymcli did not request"
 
 
-def test_failure_before_a_failing_close_is_the_one_that_is_told():
+def test_a_failure_precedes_that_of_a_failing_close():
     failure = failed(Scripted(ServerError("503")), fails_in="close")
     assert isinstance(failure.error, ServerError)
 
@@ -691,8 +691,8 @@ def test_failure_before_a_failing_close_is_the_one_that_is_told():
         ({"state": {"half": "\ud800"}}, "environment"),
     ],
 )
-def test_failure_where_the_environment_gives_what_no_line_can_hold(attributes, phase):
-    """It fails its attempt, rather than the run when the record is written."""
+def test_failure_when_the_environment_returns_what_no_line_can_hold(attributes, phase):
+    """It fails its attempt, instead of the run when the record is written."""
     failure = failed(Scripted(says()), **attributes)
     assert failure.error.phase == phase
     assert msgspec.json.encode(failure.rollout)
@@ -700,7 +700,7 @@ def test_failure_where_the_environment_gives_what_no_line_can_hold(attributes, p
 
 def test_cancelled_episode_closes_its_environment():
     class Waiting:
-        """A policy that says when it is asked, and never answers."""
+        """A policy that signals that it was asked, and never answers."""
 
         def __init__(self):
             self.is_asked = asyncio.Event()
@@ -725,7 +725,7 @@ def test_cancelled_episode_closes_its_environment():
 
 @pytest.mark.parametrize("raised", [SystemExit(0), asyncio.CancelledError()])
 def test_failure_of_an_environment_that_wants_to_end_the_program_is_recorded(raised):
-    """Neither `sys.exit` nor a cancellation that leaked from elsewhere ends more than this."""
+    """Neither `sys.exit` nor a leaked cancellation ends more than the attempt."""
 
     async def reply(self, rollout):
         raise raised
@@ -736,7 +736,7 @@ def test_failure_of_an_environment_that_wants_to_end_the_program_is_recorded(rai
 
 
 def test_play_needs_a_prompt_from_somebody():
-    """A row may leave it to the environment, which then has to open the talk."""
+    """A row may have no prompt if the environment opens the conversation."""
     error = failed(Scripted(says("hello")), row={"messages": []}, opening=[])
     assert "neither the row nor the environment has one" in str(error.error)
 

@@ -1,4 +1,4 @@
-"""The event loop of a run: how it ends, what is late, what blocks, and what was stopped."""
+"""Tests of a run's event loop: its end, deadlines, blocking code, and a stopped process."""
 
 import asyncio
 import logging
@@ -86,6 +86,7 @@ def test_calls_run_at_once_in_a_limited_number_of_threads():
         nonlocal count
         with lock:
             count += 1
+        # No call returns before 32 of them run at the same time.
         if count == 32:
             release.set()
         return release.wait(60)
@@ -107,6 +108,7 @@ def test_generators_are_closed():
         finally:
             closed.append(True)
 
+    # A reference is kept, so that the loop closes the generator and not the garbage collector.
     async def main():
         kept.append(numbers())
         await anext(kept[0])
@@ -146,7 +148,7 @@ print("over")
 
 
 class Late:
-    """Something with a deadline, which says when that is over."""
+    """Has a deadline, and records that it expired."""
 
     def __init__(self, deadline):
         self.deadline = deadline
@@ -158,7 +160,7 @@ class Late:
 
 
 def block(seconds):
-    """Compute."""
+    """Compute for this many seconds."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         pass
@@ -184,6 +186,7 @@ def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
             began = watchdog.now()
             one = Late(began + 0.5)
             watchdog.watched.add(one)
+            # Over a second, which is when the watchdog counts the loop as blocked.
             block(1.6)
             await one.is_late.wait()
             return watchdog.now() - began, time.monotonic() - began
@@ -219,7 +222,7 @@ asyncio.run(main())
 
 
 def test_watchdog_ends_a_process_whose_pattern_explodes_and_writes_the_stack(tmp_path):
-    """No thread of Python gets its turn while `re` searches."""
+    """Python runs no other thread while `re` searches."""
     stack = tmp_path / "stack"
     child = subprocess.run([sys.executable, "-c", BLOCKED, stack], timeout=30, check=False)
     assert child.returncode == 1
@@ -247,14 +250,14 @@ def test_watchdog_counts_no_time_in_which_the_process_was_stopped():
     )
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGSTOP)
-    time.sleep(3.0)  # it is what the test is about
+    time.sleep(3.0)  # the time that must not count
     child.send_signal(signal.SIGCONT)
     output, _ = child.communicate("go on\n", timeout=30)
     assert float(output) < 2.0
 
 
 def test_nothing_is_named_where_nobody_computes(caplog):
-    """A process that gets no processor stands between two calls of its loop."""
+    """A process without a processor waits between two calls; a sleep in a call does the same."""
 
     async def main():
         async with Watchdog():

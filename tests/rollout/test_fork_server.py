@@ -1,4 +1,4 @@
-"""Forked processes are what new ones would be, and none outlives the process that asked for it."""
+"""Tests of forked processes: they equal new ones, and none survives the process that started it."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.processes import TOO_LONG, state_of, wait_until
 
 @pytest.fixture
 def told(tmp_path, monkeypatch):
-    """Return a module that replies with what a line evaluates to, and its way to be forked."""
+    """Write a module that evaluates the lines it gets; return the class that forks it."""
     (tmp_path / "telling.py").write_text(
         "import os, socket, subprocess, sys\n"
         "def main(handle):\n"
@@ -24,12 +24,13 @@ def told(tmp_path, monkeypatch):
         "        channel.sendall(repr(eval(line)).encode() + b'\\n')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
+    # A fork server of an earlier test would be used again, with the module of that test.
     monkeypatch.setattr("gymcli.rollout.fork_server._servers", {})
     return Telling
 
 
 class Telling:
-    """One fork, and the socket to it."""
+    """A fork of the module, and the socket to it."""
 
     def __init__(self, variables=None):
         self.socket, theirs = socket.socketpair()
@@ -76,8 +77,8 @@ def test_a_fork_in_a_directory_that_is_gone(told, tmp_path, monkeypatch):
         assert telling.ask("1 + 1") == 2
 
 
-def test_no_fork_comes_from_what_knew_more_variables(told, monkeypatch):
-    """Nor does the memory of its parent hold them."""
+def test_a_fork_with_fewer_variables_has_a_parent_without_them(told, monkeypatch):
+    """The memory of its parent does not hold them either."""
     monkeypatch.setenv("PLANTED", "value-of-it")
     with told() as knowing:
         fewer = {name: value for name, value in os.environ.items() if name != "PLANTED"}
@@ -100,7 +101,7 @@ def test_how_a_fork_ended(told, expression, code):
         assert telling.fork.poll() == telling.fork.kill() == code
 
 
-def test_what_a_fork_left_behind_ends_with_it(told):
+def test_children_of_a_fork_end_with_it(told):
     with told() as telling:
         left = telling.ask("subprocess.Popen(['sleep', '600']).pid")
         telling.socket.close()
@@ -136,7 +137,7 @@ if "crash" in sys.argv:
 
 @pytest.mark.parametrize("how", ["kill", "crash", "end"])
 def test_nothing_outlives_the_process_that_asked(told, tmp_path, how):
-    """Not even a fork that computes and holds the interpreter."""
+    """This includes a fork that computes without releasing the interpreter."""
     del told
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-c", PARENT, how]

@@ -1,4 +1,4 @@
-"""Workers: functions that hang, grow, crash or raise in a process of their own."""
+"""Tests of workers: functions that hang, allocate, crash or raise in a separate process."""
 
 import asyncio
 import math
@@ -28,13 +28,13 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests o
 
 @pytest.fixture(scope="module")
 def shared():
-    """Give a pool of one worker that tests use which leave it whole."""
+    """Yield a pool of one worker for tests that leave it usable."""
     with Pool(1) as workers:
         yield workers
 
 
 class Pool(Workers):
-    """Workers for tests that are not async: they have a loop of their own."""
+    """Workers with an event loop of their own, for tests that are not async."""
 
     def __init__(self, num_workers=None, **fields):
         self._runner = asyncio.Runner()
@@ -96,6 +96,7 @@ def test_call_runs_at_most_so_many_at_once_and_all_in_the_end():
     with Pool(2) as workers:
         found = workers.run(all_called(workers))
     assert len(found) == 12
+    # The first worker may be quick enough to run all calls.
     assert 1 <= len(set(found)) <= 2
 
 
@@ -127,7 +128,7 @@ def test_call_kills_what_takes_too_long(function, tmp_path):
             called(workers, function, tmp_path / "pid", timeout=0.5)
         assert int((tmp_path / "pid").read_text()) == pid
         assert not is_running(pid)
-        assert called(workers, isolated.process) != pid, "the next call gets another worker"
+        assert called(workers, isolated.process) != pid, "the next call gets a new worker"
 
 
 def test_call_kills_what_the_function_started(tmp_path):
@@ -177,7 +178,7 @@ def test_call_sets_its_limit_each_time(shared):
 
 @ON_LINUX
 def test_call_keeps_to_a_limit_that_is_in_force():
-    """As in a shell where `ulimit -v` was set."""
+    """As in a shell after `ulimit -v`."""
     code = """
     import asyncio, resource
     from gymcli.rollout.scoring import Workers
@@ -209,7 +210,7 @@ def test_call_says_how_a_process_died(function, args, words):
 
 
 def test_call_takes_another_worker_where_an_idle_one_was_killed():
-    """Whether or not that is seen before the call is sent."""
+    """The death may be noticed before or after the call is sent."""
     with Pool(1) as workers:
         for _ in range(5):
             pid = called(workers, isolated.process)
@@ -253,13 +254,13 @@ def test_call_describes_what_cannot_be_passed_on(shared, function, words):
     assert called(shared, isolated.add, 1, 2) == 3
 
 
-def test_call_survives_an_exception_that_futures_treat_in_their_own_way(shared):
+def test_call_survives_a_stop_iteration(shared):
     with pytest.raises(RuntimeError, match="StopIteration"):
         called(shared, isolated.raise_stop)
 
 
 def test_call_keeps_prints_apart_from_results(shared, capfd):
-    with Pool(1) as workers:  # one that has this test's stderr
+    with Pool(1) as workers:  # a worker that inherits this test's stderr
         assert called(workers, isolated.chatter) == "quiet"
         assert called(workers, isolated.chatter) == "quiet"
     printed = capfd.readouterr()
@@ -286,7 +287,7 @@ def test_call_refuses_what_has_no_name(shared, function):
 
 
 def test_call_refuses_a_function_of_a_script(tmp_path):
-    """To import a script would run it once more in every worker."""
+    """Importing a script would run it again in every worker."""
     script = tmp_path / "script.py"
     script.write_text(
         "import asyncio\nfrom gymcli.rollout.scoring import Workers\ndef f(): pass\n"
@@ -319,6 +320,7 @@ def test_call_says_what_cannot_be_imported(shared, missing):
 
 def test_call_says_that_no_worker_can_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
+    # A fork server of an earlier test would be used again.
     monkeypatch.setattr("gymcli.rollout.fork_server._servers", {})
     with Pool(1) as workers, pytest.raises(FileNotFoundError, match="/no/such/python"):
         called(workers, isolated.add, 1, 2)
@@ -326,6 +328,7 @@ def test_call_says_that_no_worker_can_be_started(monkeypatch):
 
 def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/no/such/folder"])
+    # A fork server of an earlier test would be used again.
     monkeypatch.setattr("gymcli.rollout.fork_server._servers", {})
     with Pool(1) as workers, pytest.raises(VerifierError, match=r"^add: its process died"):
         called(workers, isolated.add, 1, 2)
@@ -397,7 +400,7 @@ def test_close_refuses_calls_that_still_wait(tmp_path):
 )
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 def test_worker_ends_with_its_parent(function, sent, tmp_path):
-    """And so does a process that its function has started, which is the one that tells."""
+    """So does the process that its function started and that writes the id."""
     code = f"""
     import asyncio
     from pathlib import Path
@@ -433,13 +436,13 @@ def test_idle_worker_ends_with_a_parent_that_closes_nothing(tmp_path):
 
 
 def test_worker_does_not_hear_of_an_interrupt_of_the_group(shared):
-    """What Ctrl-C sends goes to the parent alone, which then decides."""
+    """Ctrl-C only reaches the parent, which then decides."""
     pid = called(shared, isolated.process)
     assert os.getpgid(pid) == pid != os.getpgid(0)
 
 
 class Sum(Environment[Task]):
-    """Adds in a worker."""
+    """Adds numbers in a worker."""
 
     @classmethod
     async def verify(cls, rollout, context):
@@ -480,7 +483,7 @@ def test_isolated_starts_no_worker_for_a_verifier_that_needs_none():
 
 
 def test_isolated_finds_functions_of_an_environment_given_as_a_file(tmp_path):
-    """Also where they give and take classes of that file."""
+    """The functions may also take and return classes of that file."""
     file = tmp_path / "my env.py"
     file.write_text(
         textwrap.dedent(

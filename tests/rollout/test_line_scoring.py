@@ -1,4 +1,4 @@
-"""Stored lines scored again: in order, whatever a line does to its worker."""
+"""Tests of rescoring stored lines: in order, whatever a line does to its worker."""
 
 import asyncio
 import gzip
@@ -33,7 +33,7 @@ from tests.rollout.isolated import is_running, wait_for
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests on /proc")
 
 SOURCE = '''
-"""An environment whose verifier counts letters, and misbehaves where it is told to."""
+"""An environment whose verifier counts letters, and misbehaves if the text asks for it."""
 import asyncio
 import os
 import signal
@@ -105,7 +105,7 @@ def write(tmp_path, *rollouts):
 
 
 def foreign(text):
-    """Give a line of NeMo Gym."""
+    """Return a line in NeMo Gym's format."""
     answer = {"role": "assistant", "content": text}
     return {
         "responses_create_params": {"input": "Go."},
@@ -132,11 +132,11 @@ def test_verify_says_what_changed(tmp_path, spec):
         "VerifierError",
         "ValueError: told to",
     )
-    assert [item.line for item in (same, failed)] == [b"", b""]  # nobody asked for them
+    assert [item.line for item in (same, failed)] == [b"", b""]  # keeps_lines is off
 
 
 def _in_order(items):
-    """Give the items as they come; their order is that of the lines."""
+    """Return the items in a list; fail unless they have the order of the lines."""
     listed = list(items)
     assert [item.key.task_id for item in listed] == [f"t{n}" for n in range(len(listed))]
     return listed
@@ -169,7 +169,7 @@ def test_verify_gives_lines_that_can_be_verified_again(tmp_path, spec):
 
 @pytest.mark.parametrize("class_name", ["Letters", "Fixed"])
 def test_verify_gives_foreign_rollouts_in_our_shape(tmp_path, spec, class_name):
-    """They stay without `env_version`, by which a replay knows that the words are not ours."""
+    """They have no `env_version`, so a replay knows that the messages are not gymcli's."""
     spec = spec.replace("Letters", class_name)
     (item,) = verify(write(tmp_path, foreign("aa")), env=spec, keeps_lines=True)
     line = decode_rollout(1, item.line, RolloutReading("f"))
@@ -185,7 +185,7 @@ def test_verify_joins_the_fields_of_task_rows(tmp_path, spec):
 
 
 @pytest.mark.parametrize("keeps_lines", [False, True])
-def test_verify_keeps_scores_that_cannot_be_had_again(tmp_path, spec, keeps_lines):
+def test_verify_keeps_scores_that_cannot_be_recomputed(tmp_path, spec, keeps_lines):
     path = write(tmp_path, rollout("aa"))
     (item,) = verify(path, env=spec.replace("Letters", "Fixed"), keeps_lines=keeps_lines)
     assert (item.is_rescored, item.is_changed, item.new_reward) == (False, False, 1.0)
@@ -223,7 +223,7 @@ def test_verify_names_a_path_that_is_not_there(tmp_path):
 
 
 def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
-    """As it does in a notebook."""
+    """A notebook has a running loop."""
 
     async def run():
         return list(verify(path, env=spec))
@@ -235,7 +235,7 @@ def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_verify_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
-    """Of a plain file, which workers read, and of a compressed one, whose lines they are sent."""
+    """Workers read a plain file themselves; the lines of a compressed one are sent to them."""
     texts = itertools.cycle(["a" * 300, "raise", "b", "aba"])
     rollouts = [rollout(text, number) for number, text in zip(range(800), texts, strict=False)]
     path = write(tmp_path, *rollouts)
@@ -251,7 +251,7 @@ def test_verify_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
 
 
 def test_verify_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
-    """Far behind the first part of it."""
+    """The line is far behind the first block."""
     lines = [msgspec.json.encode(rollout("a" * 500, number)) for number in range(300)]
     path = tmp_path / "rollouts.jsonl"
     path.write_bytes(b"\n".join([*lines, b"", b'{"schema_version":1,"env":"letters"}', *lines]))
@@ -259,8 +259,9 @@ def test_verify_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
         list(verify(path, env=spec))
 
 
+# Repeats 1 to 4 make none to three calls first, and repeat 5 begins again.
 @pytest.mark.parametrize(("repeat", "num_before"), [(0, 0), (1, 0), (2, 1), (4, 3), (5, 0)])
-def test_a_repeat_calls_the_verifier_another_number_of_times_before(spec, repeat, num_before):
+def test_each_repeat_calls_the_verifier_a_different_number_of_times_first(spec, repeat, num_before):
     source = Path(spec.rpartition(":")[0])
     told = source.with_name("told")
     source.write_text(
@@ -288,8 +289,8 @@ def rescored(lines, job):
     return (item for batch in iterate_async(batches()) for item in batch)
 
 
-def test_verify_lets_a_line_cost_no_other_its_score(tmp_path, spec):
-    """Whatever its verifier does to the process; the lines after it go to another one."""
+def test_verify_fails_only_the_line_whose_verifier_fails(tmp_path, spec):
+    """Its verifier may do anything to the process; later lines go to a new one."""
     texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "raise", "aaaa"]
     path = write(tmp_path, *(rollout(text, number) for number, text in enumerate(texts)))
     items = _in_order(verify(path, env=spec, keeps_lines=True))
@@ -318,7 +319,7 @@ def test_verify_lets_a_line_take_no_more_memory_than_it_may(tmp_path, spec):
 
 
 def test_verify_leaves_no_process_where_it_is_killed(tmp_path, spec):
-    """SIGKILL leaves it no time to end its workers; they see it."""
+    """SIGKILL leaves no time to end the workers; they notice and end themselves."""
     told = tmp_path / "told"
     source = Path(spec.rpartition(":")[0])
     source.write_text(
@@ -347,7 +348,7 @@ def test_rescore_lines_names_what_is_wrong_with_a_line(spec):
 
 
 def test_rescore_lines_reads_no_further_than_it_is_asked(spec):
-    """Lines are taken as results are wanted, so that memory does not grow with the file."""
+    """Lines are read as results are taken, so that memory does not grow with the file."""
     data = msgspec.json.encode(rollout("a" * 10_000))
     taken = itertools.count()
     lines = (Line(next(taken), data, is_complete=True) for _ in range(100_000))
@@ -424,14 +425,14 @@ def test_what_a_newer_version_put_before_the_score_stays():
 
 
 @pytest.mark.parametrize("line", [b"", b'{"reward": 0.0, "task_id": "t"}'])
-def test_a_line_that_ends_otherwise_is_written_anew(line):
+def test_a_line_that_ends_differently_is_encoded_again(line):
     expected = record().scored(Score(1.0), NEW, 0.25)
 
     assert new_line(record(), Score(1.0), line) == msgspec.json.encode(expected)
 
 
-def test_numbers_are_there_where_they_changed():
-    """Most are the same, and cost nothing."""
+def test_numbers_are_returned_only_if_they_changed():
+    """They are left out, at no cost, where nothing changed."""
     both = [
         (record(components={"x": 1.0}), Score(0.0, {"x": 1.0})),
         (record(components={"x": 1.0}), Score(0.0, {"x": 0.5}, {"m": 2.0})),
@@ -444,7 +445,7 @@ def test_numbers_are_there_where_they_changed():
     ]
 
 
-def test_what_changed_comes_back_from_a_line():
+def test_a_rescored_line_survives_a_round_trip():
     found = compared(record(details={"reason": "old"}), Score(1.0, {"x": 1.0}))
     found.line = b"with bytes"
     assert msgspec.json.decode(msgspec.json.encode(found), type=Rescored) == found

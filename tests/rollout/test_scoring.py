@@ -1,4 +1,4 @@
-"""Where a verifier runs, and what it may do to its process: each record costs only itself."""
+"""Tests of scoring in worker processes: a verifier harms no record but its own."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ JUDGE = {"judge": StandIn(lambda messages: "Well.")}
 
 
 async def one(environment, workers, *, options=None, **fields):
-    """Score a record; return the error where there is none."""
+    """Score a record; return the error if it fails."""
     given = {name: fields.pop(name) for name in ("roles", "save") if name in fields}
     rollout = Rollout(task=fields, env_version="1")
     options = options or environment.Options()
@@ -55,7 +55,7 @@ async def one(environment, workers, *, options=None, **fields):
 
 
 def scored(environment, *records, num_workers=1, options=None):
-    """Score records at once, in workers of their own."""
+    """Score records concurrently in their own workers."""
 
     async def run():
         async with Workers(num_workers) as workers:
@@ -84,7 +84,7 @@ def test_score_starts_a_worker_where_none_is_given():
 
 
 def test_a_module_that_builds_a_table_lazily_builds_it_once_and_whole():
-    """It takes longer than any limit that was ever tried before a worker."""
+    """Building it takes a while; an interrupted verifier would leave a part of the table."""
     found = scored(Lazy, *({"word": word} for word in ("alpha", "beta", "gamma", "none")))
     assert [one.reward for one in found] == [1.0, 2.0, 3.0, 0.0]
     assert {one.details["num_built"] for one in found} == {1}
@@ -145,7 +145,7 @@ def test_a_verifier_is_called_once_for_a_record(tmp_path):
 
 
 def test_quick_records_are_sent_together_and_end_one_by_one(tmp_path):
-    """What a process was sent beside the one that ends it is scored by the next, once."""
+    """Records sent together with one that ends the process are scored by the next, once."""
     told = tmp_path / "told"
     records = [{"does": "tell", "file": str(told), "number": n} for n in range(100)]
     for place, deed in ((60, "sleep"), (40, "cancel"), (20, "leave")):
@@ -158,6 +158,7 @@ def test_quick_records_are_sent_together_and_end_one_by_one(tmp_path):
             sent = []
             write = WorkerProcess.write
             with pytest.MonkeyPatch.context() as patching:
+                # A record is one line: a write with several shows records sent together.
                 patching.setattr(
                     WorkerProcess,
                     "write",
@@ -233,7 +234,7 @@ def test_a_conversation_is_saved_once_where_its_score_takes_long():
 
 
 def test_a_caller_that_leaves_drops_its_record(tmp_path):
-    """What runs already goes on; what waits is not called."""
+    """A record that is being scored is finished; one that waits is never scored."""
 
     async def run():
         told = tmp_path / "told"
@@ -268,7 +269,7 @@ def test_verifiers_that_wait_run_in_this_loop():
 
 def test_a_class_that_no_other_process_finds_is_scored_here_and_said_once(caplog):
     class Hidden(Environment[Task]):
-        """Stands in no module."""
+        """Is not at the top level of a module."""
 
         @classmethod
         async def verify(cls, rollout, context):

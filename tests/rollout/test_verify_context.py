@@ -1,4 +1,4 @@
-"""Scoring one record: what a verifier may give, replay, and the search with a time limit."""
+"""Tests of scoring one record: scores, replays, and `search` with its time limit."""
 
 import asyncio
 import math
@@ -37,10 +37,10 @@ from gymcli.types import (
 
 
 def scored(give, rollout=None):
-    """Score a record with a verifier that gives, or raises, what it is told."""
+    """Score a record with a verifier that returns, or raises, the given object."""
 
     class Quiz(Environment[Task]):
-        """Gives what the test says."""
+        """Returns what the test says."""
 
         @classmethod
         async def verify(cls, rollout, context):
@@ -99,7 +99,7 @@ def test_score_writes_every_real_number_as_a_float(reward):
     ],
 )
 def test_score_refuses_what_no_line_can_hold(give, words):
-    """It leaves the attempt unscored, and never reaches the file or a mean."""
+    """The attempt stays unscored, and the value reaches neither the file nor a mean."""
     with pytest.raises(VerifierError) as caught:
         scored(give)
     assert words in str(caught.value)
@@ -125,7 +125,7 @@ class Stack(Task):
 
 
 class Piles(Environment[Stack]):
-    """Pile things up; the record is replayed to see how high."""
+    """Pile things up; a replay of the record shows how high."""
 
     class Options(EnvironmentOptions):
         bonus: int = 0
@@ -195,7 +195,7 @@ def calls(*named, **fields):
 
 
 def recorded(*answers, environment=Piles, max_turns=None, tools=None, **options):
-    """Play an episode and give its record as it is read back from its line."""
+    """Play an episode, and return its record as decoded from its line."""
     prompt = [Message(role="user", content="Pile up.")]
     fields = {"start": 1}
     plan = EpisodePlan(
@@ -243,7 +243,7 @@ UP_2, UP_5 = ("pile", '{"count": 2}'), ("pile", '{"count": 5}')
     ],
 )
 def test_replay_ends_where_the_episode_ended(answers, max_turns, height):
-    """Messages that the environment did not see, as those that were cut off, are not fed."""
+    """Messages that the environment did not see, such as a cut-off one, are not replayed."""
     rollout = recorded(*answers, max_turns=max_turns)
     assert rescored(rollout).reward == height
 
@@ -258,7 +258,7 @@ def test_replay_draws_the_same_random_numbers_and_takes_the_options_on_record():
 
 def test_replay_of_an_environment_that_ends_the_episode_itself():
     class Ends(Piles):
-        """Ends after the first message, in silence or in words."""
+        """Ends after the first message, without a reply."""
 
         async def step(self, message):
             self.height += 10
@@ -314,7 +314,7 @@ def test_replay_of_other_programs_rollouts_does_not_compare_words():
 
 
 class Speaking:
-    """A model that says always the same, and counts how often."""
+    """A model that always says the same and counts its calls."""
 
     is_scalar = True
 
@@ -327,7 +327,7 @@ class Speaking:
 
 
 class Led(Piles):
-    """Pile things up as a user says."""
+    """Pile things up as a simulated user says."""
 
     required_roles = ("user",)
 
@@ -337,7 +337,7 @@ class Led(Piles):
 
 
 def test_replay_asks_no_role():
-    """What a user said is on record; asked again, it would say something else for money."""
+    """The user's messages are on record; asking again would cost and could differ."""
     rollout = recorded(calls(UP_2), says())
     rollout.messages.append(Message(role="user", content="Go on."))
     user = Speaking()
@@ -351,7 +351,7 @@ def test_replay_does_not_show_how_the_episode_ended():
     seen = []
 
     class Peeking(Piles):
-        """Looks for what it cannot know yet."""
+        """Reads fields that are not known yet in a replay."""
 
         async def setup(self):
             record = self.rollout
@@ -370,7 +370,7 @@ def test_replay_does_not_show_how_the_episode_ended():
     assert seen == [(None, None, None, None)] * 3
 
 
-def test_replay_passes_on_what_the_environment_says_of_the_attempt():
+def test_replay_passes_on_an_episode_error():
     rollout = recorded(calls(UP_2), says())
     rollout.messages[1].tool_calls[0].function.arguments = '{"count": -1}'
     with pytest.raises(EpisodeError, match="it fell over"):
@@ -391,7 +391,7 @@ def test_score_closes_what_was_replayed():
 
 
 def test_score_closes_what_was_replayed_when_the_verifier_fails():
-    """What the verifier raised says more than what closing raised after it."""
+    """The verifier's error is more informative than a later one of closing."""
 
     class Fails(Piles):
         """Fails after two replays."""
@@ -451,7 +451,7 @@ def test_search_refuses_what_is_no_regular_expression(pattern):
 
 
 def test_search_stops_a_pattern_that_takes_too_long():
-    """One that backtracks for ever; the time limit holds for the whole search."""
+    """The pattern backtracks for ever; the limit holds for the whole search."""
     with pytest.raises(VerifierTimeoutError, match=f"longer than {SEARCH_TIMEOUT:g} seconds"):
         context_of().search("(a|aa)+$", "a" * 60 + "b")
 
@@ -476,7 +476,7 @@ def test_score_survives_a_verifier_that_wants_to_end_the_program(raised):
     "arguments", ['{"count": "3"}', '{"count": 3, "note": "x"}', '{"count": 3.0}']
 )
 def test_replay_reads_arguments_of_others_as_their_servers_did(arguments):
-    """They converted what they could and left out what they did not know; we refuse both."""
+    """Their servers converted arguments and dropped unknown ones; gymcli refuses both."""
     call = ToolCall(id="c", function=FunctionCall("increment_counter", arguments))
     environment = Registry().find("example_session_state_mgmt").environment
     rollout = Rollout(
@@ -493,9 +493,9 @@ def test_replay_reads_arguments_of_others_as_their_servers_did(arguments):
 
 
 @pytest.mark.parametrize("closing", [ValueError("closing"), SystemExit(0)])
-def test_what_verify_raised_says_more_than_a_failing_close(closing):
+def test_the_error_of_verify_precedes_that_of_a_failing_close(closing):
     class World(Environment[Task]):
-        """Fails at both."""
+        """Fails in `verify` and in `close`."""
 
         async def close(self):
             raise closing

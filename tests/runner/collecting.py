@@ -1,4 +1,4 @@
-"""Collects from Python against a mock server, for the tests of the runner."""
+"""Collect from Python against a mock server, for the tests of the runner."""
 
 import asyncio
 from pathlib import Path
@@ -11,13 +11,13 @@ from gymcli.types import Failure, Rollout
 from tests.commands.running import add_up
 
 QUICK = {"max_attempts": 1}
-"""An endpoint that is asked once, so that a test need not wait for retries."""
+"""Options of an endpoint that is asked once, so that no test waits for retries."""
 
 
 def collect_all(
     tasks: Path | list[Path], behaviour: Behaviour = add_up, **options
 ) -> tuple[list[Rollout | Failure], MockServer]:
-    """Collect everything from a mock server; give the records, and the server as it was left."""
+    """Collect everything from a mock server; return the records and the stopped server."""
 
     async def run() -> tuple[list[Rollout | Failure], MockServer]:
         async with MockServer(behaviour) as server:

@@ -1,4 +1,4 @@
-"""Runs written by hand, for the tests of comparing them."""
+"""Write runs without collecting them, for the tests of comparing."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ ENVIRONMENT = {"version": "1", "source_hash": "s1", "max_reward": 1.0}
 
 
 def line(task, attempt=0, reward=1.0, *, fields=None, **more):
-    """Give a scored line of ours; what is None is left out."""
+    """Return a scored line in gymcli's format; keys whose value is None are left out."""
     said = {
         "schema_version": 1,
         "task_id": task,
@@ -36,7 +36,7 @@ def line(task, attempt=0, reward=1.0, *, fields=None, **more):
 
 
 def failure(task, attempt=0):
-    """Give a line of an attempt that was not scored."""
+    """Return a line of an attempt that was not scored."""
     return {
         "schema_version": 1,
         "task_id": task,
@@ -47,7 +47,7 @@ def failure(task, attempt=0):
 
 
 def nemo(task, reward=1.0, *, attempt=0, prompt="What is it?", **more):
-    """Give a line of NeMo Gym."""
+    """Return a line in NeMo Gym's format."""
     return {
         "responses_create_params": {"input": [{"role": "user", "content": prompt}]},
         "response": {"output": [], "model": "theirs"},
@@ -67,7 +67,7 @@ def write_lines(path: Path, lines) -> Path:
 
 
 def write_run(folder: Path, lines, *, failures=(), identity=None, num_expected=None, **env) -> Path:
-    """Write a run of one environment, in which as many attempts are expected as are there."""
+    """Write a run of one environment; by default it expects as many attempts as it has."""
     write_lines(folder / "rollouts.jsonl", lines)
     if failures:
         write_lines(folder / "failures.jsonl", failures)
@@ -82,7 +82,7 @@ def write_run(folder: Path, lines, *, failures=(), identity=None, num_expected=N
 
 
 def mixed(num_tasks=20, num_attempts=2, *, every=3, **more):
-    """Give lines of which every third fails, or so."""
+    """Return lines of which about every third fails."""
     return [
         line(f"t{task:03}", attempt, float((task + attempt) % every > 0), **more)
         for task in range(num_tasks)

@@ -1,4 +1,4 @@
-"""A Ray cluster of this machine, for all tests that join one."""
+"""A local Ray cluster, shared by all tests that join one."""
 
 import subprocess
 import sys
@@ -29,7 +29,8 @@ sys.stdin.read()
 def ray_address() -> Iterator[str]:
     """Yield the address of a cluster with two cores; it ends with the tests.
 
-    Ray must not be imported before: it reads then that it is to stay on the loopback address.
+    Ray must not be imported earlier: at import it reads the variable that keeps it on the loopback
+    address.
     """
     with (
         pytest.MonkeyPatch.context() as patch,

@@ -1,4 +1,4 @@
-"""Environments with roles and with groups, given by `tests.runner.environments:Class`."""
+"""Environments with roles and with groups, named as `tests.runner.environments:Class`."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from gymcli import (
 
 
 class Judged(Environment[Task]):
-    """Say anything; a judge says whether it is good."""
+    """Say anything; a judge decides whether it is good."""
 
     required_roles = ("judge",)
     judge = Judge(
@@ -39,12 +39,12 @@ class Judged(Environment[Task]):
 
 
 def love_gold(messages: list[Message]) -> str:
-    """Judge by a look for gold."""
+    """Call an answer good if it contains gold."""
     return "[[GOOD]]" if "gold" in messages[-1].text else "[[BAD]]"
 
 
 class Endless(Environment[Task]):
-    """Say anything; the user always has another word."""
+    """Say anything; the user never ends the conversation."""
 
     async def reply(self, rollout: Rollout) -> str:
         return "Go on."
@@ -55,7 +55,7 @@ class Endless(Environment[Task]):
 
 
 class Unprepared(Environment[Task]):
-    """Do what nobody can do here."""
+    """Cannot be prepared on this machine."""
 
     @classmethod
     def prepare(cls, options) -> None:
@@ -63,7 +63,7 @@ class Unprepared(Environment[Task]):
 
 
 class Unclosed(Environment[Task]):
-    """Say anything; the end of the episode is not clean."""
+    """Say anything; closing the environment fails."""
 
     async def close(self) -> None:
         raise OSError("the door is stuck")
@@ -121,7 +121,7 @@ class Miscounted(Judged):
 
 
 class Ranked(Environment[Task]):
-    """Say a number; the greatest of all attempts gets the reward."""
+    """Say a number; the attempt with the greatest one gets the reward."""
 
     max_reward = None
 
@@ -138,7 +138,7 @@ class Ranked(Environment[Task]):
 
 
 class JudgedTogether(Judged):
-    """Say anything; a judge looks at all attempts of a task."""
+    """Say anything; a judge compares all attempts of a task."""
 
     max_reward = None
 
@@ -150,7 +150,7 @@ class JudgedTogether(Judged):
 
 
 class Recorded(Environment[Task]):
-    """Say anything; the score rests on a world that is gone."""
+    """Say anything; the score depends on a state that no longer exists."""
 
     rescore = "recorded"
 

@@ -1,4 +1,4 @@
-"""An environment that misbehaves where its row says so; given by `tests.runner.misbehaving:...`."""
+"""An environment that misbehaves where its row says; named as `tests.runner.misbehaving:...`."""
 
 import asyncio
 import os
@@ -13,25 +13,25 @@ from gymcli import Environment, Score, Task, tool
 
 
 async def hang():
-    """Wait for what never comes."""
+    """Wait forever."""
     await asyncio.get_running_loop().create_future()
 
 
 async def swallow():
-    """Wait, whatever anybody says, for longer than anybody waits for it."""
+    """Ignore the first cancellation and wait on."""
     for _ in range(2):
         with suppress(BaseException):
             await hang()
 
 
 async def spin():
-    """Compute, without an end."""
+    """Compute forever."""
     while True:
         pass
 
 
 async def spin_on():
-    """Compute, whatever anybody says."""
+    """Compute forever and swallow every exception."""
     while True:
         with suppress(BaseException):
             await spin()
@@ -43,21 +43,21 @@ async def crash():
 
 
 async def grow():
-    """Take all memory, piece by piece."""
+    """Allocate memory without end."""
     taken = []
     while True:
         taken.append(os.urandom(1) * 5_000_000)
 
 
 async def sleep():
-    """Compute for a while, and come to an end."""
+    """Compute for a while, then return."""
     ends = time.monotonic() + 0.3
     while time.monotonic() < ends:
         pass
 
 
 async def group():
-    """Fail in one member of a group, while another one takes its time to tidy up."""
+    """Fail in one member of a task group while another is slow to clean up."""
 
     async def tidy():
         try:
@@ -75,36 +75,36 @@ async def group():
 
 
 async def old_timeout():
-    """Limit itself as libraries did before `Task.uncancel`, and go on."""
+    """Time out as libraries did before `Task.uncancel`, and swallow the cancellation."""
     asyncio.current_task().cancel()
     with suppress(asyncio.CancelledError):
         await hang()
 
 
 async def late_timeout():
-    """Limit itself as libraries did before `Task.uncancel`, and tell of it."""
+    """Time out as libraries did before `Task.uncancel`, and raise TimeoutError."""
     await old_timeout()
     raise TimeoutError("late")
 
 
 async def cancel():
-    """Cancel itself."""
+    """Cancel the current task."""
     asyncio.current_task().cancel()
     await hang()
 
 
 async def leave():
-    """Ask to end the program."""
+    """Try to exit the program."""
     sys.exit(0)
 
 
 async def fail():
-    """Fail as a test does."""
+    """Fail as a test does, which raises a BaseException."""
     pytest.fail("told to")
 
 
-class PanicException(BaseException):  # the name that PyO3 gives it
-    """What a Rust extension raises when it panics."""
+class PanicException(BaseException):  # PyO3's name for it
+    """Stands for what a Rust extension raises when it panics."""
 
 
 async def panic():
@@ -113,14 +113,14 @@ async def panic():
 
 
 class UnreadableError(Exception):
-    """Has a text that cannot be made."""
+    """An exception whose `str()` raises."""
 
     def __str__(self):
         raise ValueError("no text")
 
 
 async def unreadable():
-    """Fail without words."""
+    """Raise an exception that has no readable text."""
     raise UnreadableError
 
 
@@ -168,7 +168,7 @@ class Misbehaving(Environment[Task]):
 
 
 class Patient(Misbehaving):
-    """Say anything; tools alone have little time."""
+    """Say anything; only tools have a short time limit."""
 
     tool_timeout = 0.1
     step_timeout = verify_timeout = 60.0
@@ -176,12 +176,12 @@ class Patient(Misbehaving):
 
 
 class Raising(Misbehaving):
-    """Say anything; there is time for all."""
+    """Say anything; no time limit is short."""
 
     setup_timeout = step_timeout = close_timeout = tool_timeout = verify_timeout = 60.0
 
 
 async def misbehave(fields, place):
-    """Do what a row says, where it says so."""
+    """Misbehave in the way and at the place that the row names."""
     if fields.get("place") == place:
         await DOES[fields["does"]]()

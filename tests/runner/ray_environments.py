@@ -1,9 +1,9 @@
-"""The source of an environment that ends the process it runs in, and that of its tasks."""
+"""Source files of environments that end, block or fail their process, and their tasks."""
 
 import json
 from pathlib import Path
 
-DEADLY = '''"""Ends its process where a file says so; the score tells nothing of that."""
+DEADLY = '''"""Ends or blocks its process if a file asks for it; the score is unaffected."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ class Deadly(Environment[Task]):
 
 
 def write_tasks(folder: Path, num: int) -> Path:
-    """Write so many tasks, and the environment beside them."""
+    """Write this many tasks, with the environment in the same folder."""
     (folder / "deadly.py").write_text(DEADLY)
     path = folder / "tasks.jsonl"
     rows = ({"id": str(n), "prompt": f"Say {'x' * n}"} for n in range(num))
@@ -48,7 +48,7 @@ def write_tasks(folder: Path, num: int) -> Path:
 
 
 def records_of(path: Path) -> dict[tuple[str, int], dict]:
-    """Return the records of a file without their times; none may be there twice."""
+    """Return the records of a file without their times; fail on duplicates."""
     found = {}
     for line in path.read_text().splitlines():
         record = json.loads(line)
@@ -63,7 +63,7 @@ def records_of(path: Path) -> dict[tuple[str, int], dict]:
     return found
 
 
-HEAVY = '''"""Verifiers that fail, hang, take all memory, or end the processes that they run in."""
+HEAVY = '''"""Verifiers that fail, hang, take all memory, or end their process."""
 
 import os
 import signal
@@ -130,6 +130,6 @@ class Judged(Environment[Task]):
 
 
 def write_environments(folder: Path) -> None:
-    """Write the environments of slow verifiers and of judges."""
+    """Write the environments with slow verifiers and with judges."""
     (folder / "heavy.py").write_text(HEAVY)
     (folder / "judged.py").write_text(JUDGED)

@@ -1,4 +1,4 @@
-"""Many attempts at once: bounded, lazy, and stopped where there is no prospect."""
+"""Tests of concurrent attempts: bounded, lazy, and stopped when none can succeed."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ from tests.runner.test_roles import collected, failing_at, write_rows
 
 
 def refusing(*, status: int, first: int, last: int = 10**9):
-    """Answer sums, but refuse the requests from the first to the last of these numbers."""
+    """Answer sums, but refuse the requests numbered `first` to `last`."""
     numbers = itertools.count(1)
 
     def behave(request):
@@ -41,7 +41,7 @@ def test_run_attempts_is_bounded(tmp_path):
 
 
 def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
-    """However many tasks there are, only those under way and the one being read are held."""
+    """Only tasks under way and the one being read are in memory, however many there are."""
     tasks = write_sums(tmp_path / "t.jsonl", 300)
     num_others = _num_rows()
 
@@ -60,8 +60,8 @@ def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
     assert max(held) <= 8
 
 
-def test_run_attempts_ends_where_no_answer_says_what_it_took(tmp_path):
-    """Under a limit that counts it, for an episode that goes on: each would fail like that."""
+def test_run_attempts_ends_when_no_answer_reports_usage(tmp_path):
+    """With a limit on tokens, every episode with a second turn would fail in the same way."""
     silent = MockAnswer(body='{"choices": [{"message": {"role": "assistant", "content": "1"}}]}')
     tasks = write_rows(tmp_path / "t.jsonl", 40)
     with pytest.raises(FatalEndpointError, match=r"did not report .* \(20 tasks in a row met this"):
@@ -86,8 +86,8 @@ async def _numbered(records):
         number += 1
 
 
-def test_run_attempts_does_not_run_ahead_of_its_taker(tmp_path):
-    """Outcomes that nobody takes are bounded; else memory would grow with a slow taker."""
+def test_run_attempts_does_not_run_ahead_of_its_consumer(tmp_path):
+    """Unread outcomes are bounded; otherwise a slow consumer would make memory grow."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 100), tmp_path / "run"
 
     async def run():
@@ -117,11 +117,11 @@ REFUSALS = {
     "moved": refusal_of(307, "", Location="/elsewhere"),
     "money": refusal_of(402, "too dear"),
 }
-"""What an endpoint may say of one task alone, though it sounds like all of them."""
+"""Answers that may refuse one task, though they sound as if they refused all."""
 
 
 def refusing_tasks(refusal, *numbers: int):
-    """Refuse these tasks at once and always, and answer the others rightly after a while."""
+    """Refuse these tasks immediately and always, and answer the others correctly after a delay."""
 
     def behave(request):
         if int(last_user_text(request).split()[2]) in numbers:
@@ -133,8 +133,10 @@ def refusing_tasks(refusal, *numbers: int):
 
 @pytest.mark.parametrize("concurrency", [1, 64])
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
-def test_run_attempts_lets_a_task_that_is_refused_first_cost_itself(tmp_path, refusal, concurrency):
-    """And each time that the run is resumed."""
+def test_run_attempts_fails_only_the_first_task_if_no_other_is_refused(
+    tmp_path, refusal, concurrency
+):
+    """This holds each time the run is resumed."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 30), tmp_path / "run"
     behaviour = refusing_tasks(refusal, 0)
     for num_left in (30, 1):
@@ -145,7 +147,7 @@ def test_run_attempts_lets_a_task_that_is_refused_first_cost_itself(tmp_path, re
 
 
 def test_run_attempts_waits_for_those_that_are_not_refused(tmp_path):
-    """However many of the first tasks are refused while the others are still answered."""
+    """Many of the first tasks are refused while the others are still being answered."""
     tasks = write_sums(tmp_path / "t.jsonl", 40)
     behaviour = refusing_tasks(REFUSALS["policy"], *range(10))
     records, _ = collect_all(tasks, behaviour, concurrency=20)
@@ -154,7 +156,7 @@ def test_run_attempts_waits_for_those_that_are_not_refused(tmp_path):
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 def test_run_attempts_ends_where_the_only_task_is_refused(tmp_path, refusal):
-    """There is no second one that could say more, and nothing to score."""
+    """No second task can tell more, and nothing is scored."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 5), tmp_path / "run"
     with pytest.raises(FatalEndpointError, match=f"answered {refusal.status}"):
         collect_all(tasks, lambda _: refusal, limit=1, repeats=3, out=out)
@@ -170,7 +172,7 @@ def test_run_attempts_costs_one_request_where_a_resume_has_one_task_left(tmp_pat
 
 @pytest.mark.parametrize("kind", ["policy", "model", "path", "moved"])
 def test_run_attempts_goes_on_after_answers_whatever_it_is_refused(tmp_path, kind):
-    """Only a key or an account is taken away in the middle of a run."""
+    """Only a key or an account can be revoked in the middle of a run."""
     numbers = itertools.count()
     tasks = write_sums(tmp_path / "t.jsonl", 40)
     records, server = collect_all(
@@ -186,7 +188,7 @@ def test_run_attempts_counts_tasks_in_a_row_and_not_their_attempts(tmp_path):
 
 
 def test_run_attempts_ends_where_the_judge_alone_is_not_there(tmp_path):
-    """That the policy answers says nothing of the judge's model."""
+    """Answers of the policy say nothing about the judge's model."""
     tasks = write_rows(tmp_path / "t.jsonl", 30)
 
     def refuse(request):
@@ -197,8 +199,8 @@ def test_run_attempts_ends_where_the_judge_alone_is_not_there(tmp_path):
     assert len(lines_of(tmp_path / "run" / "failures.jsonl")) < 10
 
 
-def test_run_attempts_takes_no_silence_for_an_answer(tmp_path):
-    """An attempt that ran out of time is scored, and yet nothing was ever answered."""
+def test_run_attempts_does_not_count_a_timeout_as_an_answer(tmp_path):
+    """An attempt that ran out of time is scored although nothing was ever answered."""
     answers = itertools.chain(
         [MockAnswer(fault="stall")], itertools.repeat(refusal_of(401, "no entry"))
     )
@@ -224,12 +226,12 @@ def test_run_attempts_ends_where_the_key_is_refused_from_now_on(tmp_path):
     with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
         collect_all(tasks, refusing(status=401, first=5), concurrency=2, out=out)
     assert len(lines_of(out / "rollouts.jsonl")) == 4
-    # An answer that is scored late starts the count of refusals again.
+    # An answer that is scored late resets the count of refusals.
     assert 20 <= len(lines_of(out / "failures.jsonl")) < 150
 
 
 def test_run_attempts_ends_where_nothing_can_be_written(tmp_path):
-    """The error arrives as it was raised, not wrapped in a group of a worker's."""
+    """The error arrives as it was raised, not inside an exception group of a worker."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 20), tmp_path / "run"
     collect_all(tasks, out=out, limit=1)
     (out / "rollouts.jsonl").unlink()
@@ -252,7 +254,7 @@ def test_run_attempts_ends_where_the_tasks_vanish(tmp_path):
 
 
 def test_run_attempts_records_failures_of_environments(tmp_path, monkeypatch):
-    """A failing environment is recorded with its class and phase, and the run goes on."""
+    """The record has the class and the phase, and the run continues."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "closed").touch()
@@ -289,7 +291,7 @@ def test_run_attempts_tells_an_unreachable_endpoint_at_once(tmp_path):
 
 
 def refusing_judge(*, first, last=10**9):
-    """Say that everything is good, but refuse the key from the first to the last request."""
+    """Call everything good, but refuse the key for the requests `first` to `last`."""
     numbers = itertools.count(1)
 
     def behave(request):
@@ -299,14 +301,14 @@ def refusing_judge(*, first, last=10**9):
 
 
 def waiting_run(tmp_path, num):
-    """Give a run all of whose conversations wait for their judge."""
+    """Return a run in which all conversations wait for their judge."""
     tasks, run = write_rows(tmp_path / "t.jsonl", num), tmp_path / "run"
     collected(tasks, judge=failing_at(*range(1, num + 1)), out=run, concurrency=1)
     return tasks, run
 
 
 def test_run_attempts_survives_one_refusal_of_what_waits(tmp_path):
-    """A judge that scored one conversation on record has answered, as a policy would have."""
+    """A judge that scored one waiting conversation has answered, just like a policy."""
     tasks, run = waiting_run(tmp_path, 6)
     records, policy, _ = collected(tasks, judge=refusing_judge(first=3, last=3), out=run)
     assert policy.num_requests == 0
@@ -325,12 +327,14 @@ def test_run_attempts_ends_where_nothing_that_waits_is_scored_any_more(tmp_path)
     with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
         collected(tasks, judge=refusing_judge(first=2), out=run, concurrency=1)
     assert len(lines_of(run / "rollouts.jsonl")) == 1
+    # 40 failures of the first run, and the 20 in a row that end this one.
     assert 60 <= len(lines_of(run / "failures.jsonl")) < 65
 
 
 def test_run_attempts_counts_a_refusal_once_for_a_group(tmp_path):
-    """However many attempts wait for the one that was refused."""
+    """A group of twelve attempts counts as one task, however many of them wait."""
     tasks = write_rows(tmp_path / "t.jsonl", 3)
+    # The judge is asked 13 times for a group: about each attempt, and about all of them.
     options = {"env": TOGETHER, "policy": counting(), "repeats": 12, "concurrency": 1}
     records, _, _ = collected(tasks, judge=refusing_judge(first=14, last=25), **options)
     failed = [record.task_id for record in records if isinstance(record, Failure)]
@@ -339,7 +343,7 @@ def test_run_attempts_counts_a_refusal_once_for_a_group(tmp_path):
 
 
 def test_run_attempts_ends_where_many_groups_in_a_row_are_refused(tmp_path):
-    """The attempts that failed with another of their group end no row of refusals."""
+    """Attempts that failed only because of their group do not reset the count."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 30), tmp_path / "run"
     options = {"env": TOGETHER, "policy": counting(), "repeats": 2, "concurrency": 1, "out": run}
     with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
@@ -349,7 +353,7 @@ def test_run_attempts_ends_where_many_groups_in_a_row_are_refused(tmp_path):
 
 
 def test_workers_let_the_loop_turn_while_they_start():
-    """Else the loop sees no answer, and what the first of them began times out."""
+    """Otherwise no answer is processed meanwhile, and the first requests time out."""
     started_in = Counter()
 
     async def run():

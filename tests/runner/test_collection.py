@@ -1,4 +1,4 @@
-"""A collection: what it asks for, how it ends early, how it is resumed, and its use from Python."""
+"""Tests of a collection: what it requests, early ends, resuming, and use from Python."""
 
 import asyncio
 from contextlib import aclosing
@@ -47,7 +47,7 @@ def test_a_token_limit_of_the_options_removes_those_of_the_row(tmp_path, of_row,
 
 
 def test_an_interrupted_run_keeps_its_time(tmp_path):
-    """It is added to by the next command, and the run has no end yet."""
+    """The next command adds to it, and the run has no end time yet."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 8), tmp_path / "run"
 
     async def interrupted():
@@ -122,7 +122,7 @@ def test_collect_names_an_environment_that_cannot_be_prepared(tmp_path, monkeypa
 
 
 def test_collect_keeps_a_conversation_whose_environment_does_not_close(tmp_path):
-    """It failed, and needs no second conversation: the record is whole."""
+    """The attempt failed, but its record is whole: the conversation is not played again."""
     tasks = write_sums(tmp_path / "t.jsonl", 2, env=None)
     options = {"env": "tests.runner.environments:Unclosed", "out": tmp_path / "run"}
     records, server = collect_all(tasks, **options)
@@ -197,7 +197,7 @@ def test_resuming_adds_repeats_and_tasks(tmp_path):
 
 
 def test_resuming_with_a_selection_expects_no_less(tmp_path):
-    """An attempt that failed stays expected, whatever the next command selects."""
+    """A failed attempt stays expected, whatever the next command selects."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 6), tmp_path / "run"
     collect_all(tasks, refuse_odd, out=out, repeats=2)
     collect_all(tasks, out=out, task_ids=("sum-1",))
@@ -206,7 +206,7 @@ def test_resuming_with_a_selection_expects_no_less(tmp_path):
 
 
 def test_resuming_with_other_files_expects_what_they_hold(tmp_path):
-    """What was scored and left out of this plan counts, once."""
+    """An attempt that was scored and is not in the new selection is expected once."""
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 4), out=out)
     collect_all(write_sums(tmp_path / "t.jsonl", 9), out=out, limit=2)
@@ -240,7 +240,7 @@ def test_resuming_reports_one_task_that_is_gone(tmp_path):
 
 
 def test_resuming_keeps_environments_that_are_not_selected(tmp_path):
-    """Their best reward stays known, and their attempts expected."""
+    """Their best reward stays recorded, and their attempts stay expected."""
     sums = write_sums(tmp_path / "sums.jsonl", 2)
     flaky = write_sums(tmp_path / "flaky.jsonl", 2, env="example_single_tool_call")
     flaky.write_text(
@@ -265,7 +265,7 @@ def test_resuming_refuses_other_settings_and_names_them(tmp_path):
 
 @pytest.mark.parametrize("breaks", [False, True])
 def test_resuming_refuses_a_changed_task(tmp_path, monkeypatch, breaks):
-    """Whether it is scored already or waits for its score."""
+    """This holds for scored tasks and for conversations that wait for their score."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     if breaks:
@@ -280,7 +280,7 @@ def test_resuming_refuses_a_changed_task(tmp_path, monkeypatch, breaks):
 
 
 def test_resuming_scores_waiting_conversations_first(tmp_path, monkeypatch):
-    """A verifier that failed costs no second generation."""
+    """A verifier that failed does not cost a second generation."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "broken").touch()
@@ -313,7 +313,7 @@ def test_resuming_cuts_a_torn_last_line(tmp_path):
     collection = Collection([tasks], CollectOptions(model="m", out=out))
     collection.check_existing_run()
     assert collection.num_left == 1
-    assert (out / "rollouts.jsonl").read_bytes() == whole[:-30], "looking changes nothing"
+    assert (out / "rollouts.jsonl").read_bytes() == whole[:-30], "checking changes nothing"
     records, _ = collect_all(tasks, out=out)
     assert [record.task_id for record in records] == [torn]
     assert len(keys_of(out)) == 3
@@ -343,7 +343,7 @@ def test_identical_rows_are_attempts_of_one_task(tmp_path):
 
 
 def test_resuming_names_rows_of_nemo_gym_as_before(tmp_path):
-    """Rows with one id, in whatever order they stand now."""
+    """Rows that share an id keep their names in any order."""
     tasks, out = tmp_path / "t.jsonl", tmp_path / "run"
     rows = [
         {"id": 7, "answer": n + 1, "responses_create_params": {"input": f"What is {n} + 1?"}}
@@ -359,8 +359,8 @@ def test_resuming_names_rows_of_nemo_gym_as_before(tmp_path):
     assert collect_all(tasks, **options)[1].num_requests == 0
 
 
-def test_a_run_is_given_back_when_opening_fails(tmp_path):
-    """The lock is gone, and a run that never began left no manifest."""
+def test_a_run_is_released_when_opening_fails(tmp_path):
+    """The lock is released, and a run that never began has no manifest."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
 
     async def open_without_endpoint():
@@ -374,7 +374,7 @@ def test_a_run_is_given_back_when_opening_fails(tmp_path):
 
 
 def test_failed_attempts_are_those_that_failed_by_themselves(tmp_path):
-    """Not those whose endpoint was given up, which ended the run; it may be that of a role."""
+    """A failure does not count if its endpoint, or a role's, was given up: that ends the run."""
 
     def of_role(cause: ModelError) -> RoleError:
         error = RoleError(f"user: {cause}")
@@ -425,7 +425,7 @@ def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, monkeyp
 
 
 def test_collect_resumes_where_out_is_given(tmp_path):
-    """What is done already is not given again, and the run's files are complete."""
+    """Scored attempts are not yielded again, and the run's files are complete."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 3), tmp_path / "run"
     assert len(collect_all(tasks, out=out)[0]) == 3
     assert collect_all(tasks, out=out)[0] == []
@@ -465,7 +465,7 @@ def test_collect_gives_failures_too(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("closes", [True, False])
 def test_collect_left_early_leaves_no_tasks_behind(tmp_path, mock_server, closes):
-    """With and without `aclosing`; without, the loop closes the generator a moment later."""
+    """Without `aclosing` the event loop closes the generator a moment later."""
     mock_server.behaviour, mock_server.latency = add_up, 0.01
     tasks = write_sums(tmp_path / "t.jsonl", 200)
     endpoint = gymcli.Endpoint(base_url=mock_server.base_url, model="m")

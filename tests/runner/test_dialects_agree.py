@@ -1,4 +1,4 @@
-"""The same tasks give the same rollouts, whichever dialect carried them."""
+"""Tests that the same tasks yield the same rollouts in every dialect."""
 
 import msgspec
 import pytest
@@ -28,7 +28,7 @@ TASKS = [
 
 
 def rollouts(out) -> list[dict]:
-    """Read rollouts without what may differ: times, and what only one format has."""
+    """Read rollouts without what may differ: times, and fields of one format only."""
     lines = sorted(lines_of(out / "rollouts.jsonl"), key=lambda line: line["task_id"])
     for line in lines:
         del line["timing"]

@@ -1,6 +1,6 @@
-"""Runs that an earlier release made are read, scored again, compared, exported and gone on with.
+"""Tests that runs of an earlier release can be read, rescored, compared, exported and resumed.
 
-`tests/earlier_runs/README.md` says how they were made.
+`tests/earlier_runs/README.md` describes how the runs were made.
 """
 
 import shlex
@@ -22,8 +22,8 @@ OPTIONS = {
 }
 ROLES = {"groups": "reward", "mixed": "judge"}
 MOVED = ("equivalence_llm_judge", "mcqa", "workplace_assistant")
-"""Environments of the run `mixed` whose version is 2 by now."""
-ROWS = {  # to train on, a conversation with arguments that are no JSON is left out
+"""Environments of the run `mixed` whose current version is 2."""
+ROWS = {  # sft and dpo leave out calls whose arguments are not JSON
     "tools": {"sft": 8, "dpo": 2, "jsonl": 9, "csv": 12, "parquet": 12, "nemo-gym": 9},
     "groups": {"sft": 6, "dpo": 2, "jsonl": 6, "csv": 12, "parquet": 12, "nemo-gym": 6},
     "mixed": {"sft": 16, "dpo": 4, "jsonl": 16, "csv": 16, "parquet": 16, "nemo-gym": 16},
@@ -37,7 +37,7 @@ def _there(tmp_path, monkeypatch):
 
 @pytest.fixture(params=OPTIONS)
 def name(request):
-    """Return the name of a run, which stands in the working directory."""
+    """Return the name of a run that was copied into the working directory."""
     copy(request.param)
     return request.param
 
@@ -48,7 +48,7 @@ def copy(name):
 
 
 def play(server, name):
-    """Let a server answer as when the run was made, and what it refused then as well."""
+    """Let a server answer as when the run was made, and answer what it refused then."""
     script = read_script(RUNS / name / "script.jsonl")
 
     def behave(request):
@@ -59,7 +59,7 @@ def play(server, name):
 
 
 def role_of(server, name):
-    """Return the options that name the model of a run's role, at the server's address."""
+    """Return the options that send a run's role to the server."""
     role = ROLES.get(name)
     return ["--role", f"{role}={server.base_url}#critic"] if role else []
 
@@ -89,7 +89,7 @@ def rollouts(run="run"):
 
 
 def holds(found, expected):
-    """Say whether a JSON value has all of another one, and maybe further keys."""
+    """Return whether a JSON value contains another one; it may have further keys."""
     if isinstance(expected, dict):
         return all(key in found and holds(found[key], value) for key, value in expected.items())
     return found == expected
@@ -118,12 +118,12 @@ def test_no_reward_changes(name, mock_server):
     assert Path("run/rollouts.jsonl").read_bytes().startswith(before)
     rewards = {key_of(line): line["reward"] for line in rollouts("rescored")}
     assert rewards == {key_of(line): line["reward"] for line in lines}
-    # What judges of the same version said is on record; of list-2 two comparisons were missing.
+    # Verdicts of judges of the same version are recorded; list-2 lacked two comparisons.
     assert len(asked(mock_server, "critic")) == {"tools": 0, "groups": 2, "mixed": 4}[name]
     assert not asked(mock_server, "policy")
 
 
-def test_a_run_goes_on_with_what_is_missing(mock_server):
+def test_a_run_is_resumed_with_missing_attempts(mock_server):
     copy("tools")
     play(mock_server, "tools")
     old, before = rollouts(), Path("run/rollouts.jsonl").read_bytes()
@@ -142,7 +142,7 @@ def test_a_run_goes_on_with_what_is_missing(mock_server):
     failed = {key_of(line): line["seed"] for line in lines_of(Path("run/failures.jsonl"))}
     assert len(failed) == 3
     assert failed.items() <= {key_of(line): line["seed"] for line in lines}.items()
-    # Source hashes of the two releases are of different kinds, so that nothing is said of them.
+    # The two releases compute source hashes differently, so that no change is reported.
     assert "its code changed" not in done.stderr
     environments = msgspec.json.decode(Path("run/run.json").read_bytes())["environments"]
     for name, record in environments.items():
@@ -173,7 +173,7 @@ def test_waiting_groups_are_scored_and_not_played_again(mock_server):
     )
     played = [line["seed"] for line in lines if key_of(line) not in waiting]
     assert [body["seed"] for body in asked(mock_server, "policy")] == played
-    # Of list-2 one comparison is among the verdicts; of list-3, whose attempt failed, none is.
+    # One comparison of list-2 has a verdict; none of list-3 has, as one of its attempts failed.
     assert len(asked(mock_server, "critic")) == 2 + 3
 
     num_requests = len(mock_server.requests)
@@ -183,7 +183,7 @@ def test_waiting_groups_are_scored_and_not_played_again(mock_server):
     assert len(mock_server.requests) == num_requests
 
 
-def test_a_run_of_other_versions_is_not_gone_on_with(mock_server):
+def test_a_run_of_other_versions_is_not_resumed(mock_server):
     copy("mixed")
     before = Path("run/rollouts.jsonl").read_bytes()
     refused = collect(mock_server, "mixed")
@@ -224,7 +224,7 @@ def test_rollouts_of_other_versions_are_compared_where_drift_is_allowed(mock_ser
     assert refused.exit_code == 2
     assert "--allow-drift compares them anyway" in refused.stderr
     done = gym("compare", "run", "rescored", "--allow-drift", "--json")
-    assert done.exit_code == 5, done.stderr  # one task of an environment decides nothing
+    assert done.exit_code == 5, done.stderr  # one task per environment is inconclusive
     report = msgspec.json.decode(done.stdout)
     drift = [(one["env"], one["name"], one["a"], one["b"]) for one in report["drift"]]
     kinds = ("version", "verifier version")

@@ -1,4 +1,4 @@
-"""Attempts that are scored together: what is saved when, and what completes a group."""
+"""Tests of attempts that are scored together: what is saved when, and what completes a group."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ TOGETHER = "tests.runner.environments:JudgedTogether"
 
 
 def counting(*, failing=()):
-    """Answer 1, 2, 3 ... in the order of the requests; refuse those of these numbers."""
+    """Answer 1, 2, 3, ... in the order of requests; refuse those whose numbers are failing."""
     numbers = itertools.count(1)
 
     def behave(request):
@@ -45,7 +45,7 @@ def test_a_group_is_scored_when_its_last_attempt_is_there(tmp_path):
 
 
 def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
-    """All else is on disk while it is waited for, and the others of its group are saved as well."""
+    """Everything else is on disk while it is awaited, including the others of its group."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
     seen = []
 
@@ -71,7 +71,8 @@ def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
 
     states = asyncio.run(run_it())
     assert [task for task, _ in states][-2:] == ["t0", "t0"]
-    assert states[5][1] == 7, "all but the straggler were saved before it came"
+    # Six attempts of the other groups, and the one that waits for the straggler.
+    assert states[5][1] == 7, "all but the straggler are saved first"
     assert states[7][1] == 8
 
 
@@ -96,7 +97,7 @@ def test_a_failed_member_leaves_its_group_unscored_until_a_resume(tmp_path):
 
 
 def test_no_retry_leaves_a_group_alone_that_it_cannot_complete(tmp_path):
-    """Its other attempts are neither asked for nor written down as failed once more."""
+    """Its other attempts are neither requested nor recorded as failed a second time."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 3), tmp_path / "run"
     options = {"env": RANKED, "repeats": 2, "out": run, "concurrency": 1}
     collect_all(tasks, counting(failing={3}), **options)
@@ -112,7 +113,7 @@ def test_no_retry_leaves_a_group_alone_that_it_cannot_complete(tmp_path):
     assert (run / "failures.jsonl").read_bytes() == before
 
 
-def test_a_process_that_dies_between_two_lines_of_a_group_leaves_it_mendable(tmp_path):
+def test_a_group_is_completed_after_a_process_dies_between_its_lines(tmp_path):
     tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
     options = {"env": RANKED, "repeats": 3, "out": run, "concurrency": 1}
     collect_all(tasks, counting(), **options)
@@ -173,7 +174,7 @@ def test_rescoring_leaves_a_group_without_all_its_attempts_unscored(tmp_path):
     ]
 
 
-def test_rescoring_takes_records_of_a_task_for_its_group_where_they_do_not_tell(tmp_path):
+def test_rescoring_groups_all_records_of_a_task_without_a_group_size(tmp_path):
     tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
     collect_all(tasks, counting(), env=RANKED, repeats=2, out=run)
     lines = [line | {"group_size": 0} for line in lines_of(run / "rollouts.jsonl")]
@@ -184,7 +185,7 @@ def test_rescoring_takes_records_of_a_task_for_its_group_where_they_do_not_tell(
 
 
 def test_a_group_counts_what_its_judge_took(tmp_path):
-    """Each attempt its own call; the call for all of them counts with the first."""
+    """Each attempt counts its own call; the call about all of them counts with the first."""
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     records, _, judge = collected(tasks, env=TOGETHER, policy=counting(), repeats=3)
     assert [record.reward for record in records] == [pytest.approx(1 / 3)] * 6
@@ -203,8 +204,8 @@ def test_a_group_that_fails_counts_what_its_judge_took(tmp_path):
     assert (use.num_calls, use.num_failed) == (2, 1)
 
 
-def test_attempts_that_were_scored_before_count_their_judge_with_the_others(tmp_path):
-    """Their lines are written already; what asking for them again took is not lost."""
+def test_judge_calls_of_scored_attempts_count_with_the_rest_of_the_group(tmp_path):
+    """Their lines are already written, so their repeated calls count with the other attempts."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
     options = {"env": TOGETHER, "policy": counting(), "repeats": 3, "out": run}
     collected(tasks, **options)
@@ -223,7 +224,7 @@ def write_copies(path, num):
 
 
 def test_a_group_that_is_scored_cannot_grow(tmp_path):
-    """Rewards of two sizes of a group are no rewards of one task; a part of it is left as it is."""
+    """Rewards from groups of two sizes are not comparable; a smaller selection changes nothing."""
     run, options = tmp_path / "run", {"env": RANKED, "repeats": 2}
     collect_all(write_copies(tmp_path / "t.jsonl", 2), counting(), out=run, **options)
     with pytest.raises(RunMismatchError, match=r'6 attempts of task "a" .* this run began with 4'):

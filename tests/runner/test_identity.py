@@ -1,4 +1,4 @@
-"""What names a run, and what its manifest says."""
+"""Tests of what identifies a run, and of its manifest."""
 
 import asyncio
 from pathlib import Path
@@ -73,8 +73,8 @@ def test_identity_is_not_the_address(tmp_path):
     assert found[0].path == found[1].path
 
 
-def test_identity_is_one_whatever_spelling_a_number_has(tmp_path):
-    """So the default directory is one, and the run goes on."""
+def test_identity_does_not_depend_on_the_spelling_of_a_number(tmp_path):
+    """Otherwise the default directory would differ and the run would not resume."""
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     spellings = (
         {"temperature": 1, "logit_bias": {"7": -100}, "stops": [2]},
@@ -120,7 +120,7 @@ def test_fresh_takes_a_folder_that_is_not_there(tmp_path):
 
 
 def test_manifest_says_no_secret(tmp_path, mock_server):
-    """Neither a key, nor a header, nor a query, nor a proxy's password."""
+    """Keys, headers, queries and passwords of proxies are left out."""
     endpoint = Endpoint(
         base_url=mock_server.base_url,
         model="m",
@@ -146,7 +146,7 @@ def test_manifest_says_no_secret(tmp_path, mock_server):
 
 
 def test_manifest_describes_what_the_run_is_made_with(tmp_path, monkeypatch):
-    """Outside of a repository and without git, there is no commit."""
+    """Outside a repository, and without git, there is no commit."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
     manifest = collection(write_sums(tmp_path / "t.jsonl", 3), repeats=2).manifest
@@ -186,7 +186,7 @@ def test_identity_has_what_changes_the_prompt_only_where_it_does(tmp_path, optio
 
 
 def made(**more):
-    """Give a line of ours."""
+    """Return a line in gymcli's format."""
     said = {"env_version": "1", "verifier": Verifier("1", "s"), "model": "m", **more}
     for name in ("sampling", "env_options"):
         if name in said:
@@ -195,7 +195,7 @@ def made(**more):
 
 
 def provenance(*lines, manifest=None, name="run"):
-    """Give how a run of such lines was made."""
+    """Return how a run of these lines was made."""
     found = RunProvenance(name, manifest)
     found.add("e", lines)
     return found
@@ -209,8 +209,8 @@ def test_runs_that_were_made_alike_have_no_drift():
     assert drift(provenance(made()), provenance(made(model="other", sampling=b'{"seed": 1}'))) == []
 
 
-def test_a_run_with_verifiers_of_two_versions_is_not_one_with_the_last():
-    """As after it was gone on with once the environment had changed."""
+def test_a_run_with_two_verifiers_differs_from_one_with_the_last():
+    """Such a run was resumed after its environment had changed."""
     two = provenance(made(), made(verifier=Verifier("1", "t")))
     assert drift(two, provenance(made())) == ["e: verifier source s, t in A, s in B"]
 
@@ -220,7 +220,7 @@ def test_the_order_of_options_does_not_matter():
     assert drift(a, b) == []
 
 
-def test_what_one_line_does_not_say_is_not_known_of_the_run():
+def test_a_fact_that_one_line_lacks_is_unknown_for_the_run():
     mixed = provenance(made(), made(env_version="", verifier=Verifier()), name="mixed")
     assert drift(mixed, provenance(made(env_version="2"))) == []
     assert list(unknown(mixed, ["e"])) == [
@@ -256,7 +256,7 @@ def test_a_judge_that_one_run_lacks_is_drift_where_both_played_the_same_environm
     a = judged({"roles": {"judge": {"model": "j"}}}, "e")
     assert drift(a, judged({}, "e")) == ['role judge {"model":"j"} in A, none in B']
     assert drift(judged({}, "e"), a) == ['role judge none in A, {"model":"j"} in B']
-    assert drift(a, judged({}, "e", "f")) == [], "it may be that of another environment"
+    assert drift(a, judged({}, "e", "f")) == [], "it may be the other environment's"
 
 
 def test_settings_of_a_bare_file_are_not_known():
@@ -294,7 +294,7 @@ def test_options_that_are_nested_too_deeply_are_shown_as_they_are():
 
 
 def lines_of(path):
-    """Read all; what is undecoded is copied, since it is there until the next lines only."""
+    """Read all lines, with their raw parts copied: these are only valid until the next block."""
     found = []
     for lines in read_compared_lines(path, RolloutReading(str(path))):
         found += [(one, getattr(one, "prompt_hash", None)) for one in lines]
@@ -323,7 +323,7 @@ def test_the_prompt_is_what_stands_before_the_answer(tmp_path):
     x, y, z, v, w, u = (number for _, number in lines_of(write_lines(tmp_path / "r.jsonl", lines)))
     assert x == y == u
     assert len({x, z, v, 0}) == 4
-    assert w == 0, "a model had a hand in it"
+    assert w == 0, "a model wrote a part of it"
 
 
 def test_the_prompt_of_a_rollout_of_nemo_gym_is_that_of_the_same_of_ours(tmp_path):
@@ -343,7 +343,7 @@ def test_a_rollout_whose_verifier_failed_is_a_failure(tmp_path):
 
 
 def test_many_lines_come_in_several_lists(tmp_path):
-    """Each is there until the next one, however long the lines are."""
+    """Raw parts of a block are valid until the next one, however long the lines are."""
     lines = [line(f"t{n}", fields={"text": "x" * 30_000}) for n in range(100)]
     path = write_lines(tmp_path / "r.jsonl", lines)
     sizes, ids = [], []

@@ -1,4 +1,4 @@
-"""Where a server listens, when it says so, and when it ends."""
+"""Tests of where a server listens, when it reports that, and when it ends."""
 
 import asyncio
 import signal
@@ -38,7 +38,7 @@ def test_it_listens_until_it_is_told_to_end(number):
     asyncio.run(listen(runner(), host="127.0.0.1", port=0, announce=announce))
     assert addresses[0].startswith("http://127.0.0.1:")
     assert addresses[1] == "here"
-    # The handler of a loop is taken away in the end; Python puts its own default back.
+    # The loop's handler is removed at the end; Python then restores its own default.
     assert signal.getsignal(number) in (before, signal.SIG_DFL, signal.default_int_handler)
     with pytest.raises(OSError, match="refused"):
         asked(addresses[0])

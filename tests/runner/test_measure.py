@@ -1,4 +1,4 @@
-"""The numbers of a run or a file, its slices by fields, and its index."""
+"""Tests of measuring a run or a file: its numbers, its slices by field, and its index."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def test_measure_knows_no_expectation_of_a_bare_file(tmp_path):
     collect_all(write_sums(tmp_path / "t.jsonl", 3), out=out)
     metrics = measure(out / "rollouts.jsonl").metrics()
     assert (metrics.num_expected, metrics.num_scored) == (None, 3)
-    assert metrics.pass_at_k == {"1": 1.0}, "the environment here says what a success is"
+    assert metrics.pass_at_k == {"1": 1.0}, "the installed environment defines success"
 
 
 def test_measure_of_a_folder_without_a_manifest(tmp_path):
@@ -59,7 +59,7 @@ def test_measure_of_a_folder_without_a_manifest(tmp_path):
 
 
 def test_measure_of_a_run_that_has_only_begun(tmp_path):
-    """Nothing is there but the manifest: everything is expected, nothing present."""
+    """With nothing but a manifest, everything is expected and nothing is present."""
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 2), out=out)
     (out / "rollouts.jsonl").unlink()
@@ -76,7 +76,7 @@ def test_measure_leaves_a_torn_last_line_out(tmp_path):
 
 
 def test_measure_reads_nemo_gym(tmp_path):
-    """An agent's name is that of its environment; the row's index tells the tasks apart."""
+    """The agent's name is the environment's; the row's index distinguishes the tasks."""
     lines = [
         {**NEMO, "agent_ref": {"name": "arithmetic_simple_agent"}, "_ng_task_index": index}
         for index in range(2)
@@ -89,7 +89,7 @@ def test_measure_reads_nemo_gym(tmp_path):
 
 
 def test_measure_reads_a_file_in_which_lines_of_ours_and_of_nemo_gym_are_mixed(tmp_path):
-    """What has no version, or version 0, is not ours, also where it has all that is counted."""
+    """A line without a version, or with version 0, is not gymcli's, even if its other keys fit."""
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 2), out=out)
     ours = lines_of(out / "rollouts.jsonl")
@@ -103,7 +103,7 @@ def test_measure_reads_a_file_in_which_lines_of_ours_and_of_nemo_gym_are_mixed(t
 
 
 def test_import_loads_nothing_that_only_environments_need():
-    """Who measures a run directory waits for none of it."""
+    """Measuring a run directory does not wait for these imports."""
     command = (
         "import sys; from gymcli.runner.measure import measure; print([name for name in "
         "('gymcli.environment.registry', 'asyncio', 'pydantic', 'numpy') if name in sys.modules])"
@@ -161,7 +161,7 @@ def test_measure_refuses_numbers_that_are_too_large(tmp_path, field, value, mess
         measure(path)
 
 
-def test_measure_gives_an_error_of_the_largest_numbers(tmp_path):
+def test_measure_returns_a_standard_error_of_the_largest_numbers(tmp_path):
     rollout = {"schema_version": 1, "env": "arithmetic"}
     lines = [{**rollout, "task_id": str(n), "reward": 1e100 * (-1) ** n} for n in range(4)]
     path = tmp_path / "r.jsonl"
@@ -171,11 +171,12 @@ def test_measure_gives_an_error_of_the_largest_numbers(tmp_path):
         )
     )
     metrics = measure(path).metrics()
+    # Four means of +-1e100 have a sample variance of 4/3 * 1e200, which is divided by four.
     assert metrics.standard_error == pytest.approx(1e100 / 3**0.5)
     assert metrics.micro_standard_error == pytest.approx(metrics.standard_error)
 
 
-def test_measure_counts_failures_that_were_not_made_up_for(tmp_path):
+def test_measure_counts_failures_without_a_later_score(tmp_path):
     out, tasks = tmp_path / "run", write_sums(tmp_path / "t.jsonl", 2)
 
     def behave(request):
@@ -189,7 +190,7 @@ def test_measure_counts_failures_that_were_not_made_up_for(tmp_path):
 
 
 def test_measure_counts_a_failed_verifier_of_nemo_gym_as_unscored(tmp_path):
-    """Its reward of 0 means nothing, and is no part of any mean."""
+    """Its reward of 0 means nothing and is in no mean."""
     lines = [
         {**NEMO, "reward": 1.0, "extracted_answer": "7", "reward_components": {"form": 1.0}},
         {**NEMO, "reward": 0.0, "_ng_rollout_index": 1, "_ng_failure_class": "judge_failed"},
@@ -203,7 +204,7 @@ def test_measure_counts_a_failed_verifier_of_nemo_gym_as_unscored(tmp_path):
     assert metrics.majority_at_k is not None
 
 
-STYLED = '''"""An environment with numbers of its own."""
+STYLED = '''"""An environment with metrics of its own."""
 
 from gymcli import Context, Environment, Group, Message, Rollout, Score, Task
 
@@ -228,7 +229,7 @@ class Styled(Environment[Task]):
 
 
 def rollout(number: int, task: dict[str, object], *, reward: float = 1.0) -> bytes:
-    """Give a line of a run of ours."""
+    """Return a line of a run."""
     record = Rollout(
         schema_version=SCHEMA_VERSION,
         env="arithmetic",
@@ -241,13 +242,13 @@ def rollout(number: int, task: dict[str, object], *, reward: float = 1.0) -> byt
 
 
 def shares(path: Path, field: str) -> dict[str, tuple[int, float | None]]:
-    """Give of each slice its number of scores and its mean."""
+    """Return the number of scores and the mean of each slice."""
     found = measure(path, by=[field]).metrics().slices[field]
     return {name: (part.num_scored, part.mean_reward) for name, part in found.items()}
 
 
 def test_measure_slices_a_run_of_ours(tmp_path):
-    """Many blocks of lines, so that none is read after what follows it has taken its place."""
+    """Many blocks, so that reading a line after its buffer was reused would show."""
     path = tmp_path / "r.jsonl"
     filler = "x" * 300
     lines = [
@@ -261,7 +262,7 @@ def test_measure_slices_a_run_of_ours(tmp_path):
 
 
 def test_measure_slices_lines_that_are_read_one_by_one(tmp_path):
-    """A blank line among them, and a last one that was not finished."""
+    """One line is blank, and the last one is incomplete."""
     path = tmp_path / "r.jsonl"
     lines = [rollout(0, {"kind": "a"}), b"\n", rollout(1, {"kind": 3}), rollout(2, {})]
     path.write_bytes(b"".join(lines) + rollout(3, {"kind": "b"})[:-30])
@@ -269,7 +270,7 @@ def test_measure_slices_lines_that_are_read_one_by_one(tmp_path):
 
 
 def test_measure_slices_rollouts_of_nemo_gym(tmp_path):
-    """Their rows have the fields at the top or under `verifier_metadata`; a failure counts too."""
+    """Fields are at the top of a row or under `verifier_metadata`; failures count as well."""
     line = {
         "responses_create_params": {"input": "What is 1 + 1?"},
         "response": {"output": []},
@@ -307,7 +308,7 @@ def test_measure_slices_failures_by_the_scores_of_their_tasks(tmp_path):
 
 @pytest.fixture
 def styled_run(tmp_path: Path) -> Path:
-    """Give a run of the environment with numbers of its own: two tasks, one of them hard."""
+    """Return a run of the environment with its own metrics: two tasks, one of them hard."""
     (tmp_path / "styled.py").write_text(STYLED)
     rows = [
         {"task_id": str(n), "prompt": f"What is {n} + 1?", "kind": "x", "meta": {"level": n}}
@@ -337,7 +338,7 @@ def test_measure_says_which_environment_could_not_be_asked(styled_run):
     assert "--env FILE.py:CLASS" in warning
 
 
-def test_collection_leaves_them_in_the_run_directory(styled_run):
+def test_a_collection_writes_the_metrics_of_its_environments(styled_run):
     written = msgspec.json.decode((styled_run / "metrics.json").read_bytes())
     assert written["environment_metrics"] == {"hard_style": 0.5, "num_hard": 1.0}
     manifest = msgspec.json.decode((styled_run / "run.json").read_bytes())
@@ -345,8 +346,10 @@ def test_collection_leaves_them_in_the_run_directory(styled_run):
 
 
 @pytest.mark.parametrize("command", ["merge", "verify"])
-def test_a_new_run_of_a_run_has_them_too(styled_run, tmp_path, command):
-    """Where the code is given; else there is a warning that says so."""
+def test_merged_and_rescored_runs_have_the_metrics_of_their_environments(
+    styled_run, tmp_path, command
+):
+    """This needs the environment's code; a warning says so when it is missing."""
     spec = f"{tmp_path / 'styled.py'}:Styled"
     warnings: list[str] = []
     if command == "verify":
@@ -367,8 +370,8 @@ def test_measure_refuses_code_that_is_not_there(styled_run):
         measure(styled_run, env="stiled")
 
 
-def test_measure_looks_for_no_environment_without_numbers_of_its_own(tmp_path):
-    """The manifest says that there are none, and nothing is imported for them."""
+def test_measure_imports_no_environment_without_metrics(tmp_path):
+    """The manifest says that there are none, so that nothing is imported."""
     manifest = {"schema_version": 1, "environments": {"riddles": {"max_reward": 1.0}}}
     (tmp_path / "run.json").write_bytes(msgspec.json.encode(manifest))
     (tmp_path / "rollouts.jsonl").write_bytes(rollout(0, {}))

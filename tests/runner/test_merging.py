@@ -1,4 +1,4 @@
-"""Merging: what happens to the runs between the look at them and their lines."""
+"""Tests of merging runs that change after they were compared."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def write_run(path: Path, task_id: bytes, manifest: Manifest) -> Path:
 
 
 def test_a_run_that_was_gone_on_with_after_it_was_compared_is_refused(tmp_path):
-    """What it expects now is not what was added up."""
+    """The number of attempts that it expects has changed since it was added up."""
     first = write_run(tmp_path / "a", b"1", Manifest(num_expected=1))
     second = write_run(tmp_path / "b", b"2", Manifest(num_expected=1))
     warnings: list[str] = []

@@ -1,4 +1,4 @@
-"""Environments that hang, compute without an end or crash cost their own attempt only."""
+"""Tests that an environment that hangs, computes forever or crashes fails only its own attempt."""
 
 import asyncio
 import logging
@@ -32,14 +32,14 @@ RAISED = {
 
 
 def say(request):
-    """Call the tool where the prompt says so, and then say something."""
+    """Call the tool if the prompt asks for it, then say something."""
     if request.messages[0].text != "tool" or len(request.messages) > 1:
         return MockAnswer(text="anything")
     return MockAnswer(tool_calls=[("wait", "{}")])
 
 
 def collected(tmp_path, place, does, *, env=ENV, **options):
-    """Collect a task for each way to misbehave in a place, and a sound one before and after."""
+    """Collect one task per way to misbehave at a place, and a sound one before and after."""
     names = ["first", *does, "last"]
     rows = [
         {"id": name, "prompt": place, **({"place": place, "does": name} if name in does else {})}
@@ -90,7 +90,7 @@ def test_collect_ends_what_does_not_end(tmp_path, caplog, place, name, kind, pha
     ],
 )
 def test_collect_records_whatever_is_raised(tmp_path, concurrency, place, kind, phase):
-    """It costs its own attempt, and no worker of the run ends with it."""
+    """It fails its own attempt, and no worker of the run ends with it."""
     ways = ["old_timeout", *RAISED]
     found = collected(tmp_path, place, ways, env=RAISING, concurrency=concurrency)
     assert found.pop("old_timeout").reward == 1.0
@@ -107,7 +107,7 @@ def test_collect_tells_the_model_whatever_a_tool_raises(tmp_path):
 
 
 def test_two_collections_in_one_loop_do_not_meet(tmp_path):
-    """Each has a watchdog of its own."""
+    """Each collection has its own watchdog."""
 
     async def one(name, place):
         rows = [{"id": "0", "prompt": "x", "place": place, "does": "hang"}, {"prompt": "y"}]
@@ -153,7 +153,7 @@ def test_collect_survives_a_verifier_that_crashes_or_grows(tmp_path):
 
 
 def test_collect_limits_waiting_in_another_thread(tmp_path):
-    """As in a notebook, whose loop runs in the main thread of another library."""
+    """As in a notebook, where another library's loop runs in the main thread."""
 
     async def collect_there():
         return await asyncio.to_thread(collected, tmp_path, "setup", ["hang"])

@@ -1,4 +1,4 @@
-"""Two runs read and compared: what is paired, what is refused, what is not known."""
+"""Tests of reading and comparing two runs: what is paired, refused or unknown."""
 
 import gzip
 
@@ -16,7 +16,7 @@ from tests.runner.compared import failure, line, mixed, nemo, write_lines, write
 
 @pytest.fixture
 def runs(tmp_path):
-    """Give two runs of the same tasks."""
+    """Return two runs of the same tasks."""
     return write_run(tmp_path / "a", mixed()), write_run(tmp_path / "b", mixed(every=4))
 
 
@@ -165,8 +165,8 @@ def test_what_is_meant_to_differ_is_shown(tmp_path):
     }
 
 
-def test_prompts_of_other_seeds_are_not_held_against_each_other(tmp_path):
-    """An environment may open an episode with what chance gives it."""
+def test_prompts_of_different_seeds_are_no_drift(tmp_path):
+    """An environment may draw the opening message of an episode at random."""
     other = {"seed": 8, "messages": [{"role": "user", "content": "Another opening."}]}
     a, b = write_run(tmp_path / "a", mixed()), write_run(tmp_path / "b", mixed(**other))
     found = compare_runs(a, b)
@@ -250,7 +250,7 @@ def test_bare_files_take_their_facts_from_the_environment(runs, tmp_path):
 
 
 def test_rollouts_of_nemo_gym(tmp_path):
-    """What their lines do not say is said; their tasks are told apart by prompt and tools."""
+    """Facts missing in their lines are reported; prompt and tools distinguish their tasks."""
     a = write_lines(tmp_path / "a.jsonl", [nemo("x", 0.0, judge="yes"), nemo("y")])
     b = write_lines(tmp_path / "b.jsonl", [nemo("x", 1.0, judge="no"), nemo("y")])
     found = compare_runs(a, b)
@@ -292,8 +292,8 @@ def test_an_environment_that_is_not_here_has_no_range(tmp_path):
     assert "set --margin" in found.warnings[-1]
 
 
-def test_one_run_may_know_what_the_other_does_not(tmp_path):
-    """The file names an environment that is not here; the other run's manifest has its scale."""
+def test_a_range_that_one_run_records_is_used_for_both(tmp_path):
+    """The file's environment cannot be imported; the other run's manifest has its range."""
     lines = [line(f"t{n}", env="elsewhere") for n in range(12)]
     a, b = write_lines(tmp_path / "a.jsonl", lines), write_run(tmp_path / "b", lines)
     manifest = msgspec.json.decode((b / "run.json").read_bytes())
@@ -301,6 +301,7 @@ def test_one_run_may_know_what_the_other_does_not(tmp_path):
     (b / "run.json").write_bytes(msgspec.json.encode(manifest))
     for one, other in ((a, b), (b, a)):
         found = compare_runs(one, other)
+        # The default margin is 0.02 of the range.
         assert (found.drift, found.margin) == ([], 0.08)
 
 
@@ -380,7 +381,7 @@ def test_a_field_that_is_given_twice_is_sliced_by_once(runs):
     assert list(compare_runs(*runs, by=["answer", "answer"]).slices) == ["answer"]
 
 
-def test_many_ways_in_one_run_are_kept_few(tmp_path):
+def test_many_settings_in_one_run_are_abbreviated(tmp_path):
     lines = [line(f"t{n:02}", sampling={"max_tokens": n}, model=f"m{n}") for n in range(40)]
     a = write_run(tmp_path / "a", lines)
     found = compare_runs(a, a)
@@ -389,7 +390,7 @@ def test_many_ways_in_one_run_are_kept_few(tmp_path):
 
 
 def made(attempt=0, task_hash="00000000000000aa", prompt=b'"p"', seed=1):
-    """Give a line of a task."""
+    """Return a line of a task."""
     return ComparedLine(
         schema_version=1,
         task_id="any",
@@ -403,7 +404,7 @@ def made(attempt=0, task_hash="00000000000000aa", prompt=b'"p"', seed=1):
 
 
 def contents(*lines_by_task):
-    """Give the contents of tasks, by the lines of each."""
+    """Return the contents of tasks from the lines of each."""
     found = TaskContents()
     for task, lines in enumerate(lines_by_task):
         for one in lines:

@@ -1,4 +1,4 @@
-"""One worker in this process, without a cluster, and what crosses between processes."""
+"""Tests of a Ray worker, run in this process without a cluster, and of what is pickled for it."""
 
 import pickle
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ from gymcli.runner.ray_actor import (
 )
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, TaskRow, Timing, Verifier
 
-SOURCE = '''"""Tell which process a verifier is in, and how often it was called."""
+SOURCE = '''"""Report the process of the verifier, and how often it was called."""
 
 import itertools
 import os
@@ -70,7 +70,7 @@ class Asking(Environment[Task]):
 
 
 class Worker:
-    """A worker that was told what all attempts have in common."""
+    """A worker that has received what all attempts have in common."""
 
     def __init__(self, spec: str, *, verdicts=(), **job) -> None:
         self.found = Registry((spec,)).find(spec.rpartition("/")[2].partition(".")[0])
@@ -80,7 +80,7 @@ class Worker:
         self.actor.open(pickle.loads(pickle.dumps(Job(SentCode.of(spec), **common))), verdicts)
 
     def sent(self, task_id: str, number: int = 0, **more) -> SentAttempt:
-        """Return an attempt whose conversation is on record, as it is sent."""
+        """Return an attempt with a recorded conversation, as it is sent."""
         environment = self.found.environment
         rollout = Rollout(schema_version=1, env=self.found.name, task_id=task_id, attempt=number)
         verifier = Verifier(environment.version, self.found.source_hash)
@@ -89,7 +89,7 @@ class Worker:
         return pickle.loads(pickle.dumps(SentAttempt.of(attempt)))
 
     def played(self, task_id: str) -> SentAttempt:
-        """Return an attempt that is to be played, as it is sent."""
+        """Return an attempt that is still to be played, as it is sent."""
         said = Message(role="user", content="Say anything.")
         row = TaskRow(id=task_id, env=self.found.name, hash="", messages=[said])
         plan = EpisodePlan(
@@ -107,7 +107,7 @@ class Worker:
         return sent._replace(attempt=SentAttempt.of(sent.attempt._replace(plan=plan)).attempt)
 
     def steps(self, orders: Orders) -> Iterator[Report]:
-        """Yield reports until the worker is over."""
+        """Yield reports until the worker is done."""
         report = pickle.loads(pickle.dumps(self.actor.step(orders)))
         yield report
         while not report.is_over:
@@ -122,7 +122,7 @@ class Worker:
 
 @pytest.fixture
 def start(tmp_path):
-    """Start workers, and close them."""
+    """Start workers, and close them at the end."""
     workers = []
     (tmp_path / "worker_env.py").write_text(SOURCE)
 
@@ -143,7 +143,7 @@ def test_worker_is_over_after_the_last_attempts(start):
 
 
 def test_each_worker_has_verifier_processes_of_its_own(start):
-    """In a repeat they have called the verifier another number of times before."""
+    """In a repeat they have called the verifier a different number of times before."""
     first, second = start("Processes", concurrency=1), start("Processes", calls_before=1)
     [one, other] = first.records(Orders([first.sent("a"), first.sent("b")], is_last=True))
     [later] = second.records(Orders([second.sent("a")], is_last=True))
@@ -199,7 +199,7 @@ def test_score_that_is_kept_needs_no_environment(start):
 
 
 def crossed(error: AttemptError) -> AttemptError:
-    """Return an error as the driver has it."""
+    """Return an error as the driver receives it."""
     again, causes = pickle.loads(pickle.dumps((error, causes_of(error))))
     restore_causes(again, causes)
     return again

@@ -1,4 +1,4 @@
-"""How a Ray cluster is asked for, what is said where it cannot be had, and signals meanwhile."""
+"""Tests of joining or starting a Ray cluster: errors, timeouts, and signals meanwhile."""
 
 import signal
 import socket
@@ -22,7 +22,7 @@ from tests.commands.running import FLAKY, clean_environment, gym, gym_process
 on_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'gymcli[ray]'")
 
 TOO_LONG = 300.0
-"""Seconds after which something hangs: far more than any machine needs."""
+"""Seconds after which a process is taken to hang: far more than any machine needs."""
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -33,12 +33,12 @@ COLLECT = ("collect", "tasks.jsonl", "--model", "oracle", *ENV)
 
 @pytest.fixture(autouse=True)
 def _stay_on_loopback(monkeypatch):
-    """Let Ray take 127.0.0.1 for what it is, not for the address in the network."""
+    """Keep Ray from replacing 127.0.0.1 with the machine's address in the network."""
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 class Silent:
-    """Takes connections on the loopback address, and says nothing."""
+    """Accepts connections on the loopback address and never answers."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -60,9 +60,9 @@ class Silent:
         return connection
 
     def close(self) -> None:
-        """Take no more, and close what was taken."""
+        """Stop accepting, and close all connections."""
         self._is_closed = True
-        socket.create_connection(("127.0.0.1", self.port)).close()  # which ends the thread
+        socket.create_connection(("127.0.0.1", self.port)).close()  # ends the thread
         self._thread.join()
         self._listener.close()
         while not self._taken.empty():
@@ -71,7 +71,7 @@ class Silent:
 
 @pytest.fixture
 def silent() -> Iterator[Silent]:
-    """Yield a listener that is no cluster and never answers."""
+    """Yield a listener that is not a cluster and never answers."""
     listening = Silent()
     yield listening
     listening.close()
@@ -112,12 +112,12 @@ def test_malformed_address_ends_a_command_before_it_begins(tmp_path, monkeypatch
 @pytest.mark.slow
 @on_ray
 def test_address_where_nothing_listens(tmp_path, monkeypatch):
-    """What, where and the way out in one line; nothing of what Ray says itself."""
+    """One line names what, where and the way out, without Ray's own messages."""
     begin(tmp_path, monkeypatch)
     Path("broken").touch()
     assert gym(*COLLECT, "--out", "waits").exit_code == 4
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # nobody else takes the port, and it takes no connection
+        held.bind(("127.0.0.1", 0))  # reserved, but not listening
         address = f"127.0.0.1:{held.getsockname()[1]}"
         ray = ("--engine", "ray", "--address", address)
         said = f"error: Ray at --address {address}: nothing listens at {address} (Connection refu"
@@ -146,7 +146,7 @@ def begin(folder: Path, monkeypatch) -> None:
 @on_ray
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_address_of_a_web_server(mock_server, scheme):
-    """Nothing but the time tells that it is no cluster."""
+    """Only the timeout shows that it is not a cluster."""
     address = scheme + mock_server.base_url.removeprefix("http://").removesuffix("/v1")
     with pytest.raises(EngineError, match=f"--address {address}: .*; use the HOST:PORT"):
         join(address, seconds=3)
@@ -166,7 +166,7 @@ def test_address_of_an_unknown_host():
 
 @on_ray
 def test_joining_is_over_in_time(silent):
-    """Where something listens that never answers."""
+    """The address accepts connections but never answers."""
     assert JOIN_SECONDS == 30
     with pytest.raises(EngineError, match="joining took longer than 1 seconds; use the HOST:PORT"):
         join(silent.address, seconds=1)
@@ -174,7 +174,7 @@ def test_joining_is_over_in_time(silent):
 
 @on_ray
 def test_joining_is_given_up_where_the_engine_is_closed(silent):
-    """Before it begins, and while it waits for an answer; its process is gone then."""
+    """The process that waits for an answer ends, which closes its connection."""
     with RayEngine(silent.address, 1, join_seconds=int(TOO_LONG)) as engine:
         joining = engine.start()
         connection = silent.taken()
@@ -198,7 +198,7 @@ def test_joining_is_given_up_where_the_engine_is_closed(silent):
 def test_a_signal_ends_a_command_that_waits_for_a_cluster(
     tmp_path, monkeypatch, silent, number, line
 ):
-    """The first one, and what was started to join it is gone before the command."""
+    """The first signal ends it, and the process that joins the cluster ends before the command."""
     begin(tmp_path, monkeypatch)
     Path("broken").touch()
     assert gym(*COLLECT, "--out", "waits").exit_code == 4
@@ -214,13 +214,14 @@ def test_a_signal_ends_a_command_that_waits_for_a_cluster(
     assert said.splitlines()[-1].startswith(WORDS[number])
     assert "Traceback" not in said
     assert "GCS" not in said
+    # The connection closes when the process that joins has ended.
     with connection:
         while connection.recv(1024):
             pass
 
 
 def started(*line: str | Path) -> subprocess.Popen[str]:
-    """Start a command in a process of its own."""
+    """Start a command in a separate process."""
     return subprocess.Popen(
         gym_process(*line),
         env={**clean_environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -233,7 +234,7 @@ def started(*line: str | Path) -> subprocess.Popen[str]:
 @on_ray
 @pytest.mark.slow
 def test_a_signal_while_an_own_cluster_starts_leaves_nothing(tmp_path, monkeypatch):
-    """Neither a process of it nor its folder."""
+    """No process and no folder is left."""
     begin(tmp_path, monkeypatch)
     Path("broken").touch()
     assert gym(*COLLECT, "--out", "waits").exit_code == 4
@@ -254,7 +255,7 @@ def test_a_signal_while_an_own_cluster_starts_leaves_nothing(tmp_path, monkeypat
 
 
 def folders_of_children(pid: int) -> set[Path]:
-    """Return the folders of clusters that the children of a process were started with."""
+    """Return the folders of the clusters that the children of a process were started with."""
     asked = ["ps", "-A", "-ww", "-o", "ppid=,args="]
     lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
     words = [word for line in lines if line.split()[0] == str(pid) for word in line.split()]

@@ -1,4 +1,4 @@
-"""What is handed out to workers, what a run on a real cluster gives, and what a death costs."""
+"""Tests of the work handed to Ray workers, runs on a real cluster, and the death of a worker."""
 
 import asyncio
 import json
@@ -37,13 +37,13 @@ JUDGED = ("--env", "judged.py:Judged")
 
 
 def attempt(task_id: str, number: int = 0, **more) -> Attempt:
-    """Return an attempt whose conversation is on record."""
+    """Return an attempt with a recorded conversation."""
     rollout = Rollout(env="e", task_id=task_id, attempt=number)
     return Attempt(Environment[Task], EnvironmentOptions(), Verifier(), None, rollout, **more)
 
 
 def ids(assignments: Assignments) -> list[str]:
-    """Take all that may run beside others."""
+    """Take all attempts that may run concurrently."""
     taken = iter(assignments.take, None)
     return ["".join(key.task_id for key in one.attempts) for one in taken]
 
@@ -59,11 +59,12 @@ def test_take_returns_an_incomplete_group_last():
     assert ids(Assignments([attempt("g", 0, group_size=2), attempt("a")])) == ["a", "g"]
 
 
-def test_what_comes_back_is_handed_out_last_and_at_the_end_alone():
+def test_a_returned_attempt_is_handed_out_last_and_later_alone():
     assignments = Assignments(attempt(name) for name in "abcd")
     first, second = assignments.take(), assignments.take()
     assert first is not None
     assert second is not None
+    # After two deaths it runs alone, so that a third would be caused by this attempt.
     first.num_deaths, second.num_deaths = 2, 1
     assignments.put_back(first)
     assignments.put_back(second)
@@ -75,7 +76,7 @@ def test_what_comes_back_is_handed_out_last_and_at_the_end_alone():
 
 
 def test_group_whose_worker_died_is_run_as_a_whole():
-    """What failed of it is tried again, and what was scored before it is not."""
+    """Its failed attempts are retried, and its scored ones are not."""
     done = attempt("g", 0, group_size=3, is_done=True)
     failed, left = (attempt("g", n, group_size=3) for n in (1, 2))
     assignments = Assignments([done, failed, left])
@@ -89,8 +90,8 @@ def test_group_whose_worker_died_is_run_as_a_whole():
     assert list(group.attempts.values()) == [done, failed, left]
 
 
-def test_what_was_with_three_workers_as_they_died_has_failed():
-    """A conversation that is on record stays without a score; one that is scored keeps it."""
+def test_an_attempt_that_lost_three_workers_fails():
+    """A conversation on record stays unscored; a scored one keeps its score."""
     members = [attempt("g", n, group_size=2, is_done=n == 0) for n in range(2)]
     [outcome] = Assignment(members).given_up(WorkerLostError("killed by the kernel"))
     assert isinstance(outcome.record, Failure)
@@ -104,13 +105,13 @@ def test_what_was_with_three_workers_as_they_died_has_failed():
 
 
 def collect(server: MockServer, *more: str | Path, out: Path = OUT) -> tuple[str | Path, ...]:
-    """Return the arguments of a collection, without its engine."""
+    """Return the arguments of a collection without its engine."""
     where = ("--model", "m", "--base-url", server.base_url, "--out", out, "--quiet")
     return ("collect", "tasks.jsonl", "--env", ENV, *where, "--seed", "5", *more)
 
 
 def first_line(process: subprocess.Popen, file: Path) -> str:
-    """Wait until a file has a line, and return that; Ray needs the cores meanwhile."""
+    """Wait until a file has a line and return it, leaving the cores to Ray meanwhile."""
     while not (file.exists() and file.read_text().endswith("\n")):
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.05)
@@ -121,7 +122,7 @@ def first_line(process: subprocess.Popen, file: Path) -> str:
 @on_ray
 @pytest.mark.slow
 def test_own_cluster_worker_killed_equals_local(tmp_path, monkeypatch, mock_server):
-    """A cluster of its own; its processes, and its files, are gone with the command."""
+    """The processes and the files of the command's own cluster end with it."""
     monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 30)
     assert gym(*collect(mock_server, "--repeats", "2", out=Path("local"))).exit_code == 0
@@ -146,7 +147,7 @@ def test_own_cluster_worker_killed_equals_local(tmp_path, monkeypatch, mock_serv
     assert records_of(OUT / "rollouts.jsonl") == records_of(Path("local/rollouts.jsonl"))
     assert not (OUT / "failures.jsonl").exists()
     processes = {line.split()[1] for line in Path("played").read_text().splitlines()}
-    assert len(processes) >= 2  # one of them in the place of the one that died
+    assert len(processes) >= 2  # one replaced the one that died
     assert str(os.getpid()) not in processes
     assert not folder.exists()
 
@@ -156,7 +157,7 @@ def test_own_cluster_worker_killed_equals_local(tmp_path, monkeypatch, mock_serv
 def test_joined_cluster_resumes_local_run_and_is_resumed(
     tmp_path, monkeypatch, mock_server, ray_address
 ):
-    """Three commands write one run, in turns; a budget ends the second of them."""
+    """Three commands write one run in turn; a budget ends the second."""
     monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 24)
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "1", "--concurrency", "2")
@@ -174,7 +175,7 @@ def test_joined_cluster_resumes_local_run_and_is_resumed(
 @on_ray
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["deadly", "blocking"])
-def test_attempt_that_ends_every_worker_is_given_up_alone(
+def test_only_the_attempt_that_ends_every_worker_is_given_up(
     tmp_path, monkeypatch, mock_server, ray_address, what
 ):
     monkeypatch.chdir(tmp_path)
@@ -192,7 +193,7 @@ def test_attempt_that_ends_every_worker_is_given_up_alone(
 @on_ray
 @pytest.mark.slow
 def test_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch, ray_address, gym_mock):
-    """Ctrl-C in the middle: those in flight are cut off after the grace, and are on record."""
+    """After Ctrl-C, attempts in flight are cut off when the grace is over, and recorded."""
     monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 40)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
@@ -220,7 +221,7 @@ def test_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch, ray_address, 
 @on_ray
 @pytest.mark.slow
 def test_failing_verifiers_and_refused_key(tmp_path, monkeypatch, ray_address, gym_mock):
-    """What fails in a worker is recorded as here; what no attempt can pass ends the run."""
+    """A failure in a worker is recorded as in a local run; a refused key ends the run."""
     monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 4)
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "1")
@@ -233,14 +234,14 @@ def test_failing_verifiers_and_refused_key(tmp_path, monkeypatch, ray_address, g
     refused = gym(*collect(gym_mock(api_key="sk-right-0123456789"), *ray, out=Path("refused")))
     assert refused.exit_code == 4
     assert "no key was sent" in refused.stderr
-    assert gym(*collect(gym_mock(), *ray)).exit_code == 0  # scores what waits, asks for nothing
+    assert gym(*collect(gym_mock(), *ray)).exit_code == 0  # only scores what waits
     assert len(Path("played").read_text().splitlines()) == 4
 
 
 @on_ray
 @pytest.mark.slow
 def test_verify_on_ray_equals_local(tmp_path, monkeypatch, mock_server, ray_address):
-    """A worker is killed in the middle, and one line each fails, dies, hangs and grows."""
+    """One worker is killed; one line each fails, dies, hangs and takes too much memory."""
     monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 40)
     write_environments(tmp_path)
@@ -258,7 +259,7 @@ def test_verify_on_ray_equals_local(tmp_path, monkeypatch, mock_server, ray_addr
     before, after = json.loads(local.stdout), json.loads(there.stdout)
     assert after["num_failed"] == 4
     assert after["num_rescored"] == 36
-    # Those of verifiers that are called one by one name the class.
+    # Verifiers that are called one at a time name the class.
     before["errors"] = sorted(before["errors"].values())
     after["errors"] = sorted(after["errors"].values())
     key = ("task_id", "attempt")
@@ -267,7 +268,7 @@ def test_verify_on_ray_equals_local(tmp_path, monkeypatch, mock_server, ray_addr
     assert after == before
     assert records_of(Path("there/rollouts.jsonl")) == records_of(Path("local/rollouts.jsonl"))
     parents = {line.split()[1] for line in Path("verified").read_text().splitlines()}
-    assert len(parents) >= 2  # one of them in the place of the one that died
+    assert len(parents) >= 2  # one replaced the one that died
     assert str(os.getpid()) not in parents
 
 
@@ -287,9 +288,9 @@ def test_judges_and_groups_on_ray_equal_local(tmp_path, monkeypatch, mock_server
     assert records_of(Path("there/rollouts.jsonl")) == records_of(Path("local/rollouts.jsonl"))
     assert asked("there") == asked("local")
     assert len(asked("there")) == 18
-    # Without its judge a run has conversations that wait, which `gym verify` scores there too.
+    # Without its judge a run has waiting conversations, which `gym verify` scores on Ray as well.
     assert gym(*collect, *gone, *ray, "--out", "waits").exit_code == 4
-    # The run ends as soon as its judge is known to be gone: how many were played till then varies.
+    # The run ends once its judge is known to be gone: how many were played by then varies.
     num_waiting = len(records_of(Path("waits/generations.jsonl")))
     assert num_waiting > 0
     pending = gym("verify", "waits", *JUDGED, *judge, *ray, "--pending")
@@ -297,12 +298,12 @@ def test_judges_and_groups_on_ray_equal_local(tmp_path, monkeypatch, mock_server
     assert f"{num_waiting} waiting conversations scored, 0 failed" in pending.stderr
     assert len(rewards("waits")) == num_waiting
     assert rewards("waits").items() <= rewards("local").items()
-    # Lines that wait for a judge are rescored here, whatever the engine.
+    # Lines that wait for a judge are rescored in this process, whatever the engine.
     assert gym("verify", "there", *JUDGED, *judge, *ray).exit_code == 0
 
 
 def asked(run: str) -> dict[str, object]:
-    """Return what judges answered, by key; none may be there twice."""
+    """Return the answers of judges by key; fail on duplicates."""
     lines = [json.loads(line) for line in Path(run, "verdicts.jsonl").read_text().splitlines()]
     verdicts = {line["key"]: line["message"] for line in lines}
     assert len(verdicts) == len(lines)
@@ -329,7 +330,7 @@ sys.stdin.read()
 
 @contextmanager
 def occupied(address: str) -> Iterator[None]:
-    """Let another have all cores of the cluster."""
+    """Let another process hold all cores of the cluster."""
     command = [sys.executable, "-c", _OCCUPY, address]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -344,7 +345,7 @@ def occupied(address: str) -> Iterator[None]:
 @on_ray
 @pytest.mark.slow
 def test_cluster_without_a_free_core(ray_address):
-    """It is waited for as long as that, and then said; nothing hangs."""
+    """The command waits for the given time and then says so; it does not hang."""
     with (
         occupied(ray_address),
         RayEngine(ray_address, 1, env=None, start_seconds=0.5) as engine,

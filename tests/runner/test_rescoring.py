@@ -1,4 +1,4 @@
-"""Rescoring of runs and of files, ours and others'."""
+"""Tests of rescoring runs and files, in gymcli's format and in others."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.runner.test_measure import NEMO
 
 @pytest.fixture
 def run(tmp_path) -> Path:
-    """Give a run of four sums, all right."""
+    """Return a run of four sums, all correct."""
     collect_all(write_sums(tmp_path / "t.jsonl", 4), out=tmp_path / "run", repeats=2)
     return tmp_path / "run"
 
@@ -57,7 +57,7 @@ def test_rescoring_leaves_the_run_as_it_is(run):
 
 
 def test_rescoring_writes_a_run_of_its_own(run, tmp_path):
-    """It has metrics, expects what the first one did, and can be gone on with."""
+    """It has metrics, expects as many attempts as the first run, and can be resumed."""
     change(run, reward=0.25, env_version="0")
     out = tmp_path / "again"
     Rescoring(run, out=out).run()
@@ -105,12 +105,12 @@ def test_rescoring_counts_what_the_verifier_cannot_score(tmp_path, monkeypatch):
 
 
 def test_rescoring_keeps_the_conversation_that_the_verifier_cannot_score(tmp_path, monkeypatch):
-    """The new run holds all of the old one, so that it can be scored once the verifier works."""
+    """The new run holds all of the old one, so that it can be scored when the verifier works."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"
     collect_all(tasks, lambda _: "x", out=out, env="flaky.py:Flaky")
-    # Written where a score took a second, as on a busy machine.
+    # This file exists if scoring took a second, as on a busy machine.
     (out / "generations.jsonl").unlink(missing_ok=True)
     before = lines_of(out / "rollouts.jsonl")
     (tmp_path / "broken").touch()
@@ -124,8 +124,8 @@ def test_rescoring_keeps_the_conversation_that_the_verifier_cannot_score(tmp_pat
     assert measure(again).metrics().mean_reward == 1.0
 
 
-def test_rescoring_keeps_scores_that_cannot_be_had_again(tmp_path):
-    """Of an environment that sums its recorded rewards, the lines stay as they are."""
+def test_rescoring_keeps_scores_that_cannot_be_recomputed(tmp_path):
+    """Lines of an environment that sums its recorded rewards stay unchanged."""
     (tmp_path / "flaky.py").write_text(
         FLAKY.replace('"""Say anything."""', '"""Say anything."""\n\n    rescore = "recorded"')
     )
@@ -157,7 +157,7 @@ def test_rescoring_takes_options_of_the_command_line(tmp_path):
 
 
 def test_rescoring_joins_the_rows_of_others(tmp_path):
-    """By the index that their collector gives a row, where the rollout lacks the fields."""
+    """The row is found by the index that NeMo Gym's collector writes."""
     line = {**NEMO, "agent_ref": {"name": "arithmetic_simple_agent"}, "_ng_task_index": 1}
     del line["answer"]
     (tmp_path / "r.jsonl").write_bytes(msgspec.json.encode(line))
@@ -171,7 +171,7 @@ def test_rescoring_joins_the_rows_of_others(tmp_path):
     assert (report.num_rescored, report.num_changed) == (1, 0)
 
 
-def test_rescoring_joins_rows_of_fields_alone_by_their_own_index(tmp_path):
+def test_rescoring_joins_rows_of_bare_fields_by_their_index(tmp_path):
     line = {**NEMO, "agent_ref": {"name": "arithmetic_simple_agent"}, "_ng_task_index": 7}
     del line["answer"]
     (tmp_path / "r.jsonl").write_bytes(msgspec.json.encode(line))
@@ -181,7 +181,7 @@ def test_rescoring_joins_rows_of_fields_alone_by_their_own_index(tmp_path):
     assert (report.num_rescored, report.num_changed) == (1, 0)
 
 
-def test_rescoring_compares_the_means_of_what_has_both_scores(tmp_path, monkeypatch):
+def test_rescoring_compares_means_over_rollouts_with_both_scores(tmp_path, monkeypatch):
     """A rollout that becomes unscored counts on neither side."""
     monkeypatch.chdir(tmp_path)
     picky = 'if rollout.task_id == "sum-0" and Path'

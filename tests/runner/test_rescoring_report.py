@@ -1,4 +1,4 @@
-"""What rescoring changed and its effect on the numbers; verifiers that disagree with themselves."""
+"""Tests of reports on rescoring: its effects, and verifiers that disagree with themselves."""
 
 import asyncio
 import itertools
@@ -26,7 +26,7 @@ from tests.metrics.aggregating import aggregate
 from tests.runner.collecting import collect_all
 from tests.runner.test_roles import JUDGED, collected, endpoint_of, write_rows
 
-GRADED = '''"""An environment whose verifier gives numbers beside the reward."""
+GRADED = '''"""An environment whose verifier returns components and metrics with the reward."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ class Graded(Environment[Task]):
         return Score(**score)
 '''
 
-FICKLE = '''"""Environments whose verifiers do not say the same each time."""
+FICKLE = '''"""Environments whose verifiers disagree with themselves."""
 
 import itertools
 from pathlib import Path
@@ -106,7 +106,7 @@ class Recorded(Fickle):
 
 
 def fickle(tmp_path, monkeypatch, name, num=6, **fields):
-    """Give what repeats the scoring of so many rollouts by one of these verifiers."""
+    """Return a Rescoring of this many rollouts by one of these verifiers."""
     monkeypatch.chdir(tmp_path)
     Path("fickle.py").write_text(FICKLE)
     write_rollouts(Path("r.jsonl"), num, **fields)
@@ -131,7 +131,7 @@ def write_rollouts(path, num, **fields):
 
 
 def test_a_verifier_that_counts_its_calls_is_found(tmp_path, monkeypatch):
-    """Though every repeat has processes of its own: each calls it another number of times first."""
+    """Each repeat has its own processes, with a different number of calls made first."""
     report = fickle(tmp_path, monkeypatch, "Fickle").repeat(3)
     assert (report.num_rollouts, report.num_disagreeing, report.num_faulty) == (6, 6, 6)
     assert [found.rewards for found in report.disagreements[:2]] == [
@@ -142,14 +142,15 @@ def test_a_verifier_that_counts_its_calls_is_found(tmp_path, monkeypatch):
     [agreement] = report.environments.values()
     assert (agreement.asks_models, agreement.agreement) == (False, 0.0)
     assert agreement.mean_rewards == [0.5] * 3
+    # The sample variance of 0, 1, 0 and of 1, 0, 1.
     assert agreement.within_variance == pytest.approx(1 / 3)
     assert agreement.verifier_error == pytest.approx(math.sqrt(1 / 3 / 6))
     assert agreement.standard_error == pytest.approx(math.sqrt(0.3 / 6))
-    assert agreement.verifier_share == 1.0, "by chance it is more"
+    assert agreement.verifier_share == 1.0, "the ratio is above 1 by chance, and capped"
 
 
 def test_a_verifier_that_counts_its_calls_is_found_among_many(tmp_path, monkeypatch):
-    """Where workers read the file themselves."""
+    """Here workers read the file themselves."""
     rescoring = fickle(tmp_path, monkeypatch, "Fickle", num=200, final_state="x" * 50_000)
     report = rescoring.repeat(2)
     assert report.num_rollouts == 200
@@ -157,7 +158,7 @@ def test_a_verifier_that_counts_its_calls_is_found_among_many(tmp_path, monkeypa
 
 
 def test_the_order_of_a_set_is_found(tmp_path, monkeypatch):
-    """Each repeat has processes of its own, which hash texts in another way."""
+    """Each repeat has its own processes, with another hash seed."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     report = fickle(tmp_path, monkeypatch, "Hashed", num=1).repeat(6)
     assert report.num_faulty == 1
@@ -225,7 +226,7 @@ def test_no_rollout_has_nothing_to_repeat(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("num", [1, 600])
 def test_an_attempt_that_is_there_twice_is_refused(tmp_path, monkeypatch, num):
-    """Before another repeat is paid for: as one that disagrees with itself it would look."""
+    """It is refused before another repeat is paid for: it would look like a disagreement."""
     rescoring = fickle(tmp_path, monkeypatch, "Fickle", num=num)
     first = Path("r.jsonl").read_bytes().splitlines(keepends=True)[0]
     with Path("r.jsonl").open("ab") as file:
@@ -237,7 +238,7 @@ def test_an_attempt_that_is_there_twice_is_refused(tmp_path, monkeypatch, num):
 
 
 def repeated(run, behaviour, num_repeats):
-    """Repeat the scoring of a run whose judge is a server; give the report and the server."""
+    """Repeat the scoring of a run with a judge on a server; return the report and the server."""
 
     def repeat(server):
         judges = Judges({"judge": endpoint_of(server, "j")})
@@ -252,7 +253,7 @@ def repeated(run, behaviour, num_repeats):
 
 
 def test_a_judge_is_asked_each_time_and_nothing_is_kept(tmp_path):
-    """Past the verdicts on record; that it changes its mind is no fault of the verifier's."""
+    """Verdicts on record are not reused; a judge that changes its mind is no verifier's fault."""
     run = tmp_path / "run"
     collected(write_rows(tmp_path / "t.jsonl", 4), out=run)
     before = {path.name: path.read_bytes() for path in run.iterdir()}
@@ -268,7 +269,7 @@ def test_a_judge_is_asked_each_time_and_nothing_is_kept(tmp_path):
 
 
 def test_equal_requests_of_one_repeat_are_asked_each(tmp_path):
-    """Two rollouts that say the same share no answer, though they are judged at one time."""
+    """Two rollouts with equal answers share no verdict, even when judged concurrently."""
     run = tmp_path / "run"
     collected(write_rows(tmp_path / "t.jsonl", 3), policy=lambda _: "gold", out=run)
     assert len(lines_of(run / "verdicts.jsonl")) == 1
@@ -289,7 +290,7 @@ noisy = st.integers(2, 4).flatmap(
 
 @given(noisy)
 def test_repeats_have_the_numbers_of_their_definition(found):
-    """Means and errors of a repeat are those of `gym metrics`; the rest is by hand."""
+    """Means and errors equal those of `gym metrics`, and the other numbers their formulas."""
     num_repeats = len(found[0][0])
     repeats = Repeats(num_repeats, lambda env: False)
     for number in range(num_repeats):
@@ -359,7 +360,7 @@ def test_what_was_never_scored_agrees_with_nothing():
 
 @pytest.fixture
 def run(tmp_path) -> Path:
-    """Give a run of four sums, two attempts each, all right."""
+    """Return a run of four sums, two attempts each, all correct."""
     collect_all(write_sums(tmp_path / "t.jsonl", 4), out=tmp_path / "run", repeats=2)
     return tmp_path / "run"
 
@@ -369,7 +370,7 @@ def write_lines(path: Path, lines) -> None:
 
 
 def change(run: Path, scores) -> None:
-    """Give the first rollouts other scores on record, by task and attempt."""
+    """Change the recorded scores of the first rollouts, by task and attempt."""
     lines = lines_of(run / "rollouts.jsonl")
     lines.sort(key=lambda line: (line["task_id"], line["attempt"]))
     for line, score in zip(lines, scores, strict=False):
@@ -378,7 +379,7 @@ def change(run: Path, scores) -> None:
 
 
 def told(tmp_path, monkeypatch, scores, **environment):
-    """Give a run of these scores by task and attempt, and what scores it as it is told to."""
+    """Return a run with these scores by task and attempt, and a function that rescores it."""
     monkeypatch.chdir(tmp_path)
     Path("graded.py").write_text(GRADED)
     lines = [
@@ -430,8 +431,8 @@ def test_flips_are_counted_by_reason_and_by_where_they_went(run):
     assert flips.num_others == 0
 
 
-def test_effects_are_over_tasks_and_as_gym_metrics_has_them(run, tmp_path):
-    """Before as in the run, after as in the run that --out makes."""
+def test_effects_equal_those_of_gym_metrics(run, tmp_path):
+    """Before equals the run's metrics, after those of the run that --out writes."""
     change(run, [{"reward": 0.0}, {"reward": 0.0}, {"reward": 0.0}])
     report = Rescoring(run, out=tmp_path / "again").run()
     effects = report.environments["arithmetic"].effects
@@ -455,8 +456,8 @@ def test_effects_are_over_tasks_and_as_gym_metrics_has_them(run, tmp_path):
     assert (report.mean_before, report.mean_after) == (sides[0].mean_reward, 1.0)
 
 
-def test_effects_are_as_gym_metrics_has_them_in_any_order_of_lines(tmp_path, monkeypatch):
-    """Of tasks with unequally many attempts, whose lines stand backwards, or far apart."""
+def test_effects_equal_those_of_gym_metrics_in_any_order_of_lines(tmp_path, monkeypatch):
+    """Tasks have different numbers of attempts, and their lines are reversed or far apart."""
     keys = [f"t{task:02}/{attempt}" for task in range(40) for attempt in reversed(range(task % 6))]
     scores = {
         key: ({"reward": place % 5 / 4}, {"reward": (3 * place + 1) % 7 / 6})
@@ -477,7 +478,7 @@ def test_effects_are_as_gym_metrics_has_them_in_any_order_of_lines(tmp_path, mon
 
 
 def test_effects_know_the_threshold_of_the_run(run):
-    """The manifest's; of a bare file it is that of the environment."""
+    """The threshold is the manifest's; that of a bare file is the environment's."""
     manifest = msgspec.json.decode((run / "run.json").read_bytes())
     manifest["environments"]["arithmetic"]["pass_threshold"] = 0.5
     (run / "run.json").write_bytes(msgspec.json.encode(manifest))
@@ -487,7 +488,7 @@ def test_effects_know_the_threshold_of_the_run(run):
 
 
 def test_other_numbers_that_changed_have_effects(tmp_path, monkeypatch):
-    """The rollouts that stay as they are count on both sides."""
+    """Unchanged rollouts count on both sides."""
     scores = {
         "a/0": ({"reward": 1.0, "components": {"x": 1.0, "y": 2.0}}, {"x": 0.0, "y": 2.0}),
         "a/1": ({"reward": 1.0, "components": {"x": 1.0, "y": 4.0}}, {"x": 1.0, "y": 4.0}),
@@ -507,18 +508,18 @@ def test_other_numbers_that_changed_have_effects(tmp_path, monkeypatch):
     assert (flips.num_changed, flips.num_others, report.num_failed) == (2, 3, 1)
     assert report.num_pass_to_fail == 1
     effects = {name: e for name, e in flips.effects.items() if name.startswith(("comp", "metr"))}
-    assert set(effects) == {"components.x", "metrics.m", "metrics.n"}, "y stays as it is"
+    assert set(effects) == {"components.x", "metrics.m", "metrics.n"}, "y does not change"
     x = effects["components.x"]
     assert (x.before, x.after) == (0.75, 0.5)
     assert (x.difference.value, x.difference.num_clusters) == (-0.25, 2)
-    assert x.difference.interval.low >= -1.0, "as a share it has a range"
+    assert x.difference.interval.low >= -1.0, "a share has a range"
     assert (effects["metrics.n"].before, effects["metrics.n"].after) == (None, 3.0)
     assert effects["metrics.n"].difference is None
     assert effects["metrics.m"].difference.value == -6.0
 
 
 def test_other_numbers_of_many_rollouts_are_found_by_workers(tmp_path, monkeypatch):
-    """Whose results come in columns."""
+    """Their results come back in columns."""
     scores = {
         f"t{n:03}/0": (
             {"reward": 1.0, "components": {"x": n / 100}},
@@ -533,12 +534,13 @@ def test_other_numbers_of_many_rollouts_are_found_by_workers(tmp_path, monkeypat
     assert flips.effects.keys() == {"components.x"}
     effect = flips.effects["components.x"]
     assert effect.before == pytest.approx(0.495)
+    # The values 0, 0.1, ... 0.9 become 0.
     assert effect.after == pytest.approx((49.5 - 4.5) / 100)
     assert effect.difference.num_clusters == 100
 
 
-def test_other_numbers_of_attempts_with_any_number_are_found(tmp_path, monkeypatch):
-    """The lines of those that changed are not counted once more."""
+def test_other_numbers_of_attempts_with_any_index_are_found(tmp_path, monkeypatch):
+    """The lines of changed rollouts are not counted twice."""
     last = (1 << 63) - 1
     scores = {
         f"{task}/{attempt}": (
@@ -556,7 +558,7 @@ def test_other_numbers_of_attempts_with_any_number_are_found(tmp_path, monkeypat
 
 @pytest.mark.parametrize("num_expected", [6, 10])
 def test_strict_mean_counts_what_the_verifier_cannot_score(tmp_path, monkeypatch, num_expected):
-    """Before and after as gym metrics counts it, with an attempt that had failed anyway."""
+    """Before and after equal `gym metrics`, here with an attempt that had already failed."""
     one = {"reward": 1.0}
     scores = {
         "a/0": (one, {"reward": 0.0}),
@@ -586,7 +588,7 @@ def test_strict_mean_counts_what_the_verifier_cannot_score(tmp_path, monkeypatch
 
 
 def test_effects_are_by_environment(tmp_path, monkeypatch):
-    """With a rollout of others that had no score before."""
+    """One of the rollouts of another environment had no score before."""
     monkeypatch.chdir(tmp_path)
     Path("flaky.py").write_text(FLAKY)
     collect_all(write_sums(Path("t.jsonl"), 3), out=Path("run"))

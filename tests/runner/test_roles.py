@@ -1,4 +1,4 @@
-"""Models beside the policy: asked, cached, counted, and what becomes of an attempt without them."""
+"""Tests of roles: requests, cache, usage, and the attempts that lack a role's answer."""
 
 import asyncio
 import itertools
@@ -37,7 +37,7 @@ def good(request):
 
 
 def failing_at(*numbers):
-    """Say that everything is good, but refuse the requests of these numbers."""
+    """Call everything good, but refuse the requests with these numbers."""
     count = itertools.count(1)
 
     def behave(request):
@@ -60,7 +60,7 @@ def endpoint_of(server, model="m", **options):
 
 
 def collected(tasks, *, judge=good, env=JUDGED, policy=last_user_text, role="judge", **options):
-    """Collect with a policy and a role on two servers; give the records and both servers."""
+    """Collect with a policy and a role on two servers; return the records and both servers."""
 
     async def run(servers):
         endpoint = endpoint_of(servers["policy"])
@@ -72,7 +72,7 @@ def collected(tasks, *, judge=good, env=JUDGED, policy=last_user_text, role="jud
 
 
 def rescored(run, *, judge=good, **options):
-    """Score what waits, then rescore all; give what became of both and the judge's server."""
+    """Score waiting conversations; return the counts and the judge's server."""
 
     async def score(servers):
         judges = Judges({"judge": endpoint_of(servers["judge"], "j")})
@@ -96,8 +96,8 @@ def test_collect_asks_the_judge_and_counts_what_it_took(tmp_path):
     assert "[[GOOD]]" not in {record.last_text for record in records}
 
 
-def test_collect_counts_answers_of_a_judge_that_were_of_no_use(tmp_path):
-    """Whether another try gives one, or none does."""
+def test_collect_counts_unusable_answers_of_a_judge(tmp_path):
+    """Both count: answers that a retry replaces, and answers without a usable retry."""
     useless = MockAnswer(body='{"choices": [], "usage": {"prompt_tokens": 1000000}}')
     answers = iter([useless, "[[GOOD]]", useless, useless])
     options = {"prices": {"prompt": 1.0, "completion": 0.0}, "max_attempts": 2}
@@ -116,7 +116,7 @@ def test_collect_counts_answers_of_a_judge_that_were_of_no_use(tmp_path):
 
 
 def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
-    """Only those wait; scoring them asks the policy nothing, and the judge nothing twice."""
+    """Only conversations with a failed judge wait; scoring them sends no other request."""
     tasks = write_rows(tmp_path / "t.jsonl", 20)
     run = tmp_path / "run"
     records, policy, judge = collected(tasks, judge=failing_at(3, 9), out=run, concurrency=1)
@@ -138,7 +138,7 @@ def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
 
 
 def test_a_judge_that_gave_no_verdict_is_asked_again(tmp_path):
-    """Whatever came in its place; what it said is not kept, and scores nothing."""
+    """An answer that is no verdict is not saved and scores nothing."""
     useless = [
         MockAnswer(text="[[BAD]] be", finish_reason="length"),
         MockAnswer(text="[[BAD]]", finish_reason="content_filter"),
@@ -160,7 +160,7 @@ def test_a_judge_that_gave_no_verdict_is_asked_again(tmp_path):
     assert (policy.num_requests, judge.num_requests) == (0, len(useless))
 
 
-def test_collect_goes_on_with_what_waits_for_its_judge(tmp_path):
+def test_collect_resumes_conversations_that_wait_for_their_judge(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 5)
     run = tmp_path / "run"
     collected(tasks, judge=failing_at(2), out=run, concurrency=1)
@@ -176,7 +176,7 @@ def test_rescoring_makes_no_call_that_was_made_before(tmp_path):
     assert (report.num_rescored, report.num_changed, report.num_failed) == (6, 0, 0)
 
 
-def test_rescoring_asks_another_judge_anew_and_keeps_its_verdicts(tmp_path):
+def test_rescoring_asks_a_different_judge_and_saves_its_verdicts(tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     collected(write_rows(tmp_path / "t.jsonl", 6), out=run)
 
@@ -196,7 +196,7 @@ def test_rescoring_asks_another_judge_anew_and_keeps_its_verdicts(tmp_path):
 
 
 def test_rescoring_does_not_write_into_a_run_it_may_only_read(tmp_path):
-    """Whether it is a bare file, or a directory that another process writes."""
+    """It is a bare file, or a directory that another process is writing."""
     run = tmp_path / "run"
     collected(write_rows(tmp_path / "t.jsonl", 3), out=run)
     (run / "verdicts.jsonl").unlink()
@@ -244,7 +244,7 @@ def test_verify_takes_roles_inside_a_running_loop(tmp_path):
 
 
 def test_equal_requests_are_asked_once(tmp_path):
-    """Also where they are made at the same time, and for attempts that say the same."""
+    """This includes concurrent requests, and attempts with equal answers."""
     tasks = write_rows(tmp_path / "t.jsonl", 3)
     records, _, judge = collected(tasks, policy=lambda request: "the same", repeats=4)
     assert judge.num_requests == 1
@@ -353,7 +353,7 @@ def test_collect_warns_where_the_policy_judges_itself(tmp_path):
 
 
 def test_metrics_count_roles_apart(tmp_path):
-    """The policy's usage is what it is where nobody judges for money."""
+    """The policy's usage is the same with and without a judge."""
     tasks, run, alone = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run", tmp_path / "alone"
     collected(tasks, out=run, judge=failing_at(1), concurrency=1)
     metrics = measure(run).metrics()

@@ -1,4 +1,4 @@
-"""What is wrong with rows for their environments, and what is told of many wrong ones."""
+"""Tests of the problems that rows have for their environments, and of how many are listed."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def problems_of(env, **row) -> list[str]:
 
 
 def test_row_problems_lets_rows_bring_tools_that_are_never_run():
-    """Only tools that the environment is to run have to be its own; others are passed through."""
+    """Only tools that the environment runs must be its own; others are passed through."""
     assert problems_of("example_multi_step", fields=STEPS, tools=[{"type": "web_search"}]) == []
 
 
@@ -41,7 +41,7 @@ def test_row_problems_names_fields_and_the_tools_that_there_are():
 
 @pytest.mark.parametrize("num_wrong", [1, 20, 22])
 def test_problems_list_the_first_rows_and_count_the_others(num_wrong):
-    """All that is wrong with one row counts as one."""
+    """All problems of one row count as one."""
     problems = Problems()
     problems.check()
     for number in range(num_wrong):

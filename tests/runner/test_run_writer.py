@@ -1,4 +1,4 @@
-"""What a run records and warns of where answers are not as they should be."""
+"""Tests of records and warnings for unusual answers."""
 
 import logging
 
@@ -32,7 +32,7 @@ NOTHING = {"role": "assistant", "content": None}
         body_of(NOTHING, finish_reason=None),
     ],
 )
-def test_an_answer_that_is_none_is_a_failure_of_the_model(tmp_path, answer):
+def test_an_invalid_answer_is_a_failure_of_the_model(tmp_path, answer):
     tasks = write_sums(tmp_path / "t.jsonl", 2)
     records, _ = collect_all(tasks, lambda _: answer)
     assert all(isinstance(record, Failure) for record in records)
@@ -40,7 +40,7 @@ def test_an_answer_that_is_none_is_a_failure_of_the_model(tmp_path, answer):
 
 
 def test_an_endpoint_that_refuses_empty_messages_still_reaches_no_answer(tmp_path):
-    """As Mistral's does; a message of reasoning alone has no content."""
+    """As Mistral's endpoint does; a message that only has reasoning has no content."""
 
     def strict(request):
         if request.messages[-1].role == "assistant":
@@ -64,10 +64,8 @@ def test_unknown_finish_reasons_are_recorded_and_warned_of_once(tmp_path, caplog
 
 
 @pytest.mark.parametrize("lacks", [True, False])
-def test_log_probabilities_that_did_not_come_are_warned_of_once_and_counted(
-    tmp_path, mock_server, lacks
-):
-    """The mock server makes them up where an answer is not rendered already."""
+def test_missing_log_probabilities_are_counted_with_one_warning(tmp_path, mock_server, lacks):
+    """The mock server invents them unless an answer's body is given."""
     usage = {"prompt_tokens": 3, "completion_tokens": 1}
     bare = body_of({"content": "It is 1."}, finish_reason="stop", usage=usage)
     mock_server.behaviour = (lambda _: bare) if lacks else add_up

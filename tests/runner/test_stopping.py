@@ -1,4 +1,4 @@
-"""A run that is stopped: nothing starts any more, each attempt has one record, budgets hold."""
+"""Tests of stopping a run: nothing starts, each attempt has one record, budgets hold."""
 
 import asyncio
 import itertools
@@ -37,7 +37,7 @@ HOUR = 3600.0
 
 
 def stalling(*words):
-    """Add up, but never answer what asks about one of these."""
+    """Answer sums, but never those about one of these numbers."""
 
     def behave(request):
         text = last_user_text(request)
@@ -52,7 +52,7 @@ async def until(is_reached):
 
 
 async def stopped_run(tasks, *, policy, stop, judge=None, cause=None, **options):
-    """Collect, and call `stop` with the collection and the servers; give the records and why."""
+    """Collect and call `stop` with the collection and the servers; return records and cause."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(MockServer(policy))
         judging = await stack.enter_async_context(MockServer(judge or good))
@@ -103,6 +103,7 @@ def test_what_is_in_flight_ends_by_itself_within_the_grace(tmp_path):
     records, cause, server, _ = asyncio.run(run)
     assert type(cause) is InterruptedRunError
     assert {record.reward for record in records} == {1.0}
+    # Two more may have started before the third request reached the server.
     assert 3 <= len(records) == server.num_requests <= 5
     assert "ended_at" not in (out / "run.json").read_text()
 
@@ -140,7 +141,7 @@ def test_what_outlasts_the_grace_is_recorded_with_its_cause(tmp_path, cause, err
 
 
 def test_what_was_tried_before_the_cut_is_on_record(tmp_path):
-    """The retries, and what answers took that were of no use."""
+    """Retries, and the usage of answers that could not be used."""
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     useless = MockAnswer(body='{"choices": [], "usage": {"prompt_tokens": 7}}')
     answers = iter([useless, refusal_of(500, "no"), STALLED])
@@ -158,7 +159,7 @@ def test_what_was_tried_before_the_cut_is_on_record(tmp_path):
 
 
 def test_a_conversation_whose_judge_is_cut_off_is_not_asked_for_again(tmp_path):
-    """It is saved, the failure says where it was, and the next command scores it."""
+    """It is saved, the failure names the phase, and the next command scores it."""
     tasks, out = write_rows(tmp_path / "t.jsonl", 3), tmp_path / "run"
 
     async def stop(collection, server, judging):
@@ -184,7 +185,7 @@ def test_a_conversation_whose_judge_is_cut_off_is_not_asked_for_again(tmp_path):
 
 
 def test_attempts_of_a_group_that_never_gets_whole_are_recorded(tmp_path):
-    """Those that wait for the others keep their conversation."""
+    """Attempts that wait for the others keep their conversation."""
     tasks, out = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
     numbers = iter(range(3))
 
@@ -217,7 +218,7 @@ def test_a_fatal_answer_leaves_a_record_of_every_attempt_in_flight(tmp_path):
         return refusal_of(401, "no entry") if next(numbers) >= 4 else STALLED
 
     async def stop(collection, server, _):
-        """Leave that to the fuse."""
+        """Do nothing: the refusals stop the run."""
 
     run = stopped_run(tasks, policy=behave, stop=stop, out=out, concurrency=4, grace=HOUR)
     records, cause, server, _ = asyncio.run(run)
@@ -260,7 +261,7 @@ def test_the_gravest_cause_ends_the_run_and_the_earliest_moment_counts(new_loop)
 
 
 def test_a_cancellation_by_somebody_else_passes():
-    """Even in the moment of the cut: a library user who leaves is no end of the run."""
+    """Even at the moment of the cut: a caller who leaves does not end the run."""
 
     async def attempt(stopping, is_waiting):
         with stopping.in_flight(lambda: "model"):
@@ -303,7 +304,7 @@ def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
 
 
 def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):
-    """What was finished is kept, even where its judge was still asked."""
+    """Finished conversations are saved, even if their judge was still being asked."""
     tasks, out = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
 
     def judge(request):
@@ -335,7 +336,7 @@ def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):
 def test_every_attempt_that_started_has_one_record(
     tmp_path_factory, num_tasks, concurrency, num_before, grace
 ):
-    """Whenever a run is stopped; the same command then brings the rest."""
+    """The run may be stopped at any time; the same command completes it."""
     folder = tmp_path_factory.mktemp("stopped")
     tasks, out = write_sums(folder / "t.jsonl", num_tasks), folder / "run"
     asked = set()
@@ -379,7 +380,7 @@ def test_every_attempt_that_started_has_one_record(
 
 
 def line(kind, attempt, *, at=1.0, policy=10, **roles):
-    """Give a record of an attempt, whose conversation began at some time."""
+    """Return the record of an attempt whose conversation began at a given time."""
     rest = {"error": ErrorRecord(error_class="RoleError", phase="role")} if kind is Failure else {}
     use = {role: RoleUse(model="j", usage=tokens(number)) for role, number in roles.items()}
     return kind(
@@ -402,7 +403,7 @@ def write(folder, name, *records):
 
 
 def test_a_conversation_counts_once_and_each_of_its_scorings(tmp_path):
-    """The judge failed twice, after a call each time; the simulated user was asked only once."""
+    """The judge failed twice, after a call each time; the simulated user was asked once."""
     write(tmp_path, "generations.jsonl", line(Rollout, 0, user=5))
     write(
         tmp_path,

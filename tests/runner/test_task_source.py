@@ -1,4 +1,4 @@
-"""Which rows of files are selected, and in what order they come."""
+"""Tests of which rows of files are selected, and of their order."""
 
 import gzip
 
@@ -17,7 +17,7 @@ from tests.commands.running import FLAKY, write_sums
 
 
 def source_of(paths, **options) -> TaskSource:
-    """Give a source whose files were read once."""
+    """Return a source whose files were read once."""
     source = TaskSource(paths, CollectOptions(model="oracle", **options), Registry())
     list(source.read())
     return source
@@ -47,7 +47,7 @@ def test_selected_takes_the_first_rows_of_each_file(tmp_path):
 
 
 def test_rows_that_were_added_after_the_first_reading_are_read_and_compared(tmp_path):
-    """As where a run is left waiting: what is a copy counts on."""
+    """This happens when a run waits; attempts of copies are numbered on."""
     tasks = write_sums(tmp_path / "t.jsonl", 3)
     source = source_of([tasks])
     lines = tasks.read_text().splitlines()
@@ -95,7 +95,7 @@ ROWS = st.fixed_dictionaries(
 @pytest.mark.slow
 @given(st.lists(st.lists(ROWS, max_size=6), min_size=1, max_size=2), st.booleans(), st.booleans())
 def test_rows_are_those_of_the_first_reading(tmp_path_factory, files, is_prefixed, is_templated):
-    """Copies among them, in one file or in several, and of a file that is given twice."""
+    """There are copies in one file and across files, and a file may be given twice."""
     folder = tmp_path_factory.mktemp("tasks")
     paths = [folder / f"{number}.jsonl" for number in range(len(files))]
     for path, rows in zip(paths, files, strict=True):
@@ -154,7 +154,7 @@ def looked_at(paths, **options) -> tuple[TaskSource, Survey]:
     seed=st.none() | st.integers(0, 3),
 )
 def test_survey_counts_what_is_selected(tmp_path_factory, limit, shuffle, task_ids, seed):
-    """Whatever is asked for, the first pass knows how many rows the second will give."""
+    """Whatever is selected, the first pass counts the rows that the second one yields."""
     tasks = tmp_path_factory.mktemp("tasks") / "t.jsonl"
     write_sums(tasks, 9).write_text(tasks.read_text() + tasks.read_text()[:200].split("\n")[0])
     more = write_sums(tasks.with_name("more.jsonl"), 4)
@@ -168,7 +168,7 @@ def test_survey_counts_what_is_selected(tmp_path_factory, limit, shuffle, task_i
 
 
 def test_survey_names_a_file_as_it_is_called(tmp_path):
-    """In one line all the same."""
+    """The name is escaped to stay on one line."""
     path = tmp_path / "two  spaces\nand a line.jsonl"
     path.write_text('{"env": "arithmetic", "prompt": "x"}\n')
     with pytest.raises(TasksError, match="two  spaces and a line"):
@@ -217,7 +217,7 @@ def test_survey_warns_of_an_env_option_that_no_row_uses(tmp_path):
 
 
 def test_survey_tells_rows_of_nemo_gym_apart(tmp_path):
-    """Also where the rows are read again from their file, and in both environments they have."""
+    """Equal rows share an id, and reading the file again yields the same ids."""
     rows = [
         {"id": 7, "answer": number, "responses_create_params": {"input": f"{number} + 0?"}}
         for number in (1, 2, 2)

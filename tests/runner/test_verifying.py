@@ -1,4 +1,4 @@
-"""Rescoring with judges: which of them scores, where their answers go, what a new run says."""
+"""Tests of rescoring with judges: which one scores, where verdicts go, what a new run records."""
 
 import asyncio
 import errno
@@ -32,7 +32,7 @@ from tests.runner.test_roles import JUDGED, collected, endpoint_of, failing_at, 
 
 
 def judged_by(use, model="j", *, params=None, verdict="[[GOOD]]"):
-    """Do something with a judge on a server; give what came of it, and the server."""
+    """Run a function with a judge on a server; return its result and the server."""
 
     async def run():
         async with MockServer(lambda request: verdict) as server:
@@ -56,14 +56,14 @@ def pending_scored(run, model="j", **options):
 
 @pytest.fixture
 def waiting(tmp_path) -> Path:
-    """Give a run of which one of three conversations waits for its score."""
+    """Return a run in which one of three conversations waits for its score."""
     rows = write_rows(tmp_path / "t.jsonl", 3)
     collected(rows, judge=failing_at(2), out=tmp_path / "run", concurrency=1)
     return tmp_path / "run"
 
 
 def test_score_pending_asks_no_judge_but_the_run_s_own(waiting):
-    """What waits is a part of the run, whose identity names the judge."""
+    """Waiting conversations belong to the run, whose identity names the judge."""
     before = {path.name: path.read_bytes() for path in waiting.iterdir()}
     with pytest.raises(RunMismatchError, match=r'roles\.judge\.model "j" there, "other" here'):
         pending_scored(waiting, "other")
@@ -97,7 +97,7 @@ def test_score_pending_needs_no_manifest(waiting):
 
 
 def test_a_rescored_run_names_the_judge_that_scored_it(waiting, tmp_path):
-    """And what waits in it is scored by that one."""
+    """Conversations that wait in it are scored by that judge."""
     out = tmp_path / "out"
     params = {"temperature": 0.5}
     rescored(waiting, "other", out=out, params=params)
@@ -129,8 +129,8 @@ def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):
                 collection.check_existing_run()
 
 
-def test_a_rescored_run_keeps_the_roles_that_its_scores_were_not_asked_of():
-    """A score that is kept as recorded was given with the model that the run names."""
+def test_a_rescored_run_keeps_the_roles_of_scores_that_it_keeps():
+    """A score that is kept was given with the model that the old run names."""
     kept = type("Kept", (Talked,), {"rescore": "recorded"})
     judge, user = {"model": "a", "params": {}}, {"model": "u", "params": {"top_p": 0.5}}
     before = Manifest(
@@ -162,7 +162,7 @@ def test_a_run_made_of_a_bare_file_has_its_verdicts(tmp_path):
 
 
 def test_a_full_disk_under_the_verdicts_ends_the_rescoring(tmp_path, monkeypatch):
-    """Where an answer cannot be written down, no more are paid for."""
+    """No more verdicts are paid for when one cannot be saved."""
     run = tmp_path / "run"
     collected(write_rows(tmp_path / "t.jsonl", 200), out=run)
     (run / "verdicts.jsonl").unlink()
@@ -185,7 +185,7 @@ def test_a_full_disk_under_the_verdicts_ends_the_rescoring(tmp_path, monkeypatch
 
 
 def test_a_rescoring_that_was_broken_off_asks_nothing_twice(tmp_path):
-    """What judges of a bare file answered is kept in the new run, before that is whole."""
+    """Verdicts on a bare file are saved in the new run before it is complete."""
     run, bare, out = (tmp_path / name for name in ("run", "r.jsonl", "again"))
     collected(write_rows(tmp_path / "t.jsonl", 5), out=run)
     bare.write_bytes((run / "rollouts.jsonl").read_bytes())
@@ -210,7 +210,7 @@ def test_a_rescoring_that_was_broken_off_asks_nothing_twice(tmp_path):
 
 @pytest.fixture
 def mixed(tmp_path) -> Path:
-    """Give a run whose judged and computed rollouts stand in turn."""
+    """Return a run whose judged and computed rollouts alternate."""
     rows = []
     for number in range(3):
         rows.append({"id": f"s{number}", "prompt": "Say 2.", "env": "arithmetic", "answer": 2})
@@ -221,8 +221,8 @@ def mixed(tmp_path) -> Path:
     return tmp_path / "run"
 
 
-def test_verify_of_a_mixed_run_scores_first_what_waits_for_nobody(mixed):
-    """As in a run of those alone, in worker processes where it is much; then judges are asked."""
+def test_verify_of_a_mixed_run_scores_computed_rollouts_first(mixed):
+    """Computed rollouts are scored first, in worker processes if there are many."""
     (mixed / "verdicts.jsonl").unlink()
 
     async def run():
@@ -245,7 +245,7 @@ def test_verify_of_a_mixed_run_scores_first_what_waits_for_nobody(mixed):
 
 
 def test_verify_finds_environments_that_the_manifest_does_not_know(mixed):
-    """Each line is rescored once, whoever scores it."""
+    """Each line is rescored once, with or without a judge."""
     manifest = msgspec.json.decode((mixed / "run.json").read_bytes())
     del manifest["environments"]["arithmetic"]
     (mixed / "run.json").write_bytes(msgspec.json.encode(manifest))
@@ -267,7 +267,7 @@ def find(name):
 
 
 class Lines:
-    """Lines of a file that counts how often, and how far, it is read."""
+    """Lines of a file that count how often, and how far, they are read."""
 
     def __init__(self, rollouts):
         self._data = [msgspec.json.encode(rollout) for rollout in rollouts]
@@ -298,7 +298,7 @@ def rescoring(lines, **options):
 
 @pytest.mark.parametrize("envs", [["Recorded"], ["Judged"], ["Judged", "Recorded", "Recorded"]])
 def test_rescore_judged_reads_lines_as_they_are_needed(envs):
-    """Memory does not grow with the file, whatever stands in it."""
+    """Memory does not grow with the file, whatever its lines hold."""
     named = itertools.islice(itertools.cycle(envs), 200)
     lines = Lines([record_of(env, n) for n, env in enumerate(named)])
     ahead = [lines.num_read - number for number, _ in enumerate(rescoring(lines), start=1)]
@@ -324,7 +324,7 @@ def test_rescore_judged_keeps_lines_as_they_are():
 
 
 def test_rescore_judged_keeps_order_and_lines_where_no_model_is_asked():
-    """A line whose score is the same stays as it is, byte by byte."""
+    """A line with an unchanged score stays the same byte for byte."""
     verifier = Verifier("1", find("Unclosed").source_hash)
     records = [record_of("Unclosed", n, reward=float(n % 2), verifier=verifier) for n in range(9)]
     results = list(rescoring(Lines(records), keeps_lines=True, asks_nobody=True))
@@ -335,13 +335,13 @@ def test_rescore_judged_keeps_order_and_lines_where_no_model_is_asked():
 
 
 def test_rescore_judged_tells_lines_of_one_key_apart():
-    """A file that was put together may hold an attempt twice."""
+    """A concatenated file may hold an attempt twice."""
     lines = Lines([record_of("Judged", 1, reward=reward) for reward in (0.25, 0.75)])
     assert [result.old_reward for result in rescoring(lines, concurrency=1)] == [0.25, 0.75]
 
 
 @pytest.mark.parametrize(("group_size", "num_readings"), [(2, 1), (0, 2)])
-def test_rescore_judged_counts_groups_only_where_records_do_not_tell(group_size, num_readings):
+def test_rescore_judged_counts_groups_only_without_a_recorded_size(group_size, num_readings):
     said = [Message(role="assistant", content="5")]
     group = [
         record_of("Ranked", 1, attempt=n, group_size=group_size, messages=said) for n in range(2)

@@ -1,4 +1,4 @@
-"""What a hostile model may write: texts and arguments that are expensive to read."""
+"""Texts and arguments that a hostile model may write because they are expensive to read."""
 
 import functools
 
@@ -75,7 +75,7 @@ def texts():
         "control characters": _of("\x00\x1b[2J\x07\x9b"),
         "bidi and joined": _of("\u202e\u2066a\u0301\u200d\ufeff"),
         "other scripts": _of("\u0661\uff11\u00b2\u216b"),
-        "half a pair": "half a pair \ufffd",  # what the wire makes of it
+        "half a pair": "half a pair \ufffd",  # as it arrives
         "sql": "```sql\nWITH RECURSIVE a(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM a) "
         "SELECT count(*) FROM a\n```",
         "sql that writes": "```sql\nATTACH DATABASE 'owned' AS o; CREATE TABLE o.t(x)\n```",
@@ -125,7 +125,7 @@ def arguments():
 
 @functools.cache
 def values():
-    """Return values of an argument that has the right name."""
+    """Return values for an argument with a correct name."""
     return (
         '"' + "a" * 100_000 + '"',
         "9" * 4_000,

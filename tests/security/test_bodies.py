@@ -1,4 +1,4 @@
-"""What an endpoint sends is bounded, also where it is small on the wire."""
+"""Tests that answers of an endpoint are bounded, even if they are small before decompression."""
 
 import asyncio
 import gzip
@@ -18,7 +18,7 @@ HEADS = {
 
 
 async def asked(answer):
-    """Ask a server that sends these bytes, whatever it is asked."""
+    """Ask a server that always sends these bytes."""
 
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

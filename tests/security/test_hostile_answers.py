@@ -1,4 +1,4 @@
-"""A hostile answer costs its own rollout at most: never the run, never minutes, never a file."""
+"""Tests that a hostile answer costs its own rollout at most: not the run, minutes, or a file."""
 
 import math
 import signal
@@ -16,8 +16,10 @@ from tests.envs.episodes import calls, played, says, scored
 from tests.security.hostile import arguments, texts, values
 
 SECONDS = 60
-"""Of the processor, however busy the machine is: far more than anything takes that is in proportion
-to the text, far less than what is not."""
+"""Processor time, so that a busy machine does not matter.
+
+What takes time in proportion to the text needs far less, anything else far more.
+"""
 
 OPTIONS = {"math_with_judge": {"library_timeout": 1.0}}
 """Limits of workers, which some of the texts reach."""
@@ -27,7 +29,7 @@ NAMES = sorted(Registry.names())
 
 @contextmanager
 def within(seconds):
-    """Fail a block that takes longer, also in the middle of a computation."""
+    """Fail if the block takes longer, even in the middle of a computation."""
 
     def stop(number, frame):
         raise AssertionError(f"took more than {seconds} seconds of the processor")
@@ -42,13 +44,13 @@ def within(seconds):
 
 
 def some_rows(name, num):
-    """Return tasks of an environment from all over its file: the first ones are alike."""
+    """Return tasks of an environment from all over its file, since the first ones are alike."""
     rows = list(read_tasks([shipped_tasks(name)], TaskReading(default_env=name)))
     return rows[:: -(-len(rows) // num)]
 
 
 def has_ended(row, *messages):
-    """Play and score; what comes of it is a finite reward, or an error of this attempt alone."""
+    """Play and score; the result is a finite reward or an error of this attempt."""
     with within(SECONDS):
         try:
             rollout = played(row, *messages, max_turns=3)
@@ -72,7 +74,7 @@ def test_hostile_texts(name, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_hostile_arguments(name, tmp_path, monkeypatch):
-    """Of every tool of a task, its own argument names among them."""
+    """This covers every tool of a task, with its own argument names among others."""
     monkeypatch.chdir(tmp_path)
     row = some_rows(name, 1)[0]
     with within(SECONDS):
@@ -88,7 +90,7 @@ def test_hostile_arguments(name, tmp_path, monkeypatch):
 
 
 def test_no_tool_call_reaches_the_python_of_an_environment():
-    """Arguments that are named like the machinery are refused like any other."""
+    """Arguments with names of the machinery are refused like any other."""
     row = some_rows("example_single_tool_call", 1)[0]
     rollout = played(row, calls(("get_weather", arguments()["dunders"])), says("Done."))
     assert sum(rollout.tool_errors.values()) == 1

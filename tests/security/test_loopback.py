@@ -1,4 +1,4 @@
-"""Every server that is started listens to this machine alone, unless it is told otherwise."""
+"""Tests that every server listens only to this machine unless it is told otherwise."""
 
 import asyncio
 import subprocess
@@ -12,7 +12,7 @@ from tests.commands.running import clean_environment
 from tests.models.test_local import needs_model
 
 OTHER_ADDRESS = "127.0.0.2"
-"""On Linux an address of this machine too, where a server of all addresses would answer."""
+"""On Linux another address of this machine, where a server on all addresses would answer."""
 
 
 async def assert_listens_to_loopback_alone(base_url):

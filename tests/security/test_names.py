@@ -1,4 +1,4 @@
-"""Names that data brings are never paths, attributes or code: of tools, tasks, models, roles."""
+"""Tests that names in data are never paths, attributes or code: tools, tasks, models, roles."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from tests.security.hostile import NAMES
 PATHS = ("../../etc/x", "a/b", "/etc/x", "..", ".", "~", "con", "-rf", "--out=x", "x" * 10_000, "*")
 PATHS += ("__class__", "{0.__class__}", "%s", "\x00", "a\nb", "$(touch owned)", "\\..\\x", "\u202e")
 
-GUARDED = '''"""An environment that writes a file where a method is reached that is no tool."""
+GUARDED = '''"""An environment that writes a file if a method that is not a tool is reached."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def files_below(folder):
 
 @given(st.text(max_size=30) | st.sampled_from(NAMES))
 def test_a_name_that_is_no_tool_reaches_nothing(name):
-    """Whatever the name, the model is told that there is no such tool, and nothing is called."""
+    """Whatever the name, the model is told that no such tool exists, and nothing is called."""
     if name == "get_weather":
         return
     row = task_row("example_single_tool_call", {"cities": ["Lima"]})
@@ -105,7 +105,7 @@ def test_hostile_ids_and_models_write_nothing_but_the_run(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("name", [*PATHS, "gymcli.envs.arithmetic", "os:system", "arithmetic.py:A"])
 def test_an_environment_that_a_row_names_is_a_name_and_no_code(tmp_path, name):
-    """Code and addresses come from the command line alone."""
+    """Code and addresses can only come from the command line."""
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_bytes(msgspec.json.encode({"id": "a", "env": name, "prompt": "Go."}) + b"\n")
     ended = gym("collect", tasks, "--model", "oracle", "--out", tmp_path / "run")

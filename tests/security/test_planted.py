@@ -1,4 +1,4 @@
-"""Secrets that are planted in a run, and told wherever that can be, are found nowhere."""
+"""Tests that secrets planted in a run, and repeated wherever possible, are found nowhere."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from bench.planted import SECRETS, findings, planted_run
 
 
 def test_findings_see_a_secret_in_every_encoding():
-    """What finds nothing must be able to find something."""
+    """A search that finds nothing must be able to find something."""
     variable = SECRETS["environment variable"]
     key = SECRETS["key that gym.toml names"]
     told = {

@@ -1,4 +1,4 @@
-"""A key in use stands in no record; whatever else looks like a secret changes none."""
+"""Tests of redaction: records hold no key in use, and values that only look secret stay."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class Expecting(Environment[ExpectingTask]):
 
 
 class Telling(Environment[Task]):
-    """Tell the key when it is asked, and play that again."""
+    """Return the key from a tool, and replay that."""
 
     @tool
     def look_up(self) -> str:
@@ -62,7 +62,7 @@ class Failing(Environment[Task]):
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch, mock_server):
-    """Return what collects texts into a directory, with or without a key."""
+    """Return a function that collects texts into a directory, with or without a key."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quoting.py").write_text(ENVIRONMENTS)
 
@@ -89,7 +89,7 @@ def verified(out, env="Expecting"):
 
 
 def test_variables_that_look_like_secrets_change_no_conversation(collect, monkeypatch):
-    """Nor a task, a score, or what is shown and written of them."""
+    """Tasks, scores, and what is shown and written of them do not change either."""
     assert all(environment_secrets({name: value}) for name, value in VARIABLES.items())
     texts = [f"Say {value} twice: {value}." for value in VARIABLES.values()]
 
@@ -113,7 +113,7 @@ def test_variables_that_look_like_secrets_change_no_conversation(collect, monkey
 
 
 def test_what_is_scored_is_what_is_written(collect, mock_server):
-    """The verifier sees the record, so that it says the same when it is asked again."""
+    """The verifier sees the redacted record, so that rescoring yields the same."""
     mock_server.behaviour = lambda request: MockAnswer(text=f"It is {KEY}.")
     collect("run", f"It is {KEY}.", "It is [redacted].", key=True)
     held, other = lines_of(Path("run/rollouts.jsonl"))

@@ -1,4 +1,4 @@
-"""A secret in what is recorded changes neither what is sent nor what is done already."""
+"""Tests that a secret in a record changes neither later requests nor what counts as done."""
 
 import msgspec
 import pytest
@@ -9,7 +9,7 @@ SECRET = "hf_in-a-row-1234"
 
 
 def test_a_run_whose_rows_hold_a_secret_is_resumed(tmp_path, monkeypatch, mock_server):
-    """The request has it, the record does not, and the same command finds the record again."""
+    """The request has it, the record does not, and the same command still matches the record."""
     monkeypatch.setenv("HF_TOKEN", SECRET)
     tasks = tmp_path / "tasks.jsonl"
     row = {"id": "a", "env": "arithmetic", "prompt": f"{SECRET} + 1?", "answer": 2}
@@ -44,7 +44,7 @@ def test_a_task_whose_id_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_s
 def test_a_run_whose_secrets_are_words_is_resumed_and_rescored(
     tmp_path, monkeypatch, mock_server, word
 ):
-    """As a key, as the password of an address, and in a header."""
+    """A secret may be a key, the password of an address, or in a header."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MY_KEY", word)
     monkeypatch.setenv("DATABASE_URL", f"postgres://{word}:{word}@localhost/app")
@@ -68,7 +68,7 @@ def test_a_run_whose_secrets_are_words_is_resumed_and_rescored(
 def test_a_run_is_resumed_where_a_variable_makes_its_model_a_secret(
     tmp_path, monkeypatch, mock_server
 ):
-    """And where one no longer does, it is said what stands there."""
+    """If the variable is gone later, the error explains the `[redacted]` in the record."""
     tasks = write_sums(tmp_path / "tasks.jsonl", 1)
     out = tmp_path / "run"
     command = ("collect", tasks, "--base-url", mock_server.base_url, "--model", "qwen-2.5-7b")

@@ -1,4 +1,4 @@
-"""Nothing that a model, a row or an endpoint says reaches the terminal as anything but text."""
+"""Tests that text of a model, a row or an endpoint reaches the terminal only as text."""
 
 import io
 import subprocess
@@ -23,13 +23,13 @@ texts = st.text(max_size=40) | st.sampled_from(
 
 
 def assert_harmless(shown):
-    """Newline and tab alone are let through of what a terminal obeys."""
+    """Check that a terminal obeys no character of a text but newline and tab."""
     found = {c for c in shown if unicodedata.category(c) == "Cc" or c in BIDI} - {"\n", "\t"}
     assert not found
 
 
 def hostile_run(folder, text):
-    """Write a run of one rollout and one failure that have the text wherever one can stand."""
+    """Write a run of one rollout and one failure with the text in every possible place."""
     call = ToolCall(id=text, function=FunctionCall(text, text))
     said = Message(role="assistant", content=text, reasoning=text, tool_calls=[call])
     same = {"env": f"e{text}", "model": text, "messages": [said]}

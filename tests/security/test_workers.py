@@ -1,4 +1,4 @@
-"""An isolated function gets no secret of ours, and what it prints is ours to pass on."""
+"""Tests that an isolated function gets no secret, and that the parent passes on its output."""
 
 import asyncio
 import os

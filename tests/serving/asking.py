@@ -1,4 +1,4 @@
-"""Asks a served environment as a client of NeMo Gym does: plain aiohttp, one cookie jar."""
+"""Ask a served environment as a client of NeMo Gym does: plain aiohttp with one cookie jar."""
 
 from contextlib import asynccontextmanager
 
@@ -18,7 +18,7 @@ def row(nonce, **fields):
 
 
 def response(*output):
-    """Give the smallest response that the protocol allows."""
+    """Return the smallest response that the protocol allows."""
     fixed = {"id": "r", "created_at": 0, "model": "m", "object": "response"}
     tools = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
     return {**fixed, **tools, "output": list(output)}
@@ -49,7 +49,7 @@ class Served:
 
 
 class Client:
-    """One cookie jar."""
+    """A client with one cookie jar."""
 
     def __init__(self, session, base_url):
         self._session = session
@@ -57,7 +57,7 @@ class Client:
         self.cookies = session.cookie_jar
 
     async def ask(self, method, path, body=None, *, headers=None, data=None):
-        """Give status, body as text and headers."""
+        """Return status, body as text, and headers."""
         url = f"{self._base_url}/{path}"
         async with self._session.request(
             method, url, json=body, data=data, headers=headers
@@ -65,7 +65,7 @@ class Client:
             return answer.status, await answer.text(), answer.headers
 
     async def post(self, path, body=None, **options):
-        """Give the JSON of an answer that went well."""
+        """Return the JSON of a successful answer."""
         status, text, _ = await self.ask("POST", path, body, **options)
         assert status == 200, (status, text)
         return msgspec.json.decode(text)
@@ -79,7 +79,7 @@ async def client_of(server):
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that only moves when told to."""
 
     def __init__(self):
         self.now = 0.0

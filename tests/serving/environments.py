@@ -1,4 +1,4 @@
-"""Environments that the tests of `gym serve` serve."""
+"""Environments for the tests of `gym serve`."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from gymcli import (
 )
 
 CLOSED = []
-"""Names of the tasks whose environments were closed."""
+"""Nonces of the tasks whose environments were closed."""
 
 
 class NonceTask(Task):
@@ -24,7 +24,7 @@ class NonceTask(Task):
 
 
 class Notebook(Environment[NonceTask]):
-    """Write notes down with a tool, then read them back: state that belongs to one session."""
+    """Write notes with a tool, then read them: state that belongs to one session."""
 
     class Options(EnvironmentOptions):
         bonus: float = 0.0
@@ -92,7 +92,7 @@ class Notebook(Environment[NonceTask]):
 
 
 class Riddle(Environment[NonceTask]):
-    """Answers the model itself: it opens the talk, and hints after a wrong guess."""
+    """Answers the model itself: it opens the conversation, and hints after a wrong guess."""
 
     max_turns = 5
 
@@ -111,7 +111,7 @@ class Riddle(Environment[NonceTask]):
 
 
 class Plain(Environment[NonceTask]):
-    """Say the nonce; nothing to keep between requests."""
+    """Say the nonce; it keeps no state between requests."""
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
@@ -119,7 +119,7 @@ class Plain(Environment[NonceTask]):
 
 
 class Broken(Environment[NonceTask]):
-    """A verifier that is not there, and says where it looked, and what it must not say."""
+    """A verifier that fails, with a path and a secret in its message."""
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
@@ -140,7 +140,7 @@ class Judged(Environment[NonceTask]):
 
 
 class TurnCounter(Environment[NonceTask]):
-    """Tells how many messages came; its verifier reads usage, model and step rewards."""
+    """Says how many messages came; its verifier reads usage, model and step rewards."""
 
     max_turns = 4
 
@@ -157,7 +157,7 @@ class TurnCounter(Environment[NonceTask]):
 
 
 class Lingering(Environment[NonceTask]):
-    """Takes some turns of the loop to close, and counts how many close at once."""
+    """Is slow to close, and counts how many instances close concurrently."""
 
     num_closing = 0
     most_closing = 0

@@ -1,4 +1,4 @@
-"""`/aggregate_metrics` gives NeMo Gym's numbers under its keys."""
+"""Tests that `/aggregate_metrics` returns NeMo Gym's numbers under its keys."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def verified(task, attempt, reward, answer=None, **fields):
 
 
 def test_aggregated_gives_the_worked_example():
-    """Two tasks of four rollouts; the numbers are those that NeMo Gym gives for them."""
+    """Two tasks of four rollouts; NeMo Gym computes the same numbers for them."""
     rewards = ((1.0, 0.0, 1.0, 0.0), (0.0, 0.0, 1.0, 1.0))
     answers = (("x", "y", "x", None), ("z", "z", "w", "w"))
     rows = [

@@ -1,4 +1,4 @@
-"""A served environment as an aiohttp application, and as one for ASGI servers."""
+"""Tests of a served environment as an aiohttp application and as an ASGI application."""
 
 import asyncio
 import subprocess
@@ -41,7 +41,7 @@ class Driver:
         await self._living
 
     async def ask(self, method, path, *chunks, headers=(), root="", raw=None):
-        """Give status, headers and body."""
+        """Return status, headers and body."""
         scope = {"type": "http", "method": method, "path": path, "root_path": root}
         scope["headers"] = [(name.encode(), value.encode()) for name, value in headers]
         if raw is not None:

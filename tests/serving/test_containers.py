@@ -1,4 +1,4 @@
-"""The container files name commands that there are, and a health check that tells up from down."""
+"""Tests of the container files: their commands exist, and the health check works."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 
 
 def instruction(name):
-    """Give what the last instruction of this name says, its continued lines joined."""
+    """Return the last instruction of this name, with its continued lines joined."""
     joined = DOCKERFILE.replace("\\\n", " ")
     return re.findall(rf"^\s*{name} +(.+)$", joined, re.MULTILINE)[-1].strip()
 
@@ -28,7 +28,7 @@ PAGES = ("docs/serving.md", "docs/deployment.md")
 
 
 def commands_of_pages():
-    """Give every `gym` command line of the pages about serving and deployment."""
+    """Return every `gym` command line on the pages about serving and deployment."""
     for page in PAGES:
         text = (ROOT / page).read_text().replace("\\\n", " ")
         for found in re.finditer(r"^\s*(?:\$ |srun )?gym (.+)$", text, re.MULTILINE):
@@ -47,7 +47,7 @@ def commands_of_containers():
 
 @pytest.mark.parametrize("arguments", [*commands_of_containers(), *commands_of_pages()])
 def test_the_command_exists(arguments):
-    """Options that there are not end a command before its help is shown."""
+    """An unknown option ends a command before its help is shown."""
     shown = gym(*arguments, "--help")
     assert shown.exit_code == 0, shown.stderr
     assert f"Usage: gym {arguments[0]}" in shown.stdout

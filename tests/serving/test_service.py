@@ -1,4 +1,4 @@
-"""The protocol as its own clients speak it: seed_session, tools, verify; reset, step, close."""
+"""Tests of the protocols as clients speak them: seed_session, tools, verify; reset, step, close."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.serving.environments import CLOSED, Lingering
 
 
 def on(server, talk):
-    """Run a talk with a server while it is up."""
+    """Run a function of a server and a client while the server is up."""
 
     async def run():
         async with server, client_of(server) as client:
@@ -203,7 +203,7 @@ def test_cookies_of_others_do_no_harm():
 
 
 def test_a_session_cannot_be_seeded_again():
-    """Some agents let a model call any address as a tool."""
+    """Some agents let a model call any path as a tool."""
 
     async def talk(client):
         await client.post("seed_session", row("a"))
@@ -215,7 +215,7 @@ def test_a_session_cannot_be_seeded_again():
 
 
 def test_verify_takes_the_row_of_the_session():
-    """A model that reaches `/verify` cannot bring a task of its own."""
+    """A model that reaches `/verify` cannot bring its own task."""
 
     async def talk(client):
         await client.post("seed_session", row("hard"))
@@ -236,7 +236,7 @@ def test_a_row_may_have_a_field_that_is_named_as_our_key():
     assert (answer["reward"], answer["gymcli"]) == (1.0, {"messages": 3})
 
 
-def test_what_a_row_has_of_an_earlier_verdict_is_left_out():
+def test_fields_of_an_earlier_verdict_are_dropped():
     stale = {"reward": 0.5, "reward_components": {"old": 1.0}, "extracted_answer": "old"}
     failure = {"_ng_failure_class": "judge_failed", "mask_sample": True}
 
@@ -282,6 +282,7 @@ def test_a_session_that_nobody_uses_ends():
         second = await client.ask("POST", "read", {})
         clock.now = 179.0
         third = await client.ask("POST", "read", {})
+        # The server does this on a timer, which follows real time and not the clock of the test.
         await server.service._sessions.expire()
         return [status for status, _, _ in (first, second, third)], list(CLOSED), third[1]
 
@@ -513,6 +514,7 @@ def test_a_request_that_waited_while_its_session_ended_is_refused():
         [session] = server.service._sessions._open.values()
         async with session.lock:
             waiting = asyncio.create_task(client.ask("POST", "read", {}))
+            # Without this wait the session would end before the request reaches it.
             while not session.lock._waiters:
                 await asyncio.sleep(0)
             await server.service._sessions.end(session)

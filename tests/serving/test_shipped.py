@@ -1,4 +1,4 @@
-"""Every shipped environment that plays gives a client of NeMo Gym the rewards of the process."""
+"""Tests that shipped environments give a client of NeMo Gym the same rewards as in process."""
 
 import asyncio
 import math
@@ -20,11 +20,11 @@ from tests.serving.asking import Served, client_of, response, said
 
 STATE = ("setup", "step", "reply", "tools", "final_state")
 UNSEEDED = {"blackjack": "deck_seed", "sokoban": "board"}
-"""What fixes the world of a row; the rows of the reference do not have it."""
+"""The field that fixes a row's initial state; rows of the reference do not have it."""
 
 
 def plays(environment):
-    """Say whether episodes have a state that a server must hold."""
+    """Return whether episodes have a state that a server must hold."""
     calls_tools = environment.executes_tools and bool(environment.method_tools())
     return calls_tools or any(
         getattr(environment, name) is not getattr(Environment, name) for name in STATE
@@ -35,7 +35,7 @@ NAMES = sorted(module.name for module in pkgutil.iter_modules(gymcli.envs.__path
 
 
 def rows_of(name):
-    """Return two shipped tasks, and one whose world is left to the attempt's seed."""
+    """Return two shipped tasks, and one whose initial state depends on the attempt's seed."""
     first, second, *_ = read_tasks([shipped_tasks(name)], TaskReading(default_env=name))
     if name not in UNSEEDED:
         return [first, second]
@@ -44,7 +44,7 @@ def rows_of(name):
 
 
 async def drive(client, record):
-    """Say again what the model said, with nothing but what the protocol asks; give the reward."""
+    """Repeat a recorded conversation with nothing but what the protocol asks; return the reward."""
     row = {**row_of(record), "_ng_rollout_index": 0}
     turns = [message for message in record.responses if message.role == "assistant"]
     status, text, _ = await client.ask("POST", "seed_session", row)
@@ -94,11 +94,11 @@ def test_a_client_that_sends_nothing_of_ours_gets_the_rewards_of_the_process(nam
     rewards = asyncio.run(run())
     assert rewards == pytest.approx([record.reward for record in records])
     is_telling = "empty" not in environment.skipped_checks
-    assert len(set(rewards)) > is_telling, "the oracle does better than silence"
+    assert len(set(rewards)) > is_telling, "the oracle scores more than silence"
 
 
 def on_blackjack(talk):
-    """Deal a hand to a row of the reference, which says nothing of the deck, and have a talk."""
+    """Deal a hand for a reference row, which does not fix the deck, and run a function."""
     row = {"responses_create_params": {"input": [{"role": "user", "content": "Deal me in."}]}}
     body = {**row, "response": response(said("<action>stand</action>"))}
 
@@ -111,13 +111,13 @@ def on_blackjack(talk):
     return asyncio.run(run())
 
 
-def test_a_hand_of_which_nobody_fixed_the_deck_is_scored():
+def test_a_hand_without_a_fixed_deck_is_scored():
     step = on_blackjack(lambda client, body: client.post("step", body))
     assert step["terminated"]
     assert step["reward"] in (-1.0, 0.0, 1.0)
 
 
-def test_a_verdict_rests_on_the_steps_and_not_on_what_a_client_says_of_them():
+def test_a_verdict_rests_on_the_steps_and_not_on_the_clients_report():
     async def talk(client, body):
         step = await client.post("step", body)
         told = {**body, "response": response(said("<action>hit</action>"))}
@@ -127,7 +127,7 @@ def test_a_verdict_rests_on_the_steps_and_not_on_what_a_client_says_of_them():
     assert stepped == verified
 
 
-def test_a_row_that_needs_tables_of_others_is_refused():
+def test_a_row_that_needs_external_tables_is_refused():
     truth = {"name": "email_delete_email", "arguments": "{}"}
     params = {"input": [{"role": "user", "content": "Delete it."}]}
 
