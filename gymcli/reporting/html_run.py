@@ -355,8 +355,8 @@ def _method(metrics: RunMetrics) -> list[str]:
         "are over tasks.",
         "Strict mean: the same, with a reward of 0 for every expected attempt that has no score. "
         "Bounds: with a reward of 0 for all of these, and with the best reward for all.",
-        "pass@k and the like: unbiased, per task, then the mean over the tasks with at least k scored "
-        "attempts; never for more attempts than were made.",
+        "pass@k and the like: unbiased, per task, then the mean over the tasks with at least k "
+        "scored attempts; never for more attempts than were made.",
     ]
     estimates = [one for found in metrics.environments.values() for one in found.estimates.values()]
     methods = {one.interval.method for one in estimates if one.interval}
