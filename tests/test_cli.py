@@ -119,6 +119,7 @@ def test_verbose_everywhere(tmp_path, monkeypatch, place):
     assert "INFO gymcli.runner.collection: start runs/" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_failed_attempt_is_logged_and_is_no_warning(tmp_path, monkeypatch):
     """With a log file, which takes records of all levels, only warnings are printed."""
     monkeypatch.chdir(tmp_path)

@@ -305,6 +305,7 @@ def test_nothing_outlives_a_killed_supervisor(start):
     wait_until(lambda: not state_of(pid))
 
 
+@pytest.mark.slow
 def test_a_stop_is_no_death(start):
     """The stop is longer than the blocking timeout, and the watchdog's clock runs on."""
     write_tasks("block_alone", "")
@@ -446,6 +447,7 @@ def test_a_closed_stdout_is_an_error_after_the_run(start, redirection):
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
 
 
+@pytest.mark.slow
 def test_a_new_command_waits_for_one_that_is_ending(start):
     write_tasks("block_alone")
     source = Path("rough.py").read_text()

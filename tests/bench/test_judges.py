@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from bench.judges import ANSWERS, JUDGES, SETTINGS, count
 
 
+@pytest.mark.slow
 def test_judges_score_nothing_that_no_judge_said():
     """A smaller table than the script's, with the answers that most resemble verdicts."""
     tallies = asyncio.run(count(SETTINGS, ANSWERS[2:12:3]))

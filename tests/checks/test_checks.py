@@ -13,6 +13,7 @@ def found_by(name, **options):
     return report, {finding.check: finding for finding in report.findings}
 
 
+@pytest.mark.slow
 def test_check_holds():
     report, found = found_by("Good")
     assert report.failures == []

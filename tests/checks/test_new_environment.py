@@ -16,6 +16,7 @@ from gymcli.errors import UsageError
 TEMPLATES = Path(gymcli.__file__).parent / "checks" / "templates"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", get_args(Pattern))
 def test_create_writes_what_holds_every_check(pattern, tmp_path):
     files = create("demo_env", pattern, tmp_path)

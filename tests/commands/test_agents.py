@@ -81,7 +81,9 @@ def test_rows_for_external_tables_are_refused_without_them(collect, mock_server,
     )
     assert done.exit_code == 2
     said = done.stderr if command == "collect" else done.stdout
-    assert said.removeprefix("error: ").startswith("t.jsonl:1: the row was written for tables of ")
+    assert said.removeprefix("error: ").startswith(
+        "t.jsonl:1: the row was written for other tables"
+    )
     assert "--env-arg data_dir=FOLDER" in said
     assert mock_server.num_requests == 0
 

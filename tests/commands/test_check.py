@@ -51,12 +51,14 @@ def test_check_skips_what_needs_a_package_that_is_missing(name):
     assert "ready: Packless needs x: pip install" in done.stdout
 
 
+@pytest.mark.slow
 def test_check_shows_what_is_skipped():
     done = gym("check", "example_single_tool_call")
     assert done.exit_code == 0
     assert "guessing    skipped  the reward is 1 by definition\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_check_several():
     names = ("arithmetic", "example_single_tool_call", BROKEN.format("Copying"))
     done = gym("check", *names, "--limit", "9")
@@ -118,6 +120,7 @@ def test_check_used_wrongly(tmp_path, monkeypatch, arguments, reason):
     assert reason in done.stderr
 
 
+@pytest.mark.slow
 def test_check_of_what_cannot_be_imported(tmp_path, monkeypatch):
     """A name that cannot be imported is wrong use; among all environments it is a failed check."""
     package = tmp_path / "riddles-1.0.dist-info"

@@ -420,6 +420,7 @@ def test_collect_gives_up_an_endpoint_that_is_gone(ask, mock_server):
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 60
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 def test_collect_with_the_local_model(tmp_path, monkeypatch):
     """A real model, end to end; its answers are not checked."""

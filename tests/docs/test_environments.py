@@ -64,6 +64,7 @@ def test_commands_print_what_is_shown(folder):
     assert Path("demo_env.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme_that_need_no_model_run(folder):
     readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
     offline = [line for line, _ in shown_commands(readme) if re.match("gym (init|check)", line)]
@@ -107,6 +108,7 @@ def test_shelf_counts_what_stands_there_at_the_end(folder, mock_server):
     assert records[2]["messages"][-2]["content"].endswith("there is no room for that many.")
 
 
+@pytest.mark.slow
 def test_pattern_takes_what_hangs_for_wrong(folder, mock_server):
     mock_server.behaviour = last_user_text
     rows = [

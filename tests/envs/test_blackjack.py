@@ -330,6 +330,7 @@ def test_tasks_state_the_deal_and_can_be_won():
         assert best_play(hand, dealer, rest)[0] == "win"
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_oracle_plays_as_well_as_the_cards_allow(seed):

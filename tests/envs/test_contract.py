@@ -117,6 +117,7 @@ def test_tasks_come_with_their_origin(name):
         assert told in readme, told
 
 
+@pytest.mark.slow
 @of_every_environment
 def test_oracle_gets_the_top_reward_in_every_task(name):
     for row in rows_of(name):

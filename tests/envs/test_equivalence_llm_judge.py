@@ -368,12 +368,14 @@ def test_verify_searches_the_end_of_a_long_text():
     assert "8" not in rollout.answer
 
 
+@pytest.mark.slow
 def test_verify_scores_nothing_where_the_pattern_of_a_row_runs_away():
     """A timeout depends on the machine, so it must not become a score."""
     with pytest.raises(VerifierTimeoutError, match="extract took longer than 2 seconds"):
         judged_text(asked(pattern="(a+)+b"), "a" * 60)
 
 
+@pytest.mark.slow
 def test_verify_scores_nothing_where_the_pattern_of_the_question_runs_away():
     record = answered(NAME, asked(), "nine")
     record.messages[0].content = "a" * 60

@@ -335,6 +335,7 @@ def test_oracle_has_no_answer_to_an_instruction_beyond_it():
         played(task_row("instruction_following", row(("count:count_unique", {}))))
 
 
+@pytest.mark.slow
 def test_tasks_can_be_followed_whatever_the_seed():
     rows = list(InstructionFollowing.generate(Random(7), 90))
 

@@ -632,6 +632,7 @@ def test_search_emails_takes_every_word_and_sorts_by_time():
     assert all(email["sent_datetime"].startswith(day) for email in of_day["emails"])
 
 
+@pytest.mark.slow
 def test_search_emails_bears_a_query_of_any_length():
     """Each word is looked up once; otherwise these would not finish and would block episodes."""
     many = [" ".join(["wren"] * 5_000_000), " ".join(f"w{number}" for number in range(2_000_000))]
@@ -1118,6 +1119,7 @@ def looks_for(row):
     return [*found, *(searches[kind] for kind in sorted(needed))]
 
 
+@pytest.mark.slow
 def test_tasks_leave_turns_for_look_ups_and_a_repeat():
     """At one call a turn nine turns are enough, as the README says; a tenth allows a repeat."""
     lengths = []

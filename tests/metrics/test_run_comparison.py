@@ -760,6 +760,7 @@ def test_coin_tail_agrees_with_scipy(tosses, data):
     assert just == pytest.approx(scipy.stats.binom.pmf(heads, tosses, 0.5), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(p_values)
 def test_holm_agrees_with_statsmodels(values):

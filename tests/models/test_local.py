@@ -396,6 +396,7 @@ def with_tools(weights: Path, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @needs_model
 def test_tools_of_a_file_whose_template_has_them_are_not_emulated(tmp_path: Path) -> None:
     """The model repeats the pattern; the server parses its text by the format of the template."""
@@ -451,6 +452,7 @@ def test_local_server_logprobs(asked: Asked) -> None:
     assert all(token["logprob"] <= 0 and len(token["top_logprobs"]) == 3 for token in tokens)
 
 
+@pytest.mark.slow
 @needs_model
 def test_local_server_seed(asked: Asked) -> None:
     """A seed repeats an answer, also among parallel requests."""
@@ -460,6 +462,7 @@ def test_local_server_seed(asked: Asked) -> None:
     assert len({text_of(answer) for answer in answers}) == 1
 
 
+@pytest.mark.slow
 @needs_model
 def test_local_server_queue(asked: Asked) -> None:
     """There are more connections than slots, and more than llama.cpp's default of HTTP threads."""

@@ -474,6 +474,7 @@ def test_schema_is_strict_where_it_is_closed(is_closed):
     assert server.requests[0].body["response_format"]["json_schema"]["strict"] is is_closed
 
 
+@pytest.mark.slow
 def test_complete_counts_what_was_tried_again():
     """Both for calls that are answered in the end and for calls that fail."""
     answers = [refusal_of(500, "oops"), "yes", *[refusal_of(500, "oops")] * 2]

@@ -8,7 +8,7 @@ from gymcli.reporting.html_run import read_run
 from tests.reporting.html_pages import HOSTILE, attempts, write_run
 
 pytest_plugins = ["tests.browsers"]
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 pytest.importorskip("jinja2", reason="needs the extra `report`")
 pytest.importorskip("plotly", reason="needs the extra `report`")

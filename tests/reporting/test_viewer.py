@@ -280,6 +280,7 @@ def test_the_numbers_are_those_of_gym_metrics(run):
     assert found["curves"] == [["pass@", "pass_at_k"], ["pass^", "pass_hat_k"]]
 
 
+@pytest.mark.slow
 def test_a_run_that_grows_is_followed(run):
     async def main():
         async with Shown(run) as shown:

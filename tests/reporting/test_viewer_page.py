@@ -11,7 +11,7 @@ from gymcli.mock.process import serving
 from tests.reporting.viewer_runs import Shown, failure, lines, rollout, said, write_run
 
 pytest_plugins = ["tests.browsers"]
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PICTURE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"

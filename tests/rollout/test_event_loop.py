@@ -179,6 +179,7 @@ def test_watchdog_tells_what_is_late():
     assert asyncio.run(run()) is False
 
 
+@pytest.mark.slow
 def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
     async def run():
         async with Watchdog() as watchdog:
@@ -195,6 +196,7 @@ def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
     assert counted < 1.6 < passed
 
 
+@pytest.mark.slow
 def test_watchdog_names_the_function_that_blocks(caplog):
     async def run():
         async with Watchdog():
@@ -244,6 +246,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_watchdog_counts_no_time_in_which_the_process_was_stopped():
     child = subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -256,6 +259,7 @@ def test_watchdog_counts_no_time_in_which_the_process_was_stopped():
     assert float(output) < 2.0
 
 
+@pytest.mark.slow
 def test_nothing_is_named_where_nobody_computes(caplog):
     """A process without a processor waits between two calls; a sleep in a call does the same."""
 

@@ -40,6 +40,7 @@ def test_run_attempts_is_bounded(tmp_path):
     assert server.max_in_flight <= 3
 
 
+@pytest.mark.slow
 def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
     """Only tasks under way and the one being read are in memory, however many there are."""
     tasks = write_sums(tmp_path / "t.jsonl", 300)

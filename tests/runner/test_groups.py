@@ -44,6 +44,7 @@ def test_a_group_is_scored_when_its_last_attempt_is_there(tmp_path):
     assert len(lines_of(run / "generations.jsonl")) == 6
 
 
+@pytest.mark.slow
 def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
     """Everything else is on disk while it is awaited, including the others of its group."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"

@@ -157,6 +157,7 @@ def test_a_verifier_that_counts_its_calls_is_found_among_many(tmp_path, monkeypa
     assert report.num_disagreeing >= 20
 
 
+@pytest.mark.slow
 def test_the_order_of_a_set_is_found(tmp_path, monkeypatch):
     """Each repeat has its own processes, with another hash seed."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)

@@ -140,6 +140,7 @@ def test_what_outlasts_the_grace_is_recorded_with_its_cause(tmp_path, cause, err
     assert len(lines_of(out / "rollouts.jsonl")) == 6
 
 
+@pytest.mark.slow
 def test_what_was_tried_before_the_cut_is_on_record(tmp_path):
     """Retries, and the usage of answers that could not be used."""
     tasks = write_sums(tmp_path / "t.jsonl", 1)

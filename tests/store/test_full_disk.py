@@ -182,6 +182,7 @@ WAITING = (
 )
 
 
+@pytest.mark.slow
 def test_collect_ends_an_attempt_whose_record_could_not_be_written(tmp_path):
     """No further write would reveal the error, and the attempt would last an hour."""
     write_rows(tmp_path / "t.jsonl", 5)
