@@ -1,4 +1,4 @@
-r"""Gives instructions that go against habit; a judge checks each criterion of a rubric.
+r"""Follow instructions that go against habit; a judge checks each criterion of a rubric.
 
 Source: the resources server inverse_if of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The judge gets one request for each criterion, all of them concurrently, and sees the
