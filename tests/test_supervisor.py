@@ -15,7 +15,7 @@ import pytest
 
 from gymcli.supervisor import _scoring_command
 from tests.commands.running import clean_environment, gym, lines_of
-from tests.processes import TOO_LONG, state_of, wait_until
+from tests.processes import TOO_LONG, heed_signals, state_of, wait_until
 
 ENVIRONMENT = '''"""Does what its row says."""
 
@@ -152,11 +152,7 @@ def start(tmp_path, monkeypatch):
     started = []
 
     def start(*arguments: str, redirection: str = "", before: str = "") -> Running:
-        # A background job of a shell inherits an ignored SIGINT.
-        program = (
-            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-            "from gymcli.supervisor import main; main()"
-        )
+        program = f"{heed_signals()}; from gymcli.supervisor import main; main()"
         line = shlex.join([sys.executable, "-c", program, *arguments])
         number = len(started)
         places = Path(f"stdout-{number}"), Path(f"stderr-{number}")

@@ -43,6 +43,8 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
     for path in files[:3]:
         if path.exists():
             raise UsageError(f"{path}: already exists; nothing was written")
+    if name in Registry.names():
+        raise UsageError(f"{name}: an environment of this name exists; use another name")
     found = importlib.util.find_spec(name)
     if found is not None and found.origin is not None:  # a file shadows a namespace package
         raise UsageError(f"{name}: a package of this name is installed; use {name}_env")

@@ -116,9 +116,8 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
         with _tasks_file(found, given) as (path, origin):
             options = CollectOptions(model="check", env=found.name)
             source = TaskSource([path], options, registry)
-            read = (item for item in source.read() if isinstance(item, TaskRow))
             # A given file may have rows of several environments.
-            rows = [row for row in read if row.env == found.name]
+            rows = [row for row in _rows(source) if row.env == found.name]
             finding = _tasks_finding(source, registry, rows, origin)
             valid = (row for row in rows if row.first_attempt == 0 and _is_valid(row, found))
             return TaskSet(list(islice(valid, limit)), origin, finding)
@@ -141,6 +140,10 @@ def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
         yield path, f"{NUM_GENERATED} generated with Random(0)"
 
 
+def _rows(source: TaskSource) -> Iterator[TaskRow]:
+    return (item for item in source.read() if isinstance(item, TaskRow))
+
+
 def _tasks_finding(
     source: TaskSource, registry: Registry, rows: list[TaskRow], origin: str
 ) -> Finding:
@@ -152,7 +155,8 @@ def _tasks_finding(
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         return failed(lines[0] + more)
     if not rows:
-        return failed(f"{origin}: no row belongs to this environment")
+        others = sorted({row.env for row in _rows(source)})
+        return failed(f"{origin}: its rows belong to {', '.join(others)}")
     copies = [row.id for row in rows if row.first_attempt]
     if copies:
         return failed(f"{len(copies)} rows are copies of others", copies)

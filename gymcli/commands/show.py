@@ -17,7 +17,7 @@ __all__ = ["show"]
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="Run directory or rollout file.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory or rollout file.")],
     task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Attempt to show.")],
     env: Annotated[
         str | None, typer.Option(help="Its environment, if several have this task.")

@@ -53,6 +53,7 @@ __all__ = [
     "candidates",
     "describe",
     "environment_options",
+    "environments_with_tasks",
     "generated_lines",
     "generates",
     "module_of_file",
@@ -388,6 +389,11 @@ def shipped_tasks(name: str) -> Path | None:
         if path.is_file():
             return path
     return None
+
+
+def environments_with_tasks() -> list[str]:
+    """List the built-in environments that ship tasks."""
+    return sorted(name for name in _built_in_names() if shipped_tasks(name))
 
 
 def own_tasks(found: Found) -> Path | None:

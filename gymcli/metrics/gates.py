@@ -93,7 +93,8 @@ def check_name(name: str, text: str) -> None:
         raise FilterError(f"--gate {text}: {first} has {', '.join(_KINDS[first])}")
     if dot and rest and first in (*_OPEN_NAMES, *_COUNTED):
         return
-    known = [*_FIXED_NAMES, *(f"{at}1" for at in _AT_K)]
+    k = name[len(name.rstrip("0123456789")) :].lstrip("0") or "1"
+    known = [*_FIXED_NAMES, *(f"{at}{k}" for at in _AT_K)]
     open_names = [f"{first}.NAME" for first in (*_OPEN_NAMES, *_COUNTED)]
     names = [*_MEANS, *(f"{at}K" for at in _AT_K), *PLAIN_NAMES, *_TIMES, *_BOUNDS, *open_names]
     hint = did_you_mean(name, known) or f"there are {', '.join(names)}"

@@ -13,7 +13,13 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.registry import Found, Registry, own_options, shipped_tasks
+from gymcli.environment.registry import (
+    Found,
+    Registry,
+    environments_with_tasks,
+    own_options,
+    shipped_tasks,
+)
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import TasksError, UnknownNameError, did_you_mean
 from gymcli.runner.collect_options import CollectOptions
@@ -165,7 +171,10 @@ def named_file(task: str | Path) -> TasksFile:
         raise TasksError(f"{path}: is a folder; name a JSONL file")
     if path.exists():
         raise TasksError(f"{path}: is not a regular file; tasks are read more than once")
-    raise TasksError(f"{path}: no such file, and no environment of this name ships tasks")
+    hint = did_you_mean(str(task), environments_with_tasks())
+    raise TasksError(
+        f"{path}: no such file, and no environment of this name ships tasks{hint and f'; {hint}'}"
+    )
 
 
 class Problems:

@@ -120,7 +120,7 @@ def test_check_with_tasks_of_others(tmp_path):
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"id": "c", "prompt": "1 + 1?", "answer": 2, "env": "arithmetic"}\n')
     report, _ = found_by("Good", tasks=path)
-    assert [f.text for f in report.failures] == [f"{path}: no row belongs to this environment"]
+    assert [f.text for f in report.failures] == [f"{path}: its rows belong to arithmetic"]
 
 
 def test_check_of_what_is_not_there(tmp_path):

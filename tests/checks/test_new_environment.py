@@ -70,6 +70,12 @@ def test_create_refuses_names_that_are_taken(name, tmp_path):
         create(name, "single-step", tmp_path)
 
 
+def test_create_refuses_names_of_environments(tmp_path):
+    with pytest.raises(UsageError, match="mcqa: an environment of this name exists"):
+        create("mcqa", "single-step", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["regex", "pytest", "aiohttp"])
 def test_create_refuses_names_of_installed_packages(name, tmp_path):
     """The new environment's test would import the installed package instead."""

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from gymcli.cli import app
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.types import Request
+from tests.processes import heed_signals
 
 NO_ENDPOINT = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TERM": "dumb"}
 """Environment variables that a developer may have set, unset or fixed for tests."""
@@ -57,13 +59,9 @@ def gym_line(line: str) -> Result:
     return gym(*shlex.split(line))
 
 
-def gym_process(*arguments: str | Path) -> list[str]:
-    """Return the command line of a separate process that can be interrupted with Ctrl-C.
-
-    A shell starts background jobs with the interrupt ignored, and their children inherit that.
-    """
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    start = f"{heed}; from gymcli.cli import main; main()"
+def gym_process(*arguments: str | Path, hangup: signal.Handlers = signal.SIG_DFL) -> list[str]:
+    """Return the command line of a separate process that ends at SIGINT and SIGHUP."""
+    start = f"{heed_signals(hangup)}; from gymcli.cli import main; main()"
     return [sys.executable, "-c", start, *(str(argument) for argument in arguments)]
 
 

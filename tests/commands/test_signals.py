@@ -1,5 +1,6 @@
 """Tests of real signals to real processes: what they end, what is saved, what survives."""
 
+import functools
 import os
 import pty
 import shlex
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.commands.running import clean_environment, gym, gym_process, lines_of
-from tests.processes import TOO_LONG, wait_until
+from tests.processes import TOO_LONG, heed_signals, wait_until
 
 # 128 + the number of the signal; a hangup counts as SIGTERM.
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
@@ -63,11 +64,14 @@ def start(tmp_path, monkeypatch):
     Path("t.jsonl").write_text("".join(rows))
     started = []
 
-    def start(*arguments: str | Path) -> Running:
+    def start(*arguments: str | Path, hangup: signal.Handlers = signal.SIG_DFL) -> Running:
         said = tmp_path / f"stderr-{len(started)}"
         with said.open("wb") as file, Path("stdout").open("wb") as out:
             process = subprocess.Popen(
-                gym_process(*arguments), env=clean_environment(), stdout=out, stderr=file
+                gym_process(*arguments, hangup=hangup),
+                env=clean_environment(),
+                stdout=out,
+                stderr=file,
             )
         started.append(process)
         return Running(process, said)
@@ -117,11 +121,7 @@ def test_a_first_signal_lets_what_is_in_flight_end(start, number):
 
 def test_a_hangup_that_is_ignored_ends_nothing(start):
     """As under nohup, which starts a command with SIGHUP ignored."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        running = collect_held(start)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    running = collect_held(functools.partial(start, hangup=signal.SIG_IGN))
     running.process.send_signal(signal.SIGHUP)
     Path("held").unlink()
     assert running.end() == 0, running.text
@@ -351,8 +351,8 @@ def test_no_worker_outlives_a_run(start, number):
 def test_a_signal_when_the_command_is_over_ends_the_process(number):
     """It ends quietly with the command's exit code, whatever else still runs."""
     code = (
-        "import signal, threading\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"{heed_signals()}\n"
+        "import threading\n"
         "from gymcli.commands.signals import exit_at_signals, raise_at_signals\n"
         "raise_at_signals()\n"
         "exit_at_signals(6)\n"

@@ -12,6 +12,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from gymcli.environment.registry import Registry
 from gymcli.mock import MockServer
 from gymcli.mock.process import serving
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Score, Verifier
@@ -57,6 +58,7 @@ def test_readme_lists_packages_and_exit_codes(write: ModuleType) -> None:
 
     assert "| `rollout/` | " in text
     assert "| 130 | " in text
+    assert f"{len(Registry.names())} small environments" in text
     assert len(text.splitlines()) <= 250
 
 

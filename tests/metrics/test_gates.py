@@ -114,6 +114,7 @@ def test_gate_reads_names_with_other_characters():
         ("mean_reward + 1 > 2", "compare a name with a number"),
         ("pass@1 >= 0.5 <= 0.9", "compare a name with a number"),
         ("pas@1 >= 0.8", 'did you mean "pass@1"?'),
+        ("pas@16 >= 0.8", 'did you mean "pass@16"?'),
         ("pass@0 >= 0.8", 'there is no number "pass@0"'),
         ("reward >= 0.8", "there is no number"),
         ("xyz >= 0.8", "there are mean_reward, "),

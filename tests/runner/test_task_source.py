@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.task_source import Survey, TaskSource, survey
+from gymcli.runner.task_source import Survey, TaskSource, named_file, survey
 from gymcli.store.tasks import RowProblem, with_shared_ids
 from gymcli.types import TaskRow
 from tests.commands.running import FLAKY, write_sums
@@ -76,6 +76,11 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     tasks.unlink()
     with pytest.raises(UsageError, match=r"t\.jsonl: cannot be read"):
         next(source.rows())
+
+
+def test_a_misspelt_environment_has_a_suggestion():
+    with pytest.raises(TasksError, match='ships tasks; did you mean "arithmetic"'):
+        named_file("arithmatic")
 
 
 ROWS = st.fixed_dictionaries(
