@@ -13,7 +13,14 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from gymcli.environment.addresses import is_loopback
-from gymcli.errors import ConfigError, InvalidAnswerError, UsageError, described, did_you_mean
+from gymcli.errors import (
+    ConfigError,
+    FatalEndpointError,
+    InvalidAnswerError,
+    UsageError,
+    described,
+    did_you_mean,
+)
 from gymcli.models.endpoint import Endpoint, EndpointLimits, EndpointOptions, checked_base_url
 from gymcli.models.http import read_body
 from gymcli.types import JSON_ERRORS
@@ -251,8 +258,9 @@ async def served_model(base_url: str) -> str:
     """Return the only model that an endpoint lists at `/models` or `/v1/models`; no key is sent.
 
     Raises:
-        UsageError: The address is invalid or may hold a secret (then nothing is sent), cannot be
-            reached, or serves several models, which the message names.
+        FatalEndpointError: The address cannot be reached.
+        UsageError: The address is invalid or may hold a secret (then nothing is sent), or serves
+            several models, which the message names.
     """
     try:
         base_url = checked_base_url(base_url)
@@ -280,5 +288,7 @@ async def _get(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[
             return response.status, await read_body(response, f"GET {url}", _TIMEOUT)
     except InvalidAnswerError as error:
         raise UsageError(f"{error}; {way_out}") from error
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+    except (aiohttp.ClientConnectionError, TimeoutError) as error:
+        raise FatalEndpointError(f"GET {url}: {described(error)}") from error
+    except (aiohttp.ClientError, ValueError) as error:
         raise UsageError(f"GET {url}: {described(error)}; {way_out}") from error

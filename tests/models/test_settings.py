@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from gymcli.errors import ConfigError, UsageError
+from gymcli.errors import ConfigError, FatalEndpointError, UsageError
 from gymcli.mock import MockServer
 from gymcli.models.endpoint import Endpoint, EndpointLimits
 from gymcli.models.http import MAX_ANSWER_BYTES
@@ -389,7 +389,7 @@ def test_served_model_looks_below_v1_as_well():
 
 
 def test_served_model_tells_an_endpoint_that_is_not_there():
-    with pytest.raises(UsageError, match="name the model after the address"):
+    with pytest.raises(FatalEndpointError, match=r"GET http://127\.0\.0\.1:9/v1/models: "):
         asyncio.run(served_model("http://127.0.0.1:9/v1"))
 
 
