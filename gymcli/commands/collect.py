@@ -8,8 +8,8 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -50,6 +50,8 @@ from gymcli.errors import (
     GymError,
     InterruptedRunError,
     RunError,
+    TerminatedRunError,
+    TooManyFailuresError,
     UsageError,
 )
 from gymcli.runner.run_options import RowOptions, RunOptions
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from gymcli.models.endpoint import Endpoint
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
+    from gymcli.types import AttemptKey
 
 __all__ = ["GARBAGE_THRESHOLD", "TYPED", "collect", "missing_coverage"]
 
@@ -81,9 +84,11 @@ class PolicyOptions:
     """Which model is asked, and where."""
 
     model: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle."
+            metavar="NAME",
+            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle; repeat "
+            "it for a run of each, OUT/MODEL.",
         ),
     ] = None
     base_url: Annotated[
@@ -170,46 +175,108 @@ def collect(
     from gymcli.runner.collection import Collection
 
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
-    ci = CiRequest(
-        ci_options, inputs=[*map(Path, tasks), *filter(None, [run_options.out])], is_json=json
-    )
+    models: list[str | None] = [*(policy.model or [None])]
+    supervised = context.find_object(Supervised)
+    outs = _out_of_each(models, run_options, None if supervised is None else supervised.directory)
+    out_paths = [out.out for out in outs if out.out is not None]
+    ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=json)
     params: dict[str, object] = {k: v for k, v in vars(sampling).items() if v is not None}
     params |= parameters(param or ())
-    name, endpoint = _endpoint(policy)
-    hide(endpoint.secrets if endpoint is not None else ())
-    check_parameters(params, endpoint)
+    policies = [_endpoint(model, policy) for model in models]
+    for _, endpoint in policies:
+        hide(endpoint.secrets if endpoint is not None else ())
+        check_parameters(params, endpoint)
     sources, (default_roles, missing_roles) = roles(role or ()), resolved_roles()
     params_by_role = role_params(role_param or ())
     check_role_parameters(params_by_role, {**default_roles, **sources})
-    supervised = context.find_object(Supervised)
-    if supervised is not None and supervised.directory is not None:
-        run_options = dataclasses.replace(run_options, out=Path(supervised.directory), fresh=False)
-    options = CollectOptions(
-        secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
-        model=name,
-        endpoint=endpoint,
-        env=env,
-        env_args=key_values("--env-arg", env_arg or ()),
-        params=params,
-        seed=seed,
-        roles=sources,
-        default_roles=default_roles,
-        missing_roles=missing_roles,
-        role_params=params_by_role,
-        **vars(run_options),
-        **vars(row_options),
-    )
+    options = [
+        CollectOptions(
+            secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
+            model=name,
+            endpoint=endpoint,
+            env=env,
+            env_args=key_values("--env-arg", env_arg or ()),
+            params=params,
+            seed=seed,
+            roles=sources,
+            default_roles=default_roles,
+            missing_roles=missing_roles,
+            role_params=params_by_role,
+            **vars(out),
+            **vars(row_options),
+        )
+        for (name, endpoint), out in zip(policies, outs, strict=True)
+    ]
     with _same_directory() as go_back:
-        collection = Collection(tasks, options, supervised=supervised, notify=message)
-        go_back()
+        runs: dict[str, Collection] = {}
+        for model, of_model in zip(models, options, strict=True):
+            first = next(iter(runs.values()), None)
+            runs[model or of_model.model] = Collection(
+                tasks, of_model, supervised=supervised, notify=message, beside=first
+            )
+            go_back()
+        _check_paths(runs)
         if dry_run:
-            _show_plan(collection, is_json=json)
+            _show_plans(list(runs.values()), is_json=json)
             return
-        command = _resume_command(context, collection)
+        command = _resume_command(context, runs)
         gc.set_threshold(GARBAGE_THRESHOLD)
-        found = run_async(_run(collection, command, go_back, is_quiet=quiet))
+        found = run_async(_run(runs, command, go_back, is_quiet=quiet))
         go_back()
-        _end_run(context, collection, found, ci, min_coverage=min_coverage, is_json=json)
+        _end_runs(context, found, ci, min_coverage=min_coverage, is_json=json)
+
+
+def _out_of_each(
+    models: Sequence[str | None], options: RunOptions, resumed: str | None
+) -> list[RunOptions]:
+    """Return the options of each model's run: those of several models are in folders of `--out`.
+
+    `resumed` is the directory of the first run in the process that died before.
+    """
+    from gymcli.runner.identity import file_safe, unused
+    from gymcli.store.manifest import MANIFEST
+
+    if len(models) == 1:
+        if resumed is None:
+            return [options]
+        return [dataclasses.replace(options, out=Path(resumed), fresh=False)]
+    names = [model or "" for model in models]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"--model {twice}: is named twice; name each model once")
+    if options.engine != "local":
+        raise UsageError("--engine ray takes one --model; run the command once for each model")
+    if options.out is None:
+        if options.fresh:
+            raise UsageError("--fresh with several models needs --out DIR")
+        return [options] * len(models)
+    out = options.out
+    if (out / MANIFEST).exists() and not options.fresh:
+        raise UsageError(
+            f"--out {out}: holds a run; several models need a folder that holds a run of each"
+        )
+    if resumed is not None:
+        out = Path(resumed).parent
+    elif options.fresh:
+        out = unused(out)
+    folders = [file_safe(name.removeprefix("local:").removesuffix(".gguf")) for name in names]
+    return [
+        dataclasses.replace(options, out=out / (folder or "model"), fresh=False)
+        for folder in folders
+    ]
+
+
+def _check_paths(runs: Mapping[str, Collection]) -> None:
+    """Refuse models whose runs would be written to one directory."""
+    models: dict[str, str] = {}
+    for model, collection in runs.items():
+        # Upper and lower case are the same on some file systems.
+        other = models.setdefault(str(collection.path).casefold(), model)
+        if other != model:
+            raise UsageError(
+                f"--model {other} and --model {model}: both runs would be {collection.path}; "
+                "run the command once for each, with another --out"
+            )
 
 
 @contextmanager
@@ -226,17 +293,17 @@ def _same_directory() -> Iterator[Callable[[], None]]:
         os.close(descriptor)
 
 
-def _endpoint(policy: PolicyOptions) -> tuple[str, Endpoint | None]:
+def _endpoint(model: str | None, policy: PolicyOptions) -> tuple[str, Endpoint | None]:
     from gymcli.models.endpoint import SCALAR_DIALECTS
     from gymcli.models.local_model import parse_local
     from gymcli.models.settings import load_settings, resolve_endpoint
 
-    model = policy.model
     if model is not None and (model == "oracle" or parse_local(model) is not None):
         if policy.base_url or policy.api_key_env or policy.dialect:
             raise UsageError(f"--model {model} takes no --base-url, --api-key-env or --dialect")
         return model, None
-    endpoint = resolve_endpoint(**vars(policy), settings=load_settings(), environ=os.environ)
+    given = {**vars(policy), "model": model}
+    endpoint = resolve_endpoint(**given, settings=load_settings(), environ=os.environ)
     if endpoint.dialect in SCALAR_DIALECTS:
         raise UsageError(
             f"--model {endpoint.model}: is a reward model ({endpoint.dialect}), which cannot be "
@@ -246,59 +313,107 @@ def _endpoint(policy: PolicyOptions) -> tuple[str, Endpoint | None]:
 
 
 class _RunResult(NamedTuple):
+    model: str
+    """Its name, as given."""
+    collection: Collection
     aggregator: Aggregator
+    """Counts the attempts that this command selects."""
     metrics: RunMetrics
     cause: GymError | None
     """The error that stopped the run early."""
+    attempts: frozenset[AttemptKey] | None
+    """The attempts that this command selects; None if the run holds no others."""
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether there is anything to show: an endpoint may have refused everything."""
+        is_refused = isinstance(self.cause, FatalEndpointError | EngineError)
+        return self.collection.num_scored > 0 or not is_refused
 
 
 async def _run(
-    collection: Collection, command: str, go_back: Callable[[], None], *, is_quiet: bool
-) -> _RunResult:
-    """Run the collection under a progress display, then measure what is on disk."""
-    import msgspec
-
+    runs: Mapping[str, Collection], command: str, go_back: Callable[[], None], *, is_quiet: bool
+) -> list[_RunResult]:
+    """Run the collections, by model, under a progress display, then measure what is on disk."""
     from gymcli.commands.progress import Progress
-    from gymcli.runner.measure import measure
+    from gymcli.runner.attempts import run_together
+    from gymcli.runner.collection import STOPS_EARLY
 
-    cause: GymError | None = None
-    async with collection:
-        if collection.supervised is not None:
-            collection.supervised.tell(Tag.COMMAND, command)
-        for text in filter(None, [*collection.warnings, _allow_open_files(collection)]):
+    collections = list(runs.values())
+    first = collections[0]
+    causes: dict[str, GymError] = {}
+    async with AsyncExitStack() as stack:
+        for collection in collections:
+            await stack.enter_async_context(collection)
+        if first.supervised is not None:
+            first.supervised.tell(Tag.COMMAND, command)
+        texts = [text for collection in collections for text in collection.warnings]
+        for text in dict.fromkeys(filter(None, [*texts, _allow_open_files(collections)])):
             (LOGGER.warning if is_quiet else warn)(text)
         if not is_quiet:
-            message(_start_text(collection))
-        environments = collection.manifest.environments
+            for collection in collections:
+                message(_start_text(collection))
+        environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
         has_one_scale = len(environments) == 1 or (len(scales) == 1 and None not in scales)
-        progress = Progress(collection.num_left, is_quiet=is_quiet, has_one_scale=has_one_scale)
-        try:
-            with progress:
-                async with progress.ticking(), aclosing(collection.run()) as records:
-                    with stop_at_signals(collection.stopping):
-                        async for record in records:
-                            progress.add(record)
-        # These stop a run early; the numbers of its records are still printed.
-        except (InterruptedRunError, BudgetReachedError, FatalEndpointError, EngineError) as error:
-            cause = error
+        num_left = sum(collection.num_left for collection in collections)
+        progress = Progress(num_left, is_quiet=is_quiet, has_one_scale=has_one_scale)
+
+        async def collect_from(model: str) -> None:
+            try:
+                async with aclosing(runs[model].run()) as records:
+                    async for record in records:
+                        progress.add(record, model)
+            # These stop a run early; the numbers of its records are still printed.
+            except (InterruptedRunError, *STOPS_EARLY) as error:
+                causes[model] = error
+
+        with progress:
+            async with progress.ticking():
+                with stop_at_signals([collection.stopping for collection in collections]):
+                    if first.supervised is not None and first.supervised.death is not None:
+                        # One after the other, so that an attempt that crashes the process again
+                        # is known to be the one.
+                        for model in runs:
+                            await collect_from(model)
+                    else:
+                        await run_together(map(collect_from, runs))
         go_back()  # no environment runs any more
-        assert collection.path is not None
-        aggregator = measure(collection.path, env=collection.options.env)
+        return [_measured(model, one, causes.get(model)) for model, one in runs.items()]
+
+
+def _measured(model: str, collection: Collection, cause: GymError | None) -> _RunResult:
+    """Measure a run and write its metrics; the numbers to show are those of this command."""
+    import msgspec
+
+    from gymcli.runner.measure import measure
+
+    assert collection.path is not None
+    env = collection.options.env
+    aggregator = measure(collection.path, env=env)
+    metrics = aggregator.metrics()
+    is_stopped = cause is not None and collection.num_left > 0
+    collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
+    attempts = None
+    if collection.is_part:
+        attempts = collection.attempts()
+        aggregator = measure(collection.path, env=env, attempts=attempts)
         metrics = aggregator.metrics()
-        is_stopped = cause is not None and collection.num_left > 0
-        collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
-    return _RunResult(aggregator, metrics, cause)
+    return _RunResult(model, collection, aggregator, metrics, cause, attempts)
 
 
-def _allow_open_files(collection: Collection) -> str | None:
-    """Raise the limit of open files as far as a run needs; return a warning if that fails."""
+def _allow_open_files(collections: Sequence[Collection]) -> str | None:
+    """Raise the limit of open files as far as the runs need; return a warning if that fails."""
     # An attempt may hold a connection to each model and to a remote environment.
-    options = collection.options
-    models = (options.endpoint, *options.roles.values())
-    num_places = sum(not isinstance(model, str | None) for model in models)
-    num_places += (options.env or "").startswith(("http://", "https://"))
-    needed = min(options.concurrency, collection.num_left) * num_places + _SPARE_FILES
+    num_places = 0
+    for options in (collection.options for collection in collections):
+        models = (options.endpoint, *options.roles.values())
+        num_models = sum(not isinstance(model, str | None) for model in models)
+        is_remote = (options.env or "").startswith(("http://", "https://"))
+        num_places = max(num_places, num_models + is_remote)
+    options = collections[0].options
+    num_left = sum(collection.num_left for collection in collections)
+    needed = min(options.concurrency, num_left) * num_places + _SPARE_FILES * len(collections)
     allowed = allow_open_files(needed)
     if allowed >= needed:
         return None
@@ -308,17 +423,29 @@ def _allow_open_files(collection: Collection) -> str | None:
     )
 
 
-def _show_plan(collection: Collection, *, is_json: bool) -> None:
-    """Print the plan and the body of the first request."""
+def _show_plans(collections: Sequence[Collection], *, is_json: bool) -> None:
+    """Print the plan of each run and the body of its first request."""
+    for collection in collections:
+        collection.check_existing_run()
+    for text in dict.fromkeys(text for one in collections for text in one.warnings):
+        warn(text)
+    if is_json:
+        plans = [_plan(collection) for collection in collections]
+        print_json(plans[0] if len(plans) == 1 else {"runs": plans})
+        return
+    for number, collection in enumerate(collections):
+        if number:
+            result()
+        _show_plan(collection)
+
+
+def _plan(collection: Collection) -> dict[str, object]:
     import msgspec
 
-    collection.check_existing_run()
-    for text in collection.warnings:
-        warn(text)
     manifest, options = collection.manifest, collection.options
-    if is_json:
-        request = msgspec.Raw(_first_body(collection)) if collection.num_expected else None
-        plan = {
+    request = msgspec.Raw(_first_body(collection)) if collection.num_expected else None
+    return {
+        "plan": {
             "tasks": manifest.tasks,
             "num_tasks": manifest.num_tasks,
             "shard": manifest.shard or None,
@@ -330,9 +457,13 @@ def _show_plan(collection: Collection, *, is_json: bool) -> None:
             "model": manifest.model,
             "base_url": options.endpoint.base_url if options.endpoint else None,
             "run": str(collection.path),
-        }
-        print_json({"plan": plan, "request": request})
-        return
+        },
+        "request": request,
+    }
+
+
+def _show_plan(collection: Collection) -> None:
+    manifest, options = collection.manifest, collection.options
     files = ", ".join(f"{file['path']} ({file['num_rows']} rows)" for file in manifest.tasks)
     result(f"tasks         {files}")
     repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
@@ -383,10 +514,9 @@ def _start_text(collection: Collection) -> str:
     return f"{path}: {attempts} to go{done}{failed}"
 
 
-def _end_run(
+def _end_runs(
     context: typer.Context,
-    collection: Collection,
-    found: _RunResult,
+    found: Sequence[_RunResult],
     ci: CiRequest,
     *,
     min_coverage: float,
@@ -394,75 +524,149 @@ def _end_run(
 ) -> None:
     """Print the numbers and the verdicts, write the files, and end with the exit code.
 
-    Only the first of several errors is raised: the one that stopped the run, too little coverage,
+    Only the first of several errors is raised: the one that stopped a run, too little coverage,
     then a file that cannot be written or a gate that cannot be judged.
     """
-    cause, metrics = found.cause, found.metrics
-    error: GymError | None
+    runs = {one.model: one.collection for one in found}
+    is_quiet = bool(context.params.get("quiet"))
+    errors: dict[str, GymError] = {}
+    for one in found:
+        _show_problems(context, runs, one, is_quiet=is_quiet)
+        error = _error_of(context, runs, one, min_coverage=min_coverage)
+        if error is not None:
+            errors[one.model] = error
+    shown = [one for one in found if one.has_numbers]
+    reports: dict[str, RunReport] = {}
+    if not ci.is_empty:
+        reports = {one.model: _report(one, ci, errors.get(one.model)) for one in shown}
+    if not ci.prints_file:
+        _show(found, errors, {m: ci.as_json([r]) for m, r in reports.items()}, is_json=is_json)
+    if shown:
+        ci.show(list(reports.values()), is_json=is_json)
+        try:
+            ci.write(list(reports.values()), env=shown[0].collection.options.env)
+        except UsageError as unwritten:
+            if not errors:
+                raise
+            warn(str(unwritten))
+    if context.params.get("fresh") and not is_quiet:
+        verb = "runs are" if len(runs) > 1 else "run is"
+        message(f"the new {verb} in {' and '.join(str(one.path) for one in runs.values())}")
+    if errors:
+        raise _gravest(errors, runs, resume=_resume_command(context, runs))
+    ci.end(list(reports.values()))
+
+
+def _show_problems(
+    context: typer.Context, runs: Mapping[str, Collection], found: _RunResult, *, is_quiet: bool
+) -> None:
+    collection = found.collection
     if collection.num_crashed:
         num = collection.num_crashed
         attempts = "1 attempt is" if num == 1 else f"{num} attempts are"
         warn(
             f"{attempts} not retried, because the run's process crashed in it; "
             f"{collection.path}/failures.jsonl has the cause; retry with: "
-            f"{_resume_command(context, collection)} --retry-crashed"
+            f"{_resume_command(context, runs)} --retry-crashed"
         )
-    if not context.params.get("quiet"):
-        _show_failures(found.aggregator)
+    if is_quiet:
+        return
+    _show_failures(found.aggregator)
+    if found.attempts is not None:
+        message(
+            f"{collection.path}: numbers and gates cover the {collection.num_expected:,} attempts "
+            f"that this command selects, of {collection.manifest.num_expected:,} of the run"
+        )
+
+
+def _error_of(
+    context: typer.Context,
+    runs: Mapping[str, Collection],
+    found: _RunResult,
+    *,
+    min_coverage: float,
+) -> GymError | None:
+    """Return the error that ends the command for one of its runs, if any.
+
+    Of a single run, its message ends with the command that resumes it.
+    """
+    collection, cause = found.collection, found.cause
+    has_command = len(runs) == 1
     if cause is not None:
-        error = _explained(collection, cause, _resume_command(context, collection))
-    else:
-        command = _resume_command(context, collection, without=("--no-retry",))
-        error = missing_coverage(collection, metrics, min_coverage, command)
-    reports = []
-    if collection.num_scored or not isinstance(cause, FatalEndpointError | EngineError):
-        if not ci.is_empty:
-            reports = [_report(collection, found, ci, error)]
-        if not ci.prints_file:
-            _show(collection, metrics, ci.as_json(reports), is_json=is_json)
-        ci.show(reports, is_json=is_json)
-        try:
-            ci.write(reports, env=collection.options.env)
-        except UsageError as unwritten:
-            if error is None:
-                raise
-            warn(str(unwritten))
-    if error is not None:
-        raise error from cause
-    ci.end(reports)
+        return _explained(collection, cause, _resume_command(context, runs) if has_command else "")
+    command = _resume_command(context, runs, without=("--no-retry",)) if has_command else ""
+    return missing_coverage(collection, found.metrics, min_coverage, command)
 
 
-def _report(
-    collection: Collection, found: _RunResult, ci: CiRequest, error: GymError | None
-) -> RunReport:
+_GRAVITY = (TerminatedRunError, InterruptedRunError, BudgetReachedError, GymError)
+"""The error of a run that decides the exit code of several runs: an interrupt, then a budget."""
+
+
+def _gravest(
+    errors: Mapping[str, GymError], runs: Mapping[str, Collection], *, resume: str
+) -> GymError:
+    """Return the error that decides the exit code; for several runs it names all errors."""
+    gravest = min(
+        errors.values(),
+        key=lambda error: next(n for n, kind in enumerate(_GRAVITY) if isinstance(error, kind)),
+    )
+    if len(runs) == 1:
+        return gravest
+    lines = [f"{runs[model].path}: {error}" for model, error in errors.items()]
+    message(f"resume with: {resume}")
+    return type(gravest)("\n".join(lines))
+
+
+def _report(found: _RunResult, ci: CiRequest, error: GymError | None) -> RunReport:
     """Judge the run by its gates; if they name fields, measure it again, sliced by these."""
     from gymcli.runner.measure import measure
 
-    assert collection.path is not None
-    env, fields = collection.options.env, ci.fields()
+    path = found.collection.path
+    assert path is not None
+    env, fields = found.collection.options.env, ci.fields()
     aggregator, metrics = found.aggregator, found.metrics
     if fields:
         try:
-            aggregator = measure(collection.path, env=env, by=fields)
+            aggregator = measure(path, env=env, by=fields, attempts=found.attempts)
             metrics = aggregator.metrics()
         except UsageError as too_many:  # a field has too many values: there are no slices to judge
             warn(str(too_many))
     incomplete = "" if error is None else str(error).partition(";")[0]
-    return ci.report(
-        collection.path, aggregator, metrics, env=env, by=fields, incomplete=incomplete
-    )
+    return ci.report(path, aggregator, metrics, env=env, by=fields, incomplete=incomplete)
 
 
 def _show(
-    collection: Collection, metrics: RunMetrics, more: Mapping[str, object], *, is_json: bool
+    found: Sequence[_RunResult],
+    errors: Mapping[str, GymError],
+    gates: Mapping[str, Mapping[str, object]],
+    *,
+    is_json: bool,
 ) -> None:
+    """Print the numbers of each run that has some; as JSON, those of all if there are several."""
     import msgspec
 
     if is_json:
-        report = {"run": harmless(str(collection.path)), **msgspec.to_builtins(metrics), **more}
-        print_json(report)
+        objects: list[dict[str, object]] = []
+        for one in found:
+            head = {"run": harmless(str(one.collection.path))}
+            if len(found) > 1:
+                head["model"] = one.model
+                head |= {"error": str(errors[one.model])} if one.model in errors else {}
+            objects.append({**head, **msgspec.to_builtins(one.metrics), **gates.get(one.model, {})})
+        if len(found) > 1:
+            print_json({"runs": objects})
+        elif found[0].has_numbers:
+            print_json(objects[0])
         return
-    print_summary(metrics)
+    for number, one in enumerate(filter(lambda one: one.has_numbers, found)):
+        if len(found) > 1:
+            result("\n" * bool(number) + f"{'model':14}{one_line(one.model)}")
+        _show_numbers(one)
+
+
+def _show_numbers(found: _RunResult) -> None:
+    collection = found.collection
+    print_summary(found.metrics)
     if collection.num_outages:
         seconds = f"{collection.outage_seconds:.1f} s in all"
         result(f"outages       {collection.num_outages} of an endpoint, {seconds}")
@@ -484,23 +688,25 @@ def _show_failures(aggregator: Aggregator) -> None:
 
 
 def _explained(collection: Collection, cause: GymError, command: str) -> GymError:
+    """Return the error with how far the run got and, if given, the command that resumes it."""
+    text, has_more = str(cause), collection.num_left > 0
     if isinstance(cause, InterruptedRunError):
-        go_on = f"; resume with: {command}" if collection.num_left else ""
-        text = f"{cause}: {collection.scored_text}{go_on}"
-    elif isinstance(cause, BudgetReachedError):
-        go_on = f"; resume, with a larger budget if it was too small: {command}"
-        text = f"{cause}{go_on if collection.num_left else ''}"
-    elif collection.num_scored:
-        text = f"{cause}; resume with: {command}"
-    else:
-        text = str(cause)
+        text += f": {collection.scored_text}"
+    elif isinstance(cause, TooManyFailuresError):
+        text += f"; {collection.scored_text}; {collection.path}/failures.jsonl has the causes"
+    elif not isinstance(cause, BudgetReachedError):
+        has_more = collection.num_scored > 0
+    if command and has_more:
+        is_budget = isinstance(cause, BudgetReachedError)
+        how = ", with a larger budget if it was too small:" if is_budget else " with:"
+        text += f"; resume{how} {command}"
     return type(cause)(text)  # the class has the exit code
 
 
 def _resume_command(
-    context: typer.Context, collection: Collection, *, without: Iterable[str] = ()
+    context: typer.Context, runs: Mapping[str, Collection], *, without: Iterable[str] = ()
 ) -> str:
-    """Return the command that resumes a run: the typed one, without `--fresh`."""
+    """Return the command that resumes its runs: the typed one, without `--fresh`."""
     is_fresh = bool(context.params.get("fresh"))  # after a restart the run options lack it
     dropped = {*without, *(("--fresh", "--out") if is_fresh else ())}
     options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
@@ -513,7 +719,9 @@ def _resume_command(
             kept += rest[:size]
         del rest[:size]
     if is_fresh:
-        kept += ["--out", str(collection.path)]
+        path = next(iter(runs.values())).path
+        assert path is not None
+        kept += ["--out", str(path if len(runs) == 1 else path.parent)]
     return " ".join(map(_quoted, ["gym", *kept, *rest]))
 
 
@@ -534,7 +742,10 @@ def _quoted(argument: str) -> str:
 def missing_coverage(
     collection: Collection, metrics: RunMetrics, min_coverage: float, command: str
 ) -> RunError | None:
-    """Return an error with exit code 4 if too little of the plan is scored."""
+    """Return an error with exit code 4 if too little of the plan is scored.
+
+    `command` retries what failed; if it is empty, the message names none.
+    """
     # The run may hold attempts outside the plan; attempts missing from the files do not count.
     num_scored = min(collection.num_scored, metrics.num_scored)
     num_expected = collection.num_expected
@@ -543,6 +754,6 @@ def missing_coverage(
     failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
     return RunError(
         f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
-        f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl has the causes; "
-        f"retry with: {command}"
+        f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl has the causes"
+        f"{command and f'; retry with: {command}'}"
     )

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self, TextIO
 
-from gymcli.commands.console import display_of, message, scrub_display
+from gymcli.commands.console import display_of, message, one_line, scrub_display
 from gymcli.types import Failure, Rollout
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Progress:
         self.num_tokens = 0
         self.failures: Counter[str] = Counter()
         self._reward_sum = 0.0
+        self._by_run: dict[str, tuple[int, int, float]] = {}
+        """Outcomes, scores and the sum of rewards of each run."""
         self._started = time.monotonic()
         self._is_quiet = is_quiet
         self._has_one_scale = has_one_scale
@@ -93,9 +95,13 @@ class Progress:
         """Number of attempts that ended, scored or failed."""
         return self.num_scored + self.failures.total()
 
-    def add(self, record: Rollout | Failure) -> None:
-        """Count one outcome."""
+    def add(self, record: Rollout | Failure, run: str = "") -> None:
+        """Count one outcome; `run` names its run if there are several."""
         self.num_tokens += record.usage.completion_tokens
+        ended, scored, rewards = self._by_run.get(run, (0, 0, 0.0))
+        is_scored = isinstance(record, Rollout)
+        reward = (record.reward or 0.0) if isinstance(record, Rollout) else 0.0
+        self._by_run[run] = (ended + 1, scored + is_scored, rewards + reward)
         if isinstance(record, Failure):
             self.failures[record.error.error_class] += 1
         else:
@@ -120,7 +126,11 @@ class Progress:
     def _quality(self) -> list[str]:
         elapsed = max(time.monotonic() - self._started, 1e-9)
         parts = []
-        if self.num_scored and self._has_one_scale:
+        if len(self._by_run) > 1:
+            for run, (ended, scored, rewards) in self._by_run.items():
+                mean = f" {rewards / scored:.3f}" if scored and self._has_one_scale else ""
+                parts.append(f"{one_line(run)} {ended}{mean}")
+        elif self.num_scored and self._has_one_scale:
             parts.append(f"mean reward {self._reward_sum / self.num_scored:.3f}")
         if self.num_tokens:
             parts.append(f"{self.num_tokens / elapsed:,.0f} tokens/s")

@@ -34,7 +34,15 @@ from gymcli.store.rollout_files import (
     rollouts_file,
     without_torn,
 )
-from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, is_other_source
+from gymcli.types import (
+    JSON_ERRORS,
+    LARGEST,
+    AttemptKey,
+    ErrorRecord,
+    Rollout,
+    Verifier,
+    is_other_source,
+)
 
 if TYPE_CHECKING:
     from gymcli.environment.contract import Environment
@@ -121,32 +129,54 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     return RunReading(manifest, facts, file, failures, reading, known)
 
 
-def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Aggregator:
+def measure(
+    path: Path,
+    *,
+    env: str | None = None,
+    by: Sequence[str] = (),
+    attempts: frozenset[AttemptKey] | None = None,
+) -> Aggregator:
     """Compute the numbers of a run directory, or of a rollout file of gymcli or NeMo Gym.
 
     `env` is the environment of lines that name none, or the code of one with its own metrics; `by`
-    are fields of the task rows to slice the numbers by.
+    are fields of the task rows to slice the numbers by. With `attempts` of a run directory, only
+    these are expected and counted.
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
     """
     run = open_run(path, env=env)
     own, warnings = _own_metrics(run)
-    aggregator = Aggregator(run.facts, own=own, by=by)
+    facts = run.facts
+    if attempts is not None:
+        num_expected = Counter(key.env for key in attempts)
+        facts = {
+            name: msgspec.structs.replace(facts[name], num_expected=num)
+            for name, num in num_expected.items()
+        }
+    aggregator = Aggregator(facts, own=own, by=by)
     aggregator.warnings += warnings
     if run.rollouts is not None:
-        sources = _add_lines(aggregator, run.rollouts, run)
+        sources = _add_lines(aggregator, run.rollouts, run, attempts)
         aggregator.warnings += _mixed_sources(sources, path)
     if run.failures is not None:
         for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
-            aggregator.add_failure(failure)
+            if attempts is None or _key_of(failure) in attempts:
+                aggregator.add_failure(failure)
     return aggregator
 
 
+def _key_of(line: ScoredLine | FailureLine) -> AttemptKey:
+    return AttemptKey(line.env, line.task_id, line.attempt)
+
+
 def _add_lines(
-    aggregator: Aggregator, file: Path, run: RunReading
+    aggregator: Aggregator, file: Path, run: RunReading, attempts: frozenset[AttemptKey] | None
 ) -> Counter[tuple[str, str, str]]:
-    """Add a rollout file; return the number of lines by environment, version and source hash."""
+    """Add a rollout file, or some of its attempts; return the number of lines by their source.
+
+    A source is an environment, its version and its source hash.
+    """
     sources: Counter[tuple[str, str, str]] = Counter()
     fields, names = aggregator.fields, run.names
     decoder: msgspec.json.Decoder[_Line]
@@ -157,6 +187,8 @@ def _add_lines(
         # One call decodes all lines of a block; only if it fails are they decoded one by one.
         decoded = decode_block(block, decoder)
         if decoded is not None:
+            if attempts is not None:
+                decoded = [line for line in decoded if _key_of(line) in attempts]
             scored += decoded
             sources.update(map(_source, decoded))
             rows = [line.task for line in decoded if isinstance(line, _TaskLine)]
@@ -171,6 +203,8 @@ def _add_lines(
                     sources[_source(found)] += 1
                     if isinstance(found, _TaskLine):
                         row = found.task
+                if attempts is not None and _key_of(line) not in attempts:
+                    continue
                 if isinstance(line, ScoredLine):
                     scored.append(line)
                     rows += [row] if fields else []

@@ -38,6 +38,7 @@ from gymcli.types import (
 )
 
 __all__ = [
+    "CUT_OFF",
     "ResumeState",
     "RunPlan",
     "failed_attempts",
@@ -111,7 +112,7 @@ def _unchanged_tasks(
         yield key
 
 
-_CUT_OFF = frozenset(
+CUT_OFF = frozenset(
     kind.__name__ for kind in (CancelledAttemptError, BudgetAttemptError, EndpointGoneError)
 )
 """Errors of attempts that failed because of what ended the run; these are always retried."""
@@ -143,7 +144,7 @@ def failed_attempts(
             crashed.add(key)
         else:
             crashed.discard(key)
-        if line.error.error_class in _CUT_OFF:
+        if line.error.error_class in CUT_OFF:
             failed.discard(key)
         elif not only_crashed:
             failed.add(key)

@@ -144,6 +144,11 @@ class RunOptions:
         typer.Option(callback=positive, help="Stop the run after this many seconds."),
     ] = None
     """Counted for this command; no attempt starts later."""
+    max_failures: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stop the run after N failed attempts, and exit with 4."),
+    ] = None
+    """Counted for this command, retries of a request excluded."""
     grace: Annotated[
         float,
         typer.Option(

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import shlex
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from gymcli.commands.collect import missing_coverage
 from gymcli.errors import RunError
+from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
@@ -469,3 +471,67 @@ def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
     error = missing_coverage(collection, measure(path.parent).metrics(), 0.95, "gym collect")
     assert isinstance(error, RunError)
     assert "2 of 4 attempts are scored, less than --min-cov" in str(error)
+
+
+def test_a_selection_is_reported_and_judged_alone(ask, mock_server):
+    """`--limit` in a directory with more attempts: numbers and gates are those of the limit."""
+    tasks = write_sums(Path("many.jsonl"), 12)
+    line = ("collect", tasks, *ask[2:], "--out", "run")
+
+    def behave(request):
+        first = last_user_text(request) in ("What is 0 + 1?", "What is 1 + 1?")
+        return add_up(request) if first else MockAnswer(text="I do not know.")
+
+    mock_server.behaviour = behave
+    assert gym(*line, "--repeats", "2").exit_code == 0
+    gate = ("--gate", "mean_reward >= 0.9", "--gate-on", "point")
+    assert gym(*line, "--repeats", "2", *gate).exit_code == 3
+    part = gym(*line, "--limit", "2", "--repeats", "2", *gate, "--json")
+    assert part.exit_code == 0
+    printed = json.loads(part.stdout)
+    assert (printed["num_expected"], printed["num_scored"], printed["mean_reward"]) == (4, 4, 1.0)
+    assert "run: numbers and gates cover the 4 attempts that this command selects, of 24 of " in (
+        part.stderr
+    )
+    # The numbers of the whole run stay on disk, and for other commands.
+    assert json.loads(Path("run/metrics.json").read_text())["num_scored"] == 24
+    one = json.loads(gym(*line, "--task", "sum-5", "--json").stdout)
+    assert (one["num_expected"], one["mean_reward"]) == (1, 0.0)
+    assert mock_server.num_requests == 24
+    sliced = gym(*line, "--limit", "1", "--gate", "mean_reward[answer=1] >= 0.9", "--json")
+    assert (sliced.exit_code, json.loads(sliced.stdout)["num_scored"]) == (5, 1)
+    assert "numbers and gates cover" not in gym(*line, "--repeats", "2").stderr
+
+
+def test_failures_outside_a_selection_do_not_count(ask, mock_server):
+    write_sums(Path("sums.jsonl"), 6)
+    mock_server.behaviour = lambda request: (
+        refusal_of(400, "no") if last_user_text(request) == "What is 5 + 1?" else add_up(request)
+    )
+    line = (*ask, "--out", "run")
+    assert gym(*line).exit_code == 4
+    printed = json.loads(gym(*line, "--limit", "3", "--json").stdout)
+    assert (printed["num_expected"], printed["failures"]) == (3, {})
+
+
+def test_collect_out_is_no_file(ask, mock_server):
+    Path("out.txt").write_text("mine")
+    for more in ((), ("--fresh",)):
+        done = gym(*ask, "--out", "out.txt", *more)
+        assert done.exit_code == 2
+        assert "error: --out out.txt: is a file; name a folder for the run" in done.stderr
+    assert mock_server.num_requests == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("", "the base URL is empty; it looks like https://host/v1"),
+        ("--max-turns", 'the base URL is "--max-turns", an option: its own value is missing'),
+    ],
+)
+def test_collect_shows_an_address_that_is_none(ask, given, message):
+    """The shell drops an empty value, so that the next option takes its place."""
+    done = gym(*ask[:4], "--base-url", given, "3")
+    assert done.exit_code == 2
+    assert message in done.stderr
