@@ -50,7 +50,6 @@ from gymcli.errors import (
     GymError,
     InterruptedRunError,
     RunError,
-    TerminatedRunError,
     TooManyFailuresError,
     UsageError,
 )
@@ -175,7 +174,7 @@ def collect(
     from gymcli.runner.collection import Collection
 
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
-    models: list[str | None] = [*(policy.model or [None])]
+    models: Sequence[str | None] = policy.model or (None,)
     supervised = context.find_object(Supervised)
     outs = _out_of_each(models, run_options, None if supervised is None else supervised.directory)
     out_paths = [out.out for out in outs if out.out is not None]
@@ -598,22 +597,22 @@ def _error_of(
     return missing_coverage(collection, found.metrics, min_coverage, command)
 
 
-_GRAVITY = (TerminatedRunError, InterruptedRunError, BudgetReachedError, GymError)
-"""The error of a run that decides the exit code of several runs: an interrupt, then a budget."""
-
-
 def _gravest(
     errors: Mapping[str, GymError], runs: Mapping[str, Collection], *, resume: str
 ) -> GymError:
-    """Return the error that decides the exit code; for several runs it names all errors."""
-    gravest = min(
-        errors.values(),
-        key=lambda error: next(n for n, kind in enumerate(_GRAVITY) if isinstance(error, kind)),
-    )
+    """Return the error that decides the exit code; of several runs, with a line for each error.
+
+    The last line ends with the command that resumes them.
+    """
+
+    def order(error: GymError) -> tuple[bool, bool]:
+        return not isinstance(error, InterruptedRunError), not isinstance(error, BudgetReachedError)
+
+    gravest = min(errors.values(), key=order)
     if len(runs) == 1:
         return gravest
     lines = [f"{runs[model].path}: {error}" for model, error in errors.items()]
-    message(f"resume with: {resume}")
+    lines[-1] += f"; resume with: {resume}"
     return type(gravest)("\n".join(lines))
 
 

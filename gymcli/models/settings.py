@@ -167,12 +167,12 @@ def resolve_endpoint(
         # OPENAI_API_KEY goes to the address of an option only if `api_key_env` names it.
         if not key and not base_urls:
             key = environ.get("OPENAI_API_KEY", "").strip()
-    if not model:
-        raise UsageError("the endpoint needs the name of a model: --model NAME")
     try:
         first, *others = dict.fromkeys(checked_base_url(address) for address in addresses)
     except ValueError as error:
         raise UsageError(f"endpoint: base_url: {error}") from error
+    if not model:
+        raise UsageError("the endpoint needs the name of a model: --model NAME")
     if dialect is not None:
         options["dialect"] = dialect
     options["proxy"] = options.get("proxy") or _shared_proxy([first, *others], environ)

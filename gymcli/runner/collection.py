@@ -153,7 +153,7 @@ class Collection:
         """Ends the run early."""
         num = options.concurrency
         own = CommandLimits(Budget(options), SharedLimiters(num), asyncio.Semaphore(num))
-        self.limits = own if beside is None else beside.limits
+        self.limits: CommandLimits = own if beside is None else beside.limits
         """What limits all runs of this command together."""
         self._budget = self.limits.budget
         self._budget.stops.append(self.stopping.stop)

@@ -527,11 +527,11 @@ def test_collect_out_is_no_file(ask, mock_server):
     ("given", "message"),
     [
         ("", "the base URL is empty; it looks like https://host/v1"),
-        ("--max-turns", 'the base URL is "--max-turns", an option: its own value is missing'),
+        ("--model", 'the base URL is "--model", an option: its own value is missing or empty'),
     ],
 )
 def test_collect_shows_an_address_that_is_none(ask, given, message):
     """The shell drops an empty value, so that the next option takes its place."""
-    done = gym(*ask[:4], "--base-url", given, "3")
+    done = gym(*ask[:2], "--base-url", given, "m")
     assert done.exit_code == 2
     assert message in done.stderr

@@ -257,9 +257,16 @@ def test_resolve_endpoint_refuses_what_cannot_be(options, complaint):
         resolve("m", **options)
 
 
-def test_resolve_endpoint_shows_no_address_that_lacks_a_model():
-    with pytest.raises(UsageError, match="the endpoint needs the name of a model") as raised:
-        resolve(base_url="http://user:hush@h/v1")
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [
+        ("http://hush/v1", "the endpoint needs the name of a model"),
+        ("http://user:hush@h/v1", "must not carry a user or password"),
+    ],
+)
+def test_resolve_endpoint_shows_no_address_that_lacks_a_model(address, complaint):
+    with pytest.raises(UsageError, match=complaint) as raised:
+        resolve(base_url=address)
     assert "hush" not in str(raised.value)
 
 
