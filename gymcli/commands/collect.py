@@ -334,7 +334,7 @@ async def _run(
     runs: Mapping[str, Collection], command: str, go_back: Callable[[], None], *, is_quiet: bool
 ) -> list[_RunResult]:
     """Run the collections, by model, under a progress display, then measure what is on disk."""
-    from gymcli.commands.progress import Progress
+    from gymcli.commands.progress import Progress, SeveralRuns
     from gymcli.runner.attempts import run_together
     from gymcli.runner.collection import STOPS_EARLY
 
@@ -355,14 +355,16 @@ async def _run(
         environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
         has_one_scale = len(environments) == 1 or (len(scales) == 1 and None not in scales)
-        num_left = sum(collection.num_left for collection in collections)
-        progress = Progress(num_left, is_quiet=is_quiet, has_one_scale=has_one_scale)
+        several = SeveralRuns(runs) if len(runs) > 1 else None
+        # With several models, the mean over all of them says nothing.
+        has_one_mean = has_one_scale and several is None
+        progress = Progress(several or first, is_quiet=is_quiet, has_one_scale=has_one_mean)
 
         async def collect_from(model: str) -> None:
             try:
                 async with aclosing(runs[model].run()) as records:
                     async for record in records:
-                        progress.add(record, model)
+                        progress.add(record, several and several.names[model, record.env])
             # These stop a run early; the numbers of its records are still printed.
             except (InterruptedRunError, *STOPS_EARLY) as error:
                 causes[model] = error
