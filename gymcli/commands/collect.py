@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from gymcli.models.endpoint import Endpoint
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
-    from gymcli.types import AttemptKey
+    from gymcli.types import AttemptKey, Failure, Rollout
 
 __all__ = ["GARBAGE_THRESHOLD", "TYPED", "collect", "missing_coverage"]
 
@@ -335,12 +335,9 @@ async def _run(
 ) -> list[_RunResult]:
     """Run the collections, by model, under a progress display, then measure what is on disk."""
     from gymcli.commands.progress import Progress, SeveralRuns
-    from gymcli.runner.attempts import run_together
-    from gymcli.runner.collection import STOPS_EARLY
 
     collections = list(runs.values())
     first = collections[0]
-    causes: dict[str, GymError] = {}
     async with AsyncExitStack() as stack:
         for collection in collections:
             await stack.enter_async_context(collection)
@@ -359,28 +356,43 @@ async def _run(
         # With several models, the mean over all of them says nothing.
         has_one_mean = has_one_scale and several is None
         progress = Progress(several or first, is_quiet=is_quiet, has_one_scale=has_one_mean)
-
-        async def collect_from(model: str) -> None:
-            try:
-                async with aclosing(runs[model].run()) as records:
-                    async for record in records:
-                        progress.add(record, several and several.names[model, record.env])
-            # These stop a run early; the numbers of its records are still printed.
-            except (InterruptedRunError, *STOPS_EARLY) as error:
-                causes[model] = error
-
+        names = {} if several is None else several.names
         with progress:
             async with progress.ticking():
                 with stop_at_signals([collection.stopping for collection in collections]):
-                    if first.supervised is not None and first.supervised.death is not None:
-                        # One after the other, so that an attempt that crashes the process again
-                        # is known to be the one.
-                        for model in runs:
-                            await collect_from(model)
-                    else:
-                        await run_together(map(collect_from, runs))
+                    causes = await _collect_all(
+                        runs, lambda model, one: progress.add(one, names.get((model, one.env)))
+                    )
         go_back()  # no environment runs any more
         return [_measured(model, one, causes.get(model)) for model, one in runs.items()]
+
+
+async def _collect_all(
+    runs: Mapping[str, Collection], add: Callable[[str, Rollout | Failure], None]
+) -> dict[str, GymError]:
+    """Run the collections concurrently; return the errors that stopped some of them early."""
+    from gymcli.runner.attempts import run_together
+    from gymcli.runner.collection import STOPS_EARLY
+
+    causes: dict[str, GymError] = {}
+
+    async def collect_from(model: str) -> None:
+        try:
+            async with aclosing(runs[model].run()) as records:
+                async for record in records:
+                    add(model, record)
+        # These stop a run early; the numbers of its records are still printed.
+        except (InterruptedRunError, *STOPS_EARLY) as error:
+            causes[model] = error
+
+    supervised = next(iter(runs.values())).supervised
+    if supervised is None or supervised.death is None:
+        await run_together(map(collect_from, runs))
+        return causes
+    # One after the other: an attempt that ends the process again must be known to be the one.
+    for model in runs:
+        await collect_from(model)
+    return causes
 
 
 def _measured(model: str, collection: Collection, cause: GymError | None) -> _RunResult:
@@ -633,7 +645,15 @@ def _report(found: _RunResult, ci: CiRequest, error: GymError | None) -> RunRepo
         except UsageError as too_many:  # a field has too many values: there are no slices to judge
             warn(str(too_many))
     incomplete = "" if error is None else str(error).partition(";")[0]
-    return ci.report(path, aggregator, metrics, env=env, by=fields, incomplete=incomplete)
+    return ci.report(
+        path,
+        aggregator,
+        metrics,
+        env=env,
+        by=fields,
+        incomplete=incomplete,
+        attempts=found.attempts,
+    )
 
 
 def _show(

@@ -258,7 +258,7 @@ async def served_model(base_url: str) -> str:
     """Return the only model that an endpoint lists at `/models` or `/v1/models`; no key is sent.
 
     Raises:
-        FatalEndpointError: The address cannot be reached.
+        FatalEndpointError: The address cannot be reached, or answers 5xx.
         UsageError: The address is invalid or may hold a secret (then nothing is sent), or serves
             several models, which the message names.
     """
@@ -272,6 +272,8 @@ async def served_model(base_url: str) -> str:
         status, body = await _get(session, f"{base_url}/models", way_out)
         if status == 404:  # a reward model's address does not end in /v1
             status, body = await _get(session, f"{base_url}/v1/models", way_out)
+    if status >= 500:
+        raise FatalEndpointError(f"GET {base_url}/models: status {status}")
     try:
         names = [model.id for model in msgspec.json.decode(body, type=_ModelList).data]
     except JSON_ERRORS as error:

@@ -50,7 +50,15 @@ if TYPE_CHECKING:
     from gymcli.environment.tool import Task
     from gymcli.store.run_index import RunIndex
 
-__all__ = ["ComparedLine", "RunReading", "index_run", "measure", "open_run", "read_compared_lines"]
+__all__ = [
+    "ComparedLine",
+    "RunReading",
+    "index_run",
+    "key_of",
+    "measure",
+    "open_run",
+    "read_compared_lines",
+]
 
 
 _BLOCK_BYTES = 1 << 20
@@ -96,6 +104,16 @@ class RunReading(NamedTuple):
     def names(self) -> dict[str, str]:
         """Maps names of environments in the lines to their names here, where they differ."""
         return {name: one.name for name, one in self.found.items() if name != one.name}
+
+    def facts_of(self, attempts: frozenset[AttemptKey] | None) -> dict[str, EnvironmentFacts]:
+        """Return the facts if only these attempts are expected; None: those of the run."""
+        if attempts is None:
+            return self.facts
+        num_expected = Counter(key.env for key in attempts)
+        return {
+            name: msgspec.structs.replace(self.facts[name], num_expected=num)
+            for name, num in num_expected.items()
+        }
 
 
 def open_run(path: Path, *, env: str | None = None) -> RunReading:
@@ -147,26 +165,20 @@ def measure(
     """
     run = open_run(path, env=env)
     own, warnings = _own_metrics(run)
-    facts = run.facts
-    if attempts is not None:
-        num_expected = Counter(key.env for key in attempts)
-        facts = {
-            name: msgspec.structs.replace(facts[name], num_expected=num)
-            for name, num in num_expected.items()
-        }
-    aggregator = Aggregator(facts, own=own, by=by)
+    aggregator = Aggregator(run.facts_of(attempts), own=own, by=by)
     aggregator.warnings += warnings
     if run.rollouts is not None:
         sources = _add_lines(aggregator, run.rollouts, run, attempts)
         aggregator.warnings += _mixed_sources(sources, path)
     if run.failures is not None:
         for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
-            if attempts is None or _key_of(failure) in attempts:
+            if attempts is None or key_of(failure) in attempts:
                 aggregator.add_failure(failure)
     return aggregator
 
 
-def _key_of(line: ScoredLine | FailureLine) -> AttemptKey:
+def key_of(line: ScoredLine | FailureLine) -> AttemptKey:
+    """Return the key of the attempt of a line."""
     return AttemptKey(line.env, line.task_id, line.attempt)
 
 
@@ -188,7 +200,7 @@ def _add_lines(
         decoded = decode_block(block, decoder)
         if decoded is not None:
             if attempts is not None:
-                decoded = [line for line in decoded if _key_of(line) in attempts]
+                decoded = [line for line in decoded if key_of(line) in attempts]
             scored += decoded
             sources.update(map(_source, decoded))
             rows = [line.task for line in decoded if isinstance(line, _TaskLine)]
@@ -203,7 +215,7 @@ def _add_lines(
                     sources[_source(found)] += 1
                     if isinstance(found, _TaskLine):
                         row = found.task
-                if attempts is not None and _key_of(line) not in attempts:
+                if attempts is not None and key_of(line) not in attempts:
                     continue
                 if isinstance(line, ScoredLine):
                     scored.append(line)

@@ -503,6 +503,24 @@ def test_a_selection_is_reported_and_judged_alone(ask, mock_server):
     assert "numbers and gates cover" not in gym(*line, "--repeats", "2").stderr
 
 
+def test_files_and_the_baseline_of_a_selection_cover_it_alone(ask, mock_server):
+    line = (*ask, "--out", "run")
+    assert gym(*line, "--seed", "1").exit_code == 0
+    mock_server.behaviour = lambda request: (
+        add_up(request) if last_user_text(request) == "What is 0 + 1?" else MockAnswer(text="?")
+    )
+    new = (*ask, "--out", "new", "--seed", "1", "--baseline", "run")
+    assert "over 10 tasks" in gym(*new).stdout
+    gate = ("--gate", "difference >= 0", "--gate-on", "point")
+    files = ("--junit", "j.xml", "--junit-tasks", "all", "--markdown", "m.md")
+    done = gym(*new, "--limit", "1", *gate, *files)
+    assert done.exit_code == 0, done.stdout
+    assert "baseline      run: " in done.stdout
+    assert "over 1 tasks" in done.stdout
+    assert "sum-0" in Path("j.xml").read_text()
+    assert "sum-1" not in Path("j.xml").read_text()
+
+
 def test_failures_outside_a_selection_do_not_count(ask, mock_server):
     write_sums(Path("sums.jsonl"), 6)
     mock_server.behaviour = lambda request: (

@@ -398,6 +398,8 @@ def test_served_model_looks_below_v1_as_well():
 def test_served_model_tells_an_endpoint_that_is_not_there():
     with pytest.raises(FatalEndpointError, match=r"GET http://127\.0\.0\.1:9/v1/models: "):
         asyncio.run(served_model("http://127.0.0.1:9/v1"))
+    with pytest.raises(FatalEndpointError, match="/v1/models: status 503"):
+        asked_of("down", 503)
 
 
 @pytest.mark.parametrize("address", ["http://user:hush@{host}/v1", "http://{host}/v1?key=hush"])
