@@ -73,7 +73,9 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
         sizes = [(len(rewards), rewards.shape[1]) for rewards in scored]
         # Tasks add within/K to the variance of the mean, so the mean of 1/K is what counts.
         harmonic = metrics.num_clusters / math.fsum(num / size for num, size in sizes)
-        metrics.advice = advice_of(metrics, num_attempts=harmonic)
+        thresholds = {part.facts.success_threshold for part in parts}
+        threshold = thresholds.pop() if len(thresholds) == 1 else None
+        metrics.advice = advice_of(metrics, num_attempts=harmonic, threshold=threshold)
     return metrics
 
 
@@ -351,10 +353,13 @@ def best_num_attempts(between: float, within: float) -> float:
     return math.sqrt(within / between) if between else math.inf
 
 
-def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
+def advice_of(
+    metrics: Metrics, *, num_attempts: float, threshold: float | None = None
+) -> list[str]:
     """Return advice that follows from the complete numbers of one environment, as sentences.
 
-    `num_attempts` is the harmonic mean of the tasks' scored attempts.
+    `num_attempts` is the harmonic mean of the tasks' scored attempts, `threshold` the reward from
+    which one passes.
     """
     num_tasks = metrics.num_clusters
     if not num_tasks:
@@ -377,10 +382,14 @@ def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
         # The rule of three (Hanley and Lippman-Hand 1983), exact: 1 - 0.05^(1/n).
         bound = 1.0 - (1.0 - _RULE_OF_THREE_LEVEL) ** (1.0 / num_tasks)
         tasks = "the only task" if num_tasks == 1 else f"all {num_tasks:,} tasks"
-        result, opposite = ("passed", "failure") if rate else ("failed", "pass")
+        opposite = "failure" if rate else "pass"
+        text = f"{tasks} passed in every attempt" if rate else f"{tasks} failed in every attempt"
+        if not rate and metrics.mean_reward and threshold is not None:
+            tasks = "the only task" if num_tasks == 1 else f"the {num_tasks:,} tasks"
+            text = f"no attempt of {tasks} reached the pass threshold {float(threshold)}"
         advice.append(
-            f"{tasks} {result} in every attempt: a {opposite} rate of up to {bound:.1%} is still "
-            "plausible (rule of three, 95%)"
+            f"{text}: a {opposite} rate of up to {bound:.1%} is still plausible (rule of three, "
+            "one-sided 95% bound)"
         )
     if metrics.variance is not None:
         advice += _where_to_spend(metrics.variance, num_attempts)
@@ -388,12 +397,6 @@ def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
         advice.append(
             "each task has one attempt, so the spread within tasks is unknown; --repeats 2 would "
             "show it"
-        )
-    most = max(map(int, metrics.num_tasks_at_k or {"0": 0}))
-    if most > 1 and metrics.pass_at_k is not None:
-        advice.append(
-            f"pass@{most} uses all attempts of a task, where its variance is largest: "
-            f"trust k up to {most // 2}, or make {2 * most} attempts"
         )
     if metrics.num_flaky_tasks:
         verb = "passes" if metrics.num_flaky_tasks == 1 else "pass"
@@ -409,10 +412,8 @@ def _where_to_spend(parts: Variance, num_attempts: float) -> list[str]:
         return []
     best = best_num_attempts(parts.between, parts.within)
     share = f"{parts.intraclass_correlation:.0%} of the variance lies between tasks"
-    most = "no number is too large" if math.isinf(best) else f"about {max(1, round(best))} is best"
-    costs = f"{most} if a task costs as much as an attempt"
     if num_attempts > 2.0 * max(1.0, best):
-        return [f"{share}: take more tasks rather than more attempts of each ({costs})"]
+        return [f"{share}: take more tasks, with fewer attempts of each"]
     if num_attempts < best / 2.0:
-        return [f"{share}: more attempts of each task help, and so do more tasks ({costs})"]
-    return [f"{share}: more tasks narrow the interval; each has enough attempts ({costs})"]
+        return [f"{share}: more attempts of each task narrow the interval as well as more tasks do"]
+    return [f"{share}: to narrow the interval, take more tasks, not more attempts of each"]

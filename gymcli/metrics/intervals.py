@@ -95,7 +95,7 @@ def interval_of(
     value: float,
     error: float | None,
     *,
-    best: float | None,
+    scale: Scale,
     num_values: int,
     num_clusters: int,
     level: float,
@@ -108,8 +108,9 @@ def interval_of(
     Args:
         value: The mean.
         error: Its standard error.
-        best: The top of the range, which begins at 0; None if there is no range.
-        num_values: Attempts that the mean was computed from.
+        scale: The values that attempts may have.
+        num_values: Attempts that the mean was computed from. Unless the scale is graded, they bound
+            the effective size, which a small sample may overstate.
         num_clusters: Tasks, which are independent of each other.
         level: The share of such intervals that contain the true number.
     """
