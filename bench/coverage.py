@@ -142,7 +142,8 @@ class Graded(NamedTuple):
         # An attempt repeats the reward of its task with this probability, else has its own, so that
         # two attempts of a task correlate by its square and each has the same distribution.
         repeats = random.random(size) < math.sqrt(_GRADED_ICC)
-        return np.where(repeats, kind.draw(random, (*size[:2], 1)), rewards).mean(axis=2)
+        means: Floats = np.where(repeats, kind.draw(random, (*size[:2], 1)), rewards).mean(axis=2)
+        return means
 
 
 _GRADED_ICC = 0.5
@@ -170,7 +171,6 @@ GRADED = [
     Graded(kind, num_tasks, num_attempts)
     for kind, num_tasks, num_attempts in itertools.product(KINDS, (10, 30, 100, 300), (1, 4))
 ]
-
 
 
 class PlannedRuns(NamedTuple):
@@ -203,7 +203,8 @@ class PlannedRuns(NamedTuple):
         size = (*tasks.shape, self.num_attempts)
         repeats = random.random(size) < _PLANNED_ICC
         own = KINDS[self.kind].draw(random, size)
-        return np.where(repeats, tasks[..., None], own).mean(axis=2)
+        means: Floats = np.where(repeats, tasks[..., None], own).mean(axis=2)
+        return means
 
     def pilot(self) -> Pilot:
         """Return the true variances."""
@@ -218,8 +219,8 @@ class PlannedRuns(NamedTuple):
 
 
 PLANNED = [
-    PlannedRuns(kind, *design)
-    for kind, *design in itertools.product(
+    PlannedRuns(kind, num_attempts, is_unchanged, margin)
+    for kind, num_attempts, is_unchanged, margin in itertools.product(
         ("p = 0.5", "p = 0.9", "0.8 ± 0.05", "0, ¼, ½, ¾, 1"), (1, 4), (True, False), (0.02, 0.05)
     )
 ]
@@ -276,9 +277,7 @@ def observe(
     errors = drawn.std(axis=1, ddof=1) / math.sqrt(scenario.num_tasks)
     errors[np.ptp(drawn, axis=1) == 0.0] = 0.0
     # Equal results share an interval; with few tasks or attempts most results are equal.
-    results, times = np.unique(
-        np.round([values, errors], 12), axis=1, return_counts=True
-    )
+    results, times = np.unique(np.round([values, errors], 12), axis=1, return_counts=True)
     seen = []
     for scale in scales:
         hits = width = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,8 +26,8 @@ from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.agreement import Labels
-    from gymcli.metrics.results import RunMetrics
+    from gymcli.metrics.agreement import Agreement, Labels
+    from gymcli.metrics.results import RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
 
@@ -113,15 +113,7 @@ def metrics(
             if number:
                 result()
             result(f"{run}")
-            print_summary(numbers, with_doubts=False)
-            print_curves(numbers)
-            print_slices(numbers)
-            if tasks is not None:
-                result()
-                print_tasks(tasks)
-            if agreed is not None:
-                print_agreement(agreed, source=str(labels))
-            print_advice(numbers)
+            _print_run(numbers, tasks, agreed, source=str(labels))
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
         from gymcli.metrics.planning import plans
@@ -137,6 +129,24 @@ def metrics(
     ci.end(judged)
 
 
+def _print_run(
+    numbers: RunMetrics,
+    tasks: list[TaskMetrics] | None,
+    agreed: Mapping[str, Agreement] | None,
+    *,
+    source: str,
+) -> None:
+    print_summary(numbers, with_doubts=False)
+    print_curves(numbers)
+    print_slices(numbers)
+    if tasks is not None:
+        result()
+        print_tasks(tasks)
+    if agreed is not None:
+        print_agreement(agreed, source=source)
+    print_advice(numbers)
+
+
 def _labels(given: str) -> Labels | str:
     """Return the labels of a file, or the field of the task rows that has them."""
     from gymcli.data.pulling import local_rows
@@ -144,8 +154,13 @@ def _labels(given: str) -> Labels | str:
 
     path = Path(given)
     field = given.removeprefix("task.")
-    if field and field != given and not path.exists():
-        return field
+    if not path.exists():
+        if field and field != given:
+            return field
+        raise UsageError(
+            f"--labels {given}: no such file; name a table such as labels.csv, or a field of the "
+            "task rows such as task.human"
+        )
     rows = local_rows(path)
     return labels_of_rows((f"{harmless(given)}:{number}", row) for number, row in rows)
 

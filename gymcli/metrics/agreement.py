@@ -1,8 +1,8 @@
 """The agreement of rewards with given labels: how far a judge or another verifier can be trusted.
 
-A label says whether an attempt should pass. Cohen's kappa is the agreement beyond what chance makes
-of the shares of passes: 1 if all agree, 0 if none agree but by chance. Cohen 1960, "A coefficient of
-agreement for nominal scales".
+A label says whether an attempt should pass. Cohen's kappa is the agreement beyond what the shares
+of passes alone would cause: 1 if all agree, 0 if labels and rewards are independent. Cohen 1960,
+"A coefficient of agreement for nominal scales".
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ def _attempt(value: object, where: str) -> int:
     return int(text)
 
 
-def agreement(
-    aggregator: Aggregator, labels: Labels | str, *, source: str
-) -> dict[str, Agreement]:
+def agreement(aggregator: Aggregator, labels: Labels | str, *, source: str) -> dict[str, Agreement]:
     """Return the agreement of each environment that has labels, by name.
 
     `labels` are those of `labels_of_rows`, or the field of the task rows that has them, which is

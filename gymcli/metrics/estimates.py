@@ -135,9 +135,7 @@ def _task_means(parts: Sequence[EnvironmentPart], absent_reward: float) -> Float
     return _joined(means)
 
 
-def _add_means(
-    metrics: Metrics, scored: Sequence[Floats], *, scale: Scale, level: float
-) -> None:
+def _add_means(metrics: Metrics, scored: Sequence[Floats], *, scale: Scale, level: float) -> None:
     macro = estimate_of(
         _joined([row_means(rewards) for rewards in scored]),
         estimator=_MEAN_OF_TASKS,
@@ -413,7 +411,7 @@ def _where_to_spend(parts: Variance, num_attempts: float) -> list[str]:
     best = best_num_attempts(parts.between, parts.within)
     share = f"{parts.intraclass_correlation:.0%} of the variance lies between tasks"
     if num_attempts > 2.0 * max(1.0, best):
-        return [f"{share}: take more tasks, with fewer attempts of each"]
+        return [f"{share}: take more tasks rather than more attempts of each"]
     if num_attempts < best / 2.0:
-        return [f"{share}: more attempts of each task narrow the interval as well as more tasks do"]
-    return [f"{share}: to narrow the interval, take more tasks, not more attempts of each"]
+        return [f"{share}: more attempts of each task help, and so do more tasks"]
+    return [f"{share}: more tasks narrow the interval; each has enough attempts"]

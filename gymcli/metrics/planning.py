@@ -6,9 +6,9 @@ with a chance of 1 - power, so n tasks suffice if
 
     (t_{level, n-1} + z_power) * sqrt(v/n) <= margin
 
-where v is the variance of one task's difference with K attempts of each by both models: Miller 2024,
-"Adding Error Bars to Evals", arXiv 2411.00640, section 5, with the margin as the difference. If
-nothing changed, the tasks' true means are equal and v = 2 * within/K. If B is another model,
+where v is the variance of one task's difference with K attempts of each task by both models (Miller
+2024, "Adding Error Bars to Evals", arXiv 2411.00640, section 5, with the margin as the difference).
+If nothing changed, the tasks' true means are equal and v = 2 * within/K. If B is another model,
 v = 2 * (between * (1 - correlation) + within/K), with the correlation of the tasks' true means.
 """
 

@@ -1,4 +1,4 @@
-"""The simulation of coverage: a small one reaches the nominal level, and the page has its tables."""
+"""The simulation of coverage: a small one reaches the nominal level, and the page has tables."""
 
 import pytest
 

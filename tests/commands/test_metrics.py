@@ -57,7 +57,7 @@ def test_metrics_prints_everything(run):
         "intraclass correlation 1.00, design effect 2.00",
         "- 2 of 12 attempts are not scored: whatever their rewards, the mean lies in",
         "- fewer than 10 tasks: the interval is rough",
-        "- 100% of the variance lies between tasks: to narrow the interval, take more tasks",
+        "- 100% of the variance lies between tasks: more tasks narrow the interval",
     ):
         assert part in text
 
@@ -399,8 +399,18 @@ def test_metrics_labels_may_be_a_field_of_the_task_rows(tmp_path, monkeypatch):
     assert "--labels task.humour: no scored attempt of this run has a label" in done.stderr
 
 
+def test_metrics_labels_need_a_file_or_a_field(run):
+    done = gym("metrics", run, "--labels", "human")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert (
+        "--labels human: no such file; name a table such as labels.csv, or a field" in done.stderr
+    )
+
+
 def test_metrics_labels_refuse_grades(run):
     Path("labels.jsonl").write_text('{"task_id": "sum-0", "label": 0.7}\n')
     done = gym("metrics", run, "--labels", "labels.jsonl")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "labels.jsonl:1: the label 0.7 is neither pass nor fail; write pass or fail" in done.stderr
+    assert (
+        "labels.jsonl:1: the label 0.7 is neither pass nor fail; write pass or fail" in done.stderr
+    )

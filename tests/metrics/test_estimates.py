@@ -396,11 +396,11 @@ def test_advice_of_nothing_is_nothing():
 @pytest.mark.parametrize(
     ("between", "within", "num_attempts", "expected"),
     [
-        (0.2, 0.0, 4, "100% of the variance lies between tasks: take more tasks, with fewer"),
-        (0.18, 0.02, 4, "90% of the variance lies between tasks: take more tasks, with fewer"),
-        (0.1, 0.1, 1, "50% of the variance lies between tasks: to narrow the interval, take more"),
-        (0.01, 0.25, 2, "4% of the variance lies between tasks: more attempts of each task narrow"),
-        (0.0, 0.25, 8, "0% of the variance lies between tasks: more attempts of each task narrow"),
+        (0.2, 0.0, 4, "100% of the variance lies between tasks: take more tasks rather than"),
+        (0.18, 0.02, 4, "90% of the variance lies between tasks: take more tasks rather than"),
+        (0.1, 0.1, 1, "50% of the variance lies between tasks: more tasks narrow the interval"),
+        (0.01, 0.25, 2, "4% of the variance lies between tasks: more attempts of each task help"),
+        (0.0, 0.25, 8, "0% of the variance lies between tasks: more attempts of each task help"),
     ],
 )
 def test_advice_says_where_to_spend(between, within, num_attempts, expected):
