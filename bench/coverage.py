@@ -215,7 +215,8 @@ class PlannedRuns(NamedTuple):
             rate = float(self.kind.removeprefix("p = "))
             variance, share = rate * (1.0 - rate), _PLANNED_ICC
         between, within = float(variance * share), float(variance * (1.0 - share))
-        return Pilot(num_tasks=100, between=between, within=within)
+        best_reward = None if self.kind in KINDS else 1.0
+        return Pilot(num_tasks=100, between=between, within=within, best_reward=best_reward)
 
 
 PLANNED = [

@@ -6,7 +6,8 @@ with a chance of 1 - power, so n tasks suffice if
 
     (t_{level, n-1} + z_power) * sqrt(v/n) <= margin
 
-where v is the variance of one task's difference with K attempts of each task by both models (Miller
+and if the same holds with the two pseudo-tasks of `gym compare`, which matter where v is small.
+Here v is the variance of one task's difference with K attempts of each task by both models (Miller
 2024, "Adding Error Bars to Evals", arXiv 2411.00640, section 5, with the margin as the difference).
 If nothing changed, the tasks' true means are equal and v = 2 * within/K. If B is another model,
 v = 2 * (between * (1 - correlation) + within/K), with the correlation of the tasks' true means.
@@ -55,6 +56,8 @@ _SMALLEST_MARGIN = 1e-9
 _MARGINS = (0.01, 0.02, 0.05, 0.1)
 """Shares of the range of rewards; 0.02 is the default of `gym compare`."""
 _NUM_ATTEMPTS = (1, 2, 4, 8, 16)
+_NORMAL_REACH = 3.0
+"""Standard deviations to the largest of some hundred normal values."""
 _MANY = 1_000_000
 """With more degrees of freedom, Student's t is as good as normal."""
 
@@ -80,6 +83,8 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     """Correlation of the tasks' true means of both models."""
     is_assumed: bool = True
     """Whether the correlation is an assumption, as with one run."""
+    best_reward: float | None = None
+    """The best reward if every reward is 0 or that one; None for graded rewards."""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,9 +182,20 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
         best = facts.max_reward if facts else None
         if margin is None and not best:
             raise UsageError(f"--power: the range of rewards of {name} is unknown; set --margin")
+        if best and not any(_has_grades(aggregator, name, best) for aggregator in pilots):
+            pilot = msgspec.structs.replace(pilot, best_reward=best)
         margins = [best * share for share in _MARGINS] if best and margin is None else [margin]
         planned[name] = plan(pilot, margins=[one for one in margins if one is not None])
     return planned
+
+
+def _has_grades(aggregator: Aggregator, name: str, best: float) -> bool:
+    return any(
+        score.reward not in (0.0, best)
+        for env, group in aggregator.groups()
+        if env == name
+        for score in group.scores
+    )
 
 
 def plan(pilot: Pilot, *, margins: Sequence[float]) -> Plan:
@@ -192,32 +208,49 @@ def plan(pilot: Pilot, *, margins: Sequence[float]) -> Plan:
     for scenario, num_attempts in itertools.product(scenarios, attempts):
         apart = pilot.between * (1.0 - pilot.correlation) if scenario == "other-model" else 0.0
         spread = 2.0 * (apart + (pilot.within or 0.0) / num_attempts)
+        # The largest difference that `gym compare` will see, if it is not the whole range.
+        largest = pilot.best_reward or _NORMAL_REACH * math.sqrt(spread)
+        size = largest / 2.0
         designs.append(
             Planned(
                 scenario=scenario,
                 num_attempts=num_attempts,
-                num_tasks={f"{margin:g}": tasks_to_pass(spread, margin) for margin in margins},
-                smallest_margin=smallest_margin(pilot.num_tasks, spread),
+                num_tasks={
+                    f"{margin:g}": tasks_to_pass(spread, margin, size=size) for margin in margins
+                },
+                smallest_margin=smallest_margin(pilot.num_tasks, spread, size=size),
             )
         )
     return Plan(pilot=pilot, level=_LEVEL, power=CHANCE, designs=designs)
 
 
-def smallest_margin(num_tasks: int, spread: float) -> float:
+def smallest_margin(num_tasks: int, spread: float, *, size: float = 0.0) -> float:
     """Return the margin with which two or more tasks pass with a chance of `CHANCE`.
 
-    `spread` is the variance of one task's difference, whose mean is 0.
+    `spread` is the variance of one task's difference, whose mean is 0. `gym compare` passes if both
+    of its intervals allow it: over these tasks, and over two more that differ by plus and minus
+    `size`.
     """
-    quantile = student_t_quantile(_LEVEL, min(_MANY, num_tasks - 1))
-    factor = quantile + normal_quantile(CHANCE)
-    return factor * math.sqrt(spread / num_tasks)
+    error, shift = math.sqrt(spread / num_tasks), normal_quantile(CHANCE)
+    squares = (num_tasks - 1) * spread + 2.0 * size * size
+    error_of_more = math.sqrt(squares / (num_tasks + 1) / (num_tasks + 2))
+    return max(
+        _quantile(num_tasks) * error + shift * error,
+        _quantile(num_tasks + 2) * error_of_more + shift * error * num_tasks / (num_tasks + 2),
+    )
 
 
-def tasks_to_pass(spread: float, margin: float) -> int:
+def _quantile(num_tasks: int) -> float:
+    return student_t_quantile(_LEVEL, min(_MANY, num_tasks - 1))
+
+
+def tasks_to_pass(spread: float, margin: float, *, size: float = 0.0) -> int:
     """Return the number of tasks that pass with a chance of `CHANCE`, to within 1 %."""
     # Student's t depends on the number itself, so the normal distribution's answer comes first.
-    factor = normal_quantile(_LEVEL) + normal_quantile(CHANCE)
-    num_tasks = max(2, math.ceil(spread * (factor / margin) ** 2))
-    while smallest_margin(num_tasks, spread) > margin:
+    quantile = normal_quantile(_LEVEL)
+    of_spread = spread * ((quantile + normal_quantile(CHANCE)) / margin) ** 2
+    of_size = quantile * math.sqrt(2.0) * size / margin - 2.0
+    num_tasks = max(2, math.ceil(of_spread), math.floor(of_size))
+    while smallest_margin(num_tasks, spread, size=size) > margin:
         num_tasks += max(1, num_tasks // 100)
     return num_tasks

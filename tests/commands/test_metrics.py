@@ -342,8 +342,9 @@ def test_metrics_power_plans_a_run(run):
     assert "arithmetic: planned from 5 tasks variance 0.2 between tasks, 0 within" in text
     assert "correlation 0.50 of two models' task means (assumed; a second run of these" in text
     assert "tasks so that gym compare passes in 80% of the cases if nothing changed: 1" in text
-    # No attempt differs from the others of its task, so the same model differs in none.
-    assert "--margin 0.1 2 2 2 2 2" in text
+    # No attempt differs from the others of its task: the same model differs in none, and the two
+    # pseudo-tasks decide. 1.77 * sqrt(0.5 / 13 / 14) is below 0.1.
+    assert "--margin 0.1 12 12 12 12 12" in text
     # 2 * 0.2 * 0.5 * (1.65 + 0.84)^2 / 0.1^2 = 123.7, and some more for Student's t.
     assert "if B is another model, as good as A on average: 1" in text
     assert "--margin 0.1 130 130 130 130 130" in text

@@ -42,21 +42,24 @@ def test_plan_by_the_formula():
         assert row.smallest_margin == pytest.approx(quantiles * math.sqrt(spread / 100))
 
 
-@given(st.floats(1e-6, 0.5), st.floats(0.005, 0.5))
-def test_tasks_to_pass_are_as_many_as_the_margin_takes(spread, margin):
-    num_tasks = tasks_to_pass(spread, margin)
-    assert smallest_margin(num_tasks, spread) <= margin
+@given(st.floats(1e-6, 0.5), st.floats(0.005, 0.5), st.floats(0.0, 0.5))
+def test_tasks_to_pass_are_as_many_as_the_margin_takes(spread, margin, size):
+    num_tasks = tasks_to_pass(spread, margin, size=size)
+    assert smallest_margin(num_tasks, spread, size=size) <= margin
     fewer = min(num_tasks - 1, math.floor(num_tasks / 1.02))
-    assert fewer < 2 or smallest_margin(fewer, spread) > margin
+    assert fewer < 2 or smallest_margin(fewer, spread, size=size) > margin
 
 
 @pytest.mark.parametrize("margin", [1e-9, 1e300])
-def test_tasks_to_pass_takes_any_margin(margin):
-    assert tasks_to_pass(0.5, margin) >= 2
+@pytest.mark.parametrize(("spread", "size"), [(0.5, 0.5), (0.0, 0.5), (0.5, 0.0), (0.0, 0.0)])
+def test_tasks_to_pass_takes_any_margin(margin, spread, size):
+    assert tasks_to_pass(spread, margin, size=size) >= 2
 
 
-def test_tasks_to_pass_without_variance_are_two():
-    assert tasks_to_pass(0.0, 0.1) == 2
+def test_smallest_margin_of_tasks_that_never_differ_is_that_of_the_pseudo_tasks():
+    """Ten differences of 0 and two of 0.5: a standard error of sqrt(0.5/11/12)."""
+    found = smallest_margin(10, 0.0, size=0.5)
+    assert found == pytest.approx(scipy.stats.t.ppf(0.95, 11) * math.sqrt(0.5 / 11 / 12))
 
 
 @given(st.floats(0.001, 0.25), st.floats(0.0, 0.25), st.floats(0.0, 1.0))
@@ -146,6 +149,11 @@ def test_plans_cover_environments_with_a_usable_pilot():
     assert list(found) == ["quiz"]
     assert found["quiz"].pilot.is_assumed
     assert {tuple(row.num_tasks) for row in found["quiz"].designs} == {("0.1",)}
+
+
+def test_pilots_of_graded_rewards_have_no_best_reward():
+    assert plans([counted(quiz=TASKS)])["quiz"].pilot.best_reward == 1.0
+    assert plans([counted(quiz=[*TASKS, [0.5, 1.0]])])["quiz"].pilot.best_reward is None
 
 
 def test_plans_without_a_margin_are_for_shares_of_the_range():
