@@ -34,15 +34,17 @@ def check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ENV]...", help="Environments: NAME or FILE.py:CLASS (default: all)."
+            metavar="ENV", help="Environments: NAME or FILE.py:CLASS.", show_default="all"
         ),
     ] = None,
     tasks: Annotated[
-        Path | None, typer.Option(help="Check with these tasks instead of the shipped ones.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Check with these tasks instead of the shipped ones."),
     ] = None,
     env_arg: OwnEnvArgOption = None,
     limit: Annotated[
-        int, typer.Option(min=1, help="Play at most N tasks of each environment.")
+        int,
+        typer.Option("--limit", "-n", min=1, help="Play at most N tasks of each environment."),
     ] = 100,
     json: JsonOption = False,
 ) -> None:

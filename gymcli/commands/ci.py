@@ -15,6 +15,7 @@ import typer
 from gymcli.commands.console import harmless, message, result, results, scrubbed, warn
 from gymcli.errors import RunError, UsageError
 from gymcli.reporting.formatting import between, number, signed
+from gymcli.runner.run_options import Heading
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
@@ -30,7 +31,12 @@ STDOUT = Path("-")
 
 MarkdownOption = Annotated[
     Path | None,
-    typer.Option("--markdown", metavar="FILE", help="Write a summary in Markdown; - prints it."),
+    typer.Option(
+        "--markdown",
+        metavar="FILE",
+        help="Write a summary in Markdown; - prints it.",
+        rich_help_panel=Heading.RESULTS,
+    ),
 ]
 
 
@@ -42,13 +48,17 @@ class GateOptions:
         list[str] | None,
         typer.Option(
             metavar="EXPR",
-            help="Require a condition, such as 'pass@1 >= 0.8' (repeatable); exit with 3 if it "
-            "fails, or 5 if the run cannot tell.",
+            help="Require a condition, such as 'pass@1 >= 0.8'; exit with 3 if it fails, or 5 if "
+            "the run cannot tell.",
+            rich_help_panel=Heading.RESULTS,
         ),
     ] = None
     gate_on: Annotated[
         Literal["bound", "point"],
-        typer.Option(help="Judge a gate by the whole interval (bound) or the number (point)."),
+        typer.Option(
+            help="Judge a gate by the whole interval (bound) or the number (point).",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = "bound"
 
 
@@ -58,15 +68,25 @@ class CiOptions(GateOptions):
 
     junit: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write tasks and gates as JUnit XML; - prints it."),
+        typer.Option(
+            metavar="FILE",
+            help="Write tasks and gates as JUnit XML; - prints it.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = None
     markdown: MarkdownOption = None
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV; - prints it.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the numbers as CSV; - prints it.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = None
-    baseline: Annotated[Path | None, typer.Option(metavar="RUN", help="Compare with this run.")] = (
-        None
-    )
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Compare with this run.", rich_help_panel=Heading.RESULTS),
+    ] = None
 
 
 class CiRequest:

@@ -43,20 +43,27 @@ def compare(
     metric: Annotated[
         str,
         typer.Option(
-            help=f"Number to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME."
+            metavar="NAME",
+            help=f"Number to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME.",
         ),
     ] = "mean_reward",
     margin: Annotated[
         float | None,
-        typer.Option(help="How much worse B may be (default: 2 % of the range of rewards)."),
+        typer.Option(
+            metavar="DIFFERENCE",
+            help="How much worse B may be.",
+            show_default="2 % of the range of rewards",
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail only if B is worse by more than the margin.")
     ] = False,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    level: Annotated[
+        float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")
+    ] = 0.95,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Also compare the tasks of each value of this field (repeatable)."),
+        typer.Option(metavar="FIELD", help="Also compare the tasks of each value of this field."),
     ] = None,
     allow_drift: Annotated[
         bool, typer.Option("--allow-drift", help="Compare runs even if their settings differ.")

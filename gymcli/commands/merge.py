@@ -25,12 +25,18 @@ def merge(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="New run, or new .jsonl (.gz, .zst) for the rollouts only."
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="New run, or new .jsonl (.gz, .zst) for the rollouts only.",
         ),
     ],
     env: Annotated[
         str | None,
-        typer.Option(help="Code of an environment that defines its own metrics, FILE.py:CLASS."),
+        typer.Option(
+            metavar="ENV",
+            help="Code of an environment that defines its own metrics, FILE.py:CLASS.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

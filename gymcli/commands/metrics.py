@@ -21,6 +21,7 @@ from gymcli.commands.summary import (
     print_tasks,
 )
 from gymcli.errors import RunDirectoryError, UsageError
+from gymcli.runner.run_options import Heading
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
@@ -37,19 +38,24 @@ def metrics(
     env: Annotated[
         str | None,
         typer.Option(
+            metavar="ENV",
             help="Environment of lines that name none, such as NeMo Gym's, or the code of one that "
-            "defines its own metrics, FILE.py:CLASS."
+            "defines its own metrics, FILE.py:CLASS.",
+            rich_help_panel=Heading.WHAT,
         ),
     ] = None,
     by_task: Annotated[
-        bool, typer.Option("--by-task", help="Print a line for every task.")
+        bool,
+        typer.Option(
+            "--by-task", help="Print a line for every task.", rich_help_panel=Heading.NUMBERS
+        ),
     ] = False,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIELD",
-            help="Report each value of a task field separately, such as task.category "
-            "(repeatable).",
+            help="Report each value of a task field separately, such as task.category.",
+            rich_help_panel=Heading.NUMBERS,
         ),
     ] = None,
     power: Annotated[
@@ -58,11 +64,16 @@ def metrics(
             "--power",
             help="Print the smallest differences that runs of other sizes would detect, planned "
             "from RUN or from two runs of the same tasks.",
+            rich_help_panel=Heading.NUMBERS,
         ),
     ] = False,
     margin: Annotated[
         float | None,
-        typer.Option(help="With --power: print how many tasks detect this difference."),
+        typer.Option(
+            metavar="DIFFERENCE",
+            help="With --power: print how many tasks detect this difference.",
+            rich_help_panel=Heading.NUMBERS,
+        ),
     ] = None,
     ci_options: CiOptions,
     json: JsonOption = False,

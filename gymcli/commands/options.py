@@ -16,6 +16,7 @@ import typer
 from gymcli.commands.console import hide
 from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
+from gymcli.runner.run_options import Heading
 from gymcli.secrets import NOTHING_SECRET
 
 if TYPE_CHECKING:
@@ -46,27 +47,50 @@ __all__ = [
     "with_expanded_options",
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Heading.RESULTS)
+]
 EnvArgOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="[ENV.]KEY=VALUE", help="Set an option of an environment."),
+    typer.Option(
+        metavar="[ENV.]KEY=VALUE",
+        help="Set an option of an environment.",
+        rich_help_panel=Heading.WHAT,
+    ),
 ]
 OwnEnvArgOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set an option of the environment.")
 ]
 LineEnvOption = Annotated[
-    str | None, typer.Option(help="Environment of lines that name none, such as NeMo Gym's.")
+    str | None,
+    typer.Option(metavar="ENV", help="Environment of lines that name none, such as NeMo Gym's."),
 ]
 RoleParamOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="ROLE.KEY=VALUE", help="Set a request parameter of a role's model."),
+    typer.Option(
+        metavar="ROLE.KEY=VALUE",
+        help="Set a request parameter of a role's model.",
+        rich_help_panel=Heading.MODEL,
+    ),
 ]
 RunsArgument = Annotated[
-    list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
+    list[Path],
+    typer.Argument(
+        metavar="RUN", help="Run directories or rollout files.", rich_help_panel=Heading.WHAT
+    ),
 ]
-HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
+HostOption = Annotated[
+    str,
+    typer.Option(metavar="ADDRESS", help="Address to listen on.", rich_help_panel=Heading.SERVER),
+]
 PortOption = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+    int,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Port to listen on; 0 picks a free one.",
+        rich_help_panel=Heading.SERVER,
+    ),
 ]
 
 

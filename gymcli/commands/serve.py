@@ -38,11 +38,16 @@ def serve(
     ] = None,
     role_param: RoleParamOption = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Maximum requests in flight to each role's model.")
+        int,
+        typer.Option(
+            "--concurrency", "-j", min=1, help="Maximum requests in flight to each role's model."
+        ),
     ] = 64,
     session_lifetime: Annotated[
         float,
-        typer.Option(callback=positive, help="End a session after this many seconds without use."),
+        typer.Option(
+            metavar="SECONDS", callback=positive, help="End a session after this time without use."
+        ),
     ] = 3600.0,
     max_sessions: Annotated[
         int, typer.Option(min=1, help="Answer 503 to more open sessions than this.")

@@ -20,7 +20,8 @@ def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory or rollout file.")],
     task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Attempt to show.")],
     env: Annotated[
-        str | None, typer.Option(help="Its environment, if several have this task.")
+        str | None,
+        typer.Option(metavar="ENV", help="Its environment, if several have this task."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
