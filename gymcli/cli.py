@@ -28,6 +28,7 @@ from gymcli.commands.console import (
     scrubbed,
 )
 from gymcli.commands.data import app as data_app
+from gymcli.commands.docs import docs
 from gymcli.commands.envs import envs
 from gymcli.commands.export import export
 from gymcli.commands.help import HelpCommand, HelpGroup, wrong_usage
@@ -145,7 +146,7 @@ def _ending() -> Iterator[None]:
             LOGGER.error(harmless(str(error)))
         mark = "" if isinstance(error, (InterruptedRunError, BudgetReachedError)) else "error: "
         for line in str(error).splitlines() or [type(error).__name__]:
-            message(f"{mark}{line}")
+            message(f"{mark}{line}", word=mark.rstrip())
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
         text, code = interrupt_of(error)
@@ -202,7 +203,7 @@ app = typer.Typer(
 )
 for function in (
     *(collect, verify, metrics, compare, merge, export, envs, show, view, report, init, check),
-    *(mock, serve),
+    *(mock, serve, docs),
 ):
     app.command(epilog=EXAMPLES if function is collect else None)(function)
 for command in (*app.registered_commands, *data_app.registered_commands):
@@ -255,7 +256,7 @@ class _StderrHandler(logging.Handler):
             and record.levelno >= logging.WARNING
             and record.name.startswith(_WARNING_LOGGERS)
         ):
-            message(f"warning: {' '.join(record.getMessage().split())}")
+            message(f"warning: {' '.join(record.getMessage().split())}", word="warning:")
 
 
 class _FileHandler(logging.FileHandler):
@@ -268,7 +269,7 @@ class _FileHandler(logging.FileHandler):
             self.is_lost = True
             error = sys.exception()
             reason = getattr(error, "strerror", None) or error
-            message(f"warning: {self.baseFilename}: cannot be written: {reason}")
+            message(f"warning: {self.baseFilename}: cannot be written: {reason}", word="warning:")
 
     def close(self) -> None:
         with suppress(OSError):  # the warning was printed

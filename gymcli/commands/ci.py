@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gymcli.commands.console import harmless, message, result, results, scrubbed, warn
+from gymcli.commands.options import complete_run
 from gymcli.errors import RunError, UsageError
 from gymcli.reporting.formatting import between, number, signed
 from gymcli.runner.run_options import Heading
@@ -85,7 +86,12 @@ class CiOptions(GateOptions):
     ] = None
     baseline: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Compare with this run.", rich_help_panel=Heading.RESULTS),
+        typer.Option(
+            metavar="RUN",
+            help="Compare with this run.",
+            rich_help_panel=Heading.RESULTS,
+            autocompletion=complete_run,
+        ),
     ] = None
 
 
@@ -209,9 +215,9 @@ class CiRequest:
             if len(reports) > 1 and (report.gates or report.problems or report.comparison):
                 show(report.run)
             if report.comparison is not None:
-                show(_difference_text(report.comparison))
+                show(_difference_text(report.comparison), word=report.comparison.verdict)
             for gate in report.gates:
-                show(_gate_text(gate))
+                show(_gate_text(gate), word=gate.verdict)
             for problem in report.problems:
                 warn(f"{problem.what}: {problem.reason}")
 

@@ -33,6 +33,9 @@ from gymcli.commands.options import (
     check_cluster_options,
     check_parameters,
     check_role_parameters,
+    complete_env,
+    complete_model,
+    complete_tasks,
     key_values,
     parameters,
     resolved_roles,
@@ -99,6 +102,7 @@ class PolicyOptions:
             metavar="NAME",
             help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle.",
             rich_help_panel=Heading.MODEL,
+            autocompletion=complete_model,
         ),
     ] = None
     base_url: Annotated[
@@ -154,6 +158,7 @@ def collect(
             metavar="TASKS",
             help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
             rich_help_panel=Heading.WHAT,
+            autocompletion=complete_tasks,
         ),
     ],
     *,
@@ -164,6 +169,7 @@ def collect(
             help="Environment of rows that name none: NAME, FILE.py:CLASS or MODULE:CLASS; "
             "AGENT=ENV maps an agent_ref to an environment.",
             rich_help_panel=Heading.WHAT,
+            autocompletion=complete_env,
         ),
     ] = None,
     env_arg: EnvArgOption = None,

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.ci import STDOUT, MarkdownOption, write_comparison
-from gymcli.commands.console import harmless, one_line, print_json, print_table, result, warn
-from gymcli.commands.options import JsonOption, LineEnvOption
+from gymcli.commands.console import (
+    harmless,
+    one_line,
+    print_json,
+    print_table,
+    result,
+    terminal_width,
+    warn,
+)
+from gymcli.commands.options import JsonOption, LineEnvOption, complete_run
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS
 from gymcli.reporting.formatting import between, number, p_value, share, signed
@@ -38,8 +46,12 @@ _TESTS = {
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Baseline run.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Run to judge.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="Baseline run.", autocompletion=complete_run)
+    ],
+    b: Annotated[
+        Path, typer.Argument(metavar="B", help="Run to judge.", autocompletion=complete_run)
+    ],
     metric: Annotated[
         str,
         typer.Option(
@@ -174,7 +186,8 @@ def _print_parts(title: str, parts: Mapping[str, Difference], level: float) -> N
             p_value(found.p_value),
         ]
         rows.append([*row, *([p_value(found.p_adjusted)] if is_adjusted else []), found.verdict])
-    print_table([*head, *(["p (Holm)"] if is_adjusted else []), "verdict"], rows)
+    head += [*(["p (Holm)"] if is_adjusted else []), "verdict"]
+    print_table(head, rows, optional=("p", "tasks"))
 
 
 def _print_grounds(comparison: Comparison) -> None:
@@ -257,12 +270,14 @@ def _print_verdict(comparison: Comparison) -> None:
         reason = "B is better than A"
     else:
         reason = f"B is not worse by {margin:g} or more"
-    _print_sentence(f"{comparison.verdict}: {reason}")
+    _print_sentence(f"{comparison.verdict}: {reason}", word=comparison.verdict)
 
 
-def _print_sentence(text: str) -> None:
-    for line in textwrap.wrap(text, _WIDTH, subsequent_indent=" " * _INDENT):
-        result(line)
+def _print_sentence(text: str, *, word: str = "") -> None:
+    width = min(_WIDTH, terminal_width() or _WIDTH)
+    for line in textwrap.wrap(text, width, subsequent_indent=" " * _INDENT):
+        result(line, word=word)
+        word = ""
 
 
 def _short(text: str, max_characters: int) -> str:

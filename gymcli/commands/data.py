@@ -11,7 +11,14 @@ import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result, warn
 from gymcli.commands.help import HelpGroup
-from gymcli.commands.options import EnvArgOption, JsonOption, key_values, with_expanded_options
+from gymcli.commands.options import (
+    EnvArgOption,
+    JsonOption,
+    complete_env,
+    complete_tasks,
+    key_values,
+    with_expanded_options,
+)
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.run_options import IdFieldOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
@@ -29,6 +36,7 @@ _FilesArgument = Annotated[
     typer.Argument(
         metavar="FILE",
         help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
+        autocompletion=complete_tasks,
     ),
 ]
 _OutOption = Annotated[
@@ -74,7 +82,10 @@ def generate(
     envs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="ENV", help="One environment; with --check any number.", show_default="all"
+            metavar="ENV",
+            help="One environment; with --check any number.",
+            show_default="all",
+            autocompletion=complete_env,
         ),
     ] = None,
     num: Annotated[
@@ -115,7 +126,7 @@ def generate(
         else:
             for one in comparisons:
                 status = "ok" if one.difference is None else f"FAILED {one_line(one.difference)}"
-                result(f"{one.env}: {one.num_rows} rows: {status}")
+                result(f"{one.env}: {one.num_rows} rows: {status}", word=status.partition(" ")[0])
         if any(one.difference is not None for one in comparisons):
             raise typer.Exit(3)
         return
@@ -189,6 +200,7 @@ def render(
         typer.Argument(
             metavar="FILE",
             help="JSONL file (.gz, .zst), or the name of an environment to use its own tasks.",
+            autocompletion=complete_tasks,
         ),
     ],
     prompt: PromptOption = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import print_json, result, scrubbed
-from gymcli.commands.options import JsonOption
+from gymcli.commands.options import JsonOption, complete_env
 from gymcli.errors import EnvironmentImportError, UsageError
 
 __all__ = ["envs"]
@@ -18,7 +18,10 @@ _FILTERS = ("structure", "capability", "domain", "task_type", "verification")
 
 def envs(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Environment to describe in full.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Environment to describe in full.", autocompletion=complete_env
+        ),
     ] = None,
     structure: Annotated[
         str | None,

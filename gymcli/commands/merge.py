@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import print_json, result, warn
-from gymcli.commands.options import JsonOption
+from gymcli.commands.options import JsonOption, complete_run
 from gymcli.commands.summary import print_summary
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
@@ -20,7 +20,11 @@ __all__ = ["merge"]
 def merge(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Run directories, such as all shards of a run."),
+        typer.Argument(
+            metavar="RUN",
+            help="Run directories, such as all shards of a run.",
+            autocompletion=complete_run,
+        ),
     ],
     out: Annotated[
         Path,

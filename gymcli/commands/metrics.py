@@ -11,7 +11,7 @@ import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
-from gymcli.commands.options import JsonOption, RunsArgument, with_expanded_options
+from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
 from gymcli.commands.summary import (
     print_advice,
     print_curves,
@@ -41,6 +41,7 @@ def metrics(
             metavar="ENV",
             help="Environment of lines that name none, such as NeMo Gym's, or the code of one that "
             "defines its own metrics, FILE.py:CLASS.",
+            autocompletion=complete_env,
             rich_help_panel=Heading.WHAT,
         ),
     ] = None,

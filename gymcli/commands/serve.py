@@ -12,6 +12,7 @@ from gymcli.commands.options import (
     OwnEnvArgOption,
     PortOption,
     RoleParamOption,
+    complete_env,
     judges_of,
     key_values,
 )
@@ -24,7 +25,11 @@ __all__ = ["serve"]
 def serve(
     env: Annotated[
         str,
-        typer.Argument(metavar="ENV", help="Environment: NAME, FILE.py:CLASS or MODULE:CLASS."),
+        typer.Argument(
+            metavar="ENV",
+            help="Environment: NAME, FILE.py:CLASS or MODULE:CLASS.",
+            autocompletion=complete_env,
+        ),
     ],
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,

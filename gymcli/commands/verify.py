@@ -24,6 +24,8 @@ from gymcli.commands.options import (
     JsonOption,
     RoleParamOption,
     check_cluster_options,
+    complete_env,
+    complete_run,
     judges_of,
     key_values,
 )
@@ -59,6 +61,7 @@ def verify(
         typer.Argument(
             metavar="RUN_OR_FILE",
             help="Run directory or rollout file, gymcli's or NeMo Gym's.",
+            autocompletion=complete_run,
             rich_help_panel=Heading.WHAT,
         ),
     ],
@@ -67,6 +70,7 @@ def verify(
         typer.Option(
             metavar="ENV",
             help="Environment of lines that name none, or FILE.py:CLASS.",
+            autocompletion=complete_env,
             rich_help_panel=Heading.WHAT,
         ),
     ] = None,
