@@ -427,7 +427,8 @@ def _as_pairs(table: Sequence[Sequence[str]], width: int) -> list[str]:
         pairs = [f"{name} {cell}".strip() for name, cell in zip(head[1:], row[1:], strict=True)]
         # A pair is not broken: its spaces become characters at which no line is.
         text = "   ".join(pair.replace(" ", "\0") for pair in pairs if pair)
-        indents = {"initial_indent": "  ", "subsequent_indent": "  "}
-        wrapped = textwrap.wrap(text, max(width, 20), break_long_words=False, **indents)
-        lines += [line.replace("\0", " ") for line in wrapped]
+        wrapped = textwrap.wrap(
+            text, max(width - 2, 20), break_long_words=False, break_on_hyphens=False
+        )
+        lines += [f"  {line}".replace("\0", " ") for line in wrapped]
     return lines
