@@ -196,8 +196,9 @@ def _wrong_value(error: typer.BadParameter, way_out: str) -> str:
     parameter = error.param
     if parameter is None:
         return error.message
-    is_argument = isinstance(parameter, typer.core.TyperArgument)
-    name = _name_of(parameter) if is_argument else max(parameter.opts, key=len)
+    name = max(parameter.opts, key=len)
+    if isinstance(parameter, typer.core.TyperArgument):
+        name = _name_of(parameter)
     cause = error.__cause__
     if not isinstance(cause, ValidationError):
         reason = error.message or f"is missing; {way_out}"
