@@ -69,7 +69,7 @@ def show(
     """List the attempts of a run, or print one: the conversation and its score or error.
 
     An attempt is printed if it is named, if --first, --worst or --random picks it, or if it is the
-    only one. docs/filters.md explains --where.
+    only one. `gym docs filters` explains --where.
     """
     given = {"--first": first, "--worst": worst, "--random": random}
     picks = [option for option, is_given in given.items() if is_given]
