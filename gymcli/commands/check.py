@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymcli.commands.console import (
+    folded,
+    message,
     one_line,
     paced_message,
     print_json,
@@ -15,7 +19,7 @@ from gymcli.commands.console import (
     result,
     scrubbed,
 )
-from gymcli.commands.options import JsonOption, OwnEnvArgOption, key_values
+from gymcli.commands.options import JsonOption, OwnEnvArgOption, complete_env, key_values
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
@@ -34,15 +38,20 @@ def check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ENV]...", help="Environments: NAME or FILE.py:CLASS (default: all)."
+            metavar="ENV",
+            help="Environments: NAME or FILE.py:CLASS.",
+            show_default="all",
+            autocompletion=complete_env,
         ),
     ] = None,
     tasks: Annotated[
-        Path | None, typer.Option(help="Check with these tasks instead of the shipped ones.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Check with these tasks instead of the shipped ones."),
     ] = None,
     env_arg: OwnEnvArgOption = None,
     limit: Annotated[
-        int, typer.Option(min=1, help="Play at most N tasks of each environment.")
+        int,
+        typer.Option("--limit", "-n", min=1, help="Play at most N tasks of each environment."),
     ] = 100,
     json: JsonOption = False,
 ) -> None:
@@ -64,7 +73,8 @@ def check(
     env_args = key_values("--env-arg", env_arg or ())
     reports: list[CheckReport] = []
     watch = paced_message()
-    for name in names or Registry.names():
+    checked = names or Registry.names()
+    for name in checked:
         try:
             reports.append(
                 check_one(name, tasks=tasks, env_args=env_args, limit=limit, watch=watch)
@@ -84,10 +94,10 @@ def check(
             finding.frames = [scrubbed(frame) for frame in finding.frames]
     if json:
         print_json(reports[0] if len(reports) == 1 else reports)
-    elif len(reports) == 1:
-        _print_one(reports[0])
     else:
-        _print_all(reports)
+        _print_reports(reports)
+        for name, report in zip(checked, reports, strict=True):
+            _print_way_to_look(name, report, tasks, env_args)
     if any(report.failures for report in reports):
         raise typer.Exit(_FAILED)
 
@@ -96,15 +106,21 @@ def _print_one(report: CheckReport) -> None:
     result(f"{report.env} {report.version}: {report.num_tasks} tasks ({report.tasks})")
     for finding in report.findings:
         status = "FAILED" if finding.status == "failed" else finding.status
-        result(f"{finding.check:11} {status:8} {_shown(finding)}")
+        text = f"{finding.check:11} {status:8} {_shown(finding)}"
+        result(folded(text, 21), word=status)
         _print_frames(finding)
 
 
-def _print_all(reports: list[CheckReport]) -> None:
-    print_table((*_HEAD, "result"), [_row(report) for report in reports])
+def _print_reports(reports: list[CheckReport]) -> None:
+    if len(reports) == 1:
+        _print_one(reports[0])
+        return
+    rows = [_row(report) for report in reports]
+    print_table((*_HEAD, "result"), rows, optional=("p99 ms", "limit", "tasks", "guess"))
     for report in reports:
         for finding in report.failures:
-            result(f"FAILED {report.env} {finding.check}: {_shown(finding)}")
+            text = f"FAILED {report.env} {finding.check}: {_shown(finding)}"
+            result(folded(text, 2), word="FAILED")
             _print_frames(finding)
     for report in reports:
         checks_by_reason: dict[str, list[str]] = {}
@@ -112,7 +128,30 @@ def _print_all(reports: list[CheckReport]) -> None:
             if finding.status == "skipped":
                 checks_by_reason.setdefault(finding.text, []).append(finding.check)
         for reason, checks in checks_by_reason.items():
-            result(f"skipped {report.env} {', '.join(checks)}: {one_line(reason)}")
+            text = f"skipped {report.env} {', '.join(checks)}: {one_line(reason)}"
+            result(folded(text, 2), word="skipped")
+
+
+def _print_way_to_look(
+    name: str, report: CheckReport, tasks: Path | None, env_args: Mapping[str, str]
+) -> None:
+    """Print the commands that show how the oracle plays a task which failed."""
+    from gymcli.environment.registry import Registry
+    from gymcli.runner.identity import unused
+
+    ids = [task_id for finding in report.failures for task_id in finding.task_ids]
+    if not ids:
+        return
+    out = str(unused(Path("runs/check")))  # a run of earlier code would be resumed
+    source = [name] if tasks is None else [str(tasks), "--env", name]
+    for role in Registry((name,)).find(name).environment.required_roles:
+        source += ["--role", f"{role}=oracle"]
+    for key, value in env_args.items():
+        source += ["--env-arg", f"{key}={value}"]
+    collect = ["gym", "collect", *source, "--model", "oracle", "--task", ids[0], "--out", out]
+    message("to look at one of these tasks:")
+    message(one_line(shlex.join(collect)))
+    message(f"gym show {out}")
 
 
 def _row(report: CheckReport) -> tuple[str, ...]:

@@ -32,9 +32,10 @@ def init(
     pattern: Annotated[
         Pattern,
         typer.Option(
-            help="Kind of environment to start from: one answer, tools, tools with a state that is "
-            "scored, tools with a reward for each step, several turns, a simulated user, a judge, "
-            "a game."
+            metavar="PATTERN",
+            help="What to start from: single-step, multi-step (tools), stateful (tools change a "
+            "state), step-rewards (tools with a reward for each step), multi-turn, "
+            "simulated-user, judge or game.",
         ),
     ] = "single-step",
 ) -> None:

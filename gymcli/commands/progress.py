@@ -118,10 +118,10 @@ class _Ended:
     def expected(self, ages: Sequence[float]) -> float:
         """Return the expected seconds of a new attempt; others have been in flight for `ages`.
 
-        The short attempts end first, so the time of those in flight counts too: the
-        maximum-likelihood mean of an exponential distribution with censored observations.
+        The short attempts end first, so those in flight count too.
         """
-        return (self.seconds + math.fsum(ages)) / max(1, self.num_ended)
+        in_flight = math.fsum(ages) + math.fsum(self.remaining(ages))
+        return (self.seconds + in_flight) / max(1, self.num_ended + len(ages))
 
     def remaining(self, ages: Sequence[float]) -> list[float]:
         """Return how long each attempt in flight will still take, judged by those that ended."""
@@ -214,7 +214,9 @@ class Progress:
         """Print the state in one line."""
         if not self._is_quiet:
             count = f"{self._all.num_ended}/{self._all.num_left}"
-            means = self._mean() or self._means()
+            # At the end the summary has the mean of each environment.
+            is_over = self._all.num_ended == self._all.num_left
+            means = self._mean() or ([] if is_over else self._means())
             message("  ".join([count, *self._pace(), *means, *self._tokens(), *self._errors()]))
 
     def _pace(self) -> list[str]:
@@ -266,22 +268,24 @@ class Progress:
             ages[key.env].append(now - began_at)
         all_ages = [age for own in ages.values() for age in own]
         work = longest = longest_new = 0.0
+        num_new = 0
         for name, ended in self._environments.items():
             remaining = ended.remaining(ages[name])
             work += math.fsum(remaining)
             longest = max(longest, *remaining, 0.0)
-            num_new = ended.num_left - ended.num_ended - len(remaining)
-            if num_new > 0:
+            num_own = ended.num_left - ended.num_ended - len(remaining)
+            if num_own > 0:
                 # Nobody knows how long the attempts of an environment take before one has begun.
                 is_known = ended.num_ended or remaining
                 known, own = (ended, ages[name]) if is_known else (self._all, all_ages)
-                work += num_new * known.expected(own)
+                num_new += num_own
+                work += num_own * known.expected(own)
                 longest_new = max(longest_new, *known.recent, 0.0)
         # While the last attempts run, other places are idle: for half of an attempt on average;
         # Graham, "Bounds on Multiprocessing Timing Anomalies" (1969), has the bound.
         num_places = max(1, len(all_ages))
         left = work / num_places + (1.0 - 1.0 / num_places) * longest_new / 2.0
-        seconds = max(longest, left if longest_new else 0.0)
+        seconds = max(longest, left) if num_new else longest
         self._estimate = (now, seconds)
         return seconds
 
@@ -305,12 +309,14 @@ class Progress:
         return Group(head, *map(Text, lines), *rows)
 
     def _environment_rows(self) -> Table:
-        """Return a row for each environment, first those with attempts in flight."""
+        """Return a row for each environment; of many, those with attempts in flight come first."""
         from rich.table import Table
         from rich.text import Text
 
         begun = Counter(key.env for key in dict(self._run.begun_at))
-        found = sorted(self._environments.items(), key=lambda item: not begun[item[0]])
+        found = list(self._environments.items())
+        if len(found) > _MAX_ROWS:
+            found.sort(key=lambda item: not begun[item[0]])
         table = Table.grid(padding=(0, 2))
         table.add_column(overflow="ellipsis")  # the only one that gives way
         table.add_column(no_wrap=True, justify="right")

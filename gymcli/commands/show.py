@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random as random_numbers
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import harmless, one_line, print_json, result
+from gymcli.commands.console import harmless, one_line, print_json, result, terminal_width
+from gymcli.commands.options import complete_run
 from gymcli.errors import FilterError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -22,16 +22,22 @@ __all__ = ["show"]
 
 _MAX_ROWS = 30
 """Attempts in the list, unless `--limit` asks for another number."""
+_WIDTH = 120
+"""Columns of the list in a file or pipe."""
 _MIN_ANSWER = 20
 """The least width of the column of answers."""
 _MAX_ID = 40
 
 
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory or rollout file.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Run directory or rollout file.", autocompletion=complete_run
+        ),
+    ],
     task: Annotated[
-        str | None,
-        typer.Argument(metavar="[TASK[/ATTEMPT]]", help="Attempt to show (default: list them)."),
+        str | None, typer.Argument(metavar="TASK[/ATTEMPT]", help="Attempt to show.")
     ] = None,
     first: Annotated[bool, typer.Option("--first", help="Show the first attempt.")] = False,
     worst: Annotated[
@@ -44,19 +50,26 @@ def show(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help=f"List N attempts (default: {_MAX_ROWS}; with --json all)."),
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            help="List N attempts.",
+            show_default=f"{_MAX_ROWS}, and all with --json",
+        ),
     ] = None,
     env: Annotated[
-        str | None, typer.Option(help="Its environment, if several have this task.")
+        str | None,
+        typer.Option(metavar="ENV", help="Its environment, if several have this task."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the list or the record as JSON.")] = (
-        False
-    ),
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the list or the record as JSON.")
+    ] = False,
 ) -> None:
     """List the attempts of a run, or print one: the conversation and its score or error.
 
     An attempt is printed if it is named, if --first, --worst or --random picks it, or if it is the
-    only one. docs/filters.md explains --where.
+    only one. `gym docs filters` explains --where.
     """
     given = {"--first": first, "--worst": worst, "--random": random}
     picks = [option for option, is_given in given.items() if is_given]
@@ -149,7 +162,7 @@ def _print_list(index: RunIndex, numbers: Sequence[int], num_attempts: int) -> N
         cells = [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
         lines = [f"{line}{cell}  " for line, cell in zip(lines, cells, strict=True)]
     # The answers take what is left of the terminal's width.
-    room = max(shutil.get_terminal_size((100, 24)).columns - len(lines[0]), _MIN_ANSWER)
+    room = max((terminal_width() or _WIDTH) - len(lines[0]), _MIN_ANSWER)
     for line, answer in zip(lines, answers, strict=True):
         result(f"{line}{answer if len(answer) <= room else f'{answer[: room - 1]}…'}".rstrip())
     result()
@@ -222,7 +235,7 @@ def _print_record(found: Rollout | Failure, *, is_json: bool) -> None:
 
 def _print_message(message: Message, *, is_prompt: bool) -> None:
     result()
-    result(f"── {message.role}{' (prompt)' if is_prompt else ''}")
+    result(f"── {message.role}{' (prompt)' if is_prompt else ''}", word=message.role)
     if message.reasoning:
         _print_text(message.reasoning, mark="~ ")
     if isinstance(message.content, list):

@@ -80,16 +80,19 @@ def test_progress_counts_what_is_in_flight_and_tried_again(capsys):
 
 
 def test_progress_of_rewards_on_different_scales_has_a_mean_for_each_environment(capsys):
-    run = Run({f"env{n}": 1 for n in range(6)})
+    run = Run({f"env{n}": 1 for n in range(7)})
     with Progress(run, is_quiet=False, has_one_scale=False) as progress:
         progress.add(ended("env0", 1.0, 0.25))
         progress.add(ended("env1", 1.0, 80.0))
         progress.print_line()
         for n in range(2, 6):
             progress.add(ended(f"env{n}", 1.0, float(n)))
-    first, last = capsys.readouterr().err.splitlines()
+        progress.print_line()
+        progress.add(ended("env6", 1.0))
+    first, second, last = capsys.readouterr().err.splitlines()
     assert first.endswith("mean reward env0 0.250, env1 80.000")
-    assert last.endswith("mean reward env0 0.250, env1 80.000, env2 2.000, env3 3.000 and 2 more")
+    assert second.endswith("mean reward env0 0.250, env1 80.000, env2 2.000, env3 3.000 and 2 more")
+    assert "mean reward" not in last  # the summary follows
 
 
 def test_progress_prints_at_a_steady_pace(capsys):
@@ -199,6 +202,17 @@ def test_time_left_counts_new_attempts_over_those_in_flight():
     run = sums(200)
     run.begin("sums", 0.5, 1.0, 1.5, 1.9)
     assert seconds_left(run, *[ended("sums", 2.0)] * 100) == pytest.approx(50.0, abs=2.0)
+
+
+def test_time_left_where_none_of_an_environment_has_ended_counts_its_new_attempts():
+    """24 games have run for 40 s, and 96 more are to come: at least four times as long."""
+    run = Run({"sums": 100, "games": 120})
+    run.begin("games", *[40.0] * 24)
+    short = [ended("sums", 1.0)] * 100
+    assert seconds_left(run, *short) > 160.0
+    # The first game that ends is no reason to believe in hours.
+    run.left["games"] += 1
+    assert 160.0 < seconds_left(run, *short, ended("games", 40.0)) < 600.0
 
 
 def test_time_left_of_an_environment_that_has_not_begun_is_that_of_the_others():

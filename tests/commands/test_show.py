@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.mock import MockAnswer, scripted
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from tests.commands.running import HOSTILE, UNSAFE, add_up, gym, lines_of, write_sums
+from tests.commands.running import HOSTILE, NO_ENDPOINT, UNSAFE, add_up, gym, lines_of, write_sums
 
 TASK = {
     "id": "count/one",
@@ -176,7 +176,7 @@ def test_show_lists_the_attempts(sums):
 
 @pytest.mark.parametrize("columns", ["60", "80", "200"])
 def test_show_lists_within_the_width_and_without_control_characters(sums, columns, monkeypatch):
-    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setitem(NO_ENDPOINT, "COLUMNS", columns)
     done = gym("show", sums, "--where", "not passed or error is not None")
     assert not set(UNSAFE) & set(done.output)
     rows = done.stdout.splitlines()[:3]
