@@ -35,6 +35,7 @@ from gymcli.commands.init import init
 from gymcli.commands.merge import merge
 from gymcli.commands.metrics import metrics
 from gymcli.commands.mock import mock
+from gymcli.commands.options import collect_defaults
 from gymcli.commands.report import report
 from gymcli.commands.serve import serve
 from gymcli.commands.show import show
@@ -48,6 +49,7 @@ from gymcli.commands.verify import verify
 from gymcli.commands.view import view
 from gymcli.errors import (
     BudgetReachedError,
+    ConfigError,
     GymError,
     InterruptedRunError,
     OutputError,
@@ -102,6 +104,19 @@ class _Group(typer.core.TyperGroup):
 
 class _Command(typer.core.TyperCommand):
     """Keeps stdout for results; `sys.exit` in an environment is an error."""
+
+    def parse_args(self, ctx: object, args: list[str]) -> list[str]:
+        context = cast("typer.Context", ctx)
+        try:
+            return super().parse_args(context, args)
+        except typer.BadParameter as error:
+            name = getattr(error.param, "name", None) or ""
+            source = context.get_parameter_source(name)
+            if source is None or source.name != "DEFAULT_MAP":
+                raise
+            from gymcli.models.settings import settings_file  # late: heavy
+
+            raise ConfigError(f"{settings_file()}: collect.{name}: {error.message}") from error
 
     def invoke(self, ctx: object) -> object:
         with results_apart():
@@ -236,6 +251,10 @@ def common(
         except OSError as error:
             raise typer.BadParameter(f"{log_file}: {error.strerror}") from error
     is_brief = not verbose and log_file is None
+    if context.invoked_subcommand == "collect" and not {"--help", "-h"} & {*context.meta[TYPED]}:
+        options = cast("typer.core.TyperGroup", context.command).commands["collect"].params
+        repeatable = {one.name for one in options if getattr(one, "multiple", False)}
+        context.default_map = {"collect": collect_defaults(repeatable)}
     context.with_resource(_logging_to(handlers, logging.WARNING if is_brief else logging.DEBUG))
 
 
