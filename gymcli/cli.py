@@ -37,6 +37,7 @@ from gymcli.commands.metrics import metrics
 from gymcli.commands.mock import mock
 from gymcli.commands.options import collect_defaults
 from gymcli.commands.report import report
+from gymcli.commands.runs import runs
 from gymcli.commands.serve import serve
 from gymcli.commands.show import show
 from gymcli.commands.signals import (
@@ -215,8 +216,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for function in (
-    *(collect, verify, metrics, compare, merge, export, envs, show, view, report, init, check),
-    *(mock, serve),
+    *(collect, verify, metrics, compare, runs, merge, export, envs, show, view, report, init),
+    *(check, mock, serve),
 ):
     app.command()(function)
 for command in (*app.registered_commands, *data_app.registered_commands):

@@ -12,6 +12,7 @@ import typer
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
 from gymcli.commands.options import JsonOption, RunsArgument, with_expanded_options
+from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.summary import (
     print_advice,
     print_curves,
@@ -25,7 +26,7 @@ from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.results import RunMetrics
+    from gymcli.metrics.results import RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
 
@@ -41,6 +42,10 @@ def metrics(
             "defines its own metrics, FILE.py:CLASS."
         ),
     ] = None,
+    show_all: Annotated[
+        bool,
+        typer.Option("--all", help="Print every number; of several runs, not only the table."),
+    ] = False,
     by_task: Annotated[
         bool, typer.Option("--by-task", help="Print a line for every task.")
     ] = False,
@@ -67,7 +72,7 @@ def metrics(
     ci_options: CiOptions,
     json: JsonOption = False,
 ) -> None:
-    """Report rewards with intervals, pass@k, tokens and failures.
+    """Report rewards with intervals, pass@k, tokens and failures; several runs in one table.
 
     Also reports coverage and latency. Errors and intervals are computed over tasks, never over
     attempts, which are not independent; --json has the estimator, size, error, interval and method
@@ -76,13 +81,16 @@ def metrics(
     """
     import msgspec
 
+    from gymcli.store.manifest import read_manifest
+
     if margin is not None and not power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     fields = ci.fields(by or ())
     reports: list[dict[str, object]] = []
+    summaries: list[RunSummary] = []
     pilots, judged = [], []
-    for number, run in enumerate(runs):
+    for run in runs:
         aggregator, numbers = _count(run, env, fields)
         tasks = aggregator.task_rows() if by_task else None
         if power:
@@ -94,16 +102,14 @@ def metrics(
             found = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), **by_tasks}
             reports.append({**found, **ci.as_json(judged)})
         elif not power and not ci.prints_file:
-            if number:
-                result()
-            result(f"{run}")
-            print_summary(numbers, with_doubts=False)
-            print_curves(numbers)
-            print_slices(numbers)
-            if tasks is not None:
-                result()
-                print_tasks(tasks)
-            print_advice(numbers)
+            several = len(runs) > 1
+            if show_all or fields or tasks or not several:
+                is_long = show_all or not several
+                _print_run(run, numbers, tasks, is_long=is_long, is_one_of_several=several)
+            manifest = read_manifest(run) if run.is_dir() else None
+            summaries.append(summary_of(run, manifest, numbers))
+    if len(summaries) > 1:
+        print_runs(summaries, with_differences=True)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
         from gymcli.metrics.planning import plans
@@ -117,6 +123,29 @@ def metrics(
     ci.show(judged, is_json=json)
     ci.write(judged, env=env, by_task=by_task)
     ci.end(judged)
+
+
+def _print_run(
+    run: Path,
+    numbers: RunMetrics,
+    tasks: list[TaskMetrics] | None,
+    *,
+    is_long: bool,
+    is_one_of_several: bool,
+) -> None:
+    """Print the numbers of a run, or only its slices and tasks."""
+    result(f"{run}")
+    if is_long:
+        print_summary(numbers, with_doubts=False)
+        print_curves(numbers)
+    print_slices(numbers)
+    if tasks is not None:
+        result()
+        print_tasks(tasks)
+    if is_long:
+        print_advice(numbers)
+    if is_one_of_several:
+        result()
 
 
 def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, RunMetrics]:
