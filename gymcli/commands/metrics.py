@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from gymcli.commands.options import JsonOption, RunsArgument, with_expanded_opti
 from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.summary import (
     print_advice,
+    print_agreement,
     print_curves,
     print_plans,
     print_slices,
@@ -26,6 +27,7 @@ from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
+    from gymcli.metrics.agreement import Agreement, Labels
     from gymcli.metrics.results import RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
@@ -61,13 +63,22 @@ def metrics(
         bool,
         typer.Option(
             "--power",
-            help="Print the smallest differences that runs of other sizes would detect, planned "
+            help="Print how many tasks gym compare takes to pass if B is as good as A, planned "
             "from RUN or from two runs of the same tasks.",
         ),
     ] = False,
     margin: Annotated[
         float | None,
-        typer.Option(help="With --power: print how many tasks detect this difference."),
+        typer.Option(help="With --power: plan for this --margin of gym compare."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|task.FIELD",
+            help="Report how far rewards agree with labels (pass or fail, true or false, 1 or 0): "
+            "a file with the columns task_id and label, and attempt or env if they differ, or a "
+            "field of the task rows.",
+        ),
     ] = None,
     ci_options: CiOptions,
     json: JsonOption = False,
@@ -76,22 +87,23 @@ def metrics(
 
     Also reports coverage and latency. Errors and intervals are computed over tasks, never over
     attempts, which are not independent; --json has the estimator, size, error, interval and method
-    of every number. The variance of pass@k is largest at k = n, where all n attempts of a task are
-    used; n >= 2k is better. The numbers of a run directory are also written to its metrics.json.
+    of every number. The numbers of a run directory are also written to its metrics.json.
     """
     import msgspec
 
-    from gymcli.store.manifest import read_manifest
+    from gymcli.metrics.agreement import agreement
 
     if margin is not None and not power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     fields = ci.fields(by or ())
+    given = None if labels is None else _labels(labels)
     reports: list[dict[str, object]] = []
     summaries: list[RunSummary] = []
     pilots, judged = [], []
     for run in runs:
-        aggregator, numbers = _count(run, env, fields)
+        aggregator, numbers = _count(run, env, fields, given if isinstance(given, str) else None)
+        agreed = None if given is None else agreement(aggregator, given, source=str(labels))
         tasks = aggregator.task_rows() if by_task else None
         if power:
             pilots.append(aggregator)
@@ -100,14 +112,20 @@ def metrics(
         if json:
             by_tasks = {} if tasks is None else {"tasks": tasks}
             found = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), **by_tasks}
+            if agreed is not None:
+                found["agreement"] = agreed
             reports.append({**found, **ci.as_json(judged)})
         elif not power and not ci.prints_file:
-            several = len(runs) > 1
-            if show_all or fields or tasks or not several:
-                is_long = show_all or not several
-                _print_run(run, numbers, tasks, is_long=is_long, is_one_of_several=several)
-            manifest = read_manifest(run) if run.is_dir() else None
-            summaries.append(summary_of(run, manifest, numbers))
+            _print_run(
+                run,
+                numbers,
+                tasks,
+                agreed,
+                source=str(labels),
+                show_all=show_all,
+                num_runs=len(runs),
+            )
+            summaries.append(_summary(run, numbers))
     if len(summaries) > 1:
         print_runs(summaries, with_differences=True)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
@@ -129,33 +147,67 @@ def _print_run(
     run: Path,
     numbers: RunMetrics,
     tasks: list[TaskMetrics] | None,
+    agreed: Mapping[str, Agreement] | None,
     *,
-    is_long: bool,
-    is_one_of_several: bool,
+    source: str,
+    show_all: bool,
+    num_runs: int,
 ) -> None:
-    """Print the numbers of a run, or only its slices and tasks."""
+    """Print the numbers of a run; of one of several, only those that an option asks for."""
+    is_whole = show_all or num_runs == 1
+    is_sliced = any(found.slices for found in numbers.environments.values())
+    if not (is_whole or is_sliced or tasks or agreed):
+        return
     result(f"{run}")
-    if is_long:
+    if is_whole:
         print_summary(numbers, with_doubts=False)
         print_curves(numbers)
     print_slices(numbers)
     if tasks is not None:
         result()
         print_tasks(tasks)
-    if is_long:
+    if agreed is not None:
+        print_agreement(agreed, source=source)
+    if is_whole:
         print_advice(numbers)
-    if is_one_of_several:
+    if num_runs > 1:
         result()
 
 
-def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, RunMetrics]:
+def _summary(run: Path, numbers: RunMetrics) -> RunSummary:
+    from gymcli.store.manifest import read_manifest
+
+    return summary_of(run, read_manifest(run) if run.is_dir() else None, numbers)
+
+
+def _labels(given: str) -> Labels | str:
+    """Return the labels of a file, or the field of the task rows that has them."""
+    from gymcli.data.pulling import local_rows
+    from gymcli.metrics.agreement import labels_of_rows
+
+    path = Path(given)
+    field = given.removeprefix("task.")
+    if not path.exists():
+        if field and field != given:
+            return field
+        raise UsageError(
+            f"--labels {given}: no such file; name a table such as labels.csv, or a field of the "
+            "task rows such as task.human"
+        )
+    rows = local_rows(path)
+    return labels_of_rows((f"{harmless(given)}:{number}", row) for number, row in rows)
+
+
+def _count(
+    run: Path, env: str | None, by: Sequence[str], field: str | None
+) -> tuple[Aggregator, RunMetrics]:
     import msgspec
 
     from gymcli.runner.measure import measure
     from gymcli.store.rollout_files import torn_line_warning
     from gymcli.store.run_directory import RunDirectory
 
-    aggregator = measure(run, env=env, by=by)
+    aggregator = measure(run, env=env, by=by, fields=[field] if field else [])
     numbers = aggregator.metrics()
     if run.is_dir():
         directory = RunDirectory(run, scrubber_of((), os.environ))
