@@ -30,6 +30,7 @@ from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
     EnvArgOption,
     RoleParamOption,
+    announce_settings,
     check_cluster_options,
     check_parameters,
     check_role_parameters,
@@ -44,6 +45,7 @@ from gymcli.commands.options import (
     settings_secrets,
     with_expanded_options,
 )
+from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.signals import run_async, stop_at_signals
 from gymcli.commands.summary import print_summary
 from gymcli.errors import (
@@ -245,6 +247,8 @@ def collect(
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
 
+    if not quiet:
+        announce_settings()
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
     models: Sequence[str | None] = policy.model or (None,)
     supervised = context.find_object(Supervised)
@@ -380,6 +384,7 @@ def _endpoint(model: str | None, policy: PolicyOptions) -> tuple[str, Endpoint |
             f"--model {endpoint.model}: is a reward model ({endpoint.dialect}), which cannot be "
             "the policy; use it as --role reward=..."
         )
+    check_parameters(endpoint.params, endpoint, option=f"[models.{endpoint.name}]")
     return endpoint.model, endpoint
 
 
@@ -751,10 +756,26 @@ def _show(
         elif found[0].has_numbers:
             print_json(objects[0])
         return
-    for number, one in enumerate(filter(lambda one: one.has_numbers, found)):
+    shown = [one for one in found if one.has_numbers]
+    for one in shown:
         if len(found) > 1:
-            result("\n" * bool(number) + f"{'model':14}{one_line(one.model)}")
+            result(f"{'model':14}{one_line(one.model)}")
         _show_numbers(one)
+        if len(found) > 1:
+            result()
+    if len(shown) > 1:
+        print_runs([_summary(one) for one in shown], with_differences=True)
+
+
+def _summary(found: _RunResult) -> RunSummary:
+    """Return the run's row in the table of several models."""
+    import msgspec
+
+    collection = found.collection
+    assert collection.path is not None
+    num_expected = collection.num_expected
+    manifest = msgspec.structs.replace(collection.manifest, num_expected=num_expected)
+    return summary_of(collection.path, manifest, found.metrics)
 
 
 def _show_numbers(found: _RunResult) -> None:
