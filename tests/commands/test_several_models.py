@@ -48,7 +48,10 @@ def test_each_model_has_a_run_and_a_summary(ask, mock_server):
     assert "\n\nmodel         b\n" in done.stdout
     assert done.stdout.count("mean reward") == 2
     assert "x/a: 10 attempts to go" in done.stderr
-    assert "  mean reward a 1.000, b 1.000  " in done.stderr.splitlines()[-1]
+    head, first, second, _ = done.stdout.splitlines()[-4:]
+    assert head.split()[:4] == ["run", "date", "model", "scored"]
+    assert (first.split()[0], first.split()[3:5]) == ("x/a", ["a", "10/10"])
+    assert (second.split()[0], second.split()[-1]) == ("x/b", "+0.000")
     again = gym(*ask)
     assert (again.exit_code, mock_server.num_requests) == (0, 20)
     # Each is an ordinary run, which a command for its model alone resumes.
