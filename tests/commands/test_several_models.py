@@ -159,6 +159,7 @@ def test_models_of_the_command_share_the_limits_of_an_address(ask, mock_server):
         (("--engine", "ray"), "--engine ray takes one --model"),
         (("--model", "A"), "--model a and --model A: both runs would be x/A"),
         (("--model", "oracle"), "--model oracle takes no --base-url"),
+        (("--out", "sums.jsonl"), "--out sums.jsonl: is a file"),
     ],
 )
 def test_models_that_cannot_be_collected_together_are_refused(ask, mock_server, options, message):
