@@ -51,6 +51,11 @@ class Running(Protocol):
         ...
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether no further attempts begin."""
+        ...
+
+    @property
     def retries(self) -> Mapping[str, int]:
         """Failed requests that are sent again, counted by error class."""
         ...
@@ -224,7 +229,7 @@ class Progress:
         parts = [f"{self._all.num_ended / elapsed:.1f}/s"]
         if self._all.num_ended == self._all.num_left:
             parts.append(f"in {elapsed:.1f} s" if elapsed < 10 else f"in {_duration(elapsed)}")
-        elif self._all.num_ended:
+        elif self._all.num_ended and not self._run.is_stopping:
             parts.append(f"{_duration(self._seconds_left())} left")
         if num_in_flight := self._run.num_in_flight:
             parts.append(f"{num_in_flight} in flight")

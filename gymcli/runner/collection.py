@@ -233,6 +233,11 @@ class Collection:
         return self.stopping.num_in_flight
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether the run ends early, so that no further attempts begin."""
+        return self.stopping.cause is not None
+
+    @property
     def retries(self) -> Counter[str]:
         """Failed requests that are sent again, counted by error class."""
         if self._engine is not None:

@@ -22,6 +22,7 @@ class Run:
     left: dict[str, int]
     begun_at: dict[AttemptKey, float] = field(default_factory=dict)
     retries: Counter[str] = field(default_factory=Counter)
+    is_stopping: bool = False
 
     @property
     def num_in_flight(self) -> int:
@@ -71,8 +72,11 @@ def test_progress_counts_what_is_in_flight_and_tried_again(capsys):
         progress.print_line()
         run.begun_at.clear()
         run.retries.clear()
+        run.is_stopping = True
         progress.add(GOOD)
     first, last = capsys.readouterr().err.splitlines()
+    assert " left" in first
+    assert " left" not in last
     assert "  2 in flight  mean reward 0.500" in first
     assert first.endswith("  retries: 19 RateLimitError")
     assert "in flight" not in last
