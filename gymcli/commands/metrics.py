@@ -14,7 +14,8 @@ from gymcli.commands.console import harmless, print_json, result, warn
 from gymcli.commands.options import JsonOption, RunsArgument, with_expanded_options
 from gymcli.commands.summary import (
     print_advice,
-    print_curves,
+    print_all_numbers,
+    print_at_k,
     print_plans,
     print_slices,
     print_summary,
@@ -41,6 +42,9 @@ def metrics(
             "defines its own metrics, FILE.py:CLASS."
         ),
     ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Print every number, such as components and pass@k.")
+    ] = False,
     by_task: Annotated[
         bool, typer.Option("--by-task", help="Print a line for every task.")
     ] = False,
@@ -71,8 +75,7 @@ def metrics(
 
     Also reports coverage and latency. Errors and intervals are computed over tasks, never over
     attempts, which are not independent; --json has the estimator, size, error, interval and method
-    of every number. The variance of pass@k is largest at k = n, where all n attempts of a task are
-    used; n >= 2k is better. The numbers of a run directory are also written to its metrics.json.
+    of every number. The numbers of a run directory are also written to its metrics.json.
     """
     import msgspec
 
@@ -83,7 +86,7 @@ def metrics(
     reports: list[dict[str, object]] = []
     pilots, judged = [], []
     for number, run in enumerate(runs):
-        aggregator, numbers = _count(run, env, fields)
+        aggregator, numbers = _count(run, env, fields, ci)
         tasks = aggregator.task_rows() if by_task else None
         if power:
             pilots.append(aggregator)
@@ -98,12 +101,18 @@ def metrics(
                 result()
             result(f"{run}")
             print_summary(numbers, with_doubts=False)
-            print_curves(numbers)
+            if show_all:
+                print_all_numbers(numbers)
+            else:
+                print_at_k(numbers, ci.requested_ks)
             print_slices(numbers)
             if tasks is not None:
                 result()
                 print_tasks(tasks)
             print_advice(numbers)
+            if not show_all:
+                result()
+                result("--all prints every number with its interval")
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
         from gymcli.metrics.planning import plans
@@ -119,7 +128,9 @@ def metrics(
     ci.end(judged)
 
 
-def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, RunMetrics]:
+def _count(
+    run: Path, env: str | None, by: Sequence[str], ci: CiRequest
+) -> tuple[Aggregator, RunMetrics]:
     import msgspec
 
     from gymcli.runner.measure import measure
@@ -127,7 +138,10 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
     from gymcli.store.run_directory import RunDirectory
 
     aggregator = measure(run, env=env, by=by)
-    numbers = aggregator.metrics()
+    numbers = aggregator.metrics(ks=ci.ks)
+    attempts = [int(k) for own in numbers.environments.values() for k in own.num_tasks_at_k or ()]
+    if attempts:
+        ci.check_ks(max(attempts))
     if run.is_dir():
         directory = RunDirectory(run, scrubber_of((), os.environ))
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from gymcli.metrics.at_k import METRICS
 from gymcli.types import RoleUse
 
 __all__ = [
@@ -137,6 +139,10 @@ class Metrics(msgspec.Struct, kw_only=True):
     """Of `micro_mean_reward`, clustered by task."""
     variance: Variance | None = None
     """None for fewer than two tasks, or if no task has two attempts."""
+    max_reward: float | None = None
+    """The best possible reward; None if it is unknown, unbounded or not the same everywhere."""
+    is_graded: bool | None = None
+    """Whether some reward is neither 0 nor 1; None if nothing is scored."""
     num_flaky_tasks: int | None = None
     """Tasks of which some attempts pass and some fail."""
     num_tasks_at_k: dict[str, int] | None = None
@@ -146,7 +152,7 @@ class Metrics(msgspec.Struct, kw_only=True):
     pass_hat_k: Curve | None = None
     """Chance that all of k attempts pass; None without a threshold of success."""
     avg_at_k: Curve | None = None
-    """Mean reward of the first k scored attempts."""
+    """Mean reward of the first k scored attempts: only for all attempts and for requested k."""
     majority_at_k: Curve | None = None
     """Expected reward of the commonest answer of k attempts; None without answers."""
     best_of_k: Curve | None = None
@@ -180,6 +186,35 @@ class Metrics(msgspec.Struct, kw_only=True):
     """The results of `Environment.metrics`."""
     advice: list[str] = []
     """One sentence each."""
+
+    @property
+    def usual_num_attempts(self) -> int:
+        """The k of the numbers that are shown first: half of the tasks have so many attempts."""
+        counts = self.num_tasks_at_k or {}
+        return max((int(k) for k, num in counts.items() if 2 * num >= self.num_clusters), default=0)
+
+    @property
+    def distinct(self) -> dict[str, Estimate]:
+        """The estimates that do not repeat another one under a second name, means first."""
+        means = ("mean_reward", "strict_mean_reward", "micro_mean_reward")
+        others = {name: found for name, found in self.estimates.items() if name not in means}
+        for metric in METRICS.values():
+            # avg@n is the mean, and of rewards of 0 and 1 best@k is pass@k.
+            is_other_name = metric.takes_first or (
+                metric.key == "best_of_k" and self.pass_at_k is not None and not self.is_graded
+            )
+            for k in self.num_tasks_at_k or ():
+                # One attempt has its reward, and passes if that reaches the threshold.
+                is_mean = k == "1" and not (metric.key == "pass_at_k" and self.is_graded)
+                if is_other_name or is_mean:
+                    others.pop(f"{metric.name}{k}", None)
+        found = {name: self.estimates[name] for name in means if name in self.estimates}
+        first = found.get("mean_reward")
+        # The other means differ where attempts are missing or tasks have unequally many.
+        for name in means[1:]:
+            if first and name in found and math.isclose(found[name].value, first.value):
+                del found[name]
+        return found | others
 
 
 class RunMetrics(Metrics, kw_only=True):
