@@ -26,7 +26,7 @@ from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.results import RunMetrics
+    from gymcli.metrics.results import RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
 
@@ -100,19 +100,7 @@ def metrics(
             if number:
                 result()
             result(f"{run}")
-            print_summary(numbers, with_doubts=False)
-            if show_all:
-                print_all_numbers(numbers)
-            else:
-                print_at_k(numbers, ci.requested_ks)
-            print_slices(numbers)
-            if tasks is not None:
-                result()
-                print_tasks(tasks)
-            print_advice(numbers)
-            if not show_all:
-                result()
-                result("--all prints every number with its interval")
+            _print_run(numbers, tasks, ks=ci.requested_ks, show_all=show_all)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
         from gymcli.metrics.planning import plans
@@ -126,6 +114,24 @@ def metrics(
     ci.show(judged, is_json=json)
     ci.write(judged, env=env, by_task=by_task)
     ci.end(judged)
+
+
+def _print_run(
+    numbers: RunMetrics, tasks: list[TaskMetrics] | None, *, ks: Sequence[int], show_all: bool
+) -> None:
+    print_summary(numbers, with_doubts=False)
+    if show_all:
+        print_all_numbers(numbers)
+    else:
+        print_at_k(numbers, ks)
+    print_slices(numbers)
+    if tasks is not None:
+        result()
+        print_tasks(tasks)
+    print_advice(numbers)
+    if not show_all:
+        result()
+        result("--all prints every number with its interval")
 
 
 def _count(

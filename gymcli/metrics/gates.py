@@ -437,13 +437,13 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
     """
     part = part_of(metrics, env=gate.env, field=gate.field, value=gate.value)
     number = number_of(part, gate.name)
-    best = part.max_reward
-    if best is not None and isinstance(number, Estimate) and number.value <= best:
-        if _is_reward(gate.name) and (reason := _why_never(gate, -math.inf, best)):
-            raise UsageError(reason)
     if not isinstance(number, Estimate):
         verdict = _verdict([t.holds(number) for t in gate.thresholds])
         return GateVerdict(gate=gate.text, verdict=verdict, value=number, judged_on="number")
+    best = part.max_reward if _is_reward(gate.name) and part.max_reward is not None else math.inf
+    # Nothing keeps a verifier from rewards above the declared best one.
+    if number.value <= best and (reason := _why_never(gate, -math.inf, best)):
+        raise UsageError(reason)
     found = GateVerdict(
         gate=gate.text,
         verdict="INCONCLUSIVE",
