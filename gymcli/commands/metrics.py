@@ -123,15 +123,13 @@ def _print_run(
     if show_all:
         print_all_numbers(numbers)
     else:
+        result(f"{'more':14}--all prints every number with its interval")
         print_at_k(numbers, ks)
     print_slices(numbers)
     if tasks is not None:
         result()
         print_tasks(tasks)
     print_advice(numbers)
-    if not show_all:
-        result()
-        result("--all prints every number with its interval")
 
 
 def _count(

@@ -115,7 +115,8 @@ def print_at_k(metrics: RunMetrics, ks: Sequence[int]) -> None:
     """Print the metrics of so many attempts of each environment."""
     from gymcli.metrics.at_k import METRICS
 
-    names = [f"{metric.name}{k}" for metric in METRICS.values() for k in ks]
+    metrics_of_any = [metric for metric in METRICS.values() if not metric.takes_first]
+    names = [f"{metric.name}{k}" for metric in metrics_of_any for k in ks]
     for env, found in metrics.environments.items():
         shown = [one for one in names if one in {**found.distinct, "pass@1": None}]
         _print_estimates(
@@ -131,8 +132,7 @@ def print_all_numbers(metrics: RunMetrics) -> None:
             result()
             own = found.environment_metrics.items()
             print_table((f"{name}: its own numbers", ""), [(k, number(v)) for k, v in own])
-        if found.standard_error is not None:
-            _print_error(name, found)
+        _print_method(name, found)
 
 
 def _print_estimates(name: str, estimates: Mapping[str, Estimate]) -> None:
@@ -152,12 +152,12 @@ def _print_estimates(name: str, estimates: Mapping[str, Estimate]) -> None:
     print_table((one_line(name), "", "95 %", "error", "tasks"), rows)
 
 
-def _print_error(name: str, found: Metrics) -> None:
-    text = f"standard error {found.standard_error:.4f}, clustered by {found.num_clusters:,} tasks"
-    if found.interval is not None:
-        text += f"; intervals: {found.interval.method}"
-    result()
-    result(f"{one_line(name)}: {text}")
+def _print_method(name: str, found: Metrics) -> None:
+    methods = dict.fromkeys(one.interval.method for one in found.distinct.values() if one.interval)
+    if methods:
+        text = f"errors clustered by {found.num_clusters:,} tasks; intervals: {', '.join(methods)}"
+        result()
+        result(f"{one_line(name)}: {text}")
     parts = found.variance
     if parts is not None and parts.design_effect is not None:
         result(

@@ -387,7 +387,7 @@ def _why_never(gate: Gate, low: float, high: float) -> str:
             return f"{name} is never below {low:g}"
         if low == -math.inf:
             return f"{name} is never above {high:g}, the best reward"
-        is_percent = high == 1.0 and 1.0 < one.number <= 100.0
+        is_percent = high == 1.0 and 2.0 < one.number <= 100.0
         hint = f"; write {one.number / 100.0:g} for {one.number:g} %" if is_percent else ""
         return f"{name} lies between {low:g} and {high:g}{hint}"
     least = max((one.number for one in thresholds if one.is_lower), default=low)

@@ -344,10 +344,13 @@ def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[st
     if not facts.can_be_negative and lowest >= 0.0:
         num_scores = sum(int((~np.isnan(own)).sum()) for own in columns)
         add("strict_mean_reward", _strict_sides(scores, facts, means), num_values=num_scores)
+    most = max((row.lines.shape[1] for row in rows), default=0)
     for metric in METRICS.values():
-        for k in values_of_k(max((row.lines.shape[1] for row in rows), default=0)):
+        for k in values_of_k(most):
             measure = _measure_at_k(metric, k)
             if metric.needs_answers or (k == 1 and metric.same_at_1):
+                continue
+            if metric.takes_first and k != most:
                 continue
             sides = _sides(rows, rewards, measure.of_tasks, facts.success_threshold)
             add(

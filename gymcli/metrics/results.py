@@ -103,6 +103,9 @@ class Latency(msgspec.Struct, kw_only=True):
     model_seconds: Percentiles
 
 
+_MEANS = ("mean_reward", "strict_mean_reward", "micro_mean_reward")
+
+
 class Metrics(msgspec.Struct, kw_only=True):
     """The numbers of one environment, or of all environments of a run together.
 
@@ -196,25 +199,24 @@ class Metrics(msgspec.Struct, kw_only=True):
     @property
     def distinct(self) -> dict[str, Estimate]:
         """The estimates that do not repeat another one under a second name, means first."""
-        means = ("mean_reward", "strict_mean_reward", "micro_mean_reward")
-        others = {name: found for name, found in self.estimates.items() if name not in means}
-        for metric in METRICS.values():
-            # avg@n is the mean, and of rewards of 0 and 1 best@k is pass@k.
-            is_other_name = metric.takes_first or (
-                metric.key == "best_of_k" and self.pass_at_k is not None and not self.is_graded
-            )
-            for k in self.num_tasks_at_k or ():
-                # One attempt has its reward, and passes if that reaches the threshold.
-                is_mean = k == "1" and not (metric.key == "pass_at_k" and self.is_graded)
-                if is_other_name or is_mean:
-                    others.pop(f"{metric.name}{k}", None)
+        means = [*_MEANS, f"avg@{max(map(int, self.num_tasks_at_k or ['0']))}"]
         found = {name: self.estimates[name] for name in means if name in self.estimates}
-        first = found.get("mean_reward")
-        # The other means differ where attempts are missing or tasks have unequally many.
+        first = found.get(_MEANS[0])
+        # Other means differ only where attempts are missing or tasks have unequally many.
         for name in means[1:]:
             if first and name in found and math.isclose(found[name].value, first.value):
                 del found[name]
-        return found | others
+        for metric in METRICS.values():
+            # Of rewards of 0 and 1, best@k is pass@k.
+            is_pass_at_k = metric.key == "best_of_k" and self.pass_at_k and not self.is_graded
+            for k in self.num_tasks_at_k or ():
+                # One attempt has its reward, and passes if that reaches the threshold.
+                is_mean = k == "1" and not (metric.key == "pass_at_k" and self.is_graded)
+                name = f"{metric.name}{k}"
+                if name in self.estimates and not (metric.takes_first or is_pass_at_k or is_mean):
+                    found[name] = self.estimates[name]
+        kinds = ("components.", "metrics.")
+        return found | {name: one for name, one in self.estimates.items() if name.startswith(kinds)}
 
 
 class RunMetrics(Metrics, kw_only=True):

@@ -94,8 +94,6 @@ def headline(parts: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
         columns["coverage"] = [share(one.coverage, unknown="unknown") for one in parts]
     columns["mean reward"] = [number(one.mean_reward) for one in parts]
     columns["95 %"] = [between(one.interval) for one in parts]
-    if any(one.coverage is not None and one.coverage < 1.0 for one in parts):
-        columns["strict mean"] = [number(one.strict_mean_reward) for one in parts]
     sizes = {one.usual_num_attempts for one in parts} - {0}
     is_repeated = any(size > 1 for size in sizes)
     k = str(*sizes) if len(sizes) == 1 else "n"

@@ -523,7 +523,8 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
     for metric in METRICS.values():
         curve: dict[str, float] = getattr(metrics, metric.key) or {}
         # One attempt is no curve, and another name of a metric before it has none of its own.
-        if len(curve) < 2 or not any(f"{metric.name}{k}" in distinct for k in curve):
+        is_other_name = not any(f"{metric.name}{k}" in distinct for k in curve)
+        if len(curve) < 2 or metric.takes_first or is_other_name:
             continue
         found = [metrics.estimates[f"{metric.name}{k}"] for k in curve]
         rows += (

@@ -130,7 +130,8 @@ def _numbers(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
     if any(own.cost is not None for _, own in parts):
         more["cost"] = [cost(own.cost) for _, own in parts]
     yield table(
-        ("environment", *head, *more),
+        # `pass@4` outside of a code span would mention a user.
+        ("environment", *(text.code(name) if "pass" in name else name for name in head), *more),
         [
             (text.code(env), *row, *(column[place] for column in more.values()))
             for place, ((env, _), row) in enumerate(zip(parts, rows, strict=True))
