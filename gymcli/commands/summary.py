@@ -198,9 +198,11 @@ def print_slices(metrics: RunMetrics) -> None:
         for field, slices in found.slices.items():
             result()
             result(f"{one_line(env)} by {one_line(field)}")
-            counts = ("value", "tasks", "scored", "unscored")
+            head = ["value", "tasks", "scored", "unscored", "mean reward", "95 %", "error"]
+            # Of rewards of 0 and 1, pass@1 is the mean.
+            is_graded = any(numbers.is_graded for numbers in slices.values())
             rows = [
-                (
+                [
                     one_line(name, _MAX_VALUE) or '""',
                     f"{numbers.num_tasks:,}",
                     f"{numbers.num_scored:,}",
@@ -208,12 +210,12 @@ def print_slices(metrics: RunMetrics) -> None:
                     number(numbers.mean_reward),
                     between(numbers.interval),
                     number(numbers.standard_error),
-                    number((numbers.pass_at_k or {}).get("1")),
+                    *([number((numbers.pass_at_k or {}).get("1"))] if is_graded else []),
                     number(numbers.num_flaky_tasks, ","),
-                )
+                ]
                 for name, numbers in slices.items()
             ]
-            print_table((*counts, "mean reward", "95 %", "error", "pass@1", "flaky"), rows)
+            print_table([*head, *(["pass@1"] if is_graded else []), "flaky"], rows)
 
 
 def print_plans(plans: Mapping[str, Plan]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from gymcli.errors import UsageError
+from gymcli.errors import UsageError, did_you_mean
 from gymcli.metrics.at_k import METRICS, Metric, TaskRewards, values_of_k
 from gymcli.metrics.estimators import mean_of, row_means, row_sums, row_variances, sum_of, variance
 from gymcli.metrics.intervals import t_interval
@@ -76,9 +76,11 @@ def parse_measure(name: str) -> Measure:
         if (key := name.removeprefix(f"{source}.")) not in ("", name):
             return Measure(name, source, key, _means, "none", is_mean=True)
     at_k = "".join(f"{prefix}K, " for prefix in known)
+    k = name[len(name.rstrip("0123456789")) :].lstrip("0") or "1"
+    hint = did_you_mean(name, [_MEAN_REWARD.name, *(f"{prefix}{k}" for prefix in known)])
     raise UsageError(
-        f"--metric {name}: cannot be compared task by task; use mean_reward, {at_k}"
-        "components.NAME or metrics.NAME"
+        f"--metric {name}: cannot be compared task by task; {hint and f'{hint} '}use mean_reward, "
+        f"{at_k}components.NAME or metrics.NAME"
     )
 
 

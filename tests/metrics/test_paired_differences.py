@@ -300,3 +300,8 @@ def test_metrics_without_a_value_per_task_are_refused_with_a_list(name):
     with pytest.raises(UsageError, match="mean_reward, pass@K, pass\\^K") as raised:
         parse_measure(name)
     assert f"--metric {name}: " in str(raised.value)
+
+
+def test_misspelt_metric_gets_a_suggestion():
+    with pytest.raises(UsageError, match='did you mean "pass@5"'):
+        parse_measure("pas@5")
