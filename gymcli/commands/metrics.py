@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ from gymcli.commands.console import harmless, print_json, result, warn
 from gymcli.commands.options import JsonOption, RunsArgument, with_expanded_options
 from gymcli.commands.summary import (
     print_advice,
+    print_agreement,
     print_all_numbers,
     print_at_k,
     print_plans,
@@ -26,6 +27,7 @@ from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
+    from gymcli.metrics.agreement import Agreement, Labels
     from gymcli.metrics.results import RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
@@ -60,13 +62,22 @@ def metrics(
         bool,
         typer.Option(
             "--power",
-            help="Print the smallest differences that runs of other sizes would detect, planned "
+            help="Print how many tasks gym compare takes to pass if B is as good as A, planned "
             "from RUN or from two runs of the same tasks.",
         ),
     ] = False,
     margin: Annotated[
         float | None,
-        typer.Option(help="With --power: print how many tasks detect this difference."),
+        typer.Option(help="With --power: plan for this --margin of gym compare."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|task.FIELD",
+            help="Report how far rewards agree with labels (pass or fail, true or false, 1 or 0): "
+            "a file with the columns task_id and label, and attempt or env if they differ, or a "
+            "field of the task rows.",
+        ),
     ] = None,
     ci_options: CiOptions,
     json: JsonOption = False,
@@ -79,14 +90,20 @@ def metrics(
     """
     import msgspec
 
+    from gymcli.metrics.agreement import agreement
+
     if margin is not None and not power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     fields = ci.fields(by or ())
+    given = None if labels is None else _labels(labels)
     reports: list[dict[str, object]] = []
     pilots, judged = [], []
     for number, run in enumerate(runs):
-        aggregator, numbers = _count(run, env, fields, ci)
+        aggregator, numbers = _count(
+            run, env, fields, ci, given if isinstance(given, str) else None
+        )
+        agreed = None if given is None else agreement(aggregator, given, source=str(labels))
         tasks = aggregator.task_rows() if by_task else None
         if power:
             pilots.append(aggregator)
@@ -95,12 +112,15 @@ def metrics(
         if json:
             by_tasks = {} if tasks is None else {"tasks": tasks}
             found = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), **by_tasks}
+            if agreed is not None:
+                found["agreement"] = agreed
             reports.append({**found, **ci.as_json(judged)})
         elif not power and not ci.prints_file:
             if number:
                 result()
             result(f"{run}")
-            _print_run(numbers, tasks, ks=ci.requested_ks, show_all=show_all)
+            ks = None if show_all else ci.requested_ks
+            _print_run(numbers, tasks, agreed, source=str(labels), ks=ks)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
         from gymcli.metrics.planning import plans
@@ -117,10 +137,16 @@ def metrics(
 
 
 def _print_run(
-    numbers: RunMetrics, tasks: list[TaskMetrics] | None, *, ks: Sequence[int], show_all: bool
+    numbers: RunMetrics,
+    tasks: list[TaskMetrics] | None,
+    agreed: Mapping[str, Agreement] | None,
+    *,
+    source: str,
+    ks: Sequence[int] | None,
 ) -> None:
+    """Print the numbers of a run, with metrics of k attempts for `ks`; None: every number."""
     print_summary(numbers, with_doubts=False)
-    if show_all:
+    if ks is None:
         print_all_numbers(numbers)
     else:
         result(f"{'more':14}--all prints every number with its interval")
@@ -129,11 +155,31 @@ def _print_run(
     if tasks is not None:
         result()
         print_tasks(tasks)
+    if agreed is not None:
+        print_agreement(agreed, source=source)
     print_advice(numbers)
 
 
+def _labels(given: str) -> Labels | str:
+    """Return the labels of a file, or the field of the task rows that has them."""
+    from gymcli.data.pulling import local_rows
+    from gymcli.metrics.agreement import labels_of_rows
+
+    path = Path(given)
+    field = given.removeprefix("task.")
+    if not path.exists():
+        if field and field != given:
+            return field
+        raise UsageError(
+            f"--labels {given}: no such file; name a table such as labels.csv, or a field of the "
+            "task rows such as task.human"
+        )
+    rows = local_rows(path)
+    return labels_of_rows((f"{harmless(given)}:{number}", row) for number, row in rows)
+
+
 def _count(
-    run: Path, env: str | None, by: Sequence[str], ci: CiRequest
+    run: Path, env: str | None, by: Sequence[str], ci: CiRequest, field: str | None
 ) -> tuple[Aggregator, RunMetrics]:
     import msgspec
 
@@ -141,7 +187,7 @@ def _count(
     from gymcli.store.rollout_files import torn_line_warning
     from gymcli.store.run_directory import RunDirectory
 
-    aggregator = measure(run, env=env, by=by)
+    aggregator = measure(run, env=env, by=by, fields=[field] if field else [])
     numbers = aggregator.metrics(ks=ci.ks)
     attempts = [int(k) for own in numbers.environments.values() for k in own.num_tasks_at_k or ()]
     if attempts:
