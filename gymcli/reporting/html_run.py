@@ -306,13 +306,13 @@ def _cards(metrics: Metrics) -> list[Card]:
     found = [Card("Mean reward", number_cell(metrics.mean_reward), sure)]
     k = metrics.usual_num_attempts
     if k > 1 or metrics.is_graded:
+        one = f"at least one of {k} attempts" if k > 1 else "an attempt"
         for title, curve, note in (
-            (f"pass@{k}", metrics.pass_at_k, "at least one"),
-            (f"pass^{k}", metrics.pass_hat_k if k > 1 else None, "all"),
+            (f"pass@{k}", metrics.pass_at_k, f"the chance that {one} passes"),
+            (f"pass^{k}", metrics.pass_hat_k, f"the chance that all {k} attempts pass"),
         ):
-            if curve:
-                words = f"{note} of {k} attempts passes" if k > 1 else "an attempt passes"
-                found.append(Card(title, number_cell(curve[str(k)]), f"the chance that {words}"))
+            if curve and (k > 1 or curve is metrics.pass_at_k):
+                found.append(Card(title, number_cell(curve[str(k)]), note))
     if k > 1:
         num_tasks = f"of {metrics.num_clusters:,} tasks with a score"
         found.append(Card("Flaky tasks", count_cell(metrics.num_flaky_tasks), num_tasks))
@@ -387,6 +387,7 @@ def _method(metrics: RunMetrics) -> list[str]:
 def runs_table(runs: Sequence[ReportedRun]) -> Table:
     """Return a row for each run."""
     rows: list[tuple[Cell, ...]] = []
+    has_cost = any(run.metrics.cost is not None for run in runs)
     for run in runs:
         found = run.metrics
         rows.append(
@@ -402,12 +403,13 @@ def runs_table(runs: Sequence[ReportedRun]) -> Table:
                 count_cell(found.num_unscored),
                 count_cell(found.num_flaky_tasks),
                 amount_cell(found.latency.total_seconds.p50 if found.latency else None),
-                amount_cell(found.cost),
+                *([amount_cell(found.cost)] if has_cost else []),
             )
         )
     head = (
         *("run", "model", "environments", "scored", "coverage", "mean reward"),
-        *("interval", "strict mean", "unscored", "flaky tasks", "p50 seconds", "cost"),
+        *("interval", "strict mean", "unscored", "flaky tasks", "p50 seconds"),
+        *(["cost"] if has_cost else []),
     )
     return Table("Runs", head, rows)
 
@@ -437,14 +439,17 @@ def environments_table(metrics: RunMetrics) -> Table:
             "strict mean": [number_cell(found.strict_mean_reward) for found in parts],
             "bounds": [interval_cell(found.bounds) for found in parts],
         }
-    ks = {found.usual_num_attempts for found in parts}
-    if max(ks, default=0) > 1:
-        k = str(*ks) if len(ks) == 1 else "n"
-        for name, key in (("pass@", "pass_at_k"), ("pass^", "pass_hat_k")):
+    ks = {found.usual_num_attempts for found in parts} - {0}
+    k = str(*ks) if len(ks) == 1 else "n"
+    is_repeated = max(ks, default=0) > 1
+    for name, key in (("pass@", "pass_at_k"), ("pass^", "pass_hat_k")):
+        is_new = is_repeated or (name == "pass@" and any(found.is_graded for found in parts))
+        if is_new:
             columns[f"{name}{k}"] = [
                 number_cell((getattr(found, key) or {}).get(str(found.usual_num_attempts)))
                 for found in parts
             ]
+    if is_repeated:
         columns["flaky tasks"] = [count_cell(found.num_flaky_tasks) for found in parts]
     rows = list(zip(*columns.values(), strict=True))
     return Table("Environments", tuple(columns), rows, note)
