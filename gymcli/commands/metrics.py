@@ -11,7 +11,7 @@ import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
-from gymcli.commands.options import JsonOption, RunsArgument, with_expanded_options
+from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
 from gymcli.commands.summary import (
     print_advice,
     print_agreement,
@@ -23,6 +23,7 @@ from gymcli.commands.summary import (
     print_tasks,
 )
 from gymcli.errors import RunDirectoryError, UsageError
+from gymcli.runner.run_options import Heading
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
@@ -40,22 +41,33 @@ def metrics(
     env: Annotated[
         str | None,
         typer.Option(
+            metavar="ENV",
             help="Environment of lines that name none, such as NeMo Gym's, or the code of one that "
-            "defines its own metrics, FILE.py:CLASS."
+            "defines its own metrics, FILE.py:CLASS.",
+            autocompletion=complete_env,
+            rich_help_panel=Heading.WHAT,
         ),
     ] = None,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Print every number, such as components and pass@k.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Print every number, such as components and pass@k.",
+            rich_help_panel=Heading.NUMBERS,
+        ),
     ] = False,
     by_task: Annotated[
-        bool, typer.Option("--by-task", help="Print a line for every task.")
+        bool,
+        typer.Option(
+            "--by-task", help="Print a line for every task.", rich_help_panel=Heading.NUMBERS
+        ),
     ] = False,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIELD",
-            help="Report each value of a task field separately, such as task.category "
-            "(repeatable).",
+            help="Report each value of a task field separately, such as task.category.",
+            rich_help_panel=Heading.NUMBERS,
         ),
     ] = None,
     power: Annotated[
@@ -64,11 +76,16 @@ def metrics(
             "--power",
             help="Print how many tasks gym compare takes to pass if B is as good as A, planned "
             "from RUN or from two runs of the same tasks.",
+            rich_help_panel=Heading.NUMBERS,
         ),
     ] = False,
     margin: Annotated[
         float | None,
-        typer.Option(help="With --power: plan for this --margin of gym compare."),
+        typer.Option(
+            metavar="DIFFERENCE",
+            help="With --power: plan for this --margin of gym compare.",
+            rich_help_panel=Heading.NUMBERS,
+        ),
     ] = None,
     labels: Annotated[
         str | None,
@@ -77,6 +94,7 @@ def metrics(
             help="Report how far rewards agree with labels (pass or fail, true or false, 1 or 0): "
             "a file with the columns task_id and label, and attempt or env if they differ, or a "
             "field of the task rows.",
+            rich_help_panel=Heading.NUMBERS,
         ),
     ] = None,
     ci_options: CiOptions,

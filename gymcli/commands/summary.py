@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gymcli.commands.console import one_line, print_table, result
+from gymcli.commands.console import one_line, print_table, result, terminal_width
 from gymcli.reporting.formatting import between, cost, headline, number, share
 
 if TYPE_CHECKING:
@@ -106,10 +106,11 @@ def print_advice(metrics: RunMetrics) -> None:
     advised = {name: found.advice for name, found in metrics.environments.items() if found.advice}
     if advised:
         result()
+    width = min(_MAX_WIDTH, terminal_width() or _MAX_WIDTH)
     for name, sentences in advised.items():
         prefix = f"- {one_line(name)}: " if len(metrics.environments) > 1 else "- "
         for sentence in sentences:
-            for line in textwrap.wrap(prefix + sentence, _MAX_WIDTH, subsequent_indent="  "):
+            for line in textwrap.wrap(prefix + sentence, width, subsequent_indent="  "):
                 result(line)
 
 

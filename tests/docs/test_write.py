@@ -84,7 +84,7 @@ def test_commands_are_all_there(write: ModuleType) -> None:
     text = write.commands()
 
     assert "## gym\n" in text
-    assert "## gym collect\n\n```text\nUsage: gym collect [OPTIONS] {TASKS}...\n" in text
+    assert "## gym collect\n\n```text\nUsage: gym collect [OPTIONS] TASKS...\n" in text
     assert "## gym data pull\n\n```text\nUsage: gym data pull [OPTIONS]" in text
 
 
