@@ -47,7 +47,7 @@ from gymcli.commands.options import (
 )
 from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.signals import run_async, stop_at_signals
-from gymcli.commands.summary import print_summary
+from gymcli.commands.summary import print_at_k, print_summary
 from gymcli.errors import (
     BudgetReachedError,
     EngineError,
@@ -291,12 +291,14 @@ def collect(
             )
             go_back()
         _check_paths(runs)
+        for collection in runs.values():
+            _check_gates(ci, collection)
         if dry_run:
             _show_plans(list(runs.values()), is_json=json)
             return
         command = _resume_command(context, runs)
         gc.set_threshold(GARBAGE_THRESHOLD)
-        found = run_async(_run(runs, command, go_back, is_quiet=quiet))
+        found = run_async(_run(runs, command, go_back, ks=ci.ks, is_quiet=quiet))
         go_back()
         _end_runs(context, found, ci, min_coverage=min_coverage, is_json=json)
 
@@ -395,12 +397,12 @@ class _RunResult(NamedTuple):
     """Its name, as given."""
     collection: Collection
     aggregator: Aggregator
-    """Counts the attempts that this command selects."""
+    """Counts the attempts of the selected tasks."""
     metrics: RunMetrics
     cause: GymError | None
     """The error that stopped the run early."""
     attempts: frozenset[AttemptKey] | None
-    """The attempts that this command selects; None if the run holds no others."""
+    """Those of the selected tasks; None if the run holds no other tasks."""
 
     @property
     def has_numbers(self) -> bool:
@@ -409,8 +411,31 @@ class _RunResult(NamedTuple):
         return self.collection.num_scored > 0 or not is_refused
 
 
+def _check_gates(ci: CiRequest, collection: Collection) -> None:
+    """Refuse before the first request what no result of this collection can meet."""
+    from gymcli.runner.measure import facts_of
+
+    def check() -> None:
+        records = collection.manifest.environments.items()
+        facts = {name: facts_of(record) for name, record in records}
+        ci.check(facts, most_attempts=collection.most_attempts)
+
+    try:
+        check()
+    except UsageError:
+        if collection.path is None or not collection.path.is_dir():
+            raise
+        collection.check_existing_run()  # it may hold more environments, and more attempts
+        check()
+
+
 async def _run(
-    runs: Mapping[str, Collection], command: str, go_back: Callable[[], None], *, is_quiet: bool
+    runs: Mapping[str, Collection],
+    command: str,
+    go_back: Callable[[], None],
+    *,
+    ks: Sequence[int],
+    is_quiet: bool,
 ) -> list[_RunResult]:
     """Run the collections, by model, under a progress display, then measure what is on disk."""
     from gymcli.commands.progress import Progress, SeveralRuns
@@ -443,7 +468,7 @@ async def _run(
                         runs, lambda model, one: progress.add(one, names.get((model, one.env)))
                     )
         go_back()  # no environment runs any more
-        return [_measured(model, one, causes.get(model)) for model, one in runs.items()]
+        return [_measured(model, one, causes.get(model), ks) for model, one in runs.items()]
 
 
 async def _collect_all(
@@ -474,7 +499,9 @@ async def _collect_all(
     return causes
 
 
-def _measured(model: str, collection: Collection, cause: GymError | None) -> _RunResult:
+def _measured(
+    model: str, collection: Collection, cause: GymError | None, ks: Sequence[int]
+) -> _RunResult:
     """Measure a run and write its metrics; the numbers to show are those of this command."""
     import msgspec
 
@@ -483,14 +510,13 @@ def _measured(model: str, collection: Collection, cause: GymError | None) -> _Ru
     assert collection.path is not None
     env = collection.options.env
     aggregator = measure(collection.path, env=env)
-    metrics = aggregator.metrics()
+    metrics = aggregator.metrics(ks=ks)
     is_stopped = cause is not None and collection.num_left > 0
     collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
-    attempts = None
-    if collection.is_part:
-        attempts = collection.attempts()
+    attempts = collection.selection
+    if attempts is not None:
         aggregator = measure(collection.path, env=env, attempts=attempts)
-        metrics = aggregator.metrics()
+        metrics = aggregator.metrics(ks=ks)
     return _RunResult(model, collection, aggregator, metrics, cause, attempts)
 
 
@@ -632,7 +658,8 @@ def _end_runs(
     if not ci.is_empty:
         reports = {one.model: _report(one, ci, errors.get(one.model)) for one in shown}
     if not ci.prints_file:
-        _show(found, errors, {m: ci.as_json([r]) for m, r in reports.items()}, is_json=is_json)
+        gates = {model: ci.as_json([report]) for model, report in reports.items()}
+        _show(found, ci, errors, gates, is_json=is_json)
     if shown:
         ci.show(list(reports.values()), is_json=is_json)
         try:
@@ -666,8 +693,8 @@ def _show_problems(
     _show_failures(found.aggregator)
     if found.attempts is not None:
         message(
-            f"{collection.path}: numbers and gates cover the {collection.num_expected:,} attempts "
-            f"that this command selects, of {collection.manifest.num_expected:,} of the run"
+            f"{collection.path}: numbers and gates cover the {len(found.attempts):,} attempts of "
+            f"the selected tasks, of {collection.manifest.num_expected:,} of the run"
         )
 
 
@@ -720,7 +747,7 @@ def _report(found: _RunResult, ci: CiRequest, error: GymError | None) -> RunRepo
     if fields:
         try:
             aggregator = measure(path, env=env, by=fields, attempts=found.attempts)
-            metrics = aggregator.metrics()
+            metrics = aggregator.metrics(ks=ci.ks)
         except UsageError as too_many:  # a field has too many values: there are no slices to judge
             warn(str(too_many))
     incomplete = "" if error is None else str(error).partition(";")[0]
@@ -737,6 +764,7 @@ def _report(found: _RunResult, ci: CiRequest, error: GymError | None) -> RunRepo
 
 def _show(
     found: Sequence[_RunResult],
+    ci: CiRequest,
     errors: Mapping[str, GymError],
     gates: Mapping[str, Mapping[str, object]],
     *,
@@ -762,7 +790,7 @@ def _show(
     for one in shown:
         if len(found) > 1:
             result(f"{'model':14}{one_line(one.model)}")
-        _show_numbers(one)
+        _show_numbers(one, ci.requested_ks)
         if len(found) > 1:
             result()
     if len(shown) > 1:
@@ -775,12 +803,13 @@ def _summary(found: _RunResult) -> RunSummary:
 
     collection = found.collection
     assert collection.path is not None
-    num_expected = collection.num_expected
-    manifest = msgspec.structs.replace(collection.manifest, num_expected=num_expected)
+    manifest = collection.manifest
+    if found.attempts is not None:
+        manifest = msgspec.structs.replace(manifest, num_expected=len(found.attempts))
     return summary_of(collection.path, manifest, found.metrics)
 
 
-def _show_numbers(found: _RunResult) -> None:
+def _show_numbers(found: _RunResult, ks: Sequence[int]) -> None:
     collection = found.collection
     print_summary(found.metrics)
     if collection.num_outages:
@@ -790,6 +819,7 @@ def _show_numbers(found: _RunResult) -> None:
         result(f"logprobs      missing from {collection.num_without_logprobs} answers")
     result(f"time          {collection.manifest.seconds:.1f} s")
     result(f"files         {collection.path}")
+    print_at_k(found.metrics, ks)
 
 
 def _show_failures(aggregator: Aggregator) -> None:

@@ -91,6 +91,11 @@ class SeveralRuns:
         return sum(run.num_in_flight for run in self._runs.values())
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether no further attempts begin."""
+        return all(run.is_stopping for run in self._runs.values())
+
+    @property
     def retries(self) -> Mapping[str, int]:
         """Failed requests that are sent again, counted by error class."""
         return sum((Counter(run.retries) for run in self._runs.values()), Counter())

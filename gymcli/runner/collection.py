@@ -175,6 +175,7 @@ class Collection:
         self._writer = RunWriter(manifest, supervised)
         self.num_expected = manifest.num_expected
         self._num_planned = {n: one.num_expected for n, one in manifest.environments.items()}
+        self._most_planned = found.most_copies * options.repeats
         self.path: Path | None = None
         if has_directory:
             self.path = options.out or default_out(source, options, identity)
@@ -197,6 +198,9 @@ class Collection:
         """Warnings for the user; opening the run may add more."""
         self._done: DoneTasks = {}
         self._state = ResumeState()
+        self.selection: frozenset[AttemptKey] | None = None
+        """The attempts, planned or scored, of the tasks that `--limit` or `--task` selects; None if
+        the run holds no other tasks."""
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have crashed an earlier process of the run; they are tried last."""
         self.begun_at: dict[AttemptKey, float] = {}
@@ -210,6 +214,12 @@ class Collection:
     def manifest(self) -> Manifest:
         """The content of run.json."""
         return self._writer.manifest
+
+    @property
+    def most_attempts(self) -> int:
+        """The most attempts of a task; once the run is read, those on record count too."""
+        on_record = (one.attempts.bit_count() for one in self._done.values())
+        return max([self._most_planned, *on_record])
 
     @property
     def num_scored(self) -> int:
@@ -268,15 +278,6 @@ class Collection:
     def num_crashed(self) -> int:
         """Attempts of `num_left_failed` during which the process of a run died."""
         return self._state.num_crashed
-
-    @property
-    def is_part(self) -> bool:
-        """Whether the run holds other attempts too, which this plan does not select."""
-        return self.manifest.num_expected > self.num_expected
-
-    def attempts(self) -> frozenset[AttemptKey]:
-        """Return the attempts of this plan, done or not."""
-        return frozenset(AttemptKey(row.env, row.id, attempt) for row, attempt in self._plan.rows())
 
     async def first_request(self) -> Request:
         """Return the first request of the first attempt, without sending it."""
@@ -419,6 +420,10 @@ class Collection:
             if done and self.num_left:
                 self.warnings += source_warnings(self.manifest, before)
             self._writer.manifest = resumed_manifest(self.manifest, before, state)
+            if self.options.limit is not None or self.options.task_ids:
+                selection = self._plan.selection(done)
+                if len(selection) < self.manifest.num_expected:
+                    self.selection = selection
 
     async def _open_shared(self, stack: AsyncExitStack) -> Shared:
         options = self.options

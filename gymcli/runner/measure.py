@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ComparedLine",
     "RunReading",
+    "facts_of",
     "index_run",
     "key_of",
     "measure",
@@ -105,7 +106,9 @@ class RunReading(NamedTuple):
         """Maps names of environments in the lines to their names here, where they differ."""
         return {name: one.name for name, one in self.found.items() if name != one.name}
 
-    def facts_of(self, attempts: frozenset[AttemptKey] | None) -> dict[str, EnvironmentFacts]:
+    def facts_expecting(
+        self, attempts: frozenset[AttemptKey] | None
+    ) -> dict[str, EnvironmentFacts]:
         """Return the facts if only these attempts are expected; None: those of the run."""
         if attempts is None:
             return self.facts
@@ -141,9 +144,9 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
                 known[name] = registry.find(name)
     if manifest is not None:
         recorded = manifest.environments.items()
-        facts = {name: _facts_of(record, record.num_expected) for name, record in recorded}
+        facts = {name: facts_of(record, record.num_expected) for name, record in recorded}
     else:
-        facts = {found.name: _facts_of(found.environment) for found in known.values()}
+        facts = {found.name: facts_of(found.environment) for found in known.values()}
     return RunReading(manifest, facts, file, failures, reading, known)
 
 
@@ -166,7 +169,7 @@ def measure(
     """
     run = open_run(path, env=env)
     own, warnings = _own_metrics(run)
-    aggregator = Aggregator(run.facts_of(attempts), own=own, by=by, fields=fields)
+    aggregator = Aggregator(run.facts_expecting(attempts), own=own, by=by, fields=fields)
     aggregator.warnings += warnings
     if run.rollouts is not None:
         sources = _add_lines(aggregator, run.rollouts, run, attempts)
@@ -352,9 +355,10 @@ def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value)) if value else _NOTHING
 
 
-def _facts_of(
+def facts_of(
     said: EnvironmentRecord | type[Environment[Task]], num_expected: int | None = None
 ) -> EnvironmentFacts:
+    """Return what a manifest or a class says about an environment's rewards."""
     return EnvironmentFacts(
         max_reward=said.max_reward,
         pass_threshold=said.pass_threshold,
@@ -414,13 +418,13 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
 
     registry = Registry((env,) if env else ())
 
-    def facts_of(name: str) -> tuple[str, EnvironmentFacts]:
+    def find(name: str) -> tuple[str, EnvironmentFacts]:
         try:
             found = registry.find(name)
         except (UnknownNameError, EnvironmentImportError):
             if name == env:
                 raise
             return name, EnvironmentFacts()
-        return found.name, _facts_of(found.environment)
+        return found.name, facts_of(found.environment)
 
-    return RunIndex(path, env, facts_of=facts_of)
+    return RunIndex(path, env, facts_of=find)

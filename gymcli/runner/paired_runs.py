@@ -165,7 +165,7 @@ class _RunReader:
         run = open_run(path, env=env)
         provenance = RunProvenance(str(path), run.manifest)
         contents: dict[str, TaskContents] = {}
-        facts = run.facts_of(attempts)
+        facts = run.facts_expecting(attempts)
         aggregator = Aggregator(facts)
         blocks = () if run.rollouts is None else read_compared_lines(run.rollouts, run.reading)
         for lines in blocks:

@@ -284,6 +284,17 @@ class RunPlan:
             for attempt in range(first, first + repeats):
                 yield row, attempt
 
+    def selection(self, done: DoneTasks) -> frozenset[AttemptKey]:
+        """Return the attempts of the selected tasks that are planned or scored."""
+        keys = set()
+        for row, attempt in self.rows():
+            keys.add(AttemptKey(row.env, row.id, attempt))
+            scored = done.get((row.env, row.id))
+            if scored is not None and attempt == row.first_attempt * self._options.repeats:
+                numbers = range(scored.attempts.bit_length())
+                keys.update(AttemptKey(row.env, row.id, n) for n in numbers if scored.has(n))
+        return frozenset(keys)
+
     def find(self, key: AttemptKey) -> EpisodePlan | None:
         """Return the plan of one attempt; None if it is not selected."""
         for row, attempt in self.rows():

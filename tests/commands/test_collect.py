@@ -48,7 +48,7 @@ def test_collect_ends_with_a_summary(ask):
     done = gym(*ask, "--out", "run")
     assert done.exit_code == 0
     table, _, rest = done.stdout.partition("\n\n")
-    assert table.splitlines()[1].split()[:6] == ["arithmetic", "10", "10", "10", "100.0%", "1.000"]
+    assert table.splitlines()[1].split()[:3] == ["arithmetic", "10", "1.000"]
     for word in ("stop reasons  10 done", "tokens", "completion", "time", "files         run\n"):
         assert word in rest
     assert "run: 10 attempts to go\n" in done.stderr
@@ -584,17 +584,19 @@ def test_a_selection_is_reported_and_judged_alone(ask, mock_server):
     assert part.exit_code == 0
     printed = json.loads(part.stdout)
     assert (printed["num_expected"], printed["num_scored"], printed["mean_reward"]) == (4, 4, 1.0)
-    assert "run: numbers and gates cover the 4 attempts that this command selects, of 24 of " in (
-        part.stderr
-    )
+    said = "run: numbers and gates cover the 4 attempts of the selected tasks, of 24 of the run"
+    assert said in part.stderr
     # The numbers of the whole run stay on disk, and for other commands.
     assert json.loads(Path("run/metrics.json").read_text())["num_scored"] == 24
     one = json.loads(gym(*line, "--task", "sum-5", "--json").stdout)
-    assert (one["num_expected"], one["mean_reward"]) == (1, 0.0)
+    assert (one["num_expected"], one["num_scored"], one["mean_reward"]) == (2, 2, 0.0)
     assert mock_server.num_requests == 24
     sliced = gym(*line, "--limit", "1", "--gate", "mean_reward[answer=1] >= 0.9", "--json")
-    assert (sliced.exit_code, json.loads(sliced.stdout)["num_scored"]) == (5, 1)
-    assert "numbers and gates cover" not in gym(*line, "--repeats", "2").stderr
+    assert (sliced.exit_code, json.loads(sliced.stdout)["num_scored"]) == (5, 2)
+    # Fewer repeats select no fewer tasks.
+    whole = gym(*line, "--json")
+    assert json.loads(whole.stdout)["num_scored"] == 24
+    assert "numbers and gates cover" not in whole.stderr
 
 
 def test_files_and_the_baseline_of_a_selection_cover_it_alone(ask, mock_server):
