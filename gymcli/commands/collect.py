@@ -117,7 +117,8 @@ def collect(
         list[str],
         typer.Argument(
             metavar="TASKS",
-            help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
+            help="JSONL, CSV or Parquet files, or an environment to use its own tasks: NAME, "
+            "FILE.py or FILE.py:CLASS.",
         ),
     ],
     *,
@@ -200,7 +201,9 @@ def collect(
         **vars(row_options),
     )
     with _same_directory() as go_back:
-        collection = Collection(tasks, options, supervised=supervised, notify=message)
+        collection = Collection(
+            tasks, options, supervised=supervised, notify=LOGGER.info if quiet else message
+        )
         go_back()
         if dry_run:
             _show_plan(collection, is_json=json)

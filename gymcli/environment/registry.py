@@ -172,12 +172,26 @@ class Registry:
         self._default_of[name] = default
         return self.find(default)
 
+    def env_of_agent(self, name: str, default: str | None) -> str:
+        """Return the name of an agent's environment; the default may be the empty text."""
+        if default != "":
+            return self.find_agent(name, default).name
+        try:
+            return self.find(name).name
+        except UnknownNameError:
+            self._default_of[name] = ""
+            return ""
+
     @property
     def agent_warnings(self) -> list[str]:
         """Warnings about agents without a known environment, whose rows play elsewhere."""
         return [
-            f'no environment is known for the agent "{name}": its rows play in '
-            f"{self.find(env).name}, which --env names"
+            f'no environment is known for the agent "{name}": '
+            + (
+                f"its rows play in {self.find(env).name}, which --env names"
+                if env
+                else f"--env ENV or --env {name}=ENV names the environment of its rows"
+            )
             for name, env in self._default_of.items()
         ]
 

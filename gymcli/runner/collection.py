@@ -116,6 +116,9 @@ class Collection:
         model = options.model if weights is None else model_name(weights)
         registry = Registry((options.env,) if options.env else ())
         source = TaskSource(tasks, options, registry)
+        if supervised is None or supervised.directory is None:  # a restart has said it already
+            for note in source.notes:
+                notify(note)
         self._scrubber = scrubber_of_run(options)
         found = survey(source, registry, self._scrubber)
         classes = {name: item.environment for name, item in found.environments.items()}

@@ -20,6 +20,7 @@ __all__ = [
     "AddressOption",
     "EngineOption",
     "IdFieldOption",
+    "MapOption",
     "PromptOption",
     "RowOptions",
     "RunOptions",
@@ -171,6 +172,10 @@ class RunOptions:
 PromptOption = Annotated[
     Path | None, typer.Option(help="YAML file with user and system templates for raw rows.")
 ]
+MapOption = Annotated[
+    Path | None,
+    typer.Option("--map", help="YAML file that maps columns to fields (default: by their names)."),
+]
 IdFieldOption = Annotated[
     str | None, typer.Option(help="Field with the task id (default: task_id, id or uuid).")
 ]
@@ -184,6 +189,9 @@ class RowOptions:
     """How rows become tasks."""
 
     prompt: PromptOption = None
+    map_file: MapOption = None
+    """For the files that are named by a path; without it, that of a CSV or Parquet file is inferred
+    from its columns."""
     id_field: IdFieldOption = None
     """Replaces `task_id`, `id` and `uuid`."""
     id_by_file: IdByFileOption = False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,14 +24,27 @@ from gymcli.environment.registry import (
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import TasksError, UnknownNameError, did_you_mean
 from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.column_maps import infer_map, mapped_file
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import file_sha256
+from gymcli.store.maps import read_map
 from gymcli.store.shards import Shard
+from gymcli.store.tables import is_table
 from gymcli.store.task_row import PromptTemplate, TaskReading, working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSONObject, TaskRow
 
-__all__ = ["Problems", "Survey", "TaskSource", "TasksFile", "named_file", "row_problems", "survey"]
+__all__ = [
+    "MappedTables",
+    "Problems",
+    "Survey",
+    "TaskSource",
+    "TasksFile",
+    "map_tables",
+    "named_file",
+    "row_problems",
+    "survey",
+]
 
 _MAX_LISTED = 20
 _MAX_COMPARED = 10_000
@@ -41,13 +55,21 @@ _UNWRITABLE = "contains a key in use, which is never written; give it another"
 class TaskSource:
     """The tasks of a run, which can be read repeatedly.
 
+    Without `needs_env`, the environment of a row that names none is the empty text.
+
     Raises:
         TasksError: A path is not a file.
         UnknownNameError: There is no environment with the name in the options.
+        UsageError: The columns of a table do not say how it becomes tasks.
     """
 
     def __init__(
-        self, tasks: Iterable[str | Path], options: CollectOptions, registry: Registry
+        self,
+        tasks: Iterable[str | Path],
+        options: CollectOptions,
+        registry: Registry,
+        *,
+        needs_env: bool = True,
     ) -> None:
         named = [named_file(task) for task in tasks]
         if options.env is not None:
@@ -64,17 +86,31 @@ class TaskSource:
         """`first_attempt` of duplicate rows, by position."""
         self._stamps_read: list[tuple[int, ...]] | None = None
         """The state of the files just before they were read."""
-        shipped = {file.path: file.env for file in named if file.env is not None}
+        tables = map_tables(
+            named,
+            options.map_file,
+            env=options.env,
+            find=registry.find,
+            has_template=self.template is not None,
+        )
+        self.notes = tables.notes
+        """Which columns of tables became which fields, a line for each file."""
         self._reading = TaskReading(
-            default_env=options.env,
-            default_envs=shipped if options.env is None else {},
+            default_env=options.env if needs_env else options.env or "",
+            default_envs=tables.default_envs,
+            rows_of=tables.rows_of,
             template=self.template,
             id_field=options.id_field,
             id_by_file=options.id_by_file,
-            canonical_env=lambda name: registry.find(name).name,
-            env_of_agent=lambda name, default: registry.find_agent(name, default).name,
+            canonical_env=lambda name: registry.find(name).name if name or needs_env else "",
+            env_of_agent=registry.env_of_agent,
             folder=working_directory(),
         )
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether a file is not JSON Lines."""
+        return bool(self._reading.rows_of)
 
     @property
     def id_warnings(self) -> list[str]:
@@ -168,13 +204,53 @@ def named_file(task: str | Path) -> TasksFile:
     if shipped is not None:
         return TasksFile(shipped, str(task))
     if path.is_dir():
-        raise TasksError(f"{path}: is a folder; name a JSONL file")
+        raise TasksError(f"{path}: is a folder; name a JSONL, CSV or Parquet file")
     if path.exists():
         raise TasksError(f"{path}: is not a regular file; tasks are read more than once")
     hint = did_you_mean(str(task), environments_with_tasks())
     raise TasksError(
         f"{path}: no such file, and no environment of this name ships tasks{hint and f'; {hint}'}"
     )
+
+
+class MappedTables(NamedTuple):
+    """How to read the files of a run that are not JSON Lines, and what was inferred."""
+
+    rows_of: dict[Path, Callable[[Path], Iterator[tuple[int, JSONObject | str]]]]
+    default_envs: dict[Path, str]
+    """The environment of rows that name none, by file; only without an `env` for all."""
+    notes: list[str]
+    """Which columns became which fields, a line for each table."""
+
+
+def map_tables(
+    files: Iterable[TasksFile],
+    map_file: Path | None,
+    *,
+    env: str | None,
+    find: Callable[[str], Found],
+    has_template: bool,
+) -> MappedTables:
+    """Return how to read files: by the given map, else tables by their columns.
+
+    Raises:
+        UsageError: The map is wrong, or the columns of a table do not say how it becomes tasks.
+    """
+    row_map = None if map_file is None else read_map(map_file)
+    found = MappedTables({}, {}, [])
+    for file in files:
+        implied = file.env
+        if file.env is None and row_map is not None:
+            found.rows_of[file.path] = partial(mapped_file, row_map)
+        elif file.env is None and is_table(file.path):
+            inferred = infer_map(file.path, env, find, has_template=has_template)
+            found.rows_of[file.path] = partial(mapped_file, inferred.row_map)
+            implied = inferred.env
+            if inferred.note:
+                found.notes.append(f"{file.path}: {inferred.note}")
+        if env is None and implied is not None:
+            found.default_envs[file.path] = implied
+    return found
 
 
 class Problems:
@@ -322,7 +398,8 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
         raise UnknownNameError(f"--task {task_id}: no task has this id{hint and f' ({hint})'}")
     if not num_rows_of_file:
         names = ", ".join(str(path) for path in source.paths)
-        raise TasksError(f"{names}: no tasks; expected one JSON object a line")
+        expected = "" if source.has_tables else "; expected one JSON object a line"
+        raise TasksError(f"{names}: no tasks{expected}")
     result.files = [
         {"path": str(path), "sha256": file_sha256(path), "num_rows": num_rows_of_file[str(path)]}
         for path in source.paths

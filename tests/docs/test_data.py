@@ -9,7 +9,7 @@ import typer.main
 
 from gymcli import data
 from gymcli.commands.data import app
-from gymcli.data.maps import TRANSFORMS, RowMap
+from gymcli.store.maps import TRANSFORMS, RowMap
 from gymcli.data.pulling import local_rows
 from gymcli.errors import UsageError
 from tests.commands.running import gym
