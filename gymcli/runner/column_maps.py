@@ -108,12 +108,12 @@ def infer_map(
         env = CHOICE_ENV if found is None else found.name
         return _choice_map(table, env, has_template=has_template)
     if found is None:
-        is_asking = table.find(_QUESTIONS[1:]) and table.find(_ANSWERS)
-        if is_asking and not any(name in table.by_name for name in _PROMPTS):
-            raise table.unclear(
-                "name the environment that scores the answers with --env, such as --env string_match"
-            )
-        return TableMap(table.plain({}))
+        if has_template or any(name in table.columns for name in _PROMPTS):
+            return TableMap(table.plain({}))  # rows that may name their own environments
+        if table.find(_QUESTIONS) and table.find(_ANSWERS):
+            env_option = "--env, such as --env string_match"
+            raise table.unclear(f"name the environment that scores the answers with {env_option}")
+        raise table.unclear("has no columns with a question and its answer")
     return _answer_map(table, found, has_template=has_template)
 
 
@@ -129,6 +129,10 @@ class _Table:
             name = re.sub(r"[\s-]+", "_", column.strip().casefold())
             self.by_name.setdefault(name, column)
         self.option_columns = self._option_columns()
+        if len(self.columns) == 1 and re.search("[;\t]", self.columns[0]):
+            raise UsageError(
+                f"{path}:1: has one column, {self.columns[0]!r:.80}: separate the cells by commas"
+            )
 
     def rows(self) -> Iterator[dict[str, object]]:
         """Yield the rows that can be read."""
@@ -290,7 +294,7 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
 
     def add(name: str, column: str) -> None:
         fields[name] = {"from": column, "apply": _conversion(table, found, name, column)}
-        if name != column:
+        if name.casefold() != column.casefold():
             renamed.append(f"{column} → {name}")
 
     for name in dict.fromkeys([*own, *_CONTROLS]):

@@ -9,6 +9,7 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -172,11 +173,24 @@ def _csv_records(path: Path) -> Iterator[_Record]:
                     _check_columns(f"{path}:{reader.line_num}", cells)
                     has_header = True
                 yield _Record(reader.line_num, cells)
-        except (csv.Error, UnicodeError) as error:
-            place = f"{path}:{reader.line_num + isinstance(error, UnicodeError)}"
-            raise UsageError(f"{place}: is not CSV in UTF-8: {error}") from error
+        except csv.Error as error:
+            raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from error
+        except UnicodeError as error:
+            place = f"{path}:{_first_undecodable(path)}"
+            raise UsageError(f"{place}: is not UTF-8 text: save the file as UTF-8") from error
     if not has_header:
         raise UsageError(f"{path}: is empty; the first line of a table names its columns")
+
+
+def _first_undecodable(path: Path) -> int:
+    """Return the number of the first line that is not UTF-8: text is decoded in larger parts."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 1
 
 
 def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:

@@ -9,9 +9,9 @@ import typer.main
 
 from gymcli import data
 from gymcli.commands.data import app
-from gymcli.store.maps import TRANSFORMS, RowMap
-from gymcli.data.pulling import local_rows
 from gymcli.errors import UsageError
+from gymcli.store.maps import TRANSFORMS, RowMap
+from gymcli.store.tables import local_rows
 from tests.commands.running import gym
 from tests.docs.pages import (
     missing_lines,
