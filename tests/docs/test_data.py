@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_commands_print_what_is_shown(folder):
     commands = shown_commands(TEXT)
-    assert len(commands) == 13
+    assert len(commands) == 16
     for line, shown in commands:
         assert not missing_lines(line, shown, folder), f"$ {line}"
 
