@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shutil
+import textwrap
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import print_json, result, scrubbed
+from gymcli.commands.console import one_line, print_json, result, scrubbed
 from gymcli.commands.options import JsonOption
 from gymcli.errors import EnvironmentImportError, UsageError
+
+if TYPE_CHECKING:
+    from gymcli.environment.description import FieldDescription
+    from gymcli.environment.registry import Found
+    from gymcli.types import JSONObject
 
 __all__ = ["envs"]
 
 _FILTERS = ("structure", "capability", "domain", "task_type", "verification")
 """The properties that environments are filtered by, each with an option of its name."""
+_MAX_NAME = 24
+"""Characters of a name in the list; the text of a longer one begins on the next line."""
+_MAX_EXAMPLE = 400
+"""Characters of a value in the example row."""
+_GAP = "  "
 
 
 def envs(
@@ -39,7 +51,8 @@ def envs(
 
     The options match any part of a value, in upper or lower case.
     """
-    from gymcli.environment.registry import Registry, describe
+    from gymcli.environment.description import describe
+    from gymcli.environment.registry import Registry
 
     given = (structure, capability, domain, task_type, verification)
     wanted = {name: text for name, text in zip(_FILTERS, given, strict=True) if text is not None}
@@ -47,12 +60,7 @@ def envs(
     if name is not None:
         if wanted:
             raise UsageError(f"the options filter the list of environments; leave out {name}")
-        found = describe(registry.find(name))
-        if json:
-            print_json(found)
-            return
-        for key, value in found.items():
-            result(f"{key.replace('_', ' '):16}{_shown(value)}")
+        _describe_one(registry.find(name), is_json=json)
         return
     described: list[dict[str, object]] = []
     for known in registry.names():
@@ -71,14 +79,112 @@ def envs(
     if json:
         print_json(described)
         return
-    columns = ("name", *_FILTERS)
-    rows = [[str(one.get(column, "")) for column in columns] for one in described]
-    rows.insert(0, [column.replace("_", " ") for column in columns])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
-    errors = [""] + [str(one.get("error", "")) for one in described]
-    for row, reason in zip(rows, errors, strict=True):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        result("  ".join([cells[0], reason] if reason else cells).rstrip())
+    _print_list(described)
+
+
+def _print_list(described: list[dict[str, object]]) -> None:
+    """Print a line for each environment, with as many properties as the terminal has room for."""
+    columns = ["name", "description"]
+    texts = [{**one, "description": one.get("error") or one["description"]} for one in described]
+    width = shutil.get_terminal_size().columns
+    widths = {
+        column: max(len(column), *(len(str(one.get(column, ""))) for one in texts))
+        for column in (*columns, *_FILTERS)
+    }
+    for column in _FILTERS:
+        if sum(widths[one] + len(_GAP) for one in (*columns, column)) <= width:
+            columns.append(column)
+    if len(columns) > 2:
+        for one in ({column: column.replace("_", " ") for column in columns}, *texts):
+            cells = (one_line(str(one.get(column, ""))).ljust(widths[column]) for column in columns)
+            result(_GAP.join(cells).rstrip())
+        return
+    indent = " " * (_MAX_NAME + len(_GAP))
+    for one in texts:
+        head = one_line(str(one["name"])).ljust(_MAX_NAME)
+        lines = _wrapped(str(one["description"]), width, indent)
+        if len(head) > _MAX_NAME:
+            result(head)
+        else:
+            lines[0] = head + lines[0][_MAX_NAME:]
+        for line in lines:
+            result(line.rstrip())
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    """Return the lines of a text, each behind an indent."""
+    whole = one_line(text, 10_000)
+    lines = textwrap.wrap(
+        whole, max(width, len(indent) + 20), initial_indent=indent, subsequent_indent=indent
+    )
+    return lines or [indent]
+
+
+def _describe_one(found: Found, *, is_json: bool) -> None:
+    """Print what an environment is, what its rows hold, and what ships with it."""
+    from gymcli.environment.description import describe, example_row, fields_of, num_tasks
+
+    described = describe(found)
+    fields, options = fields_of(found.environment.Task), fields_of(found.environment.Options)
+    example, num = example_row(found), num_tasks(found)
+    if is_json:
+        print_json(
+            {
+                **described,
+                "num_tasks": num,
+                "fields": fields,
+                "option_fields": options,
+                "example": example,
+            }
+        )
+        return
+    width = shutil.get_terminal_size().columns
+    extra = described.pop("extra")
+    described["needs"] = f"pip install 'gymcli[{extra}]'" if extra else "no other package"
+    if num:
+        described["tasks"] = f"{num} in {described['tasks']}"
+    if not options:
+        described["options"] = None
+    for key, value in described.items():
+        if key == "options" and options:
+            continue
+        head = f"{key.replace('_', ' '):16}"
+        [first, *others] = _wrapped(_shown(value), width, " " * len(head))
+        for line in (head + first[len(head) :], *others):
+            result(line)
+    _print_fields("fields of a row, beside its prompt", fields, width)
+    _print_fields("options, as in --env-arg NAME=VALUE", options, width)
+    if example is not None:
+        result()
+        result("example row, long values cut" if _is_long(example) else "example row")
+        for name, value in example.items():
+            result(f"  {name}: {one_line(_as_json(value), _MAX_EXAMPLE)}")
+
+
+def _is_long(row: JSONObject) -> bool:
+    return any(len(" ".join(_as_json(value).split())) > _MAX_EXAMPLE for value in row.values())
+
+
+def _as_json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _print_fields(head: str, fields: list[FieldDescription], width: int) -> None:
+    if not fields:
+        return
+    result()
+    result(head)
+    for one in fields:
+        default = one.default if isinstance(one.default, str) else _as_json(one.default)
+        need = "required" if one.is_required else f"default {default or 'empty'}"
+        if not one.is_required and one.default is None:
+            need = "may be left out"
+        lines = _wrapped(f"{one.name}: {one.type}; {need}", width, "    ")
+        lines[0] = lines[0][2:]
+        for line in (*lines, *(_wrapped(one.meaning, width, "      ") if one.meaning else ())):
+            result(line)
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Finds environments by name, parses their options and describes them.
+"""Finds environments by name and parses their options.
 
 On the command line, a name may be an address (`NAME=http://host:port`), code
 (`path/to/file.py:Class`, `module:Class`) or an alias (`NAME=ENV`). In a data row it may not: there
@@ -51,7 +51,6 @@ __all__ = [
     "Found",
     "Registry",
     "candidates",
-    "describe",
     "environment_options",
     "environments_with_tasks",
     "generated_lines",
@@ -417,34 +416,6 @@ def own_tasks(found: Found) -> Path | None:
     """
     is_ours = found.environment.__module__.startswith("gymcli.envs.")
     return shipped_tasks(found.name) if is_ours else None
-
-
-def describe(found: Found) -> JSONObject:
-    """Return the description of an environment for `gym envs`."""
-    environment = found.environment
-    lines = (inspect.getdoc(environment) or "").splitlines()
-    tasks = own_tasks(found)
-    return {
-        "name": found.name,
-        "description": lines[0] if lines else "",
-        "version": environment.version,
-        "max_reward": environment.max_reward,
-        "tools": list(environment.method_tools()),
-        "options": {
-            name: field.annotation.__name__
-            if inspect.isclass(field.annotation)
-            else str(field.annotation).replace("typing.", "")
-            for name, field in environment.Options.model_fields.items()
-        },
-        "roles": [
-            *environment.required_roles,
-            *(f"{role} (optional)" for role in environment.optional_roles),
-        ],
-        "rescore": environment.rescore,
-        **environment.properties._asdict(),
-        "skipped_checks": dict(environment.skipped_checks),
-        "tasks": str(tasks) if tasks else None,
-    }
 
 
 def split_env_args(

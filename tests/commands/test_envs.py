@@ -9,21 +9,31 @@ import pytest
 from tests.commands.running import gym
 
 
-def test_envs_lists_them():
+@pytest.mark.parametrize("width", [60, 80])
+def test_envs_lists_them_with_their_descriptions(monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
     done = gym("envs")
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    assert lines[0].split()[:4] == ["name", "structure", "capability", "domain"]
+    assert max(map(len, lines)) <= width
+    assert lines[0] == "arithmetic                Add two numbers from 1 to 19."
+    assert {"mcqa", "example_multi_step"} <= {line.split()[0] for line in lines}
+
+
+def test_envs_shows_properties_where_there_is_room(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    lines = gym("envs").stdout.splitlines()
     cells = re.split("  +", lines[1])
+    assert lines[0].split()[:4] == ["name", "description", "structure", "capability"]
     assert cells == [
         "arithmetic",
+        "Add two numbers from 1 to 19.",
         "single-step",
         "arithmetic",
         "mathematics",
         "short",
         "exact match",
     ]
-    assert {line.split()[0] for line in lines} >= {"mcqa", "example_multi_step"}
 
 
 def test_envs_describes_one():
@@ -32,8 +42,37 @@ def test_envs_describes_one():
     assert fields["tools"] == "increment_counter, get_counter_value"
     assert fields["options"] == "none"
     assert fields["structure"] == "stateful"
-    assert fields["tasks"].endswith("tasks.jsonl")
-    assert "grading_mode: " in gym("envs", "mcqa").stdout
+    assert fields["tasks"].startswith("60 in ")
+    assert fields["needs"] == "no other package"
+
+
+def test_envs_describes_rows_and_options(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = gym("envs", "mcqa")
+    assert max(len(line) for line in done.stdout.splitlines() if "example" not in line[:2]) <= 400
+    before, fields = done.stdout.split("fields of a row, beside its prompt\n")
+    fields, options = fields.split("options, as in --env-arg NAME=VALUE\n")
+    assert "options: list of objects; required\n      Each item is one option" in fields
+    assert "  expected_answer: text; required\n      The letter of the right option.\n" in fields
+    assert "lenient_answer_colon; default strict_single_letter_boxed\n" in fields
+    assert options.startswith("  grading_mode: one of strict_single_letter_boxed, lenient_boxed,\n")
+    assert "by default each row has its own." in options
+    assert '  id: "mcqa-0"\n' in options.partition("example row\n")[2]
+
+    found = msgspec.json.decode(gym("envs", "mcqa", "--json").stdout)
+    assert list(found["options"]) == ["grading_mode"]
+    assert found["fields"][1] == {
+        "name": "expected_answer",
+        "type": "text",
+        "is_required": True,
+        "default": None,
+        "meaning": "The letter of the right option.",
+    }
+    assert (found["num_tasks"], found["example"]["id"], found["extra"]) == (60, "mcqa-0", None)
+
+
+def test_envs_says_which_package_an_environment_needs():
+    assert "needs           pip install 'gymcli[math]'\n" in gym("envs", "math_with_judge").stdout
 
 
 CAPABILITIES = {
@@ -60,8 +99,9 @@ def test_envs_chooses_by_every_property_that_is_given():
     listed = msgspec.json.decode(done.stdout)
 
     assert {one["name"] for one in listed} == {"blackjack", "sokoban"}
-    assert gym("envs", "--task-type", "card game").stdout.splitlines()[1].startswith("blackjack")
-    assert len(gym("envs", "--verification", "end-state").stdout.splitlines()) == 2
+    assert gym("envs", "--task-type", "card game").stdout.startswith("blackjack ")
+    found = msgspec.json.decode(gym("envs", "--verification", "end-state", "--json").stdout)
+    assert [one["name"] for one in found] == ["workplace_assistant"]
 
 
 def test_envs_names_the_values_when_nothing_matches():
@@ -95,8 +135,8 @@ def test_envs_says_why_a_plug_in_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     done = gym("envs")
     assert done.exit_code == 0
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("riddles")]
-    assert "cannot be imported: ModuleNotFoundError" in row
+    row = " ".join(done.stdout.partition("\nriddles ")[2].split())
+    assert row.startswith('environment "riddles" cannot be imported: ModuleNotFoundError')
     assert "arithmetic" in done.stdout
 
 

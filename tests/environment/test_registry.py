@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.description import describe
 from gymcli.environment.registry import (
     Found,
     Registry,
     _source_hash,
     candidates,
-    describe,
     environment_options,
     shipped_tasks,
     split_env_args,
@@ -251,7 +251,8 @@ def test_find_gives_the_environment_of_a_plug_in(tmp_path, point, name, source):
     """The entry point names a class, or a module that defines one."""
     install(tmp_path, {"pub_quiz": point}, plug=source)
     code = f"""
-from gymcli.environment.registry import Registry, describe
+from gymcli.environment.description import describe
+from gymcli.environment.registry import Registry
 found = Registry().find({name!r})
 print(found.name, found.environment.__name__, len(found.source_hash), describe(found)["version"])
 """
@@ -380,7 +381,7 @@ def test_describe_says_what_gym_envs_shows(tmp_path):
         "version": "3",
         "max_reward": 1.0,
         "tools": [],
-        "options": {"level": "int", "kinds": "list[str] | None"},
+        "options": {"level": "whole number", "kinds": "list of texts"},
         "structure": "single-step",
         "capability": "",
         "domain": "",
@@ -390,6 +391,7 @@ def test_describe_says_what_gym_envs_shows(tmp_path):
         "rescore": "verify",
         "skipped_checks": {},
         "tasks": None,
+        "extra": None,
     }
 
 

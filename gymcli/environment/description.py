@@ -1,0 +1,173 @@
+"""Describes an environment for `gym envs`: its properties, the fields of its rows and its options."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import types
+import typing
+from itertools import islice
+
+import msgspec
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError
+
+from gymcli.environment.registry import Found, generated_lines, generates, own_tasks
+from gymcli.errors import EpisodeError
+from gymcli.store.lines import iterate_lines
+from gymcli.types import JSON, JSONObject
+
+__all__ = ["EXTRAS", "FieldDescription", "describe", "example_row", "fields_of", "num_tasks"]
+
+EXTRAS = {
+    "aviary": "aviary",
+    "instruction_following": "langdetect",
+    "math_with_judge": "math",
+    "reasoning_gym": "reasoning-gym",
+    "structured_outputs": "structured",
+}
+"""The extra of gymcli that a built-in environment needs for some or all of its tasks."""
+
+_WORDS = {
+    str: ("text", "texts"),
+    int: ("whole number", "whole numbers"),
+    float: ("number", "numbers"),
+    bool: ("true or false", "booleans"),
+    type(None): ("null", "nulls"),
+}
+"""Types in words, of one value and of several."""
+
+
+class FieldDescription(msgspec.Struct):
+    """A field of a row, or an option, in words."""
+
+    name: str
+    type: str
+    is_required: bool
+    default: JSON
+    """None if the field is required, too."""
+    meaning: str
+
+
+def describe(found: Found) -> JSONObject:
+    """Return the description of an environment as JSON."""
+    environment = found.environment
+    lines = (inspect.getdoc(environment) or "").splitlines()
+    tasks = own_tasks(found)
+    return {
+        "name": found.name,
+        "description": lines[0] if lines else "",
+        "version": environment.version,
+        "max_reward": environment.max_reward,
+        "tools": list(environment.method_tools()),
+        "options": {one.name: one.type for one in fields_of(environment.Options)},
+        "roles": [
+            *environment.required_roles,
+            *(f"{role} (optional)" for role in environment.optional_roles),
+        ],
+        "rescore": environment.rescore,
+        **environment.properties._asdict(),
+        "skipped_checks": dict(environment.skipped_checks),
+        "tasks": str(tasks) if tasks else None,
+        "extra": EXTRAS.get(found.name) if _is_built_in(found) else None,
+    }
+
+
+def _is_built_in(found: Found) -> bool:
+    return found.environment.__module__.startswith("gymcli.envs.")
+
+
+def num_tasks(found: Found) -> int:
+    """Return the number of tasks that ship with an environment."""
+    path = own_tasks(found)
+    return 0 if path is None else sum(1 for _ in iterate_lines(path))
+
+
+def example_row(found: Found) -> JSONObject | None:
+    """Return the first row that ships with an environment, else one that it generates."""
+    path = own_tasks(found)
+    try:
+        if path is not None:
+            lines = (line.data for line in iterate_lines(path))
+        elif generates(found):
+            lines = generated_lines(found)
+        else:
+            return None
+        [line] = islice(lines, 1)
+    except (EpisodeError, ValueError):  # the generator fails, or yields nothing
+        return None
+    row: JSONObject = msgspec.json.decode(line)
+    return row
+
+
+def fields_of(model: type[BaseModel]) -> list[FieldDescription]:
+    """Describe the fields of a task or of options; the docstring under a field is its meaning."""
+    meanings = _docstrings(model)
+    return [
+        FieldDescription(
+            name=name,
+            type=_in_words(field.annotation),
+            is_required=field.is_required(),
+            default=_default(field),
+            meaning=" ".join((field.description or meanings.get(name, "")).split()),
+        )
+        for name, field in model.model_fields.items()
+    ]
+
+
+def _default(field: FieldInfo) -> JSON:
+    if field.is_required():
+        return None
+    value = field.get_default(call_default_factory=True, validated_data={})
+    try:
+        default: JSON = msgspec.json.decode(TypeAdapter(object).dump_json(value))
+    except PydanticSerializationError:  # an author may use any Python type
+        return str(value)
+    return default
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstrings under the fields of a class and of its bases."""
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if not issubclass(cls, BaseModel) or cls is BaseModel:
+            continue
+        try:
+            [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        except (OSError, TypeError, SyntaxError, ValueError):  # made without a file, or it is gone
+            continue
+        body = tree.body if isinstance(tree, ast.ClassDef) else []
+        for one, after in zip(body, body[1:], strict=False):
+            value = after.value if isinstance(after, ast.Expr) else None
+            is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+            if is_text and isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+                found[one.target.id] = inspect.cleandoc(value.value)
+    return found
+
+
+def _in_words(annotation: object, *, is_plural: bool = False) -> str:
+    """Return a type in plain words, such as `one of a, b` or `list of texts`."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if isinstance(annotation, type) and annotation in _WORDS:
+        return _WORDS[annotation][is_plural]
+    if origin is typing.Annotated:
+        return _in_words(arguments[0], is_plural=is_plural)
+    if origin is typing.Literal:
+        values = ", ".join(str(value) for value in arguments)
+        return values if len(arguments) == 1 else f"one of {values}"
+    if origin in (typing.Union, types.UnionType):
+        words = [_in_words(one, is_plural=is_plural) for one in arguments if one is not type(None)]
+        return " or ".join(dict.fromkeys(words))
+    is_list = annotation in (list, tuple, set) or origin in (list, tuple, set)
+    if is_list:
+        items = dict.fromkeys(_in_words(one, is_plural=True) for one in arguments if one is not ...)
+        name = "lists" if is_plural else "list"
+        return f"{name} of {' and '.join(items)}" if items else name
+    if origin is dict or annotation is dict:
+        return "objects" if is_plural else "object"
+    if isinstance(annotation, type) and annotation is not object:
+        is_object = issubclass(annotation, BaseModel | msgspec.Struct)
+        return ("objects" if is_plural else "object") if is_object else annotation.__name__
+    return "any JSON"
