@@ -125,7 +125,7 @@ def collect(
     env: Annotated[
         str | None,
         typer.Option(
-            help="Environment of rows that name none: NAME, FILE.py:CLASS or MODULE:CLASS; "
+            help="Environment of rows that name none: NAME, FILE.py, FILE.py:CLASS or MODULE:CLASS; "
             "AGENT=ENV maps an agent_ref to an environment."
         ),
     ] = None,

@@ -276,10 +276,12 @@ def validate(
     else:
         for problem in found.problems:
             result(str(problem))
-        looked = "fields and tools too"
-        if num := found.num_unchecked:
-            which = "" if num == found.num_rows else f"of {num} rows without an environment "
-            looked = f"shape {which}only; --env checks fields"
+        num, looked = found.num_unchecked, "fields and tools too"
+        if num and num == found.num_rows - found.num_wrong:
+            looked = "shape only; --env checks fields"
+        elif num:
+            rows = "1 row" if num == 1 else f"{num} rows"
+            looked += f", except of {rows} without an environment; --env checks them"
         result(
             f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
         )

@@ -143,6 +143,8 @@ def _describe_one(found: Found, *, is_json: bool) -> None:
     described["needs"] = f"pip install 'gymcli[{extra}]'" if extra else "no other package"
     if num:
         described["tasks"] = f"{num} in {described['tasks']}"
+    elif generates(found):
+        described["tasks"] = f"generated: gym data generate {found.name}"
     if not options:
         described["options"] = None
     for key, value in described.items():

@@ -15,6 +15,7 @@ from gymcli.environment.registry import (
     Registry,
     generated_lines,
     generates,
+    is_code,
     own_options,
     own_tasks,
     split_env_args,
@@ -26,6 +27,7 @@ from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.task_source import (
     Problems,
     TaskSource,
+    env_of_tasks,
     map_tables,
     named_file,
     row_problems,
@@ -120,6 +122,7 @@ def validate(
         UsageError: A file, the template or the environment cannot be read, or an option is wrong.
     """
     environments: dict[str, tuple[Found, EnvironmentOptions]] = {}
+    env = env_of_tasks(tasks, env)
     registry = Registry((env,) if env else ())
     options = CollectOptions(
         model="none",
@@ -214,7 +217,8 @@ def rendered_rows(
     )
     reading = TaskReading(
         default_env="",
-        default_envs=tables.default_envs,
+        # A row may not name code.
+        default_envs={p: env for p, env in tables.default_envs.items() if not is_code(env)},
         rows_of=tables.rows_of,
         template=template,
         id_field=id_field,

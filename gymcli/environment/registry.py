@@ -1,7 +1,7 @@
 """Finds environments by name and parses their options.
 
 On the command line, a name may be an address (`NAME=http://host:port`), code
-(`path/to/file.py:Class`, `module:Class`) or an alias (`NAME=ENV`). In a data row it may not: there
+(`path/to/file.py:Class`, `file.py`, `module:Class`) or an alias (`NAME=ENV`). In a data row it may not: there
 it finds only built-in environments and entry points. An environment is imported only when it is
 looked up.
 """
@@ -55,10 +55,12 @@ __all__ = [
     "environments_with_tasks",
     "generated_lines",
     "generates",
+    "is_code",
     "module_of_file",
     "own_options",
     "own_tasks",
     "shipped_tasks",
+    "split_code",
     "split_env_args",
     "split_name",
 ]
@@ -138,7 +140,7 @@ class Registry:
         """The environment that plays instead, for agents without a known one."""
         for spec in specs:
             name, target = split_name(spec)
-            if ":" in target:
+            if ":" in target or target.endswith(".py"):
                 found = _from_address(spec) or _from_code(target)
                 self._found[spec] = self._given[found.name] = found
             if name:
@@ -219,7 +221,7 @@ def _by_name(name: str) -> Found:
             return _checked(loaded, candidate, f"the entry point {point.value}")
     hint = did_you_mean(name, [*built_in, *plug_ins])
     if name.endswith(".py"):
-        hint = f"name the class in the file: {name}:CLASS"
+        hint = f"code is named on the command line only: --env {name}"
     end = f"{hint and f'; {hint}'} (gym envs lists them)"
     raise UnknownNameError(f'no environment "{name}"{end}')
 
@@ -235,6 +237,20 @@ def split_name(spec: str) -> tuple[str, str]:
     name, equals, target = spec.partition("=")
     # Paths and addresses may contain a `=` themselves.
     return (name, target) if equals and not {"/", ":"} & {*name} else ("", spec)
+
+
+def split_code(target: str) -> tuple[str, str]:
+    """Split `PLACE:CLASS`; the class of a file, `FILE.py`, may be left out and is then empty."""
+    place, _, class_name = target.rpartition(":")
+    return (target, "") if target.endswith(".py") else (place, class_name)
+
+
+def is_code(name: str) -> bool:
+    """Return whether a name on the command line can only be code: `FILE.py`, `PLACE:CLASS`."""
+    place, class_name = split_code(name)
+    is_module = all(part.isidentifier() for part in place.split("."))
+    is_class = class_name.isidentifier() and (place.endswith(".py") or is_module)
+    return name.endswith(".py") or (is_class and not Path(name).is_file())
 
 
 def _built_in_names() -> set[str]:
@@ -261,8 +277,8 @@ def _from_address(spec: str) -> Found | None:
 
 
 def _from_code(spec: str) -> Found:
-    """Load `path/to/file.py:Class` or `module:Class`, named after the file or module."""
-    place, _, class_name = spec.rpartition(":")
+    """Load `path/to/file.py:Class`, `file.py` or `module:Class`, named after the file or module."""
+    place, class_name = split_code(spec)
     if place.endswith(".py"):
         path = Path(place)
         if not path.is_file():
@@ -273,6 +289,8 @@ def _from_code(spec: str) -> Found:
         name = place.rpartition(".")[2]
         with _importing(spec):
             module = importlib.import_module(place)
+    if not class_name:
+        return Found(name, _only_class(module, place))
     loaded = getattr(module, class_name, None)
     if loaded is None:
         raise UnknownNameError(f"{place} has no class {class_name} (from the environment {spec})")
@@ -293,8 +311,28 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
         return gymcli.envs.load_file(module_name, resolved)
 
 
+def _only_class(module: ModuleType, place: str) -> EnvironmentClass:
+    own = _own_environments(module)
+    if not own:
+        raise UsageError(f"{place}: defines no class that is a subclass of gymcli.Environment")
+    if len(own) > 1:
+        names = " or ".join(f"{place}:{name}" for name in own)
+        raise UsageError(f"{place}: defines several environments; name one: {names}")
+    return own.popitem()[1]
+
+
 def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
-    own = {
+    own = _own_environments(module)
+    if len(own) != 1:
+        names = ", ".join(own) or "none"
+        raise EnvironmentImportError(
+            f'environment "{name}": its module must define one Environment class, found {names}'
+        )
+    return own.popitem()[1]
+
+
+def _own_environments(module: ModuleType) -> dict[str, EnvironmentClass]:
+    return {
         # Only classes of this module or package, not those that it imports.
         value.__name__: value
         for value in vars(module).values()
@@ -303,12 +341,6 @@ def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
         and f"{value.__module__}.".startswith(f"{module.__name__}.")
         and not value.__name__.startswith("_")
     }
-    if len(own) != 1:
-        names = ", ".join(own) or "none"
-        raise EnvironmentImportError(
-            f'environment "{name}": its module must define one Environment class, found {names}'
-        )
-    return own.popitem()[1]
 
 
 def _checked(loaded: object, name: str, place: str) -> Found:

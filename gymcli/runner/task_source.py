@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,18 +16,22 @@ from pydantic import ValidationError
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import (
+    NUM_GENERATED,
     Found,
     Registry,
     environments_with_tasks,
+    generated_lines,
+    generates,
+    is_code,
     own_options,
     shipped_tasks,
 )
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import TasksError, UnknownNameError, did_you_mean
+from gymcli.errors import EpisodeError, TasksError, UnknownNameError, UsageError, did_you_mean
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.column_maps import infer_map, mapped_file
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.lines import file_sha256
+from gymcli.store.lines import Line, decoded_lines, file_sha256
 from gymcli.store.maps import read_map
 from gymcli.store.shards import Shard
 from gymcli.store.tables import is_table
@@ -40,6 +45,7 @@ __all__ = [
     "Survey",
     "TaskSource",
     "TasksFile",
+    "env_of_tasks",
     "map_tables",
     "named_file",
     "row_problems",
@@ -93,6 +99,7 @@ class TaskSource:
             find=registry.find,
             has_template=self.template is not None,
         )
+        self._sha256_of = tables.sha256_of
         self.notes = tables.notes
         """Which columns of tables became which fields, a line for each file."""
         self._reading = TaskReading(
@@ -106,6 +113,10 @@ class TaskSource:
             env_of_agent=registry.env_of_agent,
             folder=working_directory(),
         )
+
+    def sha256(self, path: Path) -> str:
+        """Return the hash of a file, or of the rows that are generated in its place."""
+        return self._sha256_of.get(path) or file_sha256(path)
 
     @property
     def has_tables(self) -> bool:
@@ -196,8 +207,10 @@ class TasksFile(NamedTuple):
 
 
 def named_file(task: str | Path) -> TasksFile:
-    """Return the file at this path, or the tasks that ship with the environment of this name."""
+    """Return the file at this path, or the tasks of the environment of this name."""
     path = Path(task)
+    if is_code(str(task)):
+        return TasksFile(path, str(task))
     if path.is_file():
         return TasksFile(path, None)
     shipped = shipped_tasks(str(task))
@@ -207,10 +220,27 @@ def named_file(task: str | Path) -> TasksFile:
         raise TasksError(f"{path}: is a folder; name a JSONL, CSV or Parquet file")
     if path.exists():
         raise TasksError(f"{path}: is not a regular file; tasks are read more than once")
+    if str(task).startswith("hf:"):
+        raise TasksError(f"{task}: fetch it first: gym data pull {task} -o FILE")
     hint = did_you_mean(str(task), environments_with_tasks())
     raise TasksError(
         f"{path}: no such file, and no environment of this name ships tasks{hint and f'; {hint}'}"
     )
+
+
+def env_of_tasks(tasks: Sequence[str | Path], env: str | None) -> str | None:
+    """Return the value of --env, else the code that is named in place of a tasks file.
+
+    Raises:
+        UsageError: Code is named together with other tasks, which it would play too.
+    """
+    code = next((str(task) for task in tasks if is_code(str(task))), None)
+    if env is None and code is not None and len(tasks) > 1:
+        raise UsageError(
+            f"{code}: its tasks are collected alone; write them to a file with gym data generate "
+            f"{code} -o FILE, or play all tasks in it with --env {code}"
+        )
+    return code if env is None else env
 
 
 class MappedTables(NamedTuple):
@@ -221,6 +251,8 @@ class MappedTables(NamedTuple):
     """The environment of rows that name none, by file; only without an `env` for all."""
     notes: list[str]
     """Which columns became which fields, a line for each table."""
+    sha256_of: dict[Path, str]
+    """Hashes of generated rows, which are in no file."""
 
 
 def map_tables(
@@ -237,7 +269,7 @@ def map_tables(
         UsageError: The map is wrong, or the columns of a table do not say how it becomes tasks.
     """
     row_map = None if map_file is None else read_map(map_file)
-    found = MappedTables({}, {}, [])
+    found = MappedTables({}, {}, [], {})
     for file in files:
         implied = file.env
         if file.env is None and row_map is not None:
@@ -248,9 +280,33 @@ def map_tables(
             implied = inferred.env
             if inferred.note:
                 found.notes.append(f"{file.path}: {inferred.note}")
+        elif file.env is not None and is_code(file.env):
+            lines = _generated(file.env, find if file.env == env else None)
+            found.rows_of[file.path] = partial(_decoded, lines)
+            found.sha256_of[file.path] = hashlib.sha256(b"".join(lines)).hexdigest()
+            found.notes.append(f"{file.path}: {len(lines)} tasks that it generates from seed 0")
         if env is None and implied is not None:
             found.default_envs[file.path] = implied
     return found
+
+
+def _generated(spec: str, find: Callable[[str], Found] | None) -> list[bytes]:
+    code = (find or Registry((spec,)).find)(spec)
+    if not generates(code):
+        raise UsageError(
+            f"{spec}: generates no tasks: give a tasks file with --env {spec}, or write `generate`"
+        )
+    try:
+        lines = list(itertools.islice(generated_lines(code), NUM_GENERATED))
+    except EpisodeError as error:
+        raise UsageError(f"{spec}: its tasks cannot be generated: {error}") from error
+    if not lines:
+        raise UsageError(f"{spec}: its `generate` yields no rows")
+    return lines
+
+
+def _decoded(lines: Sequence[bytes], _: Path) -> Iterator[tuple[int, JSONObject | str]]:
+    return decoded_lines(Line(number, line, True) for number, line in enumerate(lines, 1))
 
 
 class Problems:
@@ -401,7 +457,7 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
         expected = "" if source.has_tables else "; expected one JSON object a line"
         raise TasksError(f"{names}: no tasks{expected}")
     result.files = [
-        {"path": str(path), "sha256": file_sha256(path), "num_rows": num_rows_of_file[str(path)]}
+        {"path": str(path), "sha256": source.sha256(path), "num_rows": num_rows_of_file[str(path)]}
         for path in source.paths
     ]
     return result
