@@ -125,8 +125,8 @@ def collect(
     env: Annotated[
         str | None,
         typer.Option(
-            help="Environment of rows that name none: NAME, FILE.py, FILE.py:CLASS or MODULE:CLASS; "
-            "AGENT=ENV maps an agent_ref to an environment."
+            help="Environment of rows that name none: NAME, FILE.py, FILE.py:CLASS or "
+            "MODULE:CLASS; AGENT=ENV maps an agent_ref to an environment."
         ),
     ] = None,
     env_arg: EnvArgOption = None,

@@ -62,7 +62,7 @@ def envs(
             raise UsageError(f"the options filter the list of environments; leave out {name}")
         _describe_one(registry.find(name), is_json=json)
         return
-    described: list[dict[str, object]] = []
+    described: list[JSONObject] = []
     for known in registry.names():
         try:
             described.append(describe(registry.find(known)))
@@ -82,10 +82,12 @@ def envs(
     _print_list(described)
 
 
-def _print_list(described: list[dict[str, object]]) -> None:
+def _print_list(described: list[JSONObject]) -> None:
     """Print a line for each environment, with as many properties as the terminal has room for."""
     columns = ["name", "description"]
-    texts = [{**one, "description": one.get("error") or one["description"]} for one in described]
+    texts: list[JSONObject] = [
+        {**one, "description": one.get("error") or one["description"]} for one in described
+    ]
     width = shutil.get_terminal_size().columns
     widths = {
         column: max(len(column), *(len(str(one.get(column, ""))) for one in texts))
@@ -95,18 +97,19 @@ def _print_list(described: list[dict[str, object]]) -> None:
         if sum(widths[one] + len(_GAP) for one in (*columns, column)) <= width:
             columns.append(column)
     if len(columns) > 2:
-        for one in ({column: column.replace("_", " ") for column in columns}, *texts):
+        head: JSONObject = {column: column.replace("_", " ") for column in columns}
+        for one in (head, *texts):
             cells = (one_line(str(one.get(column, ""))).ljust(widths[column]) for column in columns)
             result(_GAP.join(cells).rstrip())
         return
     indent = " " * (_MAX_NAME + len(_GAP))
     for one in texts:
-        head = one_line(str(one["name"])).ljust(_MAX_NAME)
+        name = one_line(str(one["name"])).ljust(_MAX_NAME)
         lines = _wrapped(str(one["description"]), width, indent)
-        if len(head) > _MAX_NAME:
-            result(head)
+        if len(name) > _MAX_NAME:
+            result(name)
         else:
-            lines[0] = head + lines[0][_MAX_NAME:]
+            lines[0] = name + lines[0][_MAX_NAME:]
         for line in lines:
             result(line.rstrip())
 
@@ -123,6 +126,7 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 def _describe_one(found: Found, *, is_json: bool) -> None:
     """Print what an environment is, what its rows hold, and what ships with it."""
     from gymcli.environment.description import describe, example_row, fields_of, num_tasks
+    from gymcli.environment.registry import generates
 
     described = describe(found)
     fields, options = fields_of(found.environment.Task), fields_of(found.environment.Options)

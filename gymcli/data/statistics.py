@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from gymcli.environment.registry import Registry
 from gymcli.metrics.estimators import percentile
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.environment.registry import Registry
 from gymcli.runner.task_source import map_tables, named_file
 from gymcli.store.task_row import PromptTemplate, TaskReading
 from gymcli.store.tasks import RowProblem, read_tasks, with_shared_ids

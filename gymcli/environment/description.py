@@ -1,4 +1,4 @@
-"""Describes an environment for `gym envs`: its properties, the fields of its rows and its options."""
+"""Describes an environment for `gym envs`: its properties, the fields of its rows, its options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import textwrap
 import types
 import typing
-from itertools import islice
+from itertools import pairwise
 
 import msgspec
 from pydantic import BaseModel, TypeAdapter
@@ -90,16 +90,12 @@ def example_row(found: Found) -> JSONObject | None:
     path = own_tasks(found)
     try:
         if path is not None:
-            lines = (line.data for line in iterate_lines(path))
-        elif generates(found):
-            lines = generated_lines(found)
+            line = next((line.data for line in iterate_lines(path)), None)
         else:
-            return None
-        [line] = islice(lines, 1)
-    except (EpisodeError, ValueError):  # the generator fails, or yields nothing
+            line = next(generated_lines(found), None) if generates(found) else None
+    except EpisodeError:  # the generator fails
         return None
-    row: JSONObject = msgspec.json.decode(line)
-    return row
+    return None if line is None else msgspec.json.decode(line, type=JSONObject)
 
 
 def fields_of(model: type[BaseModel]) -> list[FieldDescription]:
@@ -139,10 +135,11 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
         except (OSError, TypeError, SyntaxError, ValueError):  # made without a file, or it is gone
             continue
         body = tree.body if isinstance(tree, ast.ClassDef) else []
-        for one, after in zip(body, body[1:], strict=False):
+        for one, after in pairwise(body):
             value = after.value if isinstance(after, ast.Expr) else None
-            is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
-            if is_text and isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+                continue
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 found[one.target.id] = inspect.cleandoc(value.value)
     return found
 

@@ -1,9 +1,9 @@
 """Finds environments by name and parses their options.
 
 On the command line, a name may be an address (`NAME=http://host:port`), code
-(`path/to/file.py:Class`, `file.py`, `module:Class`) or an alias (`NAME=ENV`). In a data row it may not: there
-it finds only built-in environments and entry points. An environment is imported only when it is
-looked up.
+(`path/to/file.py:Class`, `file.py`, `module:Class`) or an alias (`NAME=ENV`). In a data row it may
+not: there it finds only built-in environments and entry points. An environment is imported only
+when it is looked up.
 """
 
 from __future__ import annotations

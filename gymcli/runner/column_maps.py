@@ -368,5 +368,3 @@ def _check_first(table: _Table, found: Found, row_map: RowMap) -> None:
             ) from error
     except ValueError:
         return  # the row has its own problem, which is listed with its line
-
-

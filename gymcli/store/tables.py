@@ -238,5 +238,3 @@ _READERS: dict[str, Callable[[Path], Iterator[SourceRow]]] = {
     ".csv": _csv_rows,
     ".parquet": _parquet_rows,
 }
-
-

@@ -1,6 +1,5 @@
 """Local tables become task files, as a whole or not at all, with a record of their source."""
 
-import gzip
 import hashlib
 from pathlib import Path
 

@@ -105,7 +105,7 @@ def test_an_answer_unlike_the_others_is_named_with_its_line():
     rows = "".join(f"q{number},x,y,{'AB'[number % 2]}\n" for number in range(6))
     error = refused(f"question,A,B,answer\n{rows}q,x,y,C\n")
 
-    assert error == 'quiz.csv:8: column "answer": letter_of: \'C\' is not a letter from A to B'
+    assert error == "quiz.csv:8: column \"answer\": letter_of: 'C' is not a letter from A to B"
 
 
 def test_ambiguous_positions_name_the_transform_that_decides():
@@ -154,8 +154,9 @@ def test_question_and_answer_become_what_the_environment_needs(env, fields):
 
 
 def test_columns_that_are_named_as_fields_are_converted_to_their_types():
-    text = 'prompt,expected_synonyms,expected_synonym_values,minefield_label,minefield_label_value,max_turns\n'
-    [row] = read(text + 'q,"[""a""]",[1],m,7,3\n', env="example_multi_step")
+    names = ["expected_synonyms", "expected_synonym_values", "minefield_label"]
+    header = ",".join(["prompt", *names, "minefield_label_value", "max_turns"])
+    [row] = read(f'{header}\nq,"[""a""]",[1],m,7,3\n', env="example_multi_step")
 
     assert row.max_turns == 3
     assert row.fields["expected_synonym_values"] == [1]
