@@ -125,7 +125,13 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 def _describe_one(found: Found, *, is_json: bool) -> None:
     """Print what an environment is, what its rows hold, and what ships with it."""
-    from gymcli.environment.description import describe, example_row, fields_of, num_tasks
+    from gymcli.environment.description import (
+        describe,
+        example_row,
+        extra_of,
+        fields_of,
+        num_tasks,
+    )
     from gymcli.environment.registry import generates
 
     described = describe(found)
@@ -143,8 +149,10 @@ def _describe_one(found: Found, *, is_json: bool) -> None:
         )
         return
     width = shutil.get_terminal_size().columns
-    extra = described.pop("extra")
-    described["needs"] = f"pip install 'gymcli[{extra}]'" if extra else "no other package"
+    del described["extra"]
+    extra, purpose = extra_of(found)
+    needs = f"pip install 'gymcli[{extra}]'{purpose and f', for {purpose}'}"
+    described["needs"] = needs if extra else "no other package"
     if num:
         described["tasks"] = f"{num} in {described['tasks']}"
     elif generates(found):

@@ -19,16 +19,24 @@ from gymcli.errors import EpisodeError
 from gymcli.store.lines import iterate_lines
 from gymcli.types import JSON, JSONObject
 
-__all__ = ["EXTRAS", "FieldDescription", "describe", "example_row", "fields_of", "num_tasks"]
+__all__ = [
+    "EXTRAS",
+    "FieldDescription",
+    "describe",
+    "example_row",
+    "extra_of",
+    "fields_of",
+    "num_tasks",
+]
 
 EXTRAS = {
-    "aviary": "aviary",
-    "instruction_following": "langdetect",
-    "math_with_judge": "math",
-    "reasoning_gym": "reasoning-gym",
-    "structured_outputs": "structured",
+    "aviary": ("aviary", ""),
+    "instruction_following": ("langdetect", "rows that ask for a language"),
+    "math_with_judge": ("math", ""),
+    "reasoning_gym": ("reasoning-gym", ""),
+    "structured_outputs": ("structured", "XML"),
 }
-"""The extra of gymcli that a built-in environment needs for some or all of its tasks."""
+"""The extra of gymcli that a built-in environment needs, and for what; empty: for every row."""
 
 _WORDS = {
     str: ("text", "texts"),
@@ -71,12 +79,14 @@ def describe(found: Found) -> JSONObject:
         **environment.properties._asdict(),
         "skipped_checks": dict(environment.skipped_checks),
         "tasks": str(tasks) if tasks else None,
-        "extra": EXTRAS.get(found.name) if _is_built_in(found) else None,
+        "extra": extra_of(found)[0] or None,
     }
 
 
-def _is_built_in(found: Found) -> bool:
-    return found.environment.__module__.startswith("gymcli.envs.")
+def extra_of(found: Found) -> tuple[str, str]:
+    """Return the extra that an environment needs, empty without one, and for what."""
+    is_built_in = found.environment.__module__.startswith("gymcli.envs.")
+    return EXTRAS.get(found.name, ("", "")) if is_built_in else ("", "")
 
 
 def num_tasks(found: Found) -> int:

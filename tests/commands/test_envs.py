@@ -72,6 +72,8 @@ def test_envs_describes_rows_and_options(monkeypatch):
 
 def test_envs_says_which_package_an_environment_needs():
     assert "needs           pip install 'gymcli[math]'\n" in gym("envs", "math_with_judge").stdout
+    shown = gym("envs", "structured_outputs").stdout
+    assert "needs           pip install 'gymcli[structured]', for XML\n" in shown
 
 
 CAPABILITIES = {
