@@ -209,9 +209,11 @@ class _Table:
 
     def unclear(self, reason: str) -> UsageError:
         """Return the error for columns that do not say how they become tasks."""
+        names = listed(self.columns)
+        text = " ".join(f"{reason} (columns: {names})".split())  # a name may have several lines
         return UsageError(
-            f"{self.path}: {reason} (columns: {listed(self.columns)}); or say what the columns are "
-            "with --map FILE: docs/data.md has an example of a map"
+            f"{self.path}: {text}; or say what the columns are with --map FILE: docs/data.md has "
+            "an example of a map"
         )
 
 
@@ -245,7 +247,7 @@ def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
         f"{question} → {'question' if has_template else 'prompt'}, {shown} → options, "
         f"{answer} ({_READ_AS[transform]}) → expected_answer"
     )
-    return TableMap(row_map, env, f"{renamed} (environment {env})")
+    return TableMap(row_map, env, " ".join(f"{renamed} (environment {env})".split()))
 
 
 def _names(source: object) -> tuple[str, ...]:
@@ -318,7 +320,7 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
     row_map = table.plain(fields, without=[*used])
     _check_first(table, found, row_map)
     note = f"{', '.join(renamed)} (environment {found.name})" if renamed else ""
-    return TableMap(row_map, None, note)
+    return TableMap(row_map, None, " ".join(note.split()))
 
 
 def _conversion(table: _Table, found: Found, name: str, column: str) -> list[str]:

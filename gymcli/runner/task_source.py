@@ -55,6 +55,8 @@ __all__ = [
 _MAX_LISTED = 20
 _MAX_COMPARED = 10_000
 """How many ids are searched for one that resembles a mistyped id."""
+_OTHER_TABLES = (".tsv", ".xls", ".xlsx", ".ods")
+"""Endings of tables that are not read."""
 _UNWRITABLE = "contains a key in use, which is never written; give it another"
 
 
@@ -212,6 +214,8 @@ def named_file(task: str | Path) -> TasksFile:
     if is_code(str(task)):
         return TasksFile(path, str(task))
     if path.is_file():
+        if path.suffix.lower() in _OTHER_TABLES:
+            raise TasksError(f"{path}: save the table as CSV, with commas between the cells")
         return TasksFile(path, None)
     shipped = shipped_tasks(str(task))
     if shipped is not None:

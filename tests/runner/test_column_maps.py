@@ -18,6 +18,10 @@ q1,birds,"Which, of these, swims?",wren,puffin,emu,,B
 q2,trees,Which keeps its needles?,larch,pine,oak,elm,b
 
 """
+UNCLEAR = (
+    "quiz.csv: has no columns with a question and its answer (columns: one two, b); or say what "
+    "the columns are with --map FILE: docs/data.md has an example of a map"
+)
 BOXED = "Put the letter in \\boxed{}."
 
 
@@ -197,6 +201,7 @@ def test_unclear_columns_are_named_with_the_way_out(text, options, reason):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
+        ('"one\ntwo",b\n1,2\n', UNCLEAR),
         ("a;b\n1;2\n", "quiz.csv:1: has one column, 'a;b': separate the cells by commas"),
         ("question,A,A,answer\nq,x,y,A\n", 'quiz.csv:1: has the column "A" 2 times; rename them'),
         (f"{CHOICES}q3,x\n", "quiz.csv:5: has 2 cells, but the header has 8"),
@@ -205,6 +210,12 @@ def test_unclear_columns_are_named_with_the_way_out(text, options, reason):
 )
 def test_broken_tables_are_refused_in_one_line(text, error):
     assert refused(text) == error
+
+
+def test_other_kinds_of_tables_are_refused():
+    Path("quiz.xlsx").touch()
+    with pytest.raises(TasksError, match=r"quiz\.xlsx: save the table as CSV, with commas between"):
+        source_of("quiz.xlsx")
 
 
 def test_map_of_a_table():
