@@ -104,7 +104,8 @@ def infer_map(
     table = _Table(path)
     env = env or table.only_env()
     found = None if env is None else find(env)
-    if table.is_choice(found):
+    takes_choices = found is None or issubclass(found.environment, find(CHOICE_ENV).environment)
+    if takes_choices and table.is_choice():
         env = CHOICE_ENV if found is None else found.name
         return _choice_map(table, env, has_template=has_template)
     if found is None:
@@ -158,11 +159,9 @@ class _Table:
         name = names.pop() if len(names) == 1 else None
         return name if isinstance(name, str) and name else None
 
-    def is_choice(self, found: Found | None) -> bool:
-        """Return whether this is a multiple-choice table for the environment, if one is named."""
+    def is_choice(self) -> bool:
+        """Return whether this is a multiple-choice table."""
         if self.option_columns is None or not self.find(_QUESTIONS) or not self.find(_ANSWERS):
-            return False
-        if found is not None and "options" not in found.environment.Task.model_fields:
             return False
         if isinstance(self.option_columns, tuple):
             return True

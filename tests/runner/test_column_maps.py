@@ -167,6 +167,16 @@ def test_columns_that_are_named_as_fields_are_converted_to_their_types():
     assert row.fields["minefield_label_value"] == 7
 
 
+def test_another_environment_takes_the_options_as_fields():
+    first, _ = read(CHOICES, env="string_match")
+
+    assert (first.env, first.messages[0].text) == ("string_match", "Which, of these, swims?")
+    assert first.fields == {
+        **{"id": "q1", "topic": "birds", "expected_answer": "B"},
+        **{"A": "wren", "B": "puffin", "C": "emu"},
+    }
+
+
 def test_an_environment_that_every_row_names_decides():
     [row] = read("env,question,answer\nstring_match,q,x\n")
     assert (row.env, row.fields["expected_answer"]) == ("string_match", "x")
