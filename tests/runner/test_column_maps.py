@@ -171,10 +171,8 @@ def test_another_environment_takes_the_options_as_fields():
     first, _ = read(CHOICES, env="string_match")
 
     assert (first.env, first.messages[0].text) == ("string_match", "Which, of these, swims?")
-    assert first.fields == {
-        **{"id": "q1", "topic": "birds", "expected_answer": "B"},
-        **{"A": "wren", "B": "puffin", "C": "emu"},
-    }
+    own = {"id": "q1", "topic": "birds", "expected_answer": "B"}
+    assert first.fields == {**own, "A": "wren", "B": "puffin", "C": "emu"}
 
 
 def test_an_environment_that_every_row_names_decides():
