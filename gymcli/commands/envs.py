@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import one_line, print_json, result, scrubbed
-from gymcli.commands.options import JsonOption
+from gymcli.commands.console import folded, one_line, print_json, result, scrubbed, terminal_width
+from gymcli.commands.options import JsonOption, complete_env
 from gymcli.errors import EnvironmentImportError, UsageError
 
 if TYPE_CHECKING:
@@ -25,25 +23,33 @@ _MAX_NAME = 24
 """Characters of a name in the list; the text of a longer one begins on the next line."""
 _MAX_EXAMPLE = 400
 """Characters of a value in the example row."""
-_GAP = "  "
 
 
 def envs(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Environment to describe in full.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Environment to describe in full.", autocompletion=complete_env
+        ),
     ] = None,
     structure: Annotated[
-        str | None, typer.Option(help="Only environments of this structure, such as multi-turn.")
+        str | None,
+        typer.Option(
+            metavar="WORDS", help="Only environments of this structure, such as multi-turn."
+        ),
     ] = None,
     capability: Annotated[
-        str | None, typer.Option(help="Only environments that test this capability.")
+        str | None,
+        typer.Option(metavar="WORDS", help="Only environments that test this capability."),
     ] = None,
-    domain: Annotated[str | None, typer.Option(help="Only environments of this domain.")] = None,
+    domain: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Only environments of this domain.")
+    ] = None,
     task_type: Annotated[
-        str | None, typer.Option(help="Only environments with this type of tasks.")
+        str | None, typer.Option(metavar="WORDS", help="Only environments with this type of tasks.")
     ] = None,
     verification: Annotated[
-        str | None, typer.Option(help="Only environments verified this way.")
+        str | None, typer.Option(metavar="WORDS", help="Only environments verified this way.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -88,39 +94,26 @@ def _print_list(described: list[JSONObject]) -> None:
     texts: list[JSONObject] = [
         {**one, "description": one.get("error") or one["description"]} for one in described
     ]
-    width = shutil.get_terminal_size().columns
+    width = terminal_width()
     widths = {
         column: max(len(column), *(len(str(one.get(column, ""))) for one in texts))
         for column in (*columns, *_FILTERS)
     }
     for column in _FILTERS:
-        if sum(widths[one] + len(_GAP) for one in (*columns, column)) <= width:
+        if width is None or sum(widths[one] + 2 for one in (*columns, column)) <= width:
             columns.append(column)
     if len(columns) > 2:
         head: JSONObject = {column: column.replace("_", " ") for column in columns}
         for one in (head, *texts):
             cells = (one_line(str(one.get(column, ""))).ljust(widths[column]) for column in columns)
-            result(_GAP.join(cells).rstrip())
+            result("  ".join(cells).rstrip())
         return
-    indent = " " * (_MAX_NAME + len(_GAP))
     for one in texts:
-        name = one_line(str(one["name"])).ljust(_MAX_NAME)
-        lines = _wrapped(str(one["description"]), width, indent)
+        name, text = one_line(str(one["name"])), one_line(str(one["description"]), 1000)
         if len(name) > _MAX_NAME:
             result(name)
-        else:
-            lines[0] = name + lines[0][_MAX_NAME:]
-        for line in lines:
-            result(line.rstrip())
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    """Return the lines of a text, each behind an indent."""
-    whole = one_line(text, 10_000)
-    lines = textwrap.wrap(
-        whole, max(width, len(indent) + 20), initial_indent=indent, subsequent_indent=indent
-    )
-    return lines or [indent]
+            name = ""
+        result(folded(f"{name:{_MAX_NAME}}  {text}", _MAX_NAME + 2))
 
 
 def _describe_one(found: Found, *, is_json: bool) -> None:
@@ -148,7 +141,6 @@ def _describe_one(found: Found, *, is_json: bool) -> None:
             }
         )
         return
-    width = shutil.get_terminal_size().columns
     del described["extra"]
     extra, purpose = extra_of(found)
     needs = f"pip install 'gymcli[{extra}]'{purpose and f', for {purpose}'}"
@@ -162,17 +154,14 @@ def _describe_one(found: Found, *, is_json: bool) -> None:
     for key, value in described.items():
         if key == "options" and options:
             continue
-        head = f"{key.replace('_', ' '):16}"
-        [first, *others] = _wrapped(_shown(value), width, " " * len(head))
-        for line in (head + first[len(head) :], *others):
-            result(line)
-    _print_fields("fields of a row, beside its prompt", fields, width)
-    _print_fields("options, as in --env-arg NAME=VALUE", options, width)
+        result(folded(f"{key.replace('_', ' '):16}{_shown(value)}", 16))
+    _print_fields("fields of a row, beside its prompt", fields)
+    _print_fields("options, as in --env-arg NAME=VALUE", options)
     if example is not None:
         result()
         result("example row, long values cut" if _is_long(example) else "example row")
         for name, value in example.items():
-            result(f"  {name}: {one_line(_as_json(value), _MAX_EXAMPLE)}")
+            result(folded(f"  {name}: {one_line(_as_json(value), _MAX_EXAMPLE)}", 4))
 
 
 def _is_long(row: JSONObject) -> bool:
@@ -185,7 +174,7 @@ def _as_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _print_fields(head: str, fields: list[FieldDescription], width: int) -> None:
+def _print_fields(head: str, fields: list[FieldDescription]) -> None:
     if not fields:
         return
     result()
@@ -195,10 +184,9 @@ def _print_fields(head: str, fields: list[FieldDescription], width: int) -> None
         need = "required" if one.is_required else f"default {default or 'empty'}"
         if not one.is_required and one.default is None:
             need = "may be left out"
-        lines = _wrapped(f"{one.name}: {one.type}; {need}", width, "    ")
-        lines[0] = lines[0][2:]
-        for line in (*lines, *(_wrapped(one.meaning, width, "      ") if one.meaning else ())):
-            result(line)
+        result(folded(f"  {one.name}: {one.type}; {need}", 4))
+        if one.meaning:
+            result(folded(f"      {one.meaning}", 6))
 
 
 def _shown(value: object) -> str:

@@ -211,8 +211,8 @@ class _Table:
         names = listed(self.columns)
         text = " ".join(f"{reason} (columns: {names})".split())  # a name may have several lines
         return UsageError(
-            f"{self.path}: {text}; or say what the columns are with --map FILE: docs/data.md has "
-            "an example of a map"
+            f"{self.path}: {text}; or say what the columns are with --map FILE: `gym docs data` "
+            "has an example of a map"
         )
 
 

@@ -27,7 +27,14 @@ from gymcli.environment.registry import (
     shipped_tasks,
 )
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import EpisodeError, TasksError, UnknownNameError, UsageError, did_you_mean
+from gymcli.errors import (
+    EpisodeError,
+    TasksError,
+    UnknownNameError,
+    UsageError,
+    did_you_mean,
+    pydantic_reason,
+)
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.column_maps import infer_map, mapped_file
 from gymcli.secrets import NOTHING_SECRET, Scrubber
@@ -363,9 +370,7 @@ def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
             yield f'"{field}" is missing (environment {env} needs it)'
         else:
             what = f'"{field}": ' if field else ""
-            # pydantic prefixes the errors of validators.
-            reason = detail["msg"].removeprefix("Value error, ")
-            yield f"{what}{reason} (environment {env})"
+            yield f"{what}{pydantic_reason(detail)} (environment {env})"
 
 
 def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:

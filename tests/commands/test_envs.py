@@ -5,14 +5,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
-from tests.commands.running import gym
+from gymcli.cli import app
+from tests.commands.running import NO_ENDPOINT, gym
+
+
+def shown(width, *arguments):
+    """Return what `gym envs` prints to a terminal of a width, or to a pipe."""
+    columns = None if width is None else str(width)
+    environ = {**NO_ENDPOINT, "COLUMNS": columns}
+    return CliRunner().invoke(app, ["envs", *arguments], env=environ)
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_envs_lists_them_with_their_descriptions(monkeypatch, width):
-    monkeypatch.setenv("COLUMNS", str(width))
-    done = gym("envs")
+def test_envs_lists_them_with_their_descriptions(width):
+    done = shown(width)
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= width
@@ -20,9 +28,9 @@ def test_envs_lists_them_with_their_descriptions(monkeypatch, width):
     assert {"mcqa", "example_multi_step"} <= {line.split()[0] for line in lines}
 
 
-def test_envs_shows_properties_where_there_is_room(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    lines = gym("envs").stdout.splitlines()
+@pytest.mark.parametrize("width", [300, None])
+def test_envs_shows_properties_where_there_is_room(width):
+    lines = shown(width).stdout.splitlines()
     cells = re.split("  +", lines[1])
     assert lines[0].split()[:4] == ["name", "description", "structure", "capability"]
     assert cells == [
@@ -46,9 +54,8 @@ def test_envs_describes_one():
     assert fields["needs"] == "no other package"
 
 
-def test_envs_describes_rows_and_options(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    done = gym("envs", "mcqa")
+def test_envs_describes_rows_and_options():
+    done = shown(80, "mcqa")
     fields = done.stdout.partition("fields of a row, beside its prompt\n")[2]
     fields, options = fields.split("options, as in --env-arg NAME=VALUE\n")
     assert "options: list of objects; required\n      Each item is one option" in fields
@@ -100,7 +107,7 @@ def test_envs_chooses_by_every_property_that_is_given():
     listed = msgspec.json.decode(done.stdout)
 
     assert {one["name"] for one in listed} == {"blackjack", "sokoban"}
-    assert gym("envs", "--task-type", "card game").stdout.startswith("blackjack ")
+    assert shown(80, "--task-type", "card game").stdout.startswith("blackjack ")
     found = msgspec.json.decode(gym("envs", "--verification", "end-state", "--json").stdout)
     assert [one["name"] for one in found] == ["workplace_assistant"]
 

@@ -20,7 +20,7 @@ q2,trees,Which keeps its needles?,larch,pine,oak,elm,b
 """
 UNCLEAR = (
     "quiz.csv: has no columns with a question and its answer (columns: one two, b); or say what "
-    "the columns are with --map FILE: docs/data.md has an example of a map"
+    "the columns are with --map FILE: `gym docs data` has an example of a map"
 )
 BOXED = "Put the letter in \\boxed{}."
 
@@ -203,7 +203,7 @@ def test_unclear_columns_are_named_with_the_way_out(text, options, reason):
 
     assert reason in error
     assert f"(columns: {', '.join(text.partition(chr(10))[0].split(','))})" in error
-    assert error.endswith("with --map FILE: docs/data.md has an example of a map")
+    assert error.endswith("with --map FILE: `gym docs data` has an example of a map")
 
 
 @pytest.mark.parametrize(
