@@ -161,7 +161,8 @@ def collect(
         list[str],
         typer.Argument(
             metavar="TASKS",
-            help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
+            help="JSONL, CSV or Parquet files, or an environment to use its own tasks: NAME, "
+            "FILE.py or FILE.py:CLASS.",
             rich_help_panel=Heading.WHAT,
             autocompletion=complete_tasks,
         ),
@@ -171,8 +172,8 @@ def collect(
         str | None,
         typer.Option(
             metavar="ENV",
-            help="Environment of rows that name none: NAME, FILE.py:CLASS or MODULE:CLASS; "
-            "AGENT=ENV maps an agent_ref to an environment.",
+            help="Environment of rows that name none: NAME, FILE.py, FILE.py:CLASS or "
+            "MODULE:CLASS; AGENT=ENV maps an agent_ref to an environment.",
             rich_help_panel=Heading.WHAT,
             autocompletion=complete_env,
         ),
@@ -287,7 +288,11 @@ def collect(
         for model, of_model in zip(models, options, strict=True):
             first = next(iter(runs.values()), None)
             runs[model or of_model.model] = Collection(
-                tasks, of_model, supervised=supervised, notify=message, beside=first
+                tasks,
+                of_model,
+                supervised=supervised,
+                notify=LOGGER.info if quiet else message,
+                beside=first,
             )
             go_back()
         _check_paths(runs)

@@ -55,7 +55,7 @@ from gymcli.runner.measure import measure
 from gymcli.runner.plan import CUT_OFF, ResumeState, RunPlan, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
-from gymcli.runner.task_source import TaskSource, survey
+from gymcli.runner.task_source import TaskSource, env_of_tasks, survey
 from gymcli.store.durability import open_file, write_error
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import DoneTasks
@@ -95,7 +95,8 @@ class Collection:
     """One run: the constructor checks it, `async with` opens it, `run` runs it.
 
     Args:
-        tasks: Task files, or names of environments for the tasks that ship with them.
+        tasks: Task files, or names of environments for the tasks that ship with them. Code,
+            `FILE.py:CLASS`, stands for the tasks that it generates, and for `env` without one.
         options: If `out` is None, a run with a directory uses the default one.
         has_directory: Whether to write a run directory.
         supervised: The supervisor that restarts the run if this process dies.
@@ -119,7 +120,9 @@ class Collection:
     ) -> None:
         self._started = time.monotonic()
         self._beside = beside
-        self.options = options = options.with_outage_deadline()
+        tasks = list(tasks)
+        env = env_of_tasks(tasks, options.env)
+        self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
         self._engine: RayEngine | None = None
         if options.out is not None and options.out.is_file():
             raise UsageError(f"--out {options.out}: is a file; name a folder for the run")
@@ -137,6 +140,10 @@ class Collection:
         model = options.model if weights is None else model_name(weights)
         registry = Registry((options.env,) if options.env else ())
         source = TaskSource(tasks, options, registry)
+        is_restart = supervised is not None and supervised.directory is not None
+        if beside is None and not is_restart:  # else it has been said already
+            for note in source.notes:
+                notify(note)
         self._scrubber = scrubber_of_run(options)
         found = survey(source, registry, self._scrubber)
         classes = {name: item.environment for name, item in found.environments.items()}
