@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from gymcli.commands.console import display_of, message, one_line, scrub_display
+from gymcli.commands.console import display_of, harmless, message, one_line, scrub_display
 from gymcli.types import AttemptKey, Failure, Rollout
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ class Progress:
         table.add_column(no_wrap=True, justify="right")
         for name, ended in found[:_MAX_ROWS]:
             cells = (
-                one_line(name),
+                harmless(one_line(name)),  # a display lets escape sequences through
                 f"{ended.num_ended}/{ended.num_left}",
                 f"mean reward {ended.mean_reward}",
                 f"{begun[name]} in flight" if begun[name] else "",

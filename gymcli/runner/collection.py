@@ -566,10 +566,11 @@ class Collection:
 
         def note(attempt: Attempt) -> Attempt:
             if not attempt.is_done:
+                key = attempt.key
                 # Noted before it starts, since it may end the process immediately.
                 if begun is not None:
-                    begun.add(attempt.key)
-                self.begun_at[attempt.key] = time.monotonic()
+                    begun.add(key)
+                self.begun_at[key] = time.monotonic()
             return attempt
 
         return map(note, attempts)
