@@ -152,7 +152,7 @@ def _print_list(index: RunIndex, numbers: Sequence[int], num_attempts: int) -> N
         ended = row.error or row.stop_reason or row.status
         table.append((name, one_line(row.env), reward, one_line(ended), _answer(index, row)))
     columns = [[harmless(cell) for cell in column] for column in zip(*table, strict=True)]
-    if len({row.env for row in rows}) == 1:
+    if len(set(index.values("env"))) == 1:
         del columns[1]
     *others, answers = columns
     lines = [""] * len(table)

@@ -193,6 +193,7 @@ def test_show_lists_environments_where_there_are_several(sums):
     assert first.split() == ["sum-0/0", "arithmetic", "1", "done", "1"]
     assert second.split()[:4] == ["sum-1/0", "other", "1", "done"]
     assert second.endswith("  It is 2.")
+    assert "environment" in gym("show", "r.jsonl", "--limit", "1").stdout
     assert gym("show", "r.jsonl", "--env", "arithmetic").stdout.startswith("arithmetic  task sum-0")
 
 
