@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.commands.collect import collect, missing_coverage
+from gymcli.commands.collect import collect
+from gymcli.commands.run_results import missing_coverage
 from gymcli.errors import RunError
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
