@@ -305,8 +305,6 @@ def _out_of_each(
             raise UsageError("--fresh with several models needs --out DIR")
         return [options] * len(models)
     out = options.out
-    if out.is_file():
-        raise UsageError(f"--out {out}: is a file; name a folder for the runs")
     if (out / MANIFEST).exists() and not options.fresh:
         raise UsageError(
             f"--out {out}: holds a run; several models need a folder that holds a run of each"

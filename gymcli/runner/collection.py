@@ -31,7 +31,6 @@ from gymcli.errors import (
     RunError,
     RunMismatchError,
     TooManyFailuresError,
-    UsageError,
     boundary,
 )
 from gymcli.models.limits import SharedLimiters
@@ -124,8 +123,6 @@ class Collection:
         env = env_of_tasks(tasks, options.env)
         self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
         self._engine: RayEngine | None = None
-        if options.out is not None and options.out.is_file():
-            raise UsageError(f"--out {options.out}: is a file; name a folder for the run")
         # First, since it refuses a missing package or a malformed address before any task is read.
         if options.engine == "ray":
             from gymcli.runner.ray_driver import RayEngine  # late: few runs need it

@@ -629,15 +629,6 @@ def test_failures_outside_a_selection_do_not_count(ask, mock_server):
     assert (printed["num_expected"], printed["failures"]) == (3, {})
 
 
-def test_collect_out_is_no_file(ask, mock_server):
-    Path("out.txt").write_text("mine")
-    for more in ((), ("--fresh",)):
-        done = gym(*ask, "--out", "out.txt", *more)
-        assert done.exit_code == 2
-        assert "error: --out out.txt: is a file; name a folder for the run" in done.stderr
-    assert mock_server.num_requests == 0
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -159,7 +159,6 @@ def test_models_of_the_command_share_the_limits_of_an_address(ask, mock_server):
         (("--engine", "ray"), "--engine ray takes one --model"),
         (("--model", "A"), "--model a and --model A: both runs would be x/A"),
         (("--model", "oracle"), "--model oracle takes no --base-url"),
-        (("--out", "sums.jsonl"), "--out sums.jsonl: is a file"),
     ],
 )
 def test_models_that_cannot_be_collected_together_are_refused(ask, mock_server, options, message):
@@ -178,6 +177,12 @@ def test_a_run_holds_no_runs_of_several_models(ask, mock_server):
     assert "--out x: holds a run; several models need a folder" in done.stderr
     assert gym(*ask, "--fresh").exit_code == 0
     assert (scored("x-2/a"), scored("x-2/b")) == (10, 10)
+
+
+def test_a_file_holds_no_runs(ask, mock_server):
+    done = gym(*ask[:-1], "sums.jsonl")
+    assert (done.exit_code, mock_server.num_requests) == (4, 0)
+    assert "sums.jsonl/a: cannot be created: sums.jsonl is a file, not a folder; " in done.stderr
 
 
 def test_fresh_needs_a_folder_for_the_runs_of_several_models(ask):
