@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gymcli.metrics.comparison_results import Comparison
     from gymcli.metrics.gates import Gate, GateProblem, GateVerdict
     from gymcli.metrics.results import RunMetrics
+    from gymcli.metrics.scored_lines import EnvironmentFacts
     from gymcli.reporting.run_report import RunReport
 
 __all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparison"]
@@ -43,8 +45,17 @@ MarkdownOption = Annotated[
 
 @dataclass(kw_only=True)
 class GateOptions:
-    """Conditions that a run must meet."""
+    """Conditions that a run must meet, and the k of its metrics of k attempts."""
 
+    k: Annotated[
+        str | None,
+        typer.Option(
+            "--k",
+            metavar="K,K",
+            help="Also compute pass@k and the like for these k, such as 3,5,10.",
+            rich_help_panel=Heading.RESULTS,
+        ),
+    ] = None
     gate: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,6 +117,8 @@ class CiRequest:
     ) -> None:
         files = options if isinstance(options, CiOptions) else CiOptions()
         self.gates: list[Gate] = []
+        self.requested_ks = _ks_of(options.k)
+        """Those of --k."""
         self._gate_on = options.gate_on
         self._junit, self._markdown, self._csv = files.junit, files.markdown, files.csv
         self._baseline = files.baseline
@@ -132,9 +145,38 @@ class CiRequest:
 
             self.gates = [parse_gate(text) for text in options.gate]
             if files.baseline is None and any(gate.name == DIFFERENCE for gate in self.gates):
-                raise UsageError(f"--gate {DIFFERENCE}: needs --baseline RUN")
+                way_out = "needs --baseline RUN"
+                if files is not options:
+                    way_out = "needs a baseline; use gym metrics RUN --baseline RUN"
+                raise UsageError(f"--gate {DIFFERENCE}: {way_out}")
         self.is_empty = not (self.gates or given or files.baseline)
         """Whether no gate, file or baseline was requested."""
+
+    @property
+    def ks(self) -> list[int]:
+        """The k of --k and of the gates."""
+        return sorted({*self.requested_ks, *(gate.k for gate in self.gates if gate.k)})
+
+    def check(self, environments: Mapping[str, EnvironmentFacts], *, most_attempts: int) -> None:
+        """Refuse a k or a gate that no run of these environments can have or meet.
+
+        `most_attempts` is the largest number of attempts of a task.
+        """
+        self.check_ks(most_attempts)
+        if self.gates:
+            from gymcli.metrics.gates import why_impossible
+
+            for gate in self.gates:
+                if reason := why_impossible(gate, environments, most_attempts=most_attempts):
+                    raise UsageError(f"--gate {gate.text}: {reason}")
+
+    def check_ks(self, most_attempts: int) -> None:
+        """Refuse a k of --k that is larger than the number of attempts of any task."""
+        largest = max(self.requested_ks, default=0)
+        if largest > most_attempts:
+            from gymcli.metrics.gates import too_few_attempts
+
+            raise UsageError(f"--k {largest}: {too_few_attempts(largest, most_attempts)}")
 
     def fields(self, by: Iterable[str] = ()) -> list[str]:
         """Return the fields to slice by: those of `--by`, then those that gates name."""
@@ -251,6 +293,15 @@ class CiRequest:
             raise typer.Exit(3)
         if "INCONCLUSIVE" in verdicts:
             raise typer.Exit(5)
+
+
+def _ks_of(text: str | None) -> list[int]:
+    """Return the numbers of --k."""
+    if text is None:
+        return []
+    if not re.fullmatch(r"[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", text):
+        raise UsageError(f"--k {text}: is not a list of numbers of attempts, such as 3,5,10")
+    return sorted({int(k) for k in text.split(",")})
 
 
 def write_comparison(path: Path, comparison: Comparison) -> None:

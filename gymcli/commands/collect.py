@@ -8,7 +8,7 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -46,7 +46,7 @@ from gymcli.commands.options import (
     with_expanded_options,
 )
 from gymcli.commands.signals import run_async, stop_at_signals
-from gymcli.commands.summary import print_summary
+from gymcli.commands.summary import print_at_k, print_summary
 from gymcli.errors import (
     BudgetReachedError,
     EngineError,
@@ -281,12 +281,13 @@ def collect(
             tasks, options, supervised=supervised, notify=LOGGER.info if quiet else message
         )
         go_back()
+        _check_gates(ci, collection)
         if dry_run:
             _show_plan(collection, is_json=json)
             return
         command = _resume_command(context, collection)
         gc.set_threshold(GARBAGE_THRESHOLD)
-        found = run_async(_run(collection, command, go_back, is_quiet=quiet))
+        found = run_async(_run(collection, command, go_back, ks=ci.ks, is_quiet=quiet))
         go_back()
         _end_run(context, collection, found, ci, min_coverage=min_coverage, is_json=json)
 
@@ -332,8 +333,31 @@ class _RunResult(NamedTuple):
     """The error that stopped the run early."""
 
 
+def _check_gates(ci: CiRequest, collection: Collection) -> None:
+    """Refuse before the first request what no result of this collection can meet."""
+    from gymcli.runner.measure import facts_of
+
+    def check() -> None:
+        records = collection.manifest.environments.items()
+        facts = {name: facts_of(record) for name, record in records}
+        ci.check(facts, most_attempts=collection.most_attempts)
+
+    try:
+        check()
+    except UsageError:
+        if collection.path is None or not collection.path.is_dir():
+            raise
+        collection.check_existing_run()  # it may hold more environments, and more attempts
+        check()
+
+
 async def _run(
-    collection: Collection, command: str, go_back: Callable[[], None], *, is_quiet: bool
+    collection: Collection,
+    command: str,
+    go_back: Callable[[], None],
+    *,
+    ks: Sequence[int],
+    is_quiet: bool,
 ) -> _RunResult:
     """Run the collection under a progress display, then measure what is on disk."""
     import msgspec
@@ -365,7 +389,7 @@ async def _run(
         go_back()  # no environment runs any more
         assert collection.path is not None
         aggregator = measure(collection.path, env=collection.options.env)
-        metrics = aggregator.metrics()
+        metrics = aggregator.metrics(ks=ks)
         is_stopped = cause is not None and collection.num_left > 0
         collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
     return _RunResult(aggregator, metrics, cause)
@@ -499,7 +523,7 @@ def _end_run(
         if not ci.is_empty:
             reports = [_report(collection, found, ci, error)]
         if not ci.prints_file:
-            _show(collection, metrics, ci.as_json(reports), is_json=is_json)
+            _show(collection, metrics, ci, ci.as_json(reports), is_json=is_json)
         ci.show(reports, is_json=is_json)
         try:
             ci.write(reports, env=collection.options.env)
@@ -524,7 +548,7 @@ def _report(
     if fields:
         try:
             aggregator = measure(collection.path, env=env, by=fields)
-            metrics = aggregator.metrics()
+            metrics = aggregator.metrics(ks=ci.ks)
         except UsageError as too_many:  # a field has too many values: there are no slices to judge
             warn(str(too_many))
     incomplete = "" if error is None else str(error).partition(";")[0]
@@ -534,7 +558,12 @@ def _report(
 
 
 def _show(
-    collection: Collection, metrics: RunMetrics, more: Mapping[str, object], *, is_json: bool
+    collection: Collection,
+    metrics: RunMetrics,
+    ci: CiRequest,
+    more: Mapping[str, object],
+    *,
+    is_json: bool,
 ) -> None:
     import msgspec
 
@@ -550,6 +579,7 @@ def _show(
         result(f"logprobs      missing from {collection.num_without_logprobs} answers")
     result(f"time          {collection.manifest.seconds:.1f} s")
     result(f"files         {collection.path}")
+    print_at_k(metrics, ci.requested_ks)
 
 
 def _show_failures(aggregator: Aggregator) -> None:

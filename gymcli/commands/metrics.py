@@ -16,7 +16,8 @@ from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.summary import (
     print_advice,
     print_agreement,
-    print_curves,
+    print_all_numbers,
+    print_at_k,
     print_plans,
     print_slices,
     print_summary,
@@ -119,7 +120,9 @@ def metrics(
     summaries: list[RunSummary] = []
     pilots, judged = [], []
     for run in runs:
-        aggregator, numbers = _count(run, env, fields, given if isinstance(given, str) else None)
+        aggregator, numbers = _count(
+            run, env, fields, ci, given if isinstance(given, str) else None
+        )
         agreed = None if given is None else agreement(aggregator, given, source=str(labels))
         tasks = aggregator.task_rows() if by_task else None
         if power:
@@ -140,6 +143,7 @@ def metrics(
                 agreed,
                 source=str(labels),
                 show_all=show_all,
+                ks=ci.requested_ks,
                 num_runs=len(runs),
             )
             summaries.append(_summary(run, numbers))
@@ -168,17 +172,23 @@ def _print_run(
     *,
     source: str,
     show_all: bool,
+    ks: Sequence[int],
     num_runs: int,
 ) -> None:
     """Print the numbers of a run; of one of several, only those that an option asks for."""
     is_whole = show_all or num_runs == 1
     is_sliced = any(found.slices for found in numbers.environments.values())
-    if not (is_whole or is_sliced or tasks or agreed):
+    if not (is_whole or is_sliced or tasks or agreed or ks):
         return
     result(f"{run}")
     if is_whole:
         print_summary(numbers, with_doubts=False)
-        print_curves(numbers)
+    if show_all:
+        print_all_numbers(numbers)
+    elif num_runs == 1:
+        result(f"{'more':14}--all prints every number with its interval")
+    if not show_all:
+        print_at_k(numbers, ks)
     print_slices(numbers)
     if tasks is not None:
         result()
@@ -216,7 +226,7 @@ def _labels(given: str) -> Labels | str:
 
 
 def _count(
-    run: Path, env: str | None, by: Sequence[str], field: str | None
+    run: Path, env: str | None, by: Sequence[str], ci: CiRequest, field: str | None
 ) -> tuple[Aggregator, RunMetrics]:
     import msgspec
 
@@ -225,7 +235,10 @@ def _count(
     from gymcli.store.run_directory import RunDirectory
 
     aggregator = measure(run, env=env, by=by, fields=[field] if field else [])
-    numbers = aggregator.metrics()
+    numbers = aggregator.metrics(ks=ci.ks)
+    attempts = [int(k) for own in numbers.environments.values() for k in own.num_tasks_at_k or ()]
+    if attempts:
+        ci.check_ks(max(attempts))
     if run.is_dir():
         directory = RunDirectory(run, scrubber_of((), os.environ))
         try:

@@ -56,7 +56,7 @@ def report(
     scrubber = scrubber_of((), os.environ)
     readings, reports = [], []
     for run in runs:
-        reading = read_run(run, env=env, by=fields)
+        reading = read_run(run, env=env, by=fields, ks=ci.ks)
         readings.append(reading)
         for text in filter(None, [torn_line_warning(run), *reading.warnings]):
             warn(text)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gymcli.commands.console import one_line, print_table, result, terminal_width
-from gymcli.reporting.formatting import between, cost, number, share
+from gymcli.reporting.formatting import between, cost, headline, number, share
 
 if TYPE_CHECKING:
     from gymcli.metrics.agreement import Agreement
     from gymcli.metrics.planning import Plan
-    from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
+    from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
     from gymcli.types import RoleUse
 
 __all__ = [
     "print_advice",
     "print_agreement",
-    "print_curves",
+    "print_all_numbers",
+    "print_at_k",
     "print_plans",
     "print_slices",
     "print_summary",
@@ -29,33 +30,21 @@ _MAX_ANSWER = 40
 _MAX_VALUE = 24
 _FEW_TASKS = 10
 _MAX_WIDTH = 100
-_MAX_COLUMNS = 6
-"""Values of k in a table; more, each with its interval, would be wider than `_MAX_WIDTH`."""
 
 
 def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
-    """Print coverage and mean reward of each environment, then failures, tokens and times.
+    """Print the first numbers of each environment, then failures, tokens and times.
 
     `with_doubts` also prints caveats, which `print_advice` prints at more length.
     """
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(rows) > 1:
         rows.append(("all", metrics))
-    counts = ("environment", "expected", "present", "scored", "coverage")
-    cells = [
-        (
-            name,
-            number(found.num_expected, "d", unknown="unknown"),
-            str(found.num_present),
-            str(found.num_scored),
-            share(found.coverage),
-            number(found.mean_reward),
-            between(found.interval),
-            number(found.strict_mean_reward),
-        )
-        for name, found in rows
-    ]
-    print_table((*counts, "mean reward", "95 %", "strict mean"), cells)
+    head, cells = headline([found for _, found in rows])
+    names = [name for name, _ in rows]
+    print_table(
+        ["environment", *head], [[name, *own] for name, own in zip(names, cells, strict=True)]
+    )
     result()
     if with_doubts:
         _print_doubts(metrics.environments)
@@ -65,8 +54,8 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
     _print_counts("retries", metrics.retries)
     tokens = {name.removesuffix("_tokens"): count for name, count in metrics.usage.items() if count}
     _print_counts("tokens", tokens)
-    if tokens:
-        last = "" if metrics.cost is None else " (tokens and cost of the last try of each attempt)"
+    if metrics.cost is not None:
+        last = " (tokens and cost of the last try of each attempt)" if tokens else ""
         result(f"{'cost':14}{cost(metrics.cost)}{last}")
     for role, use in metrics.role_usage.items():
         _print_role(role, use)
@@ -92,7 +81,7 @@ def _print_role(role: str, use: RoleUse) -> None:
     if use.num_calls:
         tokens = use.usage.prompt_tokens + use.usage.completion_tokens
         text += f", {tokens:,} tokens, {use.seconds / use.num_calls:.2f} s a call"
-        text += f", cost {cost(use.cost)}"
+        text += "" if use.cost is None else f", cost {cost(use.cost)}"
     result(f"{one_line(role):14}{text} ({one_line(use.model)})")
 
 
@@ -105,8 +94,6 @@ def _print_doubts(environments: Mapping[str, Metrics]) -> None:
                 f"{prefix}{'bounds':14}{between(found.bounds)}, "
                 "for any rewards of the unscored attempts"
             )
-        if found.num_flaky_tasks:
-            result(f"{prefix}{'flaky tasks':14}{found.num_flaky_tasks}")
         if found.interval is not None and found.num_clusters < _FEW_TASKS:
             rough.append(one_line(name))
     if rough:
@@ -127,61 +114,53 @@ def print_advice(metrics: RunMetrics) -> None:
                 result(line)
 
 
-def print_curves(metrics: RunMetrics) -> None:
-    """Print pass@k and related metrics, components and the environment's own metrics."""
+def print_at_k(metrics: RunMetrics, ks: Sequence[int]) -> None:
+    """Print the metrics of so many attempts of each environment."""
+    from gymcli.metrics.at_k import METRICS
+
+    metrics_of_any = [metric for metric in METRICS.values() if not metric.takes_first]
+    names = [f"{metric.name}{k}" for metric in metrics_of_any for k in ks]
+    for env, found in metrics.environments.items():
+        shown = [one for one in names if one in {**found.distinct, "pass@1": None}]
+        _print_estimates(
+            env, {one: found.estimates[one] for one in shown if one in found.estimates}
+        )
+
+
+def print_all_numbers(metrics: RunMetrics) -> None:
+    """Print every number about rewards with its interval, and the environments' own metrics."""
     for name, found in metrics.environments.items():
-        _print_k(name, found)
-        means = [
-            (
-                title.partition(".")[2],
-                number(estimate.value),
-                between(estimate.interval, separator=".."),
-                number(estimate.standard_error),
-                f"{estimate.num_clusters:,}",
-            )
-            for title, estimate in found.estimates.items()
-            if title.startswith(("components.", "metrics."))
-        ]
-        if means:
-            result()
-            print_table((f"{name}: means", "", "95 %", "error", "tasks"), means)
+        _print_estimates(name, found.distinct)
         if found.environment_metrics:
             result()
             own = found.environment_metrics.items()
             print_table((f"{name}: its own numbers", ""), [(k, number(v)) for k, v in own])
-        if found.standard_error is not None:
-            _print_error(name, found)
+        _print_method(name, found)
 
 
-def _print_k(name: str, found: Metrics) -> None:
-    from gymcli.metrics.at_k import METRICS
-
-    curves = ((metric, getattr(found, metric.key)) for metric in METRICS.values())
-    shown = [(metric, curve) for metric, curve in curves if curve]
-    if not shown:
+def _print_estimates(name: str, estimates: Mapping[str, Estimate]) -> None:
+    if not estimates:
         return
-    ks = list(found.num_tasks_at_k or {})
-    if len(ks) > _MAX_COLUMNS:
-        ks = [*ks[: _MAX_COLUMNS - 1], ks[-1]]
-    rows = []
-    for metric, curve in shown:
-        rows.append((f"{metric.name}k", *(number(curve.get(k)) for k in ks)))
-        intervals = [
-            estimate.interval if (estimate := found.estimates.get(f"{metric.name}{k}")) else None
-            for k in ks
-        ]
-        if any(intervals):
-            rows.append(("", *(between(one, separator="..", unknown="") for one in intervals)))
+    rows = [
+        (
+            one_line(title),
+            number(estimate.value),
+            between(estimate.interval),
+            number(estimate.standard_error, ".4f"),
+            f"{estimate.num_clusters:,}",
+        )
+        for title, estimate in estimates.items()
+    ]
     result()
-    print_table((name, *(f"k={k}" for k in ks)), rows)
+    print_table((one_line(name), "", "95 %", "error", "tasks"), rows)
 
 
-def _print_error(name: str, found: Metrics) -> None:
-    text = f"standard error {found.standard_error:.4f}, clustered by {found.num_clusters:,} tasks"
-    if found.interval is not None:
-        text += f"; intervals: {found.interval.method}"
-    result()
-    result(f"{one_line(name)}: {text}")
+def _print_method(name: str, found: Metrics) -> None:
+    methods = dict.fromkeys(one.interval.method for one in found.distinct.values() if one.interval)
+    if methods:
+        text = f"errors clustered by {found.num_clusters:,} tasks; intervals: {', '.join(methods)}"
+        result()
+        result(f"{one_line(name)}: {text}")
     parts = found.variance
     if parts is not None and parts.design_effect is not None:
         result(
@@ -222,9 +201,11 @@ def print_slices(metrics: RunMetrics) -> None:
         for field, slices in found.slices.items():
             result()
             result(f"{one_line(env)} by {one_line(field)}")
-            counts = ("value", "tasks", "scored", "unscored")
+            head = ["value", "tasks", "scored", "unscored", "mean reward", "95 %", "error"]
+            # Of rewards of 0 and 1, pass@1 is the mean.
+            is_graded = any(numbers.is_graded for numbers in slices.values())
             rows = [
-                (
+                [
                     one_line(name, _MAX_VALUE) or '""',
                     f"{numbers.num_tasks:,}",
                     f"{numbers.num_scored:,}",
@@ -232,12 +213,12 @@ def print_slices(metrics: RunMetrics) -> None:
                     number(numbers.mean_reward),
                     between(numbers.interval),
                     number(numbers.standard_error),
-                    number((numbers.pass_at_k or {}).get("1")),
+                    *([number((numbers.pass_at_k or {}).get("1"))] if is_graded else []),
                     number(numbers.num_flaky_tasks, ","),
-                )
+                ]
                 for name, numbers in slices.items()
             ]
-            print_table((*counts, "mean reward", "95 %", "error", "pass@1", "flaky"), rows)
+            print_table([*head, *(["pass@1"] if is_graded else []), "flaky"], rows)
 
 
 def print_agreement(found: Mapping[str, Agreement], *, source: str) -> None:

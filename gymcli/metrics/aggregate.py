@@ -82,8 +82,10 @@ class Aggregator:
         """
         self._tally(line.env).add_failure(line, values)
 
-    def metrics(self, *, level: float = 0.95) -> RunMetrics:
+    def metrics(self, *, level: float = 0.95, ks: Sequence[int] = ()) -> RunMetrics:
         """Return the numbers of the run and of each environment, with intervals of this level.
+
+        Metrics of k attempts are computed for the usual k and for those in `ks`.
 
         Raise RunFileError if two lines score one attempt, UsageError for too many slices.
         """
@@ -92,11 +94,13 @@ class Aggregator:
         tallies = self._in_order()
         parts = [tally.part() for tally in tallies]
         environments = {
-            tally.name: summarise([part], level=level)
+            tally.name: summarise([part], level=level, ks=ks)
             for tally, part in zip(tallies, parts, strict=True)
         }
         together = (
-            environments[tallies[0].name] if len(parts) == 1 else summarise(parts, level=level)
+            environments[tallies[0].name]
+            if len(parts) == 1
+            else summarise(parts, level=level, ks=ks)
         )
         for tally in tallies:
             own = self._own.get(tally.name)
@@ -106,7 +110,7 @@ class Aggregator:
                 except GymError as error:
                     self._warn(f"the metrics of environment {tally.name} failed: {error}")
         for field in self._by:
-            self._add_slices(field, level, together, environments)
+            self._add_slices(field, together, environments, level=level, ks=ks)
         fields = {name: getattr(together, name) for name in Metrics.__struct_fields__}
         return RunMetrics(**fields, environments=environments)
 
@@ -140,7 +144,13 @@ class Aggregator:
             self.warnings.append(text)
 
     def _add_slices(
-        self, field: str, level: float, together: Metrics, environments: Mapping[str, Metrics]
+        self,
+        field: str,
+        together: Metrics,
+        environments: Mapping[str, Metrics],
+        *,
+        level: float,
+        ks: Sequence[int],
     ) -> None:
         from gymcli.metrics.estimates import summarise  # late: imports numpy
 
@@ -155,9 +165,9 @@ class Aggregator:
         for name in sorted(names, key=slice_order):
             own = {env: slices[name] for env, slices in parts.items() if name in slices}
             for env, part in own.items():
-                of_all[name] = by_environment[env][name] = summarise([part], level=level)
+                of_all[name] = by_environment[env][name] = summarise([part], level=level, ks=ks)
             if len(own) > 1:
-                of_all[name] = summarise(list(own.values()), level=level)
+                of_all[name] = summarise(list(own.values()), level=level, ks=ks)
 
     def _in_order(self) -> list[EnvironmentTally]:
         return [self._tallies[name] for name in sorted(self._tallies)]

@@ -225,7 +225,8 @@ class Metric(NamedTuple):
     needs_answers: bool = False
     """Whether it uses the answers of attempts, not only their rewards."""
     takes_first: bool = False
-    """Whether it uses only the first k attempts."""
+    """Whether it uses only the first k attempts. Its values for several k differ by chance alone,
+    so it is computed for all n attempts, and for another k only if that is requested."""
     same_at_1: str | None = None
     """The number that this metric equals for k = 1, if any."""
 

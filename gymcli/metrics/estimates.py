@@ -45,8 +45,10 @@ _RULE_OF_THREE_LEVEL = 0.95
 Floats: TypeAlias = NDArray[np.float64]
 
 
-def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
+def summarise(parts: Sequence[EnvironmentPart], *, level: float, ks: Sequence[int] = ()) -> Metrics:
     """Return the numbers of all parts together, each of one environment.
+
+    Metrics of k attempts are computed for the `values_of_k` and for `ks`.
 
     Tasks are pooled, with equal weights, only if the environments share a known best reward; else
     the result has only counts, failures, usage and times.
@@ -56,7 +58,7 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
     best_rewards = {part.facts.max_reward for part in parts}
     if len(parts) > 1 and (len(best_rewards) > 1 or None in best_rewards):
         return metrics
-    highest = best_rewards.pop() if best_rewards else None
+    metrics.max_reward = highest = best_rewards.pop() if best_rewards else None
     low = min((float(rewards.min()) for rewards in scored), default=0.0)
     high = max((float(rewards.max()) for rewards in scored), default=0.0)
     # Wilson's interval is for shares: one reward below 0 or above the best one rules it out.
@@ -64,8 +66,9 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
     scale = Scale(highest, _are_graded(scored, highest)) if is_bounded else NO_SCALE
     if scored:
         _add_means(metrics, scored, scale=scale, level=level)
-        _add_curves(metrics, parts, scale=scale, level=level)
+        _add_curves(metrics, parts, ks, scale=scale, level=level)
         _add_named_means(metrics, parts, level=level)
+        metrics.is_graded = any(bool(((own != 0.0) & (own != 1.0)).any()) for own in scored)
     # Where rewards may be negative, 0 is not the worst that an absent attempt can get.
     if low >= 0.0 and not any(part.facts.can_be_negative for part in parts):
         _add_strict_mean(metrics, parts, scale=scale, level=level)
@@ -188,10 +191,16 @@ def variance_parts(groups: Sequence[Floats]) -> Variance | None:
 
 
 def _add_curves(
-    metrics: Metrics, parts: Sequence[EnvironmentPart], *, scale: Scale, level: float
+    metrics: Metrics,
+    parts: Sequence[EnvironmentPart],
+    requested: Sequence[int],
+    *,
+    scale: Scale,
+    level: float,
 ) -> None:
     groups = [group for part in parts for group in part.tasks if group.num_attempts]
-    ks = values_of_k(max(group.num_attempts for group in groups))
+    most = max(group.num_attempts for group in groups)
+    ks = sorted({*values_of_k(most), *(k for k in requested if k <= most)})
     metrics.num_tasks_at_k = {
         str(k): sum(len(group.rewards) for group in groups if group.num_attempts >= k) for k in ks
     }
@@ -206,6 +215,8 @@ def _add_curves(
     for metric in METRICS.values():
         curve = {}
         for k in ks:
+            if metric.takes_first and k != most and k not in requested:
+                continue
             values, num_values = [], 0
             for group in groups:
                 found = metric.of_tasks(group, k)
@@ -410,8 +421,6 @@ def _where_to_spend(parts: Variance, num_attempts: float) -> list[str]:
         return []
     best = best_num_attempts(parts.between, parts.within)
     share = f"{parts.intraclass_correlation:.0%} of the variance lies between tasks"
-    if num_attempts > 2.0 * max(1.0, best):
-        return [f"{share}: take more tasks rather than more attempts of each"]
     if num_attempts < best / 2.0:
-        return [f"{share}: more attempts of each task help, and so do more tasks"]
-    return [f"{share}: more tasks narrow the interval; each has enough attempts"]
+        return [f"{share}: another attempt of a task is worth about as much as another task"]
+    return [f"{share}: the best use of the next request is another task, not another attempt"]

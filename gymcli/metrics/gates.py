@@ -22,6 +22,7 @@ from gymcli.metrics.filters import parse_expression
 from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quantile
 from gymcli.metrics.planning import CHANCE, Needed
 from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
+from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.types import StopReason, Usage
 
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
     "number_of",
     "numbers",
     "parse_gate",
+    "too_few_attempts",
+    "why_impossible",
     "with_differences",
 ]
 
@@ -53,9 +56,11 @@ PLAIN_NAMES = (
 TOOL_FAULTS = ("unknown_tool", "not_json", "not_an_object", "wrong_arguments", "raised", "timeout")
 """Kinds of `tool_errors`."""
 
-_MEANS = ("mean_reward", "micro_mean_reward", "strict_mean_reward")
-_AT_K = tuple(metric.name for metric in METRICS.values())
-_IS_AT_K = re.compile(rf"(?:{'|'.join(map(re.escape, _AT_K))})[1-9][0-9]*")
+_ACCURACY = "accuracy"
+"""Another name of `mean_reward` where all rewards are 0 or 1."""
+_MEANS = ("mean_reward", _ACCURACY, "micro_mean_reward", "strict_mean_reward")
+_AT_K = {metric.name: metric for metric in METRICS.values()}
+_IS_AT_K = re.compile(rf"({'|'.join(map(re.escape, _AT_K))})([1-9][0-9]*)")
 _PERCENTILES = ("p50", "p90", "p95", "p99")
 _TIMES = tuple(f"latency.{kind}{share}" for kind in ("", "model.") for share in _PERCENTILES)
 _BOUNDS = ("bounds.low", "bounds.high")
@@ -75,6 +80,8 @@ _KINDS = {
     "usage": Usage.__struct_fields__,
 }
 """The kinds that are known beforehand; failures and retries are counted by error class."""
+_NO_ANSWERS = "no answer was extracted from any attempt, so there is no vote"
+_NO_THRESHOLD = "rewards have no threshold of success, so no attempt passes or fails"
 _MAX_LISTED = 30
 
 
@@ -125,6 +132,13 @@ def number_of(part: Metrics, name: str) -> Estimate | float:
     found = known.get(name)
     if found is not None:
         return found
+    if name == _ACCURACY and part.is_graded is not None:
+        if not part.is_graded:
+            return part.estimates["mean_reward"]
+        raise UsageError(
+            "there is no accuracy, since some rewards are neither 0 nor 1; use mean_reward, or "
+            "pass@1 for the share of attempts that pass"
+        )
     # Counts list only kinds that occurred: another kind counts 0, a misspelt one is an error.
     first, _, rest = name.partition(".")
     if first in _COUNTED and _can_be_counted(first, rest):
@@ -162,10 +176,14 @@ def numbers(part: Metrics) -> dict[str, Estimate | float]:
 
 def _picked(parts: Mapping[str, Metrics], name: str, field: str) -> Metrics:
     found = parts.get(name)
-    if found is not None:
-        return found
-    hint = did_you_mean(name, parts) or f"there are {_some(parts) or 'none'}"
-    raise UsageError(f"no task has {field}={name}; {hint}")
+    if found is None:
+        raise UsageError(_no_part(parts, name, field))
+    return found
+
+
+def _no_part(known: Iterable[str], name: str, field: str) -> str:
+    hint = did_you_mean(name, known) or f"there are {_some(known) or 'none'}"
+    return f"no task has {field}={name}; {hint}"
 
 
 def _can_be_counted(first: str, name: str) -> bool:
@@ -189,20 +207,28 @@ def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
         return "nothing is scored"
     environments = getattr(part, "environments", {})
     if len(environments) > 1 and part.mean_reward is None and name not in PLAIN_NAMES:
-        return (
-            "the environments have different best rewards, so they have no common number; "
-            f"write {name}[env=NAME] for {_some(environments)}"
-        )
-    if _IS_AT_K.fullmatch(name) and part.num_tasks_at_k:
-        of_kind = [one for one in known if one.startswith(name.rstrip("0123456789"))]
-        most = max(map(int, part.num_tasks_at_k))
-        has = f"there are {_some(of_kind)}" if of_kind else "rewards have no threshold of success"
-        plural = "" if most == 1 else "s"
-        return f"no task has more than {most} scored attempt{plural}; {has}"
+        return _no_common_scale(name, environments)
+    if (at_k := _IS_AT_K.fullmatch(name)) and part.num_tasks_at_k:
+        if getattr(part, (metric := _AT_K[at_k[1]]).key) is None:
+            return _NO_ANSWERS if metric.needs_answers else _NO_THRESHOLD
+        return too_few_attempts(int(at_k[2]), max(map(int, part.num_tasks_at_k)))
     first = name.partition(".")[0]
     of_kind = [one for one in known if one.startswith(f"{first}.")]
     hint = did_you_mean(name, of_kind) or f"there are {_some(of_kind or known)}"
     return f"no number has this name; {hint}"
+
+
+def too_few_attempts(k: int, most: int) -> str:
+    """Return why a run whose tasks have at most so many attempts has no metric of k attempts."""
+    attempts = "1 attempt" if most == 1 else f"{most} attempts"
+    return f"no task has more than {attempts}; --repeats {k} would make {k} of each"
+
+
+def _no_common_scale(name: str, environments: Iterable[str]) -> str:
+    return (
+        "the environments have different best rewards, so they have no common number; "
+        f"write {name}[env=NAME] for {_some(environments)}"
+    )
 
 
 def _some(names: Iterable[str]) -> str:
@@ -279,6 +305,12 @@ class Gate(NamedTuple):
     value: str | None = None
     """The name of the slice."""
 
+    @property
+    def k(self) -> int | None:
+        """The k of its metric of k attempts; None for another number."""
+        found = _IS_AT_K.fullmatch(self.name)
+        return int(found[2]) if found else None
+
 
 class GateVerdict(msgspec.Struct, kw_only=True):
     """The verdict on a gate."""
@@ -316,14 +348,77 @@ def parse_gate(text: str) -> Gate:
             f"--gate {text}: {name} has an interval, which never equals a number; "
             f"write a chain such as 0.2 <= {name} <= 0.9"
         )
+    gate = Gate(text, name, thresholds)
+    if reason := _why_never(gate, *_range_of(name)):
+        raise FilterError(f"--gate {text}: {reason}")
     if found is None:
-        return Gate(text, name, thresholds)
+        return gate
     parts = _parts(found[1], text)
     env = parts.pop(_ENV, None)
     if len(parts) > 1:
         raise FilterError(f"--gate {text}: names {len(parts)} fields; name one, besides env")
     field, value = next(iter(parts.items()), (None, None))
-    return Gate(text, name, thresholds, env, field, value)
+    return gate._replace(env=env, field=field, value=value)
+
+
+def _range_of(name: str) -> tuple[float, float]:
+    """Return the lowest and the highest value that a number of this name can have in any run."""
+    at_k = _IS_AT_K.fullmatch(name)
+    if name in (_ACCURACY, "coverage") or (at_k and _AT_K[at_k[1]].needs_threshold):
+        return 0.0, 1.0
+    is_counted = name.partition(".")[0] in (*_COUNTED, "latency", "variance")
+    return (0.0 if is_counted or name in PLAIN_NAMES else -math.inf), math.inf
+
+
+def _is_reward(name: str) -> bool:
+    """Return whether a number is on the scale of rewards."""
+    at_k = _IS_AT_K.fullmatch(name)
+    return name in _MEANS or bool(at_k and not _AT_K[at_k[1]].needs_threshold)
+
+
+def _why_never(gate: Gate, low: float, high: float) -> str:
+    """Return why a number of this range never meets the gate, or always; empty if it may."""
+    name, thresholds = gate.name, gate.thresholds
+    for one in thresholds:
+        can_hold = one.sign == "==" or one.holds(low) or one.holds(high)
+        if low <= one.number <= high and can_hold:
+            continue
+        if high == math.inf:
+            return f"{name} is never below {low:g}"
+        if low == -math.inf:
+            return f"{name} is never above {high:g}, the best reward"
+        is_percent = high == 1.0 and 2.0 < one.number <= 100.0
+        hint = f"; write {one.number / 100.0:g} for {one.number:g} %" if is_percent else ""
+        return f"{name} lies between {low:g} and {high:g}{hint}"
+    least = max((one.number for one in thresholds if one.is_lower), default=low)
+    most = min((one.number for one in thresholds if one.sign in ("<", "<=")), default=high)
+    return "no number meets both conditions" if least > most else ""
+
+
+def why_impossible(
+    gate: Gate, environments: Mapping[str, EnvironmentFacts], *, most_attempts: int
+) -> str:
+    """Return why no run of these environments has the gate's number, or meets it; empty if it may.
+
+    `most_attempts` is the largest number of attempts of a task.
+    """
+    if gate.env is not None and gate.env not in environments:
+        return _no_part(environments, gate.env, _ENV)
+    facts = environments if gate.env is None else {gate.env: environments[gate.env]}
+    if gate.k is not None and gate.k > most_attempts:
+        return too_few_attempts(gate.k, most_attempts)
+    is_reward = _is_reward(gate.name)
+    if gate.k is None and not is_reward:
+        return ""
+    best_rewards = {one.max_reward for one in facts.values()}
+    # The tasks of a slice may be those of one environment.
+    if len(facts) > 1 and gate.field is None and (len(best_rewards) > 1 or None in best_rewards):
+        return _no_common_scale(gate.name, facts)
+    if not is_reward:
+        has_threshold = any(one.success_threshold is not None for one in facts.values())
+        return "" if has_threshold else _NO_THRESHOLD
+    best = max((math.inf if one is None else one for one in best_rewards), default=math.inf)
+    return _why_never(gate, -math.inf, best)
 
 
 class GateProblem(msgspec.Struct, kw_only=True):
@@ -345,6 +440,10 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
     if not isinstance(number, Estimate):
         verdict = _verdict([t.holds(number) for t in gate.thresholds])
         return GateVerdict(gate=gate.text, verdict=verdict, value=number, judged_on="number")
+    best = part.max_reward if _is_reward(gate.name) and part.max_reward is not None else math.inf
+    # Nothing keeps a verifier from rewards above the declared best one.
+    if number.value <= best and (reason := _why_never(gate, -math.inf, best)):
+        raise UsageError(reason)
     found = GateVerdict(
         gate=gate.text,
         verdict="INCONCLUSIVE",

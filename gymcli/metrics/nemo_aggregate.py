@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gymcli.metrics.aggregate import Aggregator
+from gymcli.metrics.at_k import values_of_k
 from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics, ScoredLine
 from gymcli.metrics.slicing import field_of
 from gymcli.types import JSON, JSONObject, Rollout
@@ -83,7 +84,8 @@ class NemoAggregate:
         `agent_metrics` has the statistics of all rows, `key_metrics` only their means. Both have
         the curves over k, in percent, and the metrics that the environment computes itself.
         """
-        metrics = self._aggregator.metrics()
+        most = max(map(len, self._rows_of.values()), default=0)
+        metrics = self._aggregator.metrics(ks=values_of_k(most))
         rates: dict[str, JSON] = {}
         for name, key in _CURVES.items():
             for k, value in (getattr(metrics, name) or {}).items():

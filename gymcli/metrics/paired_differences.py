@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from gymcli.errors import UsageError
+from gymcli.errors import UsageError, did_you_mean
 from gymcli.metrics.at_k import METRICS, Metric, TaskRewards, values_of_k
 from gymcli.metrics.estimators import mean_of, row_means, row_sums, row_variances, sum_of, variance
 from gymcli.metrics.intervals import t_interval
@@ -76,9 +76,11 @@ def parse_measure(name: str) -> Measure:
         if (key := name.removeprefix(f"{source}.")) not in ("", name):
             return Measure(name, source, key, _means, "none", is_mean=True)
     at_k = "".join(f"{prefix}K, " for prefix in known)
+    k = name[len(name.rstrip("0123456789")) :].lstrip("0") or "1"
+    hint = did_you_mean(name, [_MEAN_REWARD.name, *(f"{prefix}{k}" for prefix in known)])
     raise UsageError(
-        f"--metric {name}: cannot be compared task by task; use mean_reward, {at_k}"
-        "components.NAME or metrics.NAME"
+        f"--metric {name}: cannot be compared task by task; {hint and f'{hint} '}use mean_reward, "
+        f"{at_k}components.NAME or metrics.NAME"
     )
 
 
@@ -344,10 +346,13 @@ def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[st
     if not facts.can_be_negative and lowest >= 0.0:
         num_scores = sum(int((~np.isnan(own)).sum()) for own in columns)
         add("strict_mean_reward", _strict_sides(scores, facts, means), num_values=num_scores)
+    most = max((row.lines.shape[1] for row in rows), default=0)
     for metric in METRICS.values():
-        for k in values_of_k(max((row.lines.shape[1] for row in rows), default=0)):
+        for k in values_of_k(most):
             measure = _measure_at_k(metric, k)
             if metric.needs_answers or (k == 1 and metric.same_at_1):
+                continue
+            if metric.takes_first and k != most:
                 continue
             sides = _sides(rows, rewards, measure.of_tasks, facts.success_threshold)
             add(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from gymcli.metrics.at_k import METRICS
 from gymcli.types import RoleUse
 
 __all__ = [
@@ -101,6 +103,9 @@ class Latency(msgspec.Struct, kw_only=True):
     model_seconds: Percentiles
 
 
+_MEANS = ("mean_reward", "strict_mean_reward", "micro_mean_reward")
+
+
 class Metrics(msgspec.Struct, kw_only=True):
     """The numbers of one environment, or of all environments of a run together.
 
@@ -137,6 +142,10 @@ class Metrics(msgspec.Struct, kw_only=True):
     """Of `micro_mean_reward`, clustered by task."""
     variance: Variance | None = None
     """None for fewer than two tasks, or if no task has two attempts."""
+    max_reward: float | None = None
+    """The best possible reward; None if it is unknown, unbounded or not the same everywhere."""
+    is_graded: bool | None = None
+    """Whether some reward is neither 0 nor 1; None if nothing is scored."""
     num_flaky_tasks: int | None = None
     """Tasks of which some attempts pass and some fail."""
     num_tasks_at_k: dict[str, int] | None = None
@@ -146,7 +155,7 @@ class Metrics(msgspec.Struct, kw_only=True):
     pass_hat_k: Curve | None = None
     """Chance that all of k attempts pass; None without a threshold of success."""
     avg_at_k: Curve | None = None
-    """Mean reward of the first k scored attempts."""
+    """Mean reward of the first k scored attempts: only for all attempts and for requested k."""
     majority_at_k: Curve | None = None
     """Expected reward of the commonest answer of k attempts; None without answers."""
     best_of_k: Curve | None = None
@@ -180,6 +189,34 @@ class Metrics(msgspec.Struct, kw_only=True):
     """The results of `Environment.metrics`."""
     advice: list[str] = []
     """One sentence each."""
+
+    @property
+    def usual_num_attempts(self) -> int:
+        """The k of the numbers that are shown first: half of the tasks have so many attempts."""
+        counts = self.num_tasks_at_k or {}
+        return max((int(k) for k, num in counts.items() if 2 * num >= self.num_clusters), default=0)
+
+    @property
+    def distinct(self) -> dict[str, Estimate]:
+        """The estimates that do not repeat another one under a second name, means first."""
+        means = [*_MEANS, f"avg@{max(map(int, self.num_tasks_at_k or ['0']))}"]
+        found = {name: self.estimates[name] for name in means if name in self.estimates}
+        first = found.get(_MEANS[0])
+        # Other means differ only where attempts are missing or tasks have unequally many.
+        for name in means[1:]:
+            if first and name in found and math.isclose(found[name].value, first.value):
+                del found[name]
+        for metric in METRICS.values():
+            # Of rewards of 0 and 1, best@k is pass@k.
+            is_pass_at_k = metric.key == "best_of_k" and self.pass_at_k and not self.is_graded
+            for k in self.num_tasks_at_k or ():
+                # One attempt has its reward, and passes if that reaches the threshold.
+                is_mean = k == "1" and not (metric.key == "pass_at_k" and self.is_graded)
+                name = f"{metric.name}{k}"
+                if name in self.estimates and not (metric.takes_first or is_pass_at_k or is_mean):
+                    found[name] = self.estimates[name]
+        kinds = ("components.", "metrics.")
+        return found | {name: one for name, one in self.estimates.items() if name.startswith(kinds)}
 
 
 class RunMetrics(Metrics, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -29,6 +30,8 @@ MAX_SLICES = 1000
 NONE = "(none)"
 """The slice of tasks that lack the field or have null in it."""
 
+_DIFFICULTIES = ("easy", "medium", "hard")
+_DIGITS = re.compile(r"(\d{1,18})")
 _PREFIX = "task."
 _METADATA = "verifier_metadata"
 
@@ -53,15 +56,22 @@ def slice_name(value: str | None) -> str:
     return str(msgspec.json.decode(value)) if value.startswith('"') else value
 
 
-def slice_order(name: str) -> tuple[bool, bool, float, str]:
-    """Return the sort key of a slice: numbers by size, then texts, then `NONE`."""
+def slice_order(name: str) -> tuple[int, float, list[tuple[int, str]]]:
+    """Return the sort key of a slice: numbers, easy to hard, other texts, then `NONE`.
+
+    Texts are in natural order: `level 2` comes before `level 10`.
+    """
     try:
         number = float(name)
     except ValueError:
         number = math.nan
     if math.isfinite(number):
-        return (False, False, number, name)
-    return (name == NONE, True, 0.0, name)
+        return (0, number, [(0, name)])
+    if name.lower() in _DIFFICULTIES:
+        return (1, _DIFFICULTIES.index(name.lower()), [(0, name)])
+    parts = enumerate(_DIGITS.split(name))
+    natural = [(int(part) if place % 2 else 0, part) for place, part in parts]
+    return (3 if name == NONE else 2, 0.0, natural)
 
 
 def check_num_slices(field: str, num_slices: int) -> None:

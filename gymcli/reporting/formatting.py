@@ -6,16 +6,17 @@ Commands print with these functions too, so this module imports nothing heavy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from gymcli.metrics.results import Bounds, Interval
+    from gymcli.metrics.results import Bounds, Interval, Metrics
 
 __all__ = [
     "Clean",
     "between",
     "cost",
+    "headline",
     "legible",
     "number",
     "one_line",
@@ -75,6 +76,41 @@ def between(
     if interval is None:
         return unknown
     return f"{interval.low:{spec}}{separator}{interval.high:{spec}}"
+
+
+def headline(parts: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
+    """Return the numbers that are shown first: their names, and a row for each part of a run.
+
+    Left out is what says nothing: coverage if all attempts are scored, and pass@n, pass^n and flaky
+    tasks if each task has one attempt.
+    """
+    columns = {"tasks": [f"{one.num_tasks:,}" for one in parts]}
+    if any(one.coverage != 1.0 for one in parts):
+        columns["scored"] = [
+            f"{one.num_scored:,}"
+            + ("" if one.num_expected is None else f" of {one.num_expected:,}")
+            for one in parts
+        ]
+        columns["coverage"] = [share(one.coverage, unknown="unknown") for one in parts]
+    columns["mean reward"] = [number(one.mean_reward) for one in parts]
+    columns["95 %"] = [between(one.interval) for one in parts]
+    sizes = {one.usual_num_attempts for one in parts} - {0}
+    is_repeated = any(size > 1 for size in sizes)
+    k = str(*sizes) if len(sizes) == 1 else "n"
+    for name, curves in (
+        ("pass@", [one.pass_at_k for one in parts]),
+        ("pass^", [one.pass_hat_k for one in parts]),
+    ):
+        is_new = is_repeated or (name == "pass@" and any(one.is_graded for one in parts))
+        if is_new and any(curves):
+            columns[f"{name}{k}"] = [
+                number((curve or {}).get(str(one.usual_num_attempts)))
+                + (f" (n = {one.usual_num_attempts})" if curve and k == "n" else "")
+                for one, curve in zip(parts, curves, strict=True)
+            ]
+    if is_repeated and any(one.num_flaky_tasks is not None for one in parts):
+        columns["flaky"] = [number(one.num_flaky_tasks, ",") for one in parts]
+    return [*columns], [list(row) for row in zip(*columns.values(), strict=True)]
 
 
 def legible(value: float | None, sign: str = "-", *, digits: int = 3) -> str:

@@ -129,13 +129,16 @@ class ReportedRun:
     """The best possible reward, by environment; None if unbounded or unknown."""
 
 
-def read_run(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> ReportedRun:
+def read_run(
+    path: Path, *, env: str | None = None, by: Sequence[str] = (), ks: Sequence[int] = ()
+) -> ReportedRun:
     """Read a run directory, or a rollout file of ours or of NeMo Gym.
 
     Args:
         path: The directory or the file.
         env: The environment of lines that name none.
         by: Fields of the task rows to slice the numbers by.
+        ks: Further k of metrics of k attempts.
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
@@ -162,7 +165,7 @@ def read_run(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> R
         name=str(path),
         manifest=manifest,
         models=[manifest.model] if manifest and manifest.model else list(models),
-        metrics=aggregator.metrics(),
+        metrics=aggregator.metrics(ks=ks),
         warnings=aggregator.warnings,
         tasks=aggregator.task_rows(),
         attempts=dict(sorted(attempts.items())),
@@ -259,14 +262,14 @@ def _environment_section(
     words = "nothing is scored" if mean_reward is None else f"mean reward {mean_reward.text}"
     if found.interval is not None:
         words += f" ({interval_cell(found.interval)})"
-    numbers = [(name, *estimate_cells(one)) for name, one in found.estimates.items()]
+    numbers = [(name, *estimate_cells(one)) for name, one in found.distinct.items()]
     head = ("number", *ESTIMATE_HEAD)
     return EnvironmentSection(
         name=env,
         words=words,
         charts=[chart for chart in charts if chart is not None],
         flaky=flaky_table([task for task in run.tasks if task.env == env]),
-        numbers=Table("How sure each number is", head, numbers) if numbers else None,
+        numbers=Table("All numbers", head, numbers) if numbers else None,
     )
 
 
@@ -300,27 +303,34 @@ def _cards(metrics: Metrics) -> list[Card]:
         sure = "best rewards differ or are unknown: see each environment"
     expected = number(metrics.num_expected, ",", unknown="unknown")
     bounds = f"; bounds {interval_cell(metrics.bounds)}" if metrics.bounds else ""
-    num_tasks = f"of {metrics.num_clusters:,} tasks with a score"
-    found = [
-        Card("Mean reward", number_cell(metrics.mean_reward), sure),
-        Card(
-            "Coverage",
-            share_cell(metrics.coverage),
-            f"{metrics.num_scored:,} scored of {expected} expected",
-        ),
-        Card(
-            "Strict mean",
-            number_cell(metrics.strict_mean_reward),
-            f"missing attempts as 0{bounds}",
-        ),
-        Card(
-            "Unscored", count_cell(metrics.num_unscored), "attempts that failed and have no score"
-        ),
-        Card("Flaky tasks", count_cell(metrics.num_flaky_tasks), num_tasks),
-    ]
+    found = [Card("Mean reward", number_cell(metrics.mean_reward), sure)]
+    k = metrics.usual_num_attempts
+    if k > 1 or metrics.is_graded:
+        one = f"at least one of {k} attempts" if k > 1 else "an attempt"
+        for title, curve, note in (
+            (f"pass@{k}", metrics.pass_at_k, f"the chance that {one} passes"),
+            (f"pass^{k}", metrics.pass_hat_k, f"the chance that all {k} attempts pass"),
+        ):
+            if curve and (k > 1 or curve is metrics.pass_at_k):
+                found.append(Card(title, number_cell(curve[str(k)]), note))
+    if k > 1:
+        num_tasks = f"of {metrics.num_clusters:,} tasks with a score"
+        found.append(Card("Flaky tasks", count_cell(metrics.num_flaky_tasks), num_tasks))
+    if metrics.coverage != 1.0:
+        scored = f"{metrics.num_scored:,} scored of {expected} expected"
+        failed = f", {metrics.num_unscored:,} failed" if metrics.num_unscored else ""
+        found += [
+            Card("Coverage", share_cell(metrics.coverage), scored + failed),
+            Card(
+                "Strict mean",
+                number_cell(metrics.strict_mean_reward),
+                f"missing attempts as 0{bounds}",
+            ),
+        ]
     tokens = metrics.usage.get("prompt_tokens", 0) + metrics.usage.get("completion_tokens", 0)
     if tokens:
-        found.append(Card("Tokens", total_cell(tokens), f"cost {cost(metrics.cost)}"))
+        price = "" if metrics.cost is None else f"cost {cost(metrics.cost)}"
+        found.append(Card("Tokens", total_cell(tokens), price))
     return found
 
 
@@ -377,6 +387,7 @@ def _method(metrics: RunMetrics) -> list[str]:
 def runs_table(runs: Sequence[ReportedRun]) -> Table:
     """Return a row for each run."""
     rows: list[tuple[Cell, ...]] = []
+    has_cost = any(run.metrics.cost is not None for run in runs)
     for run in runs:
         found = run.metrics
         rows.append(
@@ -392,12 +403,13 @@ def runs_table(runs: Sequence[ReportedRun]) -> Table:
                 count_cell(found.num_unscored),
                 count_cell(found.num_flaky_tasks),
                 amount_cell(found.latency.total_seconds.p50 if found.latency else None),
-                amount_cell(found.cost),
+                *([amount_cell(found.cost)] if has_cost else []),
             )
         )
     head = (
         *("run", "model", "environments", "scored", "coverage", "mean reward"),
-        *("interval", "strict mean", "unscored", "flaky tasks", "p50 seconds", "cost"),
+        *("interval", "strict mean", "unscored", "flaky tasks", "p50 seconds"),
+        *(["cost"] if has_cost else []),
     )
     return Table("Runs", head, rows)
 
@@ -410,32 +422,37 @@ def environments_table(metrics: RunMetrics) -> Table:
         named.append(("all", metrics))
         if metrics.num_scored and metrics.mean_reward is None:
             note = "Their best rewards differ or are unknown, so there is no mean over all of them."
-    return Table(
-        "Environments",
-        (
-            *("environment", "expected", "present", "scored", "coverage"),
-            *("mean reward", "interval", "method"),
-            *("strict mean", "bounds", "tasks", "flaky tasks"),
-        ),
-        [
-            (
-                name,
-                count_cell(found.num_expected),
-                count_cell(found.num_present),
-                count_cell(found.num_scored),
-                share_cell(found.coverage),
-                number_cell(found.mean_reward),
-                interval_cell(found.interval),
-                method_cell(found.interval),
-                number_cell(found.strict_mean_reward),
-                interval_cell(found.bounds),
-                count_cell(found.num_tasks),
-                count_cell(found.num_flaky_tasks),
-            )
-            for name, found in named
-        ],
-        note,
-    )
+    parts = [found for _, found in named]
+    columns: dict[str, list[Cell]] = {
+        "environment": [name for name, _ in named],
+        "tasks": [count_cell(found.num_tasks) for found in parts],
+        "scored": [count_cell(found.num_scored) for found in parts],
+        "mean reward": [number_cell(found.mean_reward) for found in parts],
+        "interval": [interval_cell(found.interval) for found in parts],
+        "method": [method_cell(found.interval) for found in parts],
+    }
+    if any(found.coverage != 1.0 for found in parts):
+        columns |= {
+            "expected": [count_cell(found.num_expected) for found in parts],
+            "present": [count_cell(found.num_present) for found in parts],
+            "coverage": [share_cell(found.coverage) for found in parts],
+            "strict mean": [number_cell(found.strict_mean_reward) for found in parts],
+            "bounds": [interval_cell(found.bounds) for found in parts],
+        }
+    ks = {found.usual_num_attempts for found in parts} - {0}
+    k = str(*ks) if len(ks) == 1 else "n"
+    is_repeated = max(ks, default=0) > 1
+    for name, key in (("pass@", "pass_at_k"), ("pass^", "pass_hat_k")):
+        is_new = is_repeated or (name == "pass@" and any(found.is_graded for found in parts))
+        if is_new:
+            columns[f"{name}{k}"] = [
+                number_cell((getattr(found, key) or {}).get(str(found.usual_num_attempts)))
+                for found in parts
+            ]
+    if is_repeated:
+        columns["flaky tasks"] = [count_cell(found.num_flaky_tasks) for found in parts]
+    rows = list(zip(*columns.values(), strict=True))
+    return Table("Environments", tuple(columns), rows, note)
 
 
 class Bin(NamedTuple):
@@ -507,9 +524,12 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
     """Show the metrics of k attempts at a task, with bands; None if nothing is scored."""
     rows: list[tuple[Cell, ...]] = []
     curves: list[Curve] = []
+    distinct = metrics.distinct
     for metric in METRICS.values():
-        curve: dict[str, float] | None = getattr(metrics, metric.key)
-        if not curve:
+        curve: dict[str, float] = getattr(metrics, metric.key) or {}
+        # One attempt is no curve, and another name of a metric before it has none of its own.
+        is_other_name = not any(f"{metric.name}{k}" in distinct for k in curve)
+        if len(curve) < 2 or metric.takes_first or is_other_name:
             continue
         found = [metrics.estimates[f"{metric.name}{k}"] for k in curve]
         rows += (
@@ -529,9 +549,6 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
         return None
     table = Table("Metrics of k attempts at a task", ("number", *ESTIMATE_HEAD), rows)
     ks = curves[0].x
-    if len(ks) == 1:
-        words = "No task has more than one scored attempt, so there is no curve; use --repeats."
-        return Chart(name, "k attempts", words, None, table)
     ends = ", ".join(f"{one.name} {one.y[0]:.3f} to {one.y[-1]:.3f}" for one in curves)
     words = f"From k = {ks[0]:g} to {ks[-1]:g}: {ends}."
     drawn: list[Curve] = []

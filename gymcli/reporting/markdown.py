@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison, Difference
 from gymcli.metrics.results import Metrics, RunMetrics
-from gymcli.reporting.formatting import Clean, between, cost, number, one_line, share, signed
+from gymcli.reporting.formatting import (
+    Clean,
+    between,
+    cost,
+    headline,
+    number,
+    one_line,
+    share,
+    signed,
+)
 from gymcli.reporting.run_report import RunReport
 
 __all__ = [
@@ -24,16 +32,6 @@ __all__ = [
 MAX_CHARACTERS = 65_000
 """A GitHub comment may have 65,536 characters, a step summary 1 MiB."""
 _MAX_ROWS = 30
-_REWARDS_ALONE = [
-    metric.name
-    for metric in METRICS.values()
-    if not (metric.needs_threshold or metric.needs_answers)
-]
-_LEFT_OUT = ("micro_", *_REWARDS_ALONE)
-"""Prefixes of numbers that are only in CSV and JSON."""
-_IMPLIED = {f"{metric.name}1" for metric in METRICS.values()} - {"pass@1"}
-"""Numbers of one attempt: they repeat or approximate `pass@1` or `mean_reward`."""
-_FIRST = ("mean_reward", "strict_mean_reward")
 _MAX_NUMBERS = 80
 _MAX_COLUMNS = 4
 _MAX_TASKS = 50
@@ -123,21 +121,25 @@ def _numbers(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
     parts: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(parts) > 1:
         parts.append(("all", metrics))
-    counts, estimates = [], []
+    head, rows = headline([own for _, own in parts])
+    tokens = [
+        own.usage.get("prompt_tokens", 0) + own.usage.get("completion_tokens", 0)
+        for _, own in parts
+    ]
+    more = {"tokens": [f"{count:,}" for count in tokens]} if any(tokens) else {}
+    if any(own.cost is not None for _, own in parts):
+        more["cost"] = [cost(own.cost) for _, own in parts]
+    yield table(
+        # `pass@4` outside of a code span would mention a user.
+        ("environment", *(text.code(name) if "pass" in name else name for name in head), *more),
+        [
+            (text.code(env), *row, *(column[place] for column in more.values()))
+            for place, ((env, _), row) in enumerate(zip(parts, rows, strict=True))
+        ],
+    )
+    estimates = []
     for env, own in parts:
-        tokens = own.usage.get("prompt_tokens", 0) + own.usage.get("completion_tokens", 0)
-        counts.append(
-            (
-                text.code(env),
-                number(own.num_expected, ",", unknown="unknown"),
-                f"{own.num_scored:,}",
-                share(own.coverage),
-                cost(own.cost),
-                f"{tokens:,}",
-            )
-        )
-        for name in _shown(own.estimates):
-            found = own.estimates[name]
+        for name, found in own.distinct.items():
             estimates.append(
                 (
                     text.code(env),
@@ -149,10 +151,10 @@ def _numbers(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
                     f"{found.num_values:,}",
                 )
             )
-    yield table(("environment", "expected", "scored", "coverage", "cost", "tokens"), counts)
     if estimates:
-        head = ("", "number", "value", "interval", "error", "tasks", "attempts")
-        yield table(head, estimates, most=_MAX_NUMBERS)
+        titles = ("", "number", "value", "interval", "error", "tasks", "attempts")
+        every = table(titles, estimates, most=_MAX_NUMBERS)
+        yield f"<details><summary>All numbers</summary>\n\n{every}\n\n</details>"
 
 
 def _slices(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
@@ -163,7 +165,8 @@ def _slices(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
         for field, slices in part.slices.items():
             of = f"{text.code(env)} by" if env else "By"
             yield f"### {of} {text.code(field)}"
-            names = _shown(name for own in slices.values() for name in own.estimates)[:_MAX_COLUMNS]
+            every = dict.fromkeys(name for own in slices.values() for name in own.distinct)
+            names = [*every][:_MAX_COLUMNS]
             rows = []
             for value, own in slices.items():
                 found = [own.estimates.get(name) for name in names]
@@ -174,13 +177,6 @@ def _slices(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
                 counts = (f"{own.num_scored:,}", share(own.coverage))
                 rows.append((text.code(value), *counts, *cells))
             yield table([text.code(name) for name in (field, "scored", "coverage", *names)], rows)
-
-
-def _shown(names: Iterable[str]) -> list[str]:
-    """Return the names of the numbers to show, each once, means first."""
-    found = dict.fromkeys(names)
-    others = (name for name in found if not name.startswith(_LEFT_OUT) and name not in _IMPLIED)
-    return list(dict.fromkeys([*(name for name in _FIRST if name in found), *others]))
 
 
 def comparison_markdown(comparison: Comparison, *, clean: Clean) -> str:

@@ -154,6 +154,7 @@ class Collection:
         manifest = new_manifest(model, options, found, env_options, identity)
         self._writer = RunWriter(manifest, supervised)
         self.num_expected = manifest.num_expected
+        self._most_planned = found.most_copies * options.repeats
         self.path: Path | None = None
         if has_directory:
             self.path = options.out or default_out(source, options, identity)
@@ -187,6 +188,12 @@ class Collection:
     def manifest(self) -> Manifest:
         """The content of run.json."""
         return self._writer.manifest
+
+    @property
+    def most_attempts(self) -> int:
+        """The most attempts of a task; once the run is read, those on record count too."""
+        on_record = (one.attempts.bit_count() for one in self._done.values())
+        return max([self._most_planned, *on_record])
 
     @property
     def num_scored(self) -> int:

@@ -42,7 +42,15 @@ if TYPE_CHECKING:
     from gymcli.environment.tool import Task
     from gymcli.store.run_index import RunIndex
 
-__all__ = ["ComparedLine", "RunReading", "index_run", "measure", "open_run", "read_compared_lines"]
+__all__ = [
+    "ComparedLine",
+    "RunReading",
+    "facts_of",
+    "index_run",
+    "measure",
+    "open_run",
+    "read_compared_lines",
+]
 
 
 _BLOCK_BYTES = 1 << 20
@@ -115,9 +123,9 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
                 known[name] = registry.find(name)
     if manifest is not None:
         recorded = manifest.environments.items()
-        facts = {name: _facts_of(record, record.num_expected) for name, record in recorded}
+        facts = {name: facts_of(record, record.num_expected) for name, record in recorded}
     else:
-        facts = {found.name: _facts_of(found.environment) for found in known.values()}
+        facts = {found.name: facts_of(found.environment) for found in known.values()}
     return RunReading(manifest, facts, file, failures, reading, known)
 
 
@@ -308,9 +316,10 @@ def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value)) if value else _NOTHING
 
 
-def _facts_of(
+def facts_of(
     said: EnvironmentRecord | type[Environment[Task]], num_expected: int | None = None
 ) -> EnvironmentFacts:
+    """Return what a manifest or a class says about an environment's rewards."""
     return EnvironmentFacts(
         max_reward=said.max_reward,
         pass_threshold=said.pass_threshold,
@@ -370,13 +379,13 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
 
     registry = Registry((env,) if env else ())
 
-    def facts_of(name: str) -> tuple[str, EnvironmentFacts]:
+    def find(name: str) -> tuple[str, EnvironmentFacts]:
         try:
             found = registry.find(name)
         except (UnknownNameError, EnvironmentImportError):
             if name == env:
                 raise
             return name, EnvironmentFacts()
-        return found.name, _facts_of(found.environment)
+        return found.name, facts_of(found.environment)
 
-    return RunIndex(path, env, facts_of=facts_of)
+    return RunIndex(path, env, facts_of=find)

@@ -398,6 +398,8 @@ class Survey:
     """Selected rows by environment, including other shards."""
     num_tasks: int = 0
     """Selected rows without duplicates."""
+    most_copies: int = 1
+    """The largest number of identical rows of a task."""
     group_sizes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Selected attempts by environment and task id, if attempts of a task are scored together."""
     files: list[JSONObject] = field(default_factory=list)
@@ -449,6 +451,7 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
         if shard is not None and not shard.takes(row.hash):
             continue
         result.num_rows[row.env] += 1
+        result.most_copies = max(result.most_copies, row.first_attempt + 1)
         if result.environments[row.env].environment.scores_groups():
             result.group_sizes[row.env, row.id] += options.repeats
         if is_sample:  # a sample may hold a duplicate without the first row

@@ -103,7 +103,7 @@ def test_metrics_explains_what_it_cannot_judge(run):
     assert "gate          pass@1 >= 0.1: PASS" in done.stdout
     warning, error = done.stderr.splitlines()
     assert warning == (
-        "warning: pass@4 >= 0.7: no task has more than 1 scored attempt; there are pass@1"
+        "warning: pass@4 >= 0.7: no task has more than 1 attempt; --repeats 4 would make 4 of each"
     )
     assert error == ("error: 1 of the gates and comparisons could not be judged; see the warnings")
 
@@ -236,15 +236,44 @@ def test_folder_of_any_name_is_reported(run):
     assert r"odd\udcff" in Path("a.xml").read_text(encoding="utf-8")
 
 
-def test_collect_refuses_a_wrong_gate_before_it_asks(collect, mock_server):
-    assert collect("--gate", "pas@1 > 0.5").exit_code == 2
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--gate", "pas@1 > 0.5"), 'did you mean "pass@1"?'),
+        (("--gate", "pass@1 > 2"), "pass@1 lies between 0 and 1"),
+        (("--gate", "mean_reward >= 70"), "mean_reward is never above 1, the best reward"),
+        (("--gate", "pass@1[env=arithmetics] > 0"), 'did you mean "arithmetic"?'),
+        (("--gate", "pass@5 > 0", "--repeats", "4"), "no task has more than 4 attempts; --repeats"),
+        (("--k", "3,5", "--repeats", "4"), "--k 5: no task has more than 4 attempts"),
+    ],
+)
+def test_collect_refuses_what_it_cannot_meet_before_it_asks(collect, mock_server, options, reason):
+    done = collect(*options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"error: {options[0]} ")
+    assert reason in line
     assert mock_server.stats.num_requests == 0
     assert not Path("run").exists()
 
 
+def test_collect_counts_the_attempts_that_a_run_already_has(collect, mock_server):
+    assert collect("--repeats", "3", "--limit", "3").exit_code == 0
+    num_requests = mock_server.stats.num_requests
+    assert collect("--limit", "3", "--gate", "pass@3 > 0.01").exit_code == 0
+    refused = collect("--limit", "3", "--gate", "pass@4 > 0.01")
+    assert "pass@4 > 0.01: no task has more than 3 attempts" in refused.stderr
+    assert mock_server.stats.num_requests == num_requests
+
+
 @pytest.mark.parametrize(
     ("gate", "code"),
-    [("pass@1 >= 0.4", 0), ("pass@1 >= 0.7", 5), ("pass@1 >= 0.99", 3), ("pass@4 >= 0.1", 2)],
+    [
+        ("pass@1 >= 0.4", 0),
+        ("pass@1 >= 0.7", 5),
+        ("pass@1 >= 0.99", 3),
+        ("components.style >= 0.1", 2),
+    ],
 )
 def test_collect_ends_as_its_gate(collect, gate, code):
     done = collect("--gate", gate, "--quiet", "--markdown", "summary.md")
@@ -264,7 +293,7 @@ def test_collect_has_the_gates_in_json(collect):
 
 def test_collect_tells_coverage_before_gates(collect):
     """Exit code 4 takes precedence over 3 and 5; the gates are still judged and printed."""
-    for gate in ("pass@1 >= 0.99", "pass@1 >= 0.7", "pass@4 > 0"):
+    for gate in ("pass@1 >= 0.99", "pass@1 >= 0.7", "components.style > 0"):
         done = collect("--gate", gate, "--min-coverage", "0.99", "--junit", "junit.xml")
         assert done.exit_code == 4
         assert f"{gate}: " in done.output

@@ -38,28 +38,89 @@ def run(tmp_path, monkeypatch, mock_server) -> Path:
     return Path("run")
 
 
-def test_metrics_prints_everything(run):
-    done = gym("metrics", run)
+def test_metrics_prints_every_number_on_request(run):
+    done = gym("metrics", run, "--all")
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
     for part in (
-        "run environment expected present scored coverage mean reward 95 % strict mean",
-        "arithmetic 12 12 10 83.3% 0.800",
-        "0.667",
+        "run environment tasks scored coverage mean reward 95 % pass@2 pass^2 flaky",
+        "arithmetic 6 10 of 12 83.3% 0.800 0.223 .. 0.982 0.800 0.800 0",
         "stop reasons 10 done",
         "failures 2 RequestRefusedError",
         "seconds p50",
         "in the model p50",
-        "arithmetic k=1 k=2 pass@k 0.800 0.800 0.223..0.982 0.223..0.982",
-        "pass^k 0.800 0.800 0.223..0.982 0.223..0.982 avg@k 0.800 0.800",
-        "majority@k 0.800 0.800",
-        "standard error 0.2000, clustered by 5 tasks; intervals: wilson-neff",
+        "arithmetic 95 % error tasks mean_reward 0.800 0.223 .. 0.982 0.2000 5",
+        "strict_mean_reward 0.667 ",
+        "pass@2 0.800 0.223 .. 0.982 0.2000 5",
+        "pass^2 0.800 0.223 .. 0.982 0.2000 5",
+        "majority@2 0.800",
+        "errors clustered by 5 tasks; intervals: wilson-neff",
         "intraclass correlation 1.00, design effect 2.00",
         "- 2 of 12 attempts are not scored: whatever their rewards, the mean lies in",
         "- fewer than 10 tasks: the interval is rough",
-        "- 100% of the variance lies between tasks: more tasks narrow the interval",
+        "- 100% of the variance lies between tasks: the best use of the next request is another "
+        "task, not another attempt",
     ):
         assert part in text
+    for repeated in ("micro_mean_reward", "pass@1", "pass^1", "best@2", "avg@", "more "):
+        assert repeated not in text
+
+
+def test_metrics_shows_each_number_once(run):
+    """Everything else is behind --all."""
+    lines = gym("metrics", run).stdout.splitlines()
+    assert lines[1].split() == [
+        *("environment", "tasks", "scored", "coverage", "mean", "reward", "95", "%"),
+        *("pass@2", "pass^2", "flaky"),
+    ]
+    assert "more          --all prints every number with its interval" in lines
+    shown = "\n".join(lines)
+    for hidden in ("majority@", "best@", "pass@1", "strict", "clustered"):
+        assert hidden not in shown
+
+
+def test_metrics_of_one_attempt_is_one_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gym("collect", "arithmetic", "--model", "oracle", "--limit", "20", "--out", "run")
+    head, row, *_ = gym("metrics", "run").stdout.splitlines()[1:]
+    assert head.split() == ["environment", "tasks", "mean", "reward", "95", "%"]
+    assert row.split() == ["arithmetic", "20", "1.000", "0.820", "..", "1.000"]
+    shown = " ".join(gym("metrics", "run", "--all").stdout.split())
+    assert "arithmetic 95 % error tasks mean_reward 1.000 0.820 .. 1.000 0.0000 20 arith" in shown
+
+
+def test_metrics_prints_and_stores_the_requested_k(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = gym(
+        *("collect", "mcqa", "--model", "oracle", "--limit", "5", "--repeats", "7"),
+        *("--k", "3,7", "--out", "run", "--gate", "pass^5 >= 0.1"),
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "pass@3 " in done.stdout
+    stored = msgspec.json.decode(Path("run/metrics.json").read_bytes())
+    assert list(stored["pass_at_k"]) == ["1", "2", "3", "4", "5", "7"]
+    shown = gym("metrics", "run", "--k", "6,1").stdout
+    assert [
+        line.split()[0] for line in shown.splitlines() if "@" in line[:9] or "^" in line[:9]
+    ] == [
+        *("pass@1", "pass@6", "pass^6", "majority@6"),
+    ]
+    report = msgspec.json.decode(gym("metrics", "run", "--k", "3", "--json").stdout)
+    assert report["environments"]["mcqa"]["estimates"]["majority@3"]["value"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("k", "reason"),
+    [
+        ("3,x", "is not a list of numbers of attempts, such as 3,5,10"),
+        ("0", "is not a list of numbers"),
+        ("2,3", "no task has more than 2 attempts; --repeats 3 would make 3 of each"),
+    ],
+)
+def test_metrics_refuses_a_k_that_no_task_has(run, k, reason):
+    done = gym("metrics", run, "--k", k)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert reason in done.stderr
 
 
 def test_metrics_json_is_one_object(run):
@@ -93,7 +154,7 @@ def test_metrics_of_several_runs(run):
     assert rest == ["diff: to the mean of the first run; gym compare A B tests it task by task"]
     whole = gym("metrics", run, "other", "--all").stdout
     assert "\n\nother\n" in whole
-    assert "mcqa: means" in whole
+    assert "\nmcqa  " in whole
     assert whole.endswith(done.stdout)
 
 
@@ -108,7 +169,9 @@ def test_metrics_of_several_runs_shows_differences_and_what_was_set(run, mock_se
     assert second.endswith("  +0.200")
     text = gym("metrics", run, "other", "--by-task").stdout
     assert text.count("sum-5") == 2
-    assert "standard error" not in text
+    assert "clustered" not in text
+    shown = gym("metrics", run, "other", "--k", "2").stdout
+    assert shown.count("\npass^2 ") == 2
 
 
 def test_metrics_of_several_environments(tmp_path, monkeypatch):
@@ -244,6 +307,7 @@ def test_metrics_lines_fit_a_terminal_of_100_columns(run):
     gym("collect", "mcqa", "--model", "oracle", "--limit", "5", "--repeats", "33", "--out", "many")
     for shown in (
         gym("metrics", run, "many", "--by", "task.answer"),
+        gym("metrics", run, "many", "--all"),
         gym("metrics", run, "--power"),
     ):
         assert max(map(len, shown.stdout.splitlines())) <= 100
@@ -272,9 +336,9 @@ def test_metrics_by_a_field_of_the_tasks(run):
     """Each sum has a different answer; the refused one is known only by its failure."""
     done = gym("metrics", run, "--by", "task.answer", "--by", "nothing")
     text = " ".join(done.stdout.split())
-    assert "value tasks scored unscored mean reward 95 % error pass@1 flaky 1 1 2 0 1.000" in text
+    assert "value tasks scored unscored mean reward 95 % error flaky 1 1 2 0 1.000" in text
     assert "arithmetic by task.answer value" in text
-    assert "(none) 1 0 2 - - - - -" in text
+    assert "(none) 1 0 2 - - - -" in text
     assert "warning: --by nothing: no task of this run has the field" in done.stderr
     report = msgspec.json.decode(gym("metrics", run, "--json", "--by", "task.answer").stdout)
     slices = report["environments"]["arithmetic"]["slices"]["task.answer"]
@@ -319,7 +383,7 @@ def test_metrics_shows_what_an_environment_computes(tmp_path, monkeypatch):
     rows = [{"id": str(n), "prompt": str(n)} for n in range(3)]
     Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     gym("collect", "t.jsonl", "--env", "own.py:Own", "--model", "oracle", "--out", "run")
-    shown = " ".join(gym("metrics", "run", "--env", "own.py:Own").stdout.split())
+    shown = " ".join(gym("metrics", "run", "--env", "own.py:Own", "--all").stdout.split())
     assert "own: its own numbers num_groups 0.750" in shown
     without = gym("metrics", "run")
     assert without.exit_code == 0

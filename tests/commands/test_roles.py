@@ -33,7 +33,7 @@ def test_collect_asks_the_model_of_an_address(ask, mock_server):
     done = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
     assert done.exit_code == 0, done.stderr
     assert "judge         4 calls, " in done.stdout
-    assert ", cost unknown (j)" in done.stdout
+    assert " s a call (j)" in done.stdout
     manifest = msgspec.json.decode(Path("run/run.json").read_bytes())
     assert manifest["roles"] == {"judge": f"{mock_server.base_url}#j"}
     assert manifest["identity"]["roles"] == {"judge": {"model": "j", "params": {}}}

@@ -74,13 +74,36 @@ def test_aggregate_worked_example():
     assert metrics.mean_reward == 0.5
     assert metrics.pass_at_k == pytest.approx({"1": 0.5, "2": 5 / 6, "4": 1.0})
     assert metrics.pass_hat_k == pytest.approx({"1": 0.5, "2": 1 / 6, "4": 0.0})
-    assert metrics.avg_at_k == {"1": 0.5, "2": 0.25, "4": 0.5}
+    assert metrics.avg_at_k == {"4": 0.5}
     assert metrics.majority_at_k["4"] == 0.75
     assert metrics.best_of_k == pytest.approx(metrics.pass_at_k)
     assert metrics.num_tasks_at_k == {"1": 2, "2": 2, "4": 2}
     assert metrics.num_flaky_tasks == 2
     assert metrics.variance.within == pytest.approx(1 / 3)
     assert metrics.variance.between == 0.0
+
+
+def test_aggregate_computes_every_requested_k_that_the_attempts_allow():
+    """Without a request k is 1, 2, 4 and so on, and avg@k is that of all attempts only."""
+    lines = scored([[1, 0, 1, 0, 1], [0, 0, 1, 1, 1]], answers=[[*"xyxyx"], [*"zzwww"]])
+    usual = aggregate(lines, facts=UNIT)
+    metrics = aggregate(lines, facts=UNIT, ks=[3, 7])
+
+    assert list(usual.pass_at_k) == ["1", "2", "4", "5"]
+    assert list(usual.avg_at_k) == ["5"]
+    assert metrics.pass_at_k == usual.pass_at_k | {"3": pytest.approx(1.0)}
+    assert metrics.pass_hat_k["3"] == pytest.approx(0.1)
+    assert metrics.majority_at_k["3"] == pytest.approx(0.7)
+    assert metrics.avg_at_k == {"3": pytest.approx(0.5), "5": 0.6}
+    assert metrics.num_tasks_at_k == {"1": 2, "2": 2, "3": 2, "4": 2, "5": 2}
+    assert metrics.estimates.keys() > usual.estimates.keys()
+
+
+def test_aggregate_computes_a_requested_k_of_slices_too():
+    aggregator = Aggregator(UNIT, by=["kind"])
+    lines = scored([[1, 0, 1, 0, 1]])
+    aggregator.add_scored_lines(lines, [['"a"']] * 5)
+    assert "pass@3" in aggregator.metrics(ks=[3]).slices["kind"]["a"].estimates
 
 
 def test_aggregate_mean_is_over_tasks_and_micro_mean_over_attempts():
@@ -223,7 +246,8 @@ def test_aggregate_without_a_threshold_has_no_pass_at_k():
     assert metrics.pass_at_k is None
     assert metrics.pass_hat_k is None
     assert metrics.num_flaky_tasks is None
-    assert metrics.avg_at_k == {"1": 0.5, "2": 0.75}
+    assert metrics.avg_at_k == {"2": 0.75}
+    assert metrics.is_graded
 
 
 def test_aggregate_k_is_over_the_tasks_with_as_many_attempts():

@@ -47,11 +47,8 @@ def test_estimates_have_the_names_of_gates():
     found = aggregate(lines, facts=UNIT).estimates
     assert set(found) == {
         *("mean_reward", "micro_mean_reward", "strict_mean_reward"),
-        *(
-            f"{name}{k}"
-            for name in ("pass@", "pass^", "avg@", "majority@", "best@")
-            for k in (1, 2, 3)
-        ),
+        *(f"{name}{k}" for name in ("pass@", "pass^", "majority@", "best@") for k in (1, 2, 3)),
+        "avg@3",
         *("components.style", "metrics.seconds"),
     }
     assert all(estimate.estimator for estimate in found.values())
@@ -72,11 +69,12 @@ def test_estimates_are_the_plain_numbers(rewards):
         for name, curve in (
             ("pass@", metrics.pass_at_k),
             ("pass^", metrics.pass_hat_k),
-            ("avg@", metrics.avg_at_k),
             ("best@", metrics.best_of_k),
         ):
             assert found[f"{name}{k}"].value == curve[k]
             assert found[f"{name}{k}"].num_clusters == num_tasks
+    [(most, value)] = metrics.avg_at_k.items()
+    assert found[f"avg@{most}"].value == value
 
 
 @given(groups)
@@ -89,11 +87,14 @@ def test_estimates_of_curves_are_over_tasks_with_k_attempts(rewards):
         tasks = [task for task in rewards if len(task) >= k]
         counts = [(len(task), sum(reward >= 1.0 for reward in task)) for task in tasks]
         is_graded = any(0.0 < reward < 1.0 for task in rewards for reward in task)
-        for name, values, num_attempts in (
+        expected_values = [
             ("pass@", [pass_at_k(n, c, k) for n, c in counts], sum(map(len, tasks))),
             ("pass^", [pass_hat_k(n, c, k) for n, c in counts], sum(map(len, tasks))),
-            ("avg@", [float(np.mean(task[:k])) for task in tasks], k * len(tasks)),
-        ):
+        ]
+        if k == most:
+            firsts = [float(np.mean(task[:k])) for task in tasks]
+            expected_values.append(("avg@", firsts, k * len(tasks)))
+        for name, values, num_attempts in expected_values:
             estimate = found[f"{name}{k}"]
             assert estimate.value == pytest.approx(np.mean(values))
             assert estimate.num_values == num_attempts
@@ -396,16 +397,16 @@ def test_advice_of_nothing_is_nothing():
 @pytest.mark.parametrize(
     ("between", "within", "num_attempts", "expected"),
     [
-        (0.2, 0.0, 4, "100% of the variance lies between tasks: take more tasks rather than"),
-        (0.18, 0.02, 4, "90% of the variance lies between tasks: take more tasks rather than"),
-        (0.1, 0.1, 1, "50% of the variance lies between tasks: more tasks narrow the interval"),
-        (0.01, 0.25, 2, "4% of the variance lies between tasks: more attempts of each task help"),
-        (0.0, 0.25, 8, "0% of the variance lies between tasks: more attempts of each task help"),
+        (0.2, 0.0, 4, "100% of the variance lies between tasks: the best use of the next request"),
+        (0.1, 0.1, 1, "50% of the variance lies between tasks: the best use of the next request"),
+        (0.01, 0.25, 8, "4% of the variance lies between tasks: the best use of the next request"),
+        (0.01, 0.25, 2, "4% of the variance lies between tasks: another attempt of a task is"),
+        (0.0, 0.25, 8, "0% of the variance lies between tasks: another attempt of a task is worth"),
     ],
 )
 def test_advice_says_where_to_spend(between, within, num_attempts, expected):
     metrics = numbers(between=between, within=within)
-    assert expected in told(metrics, num_attempts=num_attempts)
+    assert told(metrics, num_attempts=num_attempts).startswith(expected)
 
 
 def test_advice_says_nothing_of_a_variance_that_is_0():

@@ -23,6 +23,7 @@ from gymcli.metrics.gates import (
     number_of,
     numbers,
     parse_gate,
+    why_impossible,
     with_differences,
 )
 from gymcli.metrics.results import (
@@ -130,6 +131,15 @@ def test_gate_reads_names_with_other_characters():
         ("stop_reasons.stopped == 0", "stop_reasons has done, "),
         ("tool_errors.broken == 0", "tool_errors has unknown_tool, "),
         ("usage.tokens < 5", "usage has prompt_tokens, "),
+        ("acuracy > 0.5", 'did you mean "accuracy"?'),
+        ("pass@1 > 2", "pass@1 lies between 0 and 1"),
+        ("pass@1 > 1", "pass@1 lies between 0 and 1"),
+        ("0 > pass^3", "pass^3 lies between 0 and 1"),
+        ("accuracy >= 80", "accuracy lies between 0 and 1; write 0.8 for 80 %"),
+        ("coverage >= 1.5", "coverage lies between 0 and 1"),
+        ("failures.ServerError < 0", "failures.ServerError is never below 0"),
+        ("latency.p95 == -1", "latency.p95 is never below 0"),
+        ("0.9 < mean_reward < 0.2", "no number meets both conditions"),
     ],
 )
 def test_malformed_gate_is_refused(text, reason):
@@ -163,9 +173,11 @@ def test_gate_is_judged_on_the_end_that_matters(text, on_bound, on_point):
 
 
 NUMBERS = st.floats(0.0, 1.0).map(lambda number: round(number, 3))
+THRESHOLDS = st.floats(0.001, 0.999).map(lambda number: round(number, 3))
+"""`pass@1 < 0` and `pass@1 > 1` can never hold, so they are refused."""
 
 
-@given(st.lists(NUMBERS, min_size=3, max_size=3), NUMBERS, st.sampled_from(sorted(TURNED)))
+@given(st.lists(NUMBERS, min_size=3, max_size=3), THRESHOLDS, st.sampled_from(sorted(TURNED)))
 def test_gate_and_its_opposite_never_agree(ends, number, sign):
     """The point confirms what the bound decides; a gate passes where its opposite fails."""
     low, value, high = sorted(ends)
@@ -503,12 +515,84 @@ def test_that_a_run_has_too_few_attempts_is_said():
     lines = [ScoredLine(env="e", task_id=str(task), reward=1.0) for task in range(3)]
     metrics = aggregate(lines, facts={"e": EnvironmentFacts(max_reward=1.0)})
     with pytest.raises(
-        UsageError, match=r"no task has more than 1 scored attempt; there are pass@1$"
+        UsageError, match=r"^no task has more than 1 attempt; --repeats 8 would make 8 of each$"
     ):
         number_of(metrics, "pass@8")
     without = aggregate(lines)
     with pytest.raises(UsageError, match="rewards have no threshold of success"):
         number_of(without, "pass@1")
+    with pytest.raises(UsageError, match="no answer was extracted from any attempt"):
+        number_of(metrics, "majority@1")
+
+
+@pytest.mark.parametrize("name", ["pass@3", "pass^5", "best@7", "majority@3", "avg@9"])
+def test_any_k_up_to_the_number_of_attempts_can_be_a_gate(name):
+    gate = parse_gate(f"0.1 < {name} < 0.9")
+    lines = [
+        ScoredLine(
+            env="e", task_id=str(n), attempt=a, reward=float((a + n) % 3 == 0), answer=f"{a}"
+        )
+        for n in range(20)
+        for a in range(10)
+    ]
+    facts = {"e": EnvironmentFacts(max_reward=1.0)}
+    assert name not in aggregate(lines, facts=facts).estimates
+    metrics = aggregate(lines, facts=facts, ks=[gate.k])
+    assert judge(gate, metrics, on="point").value == metrics.estimates[name].value
+
+
+def test_accuracy_is_the_mean_of_rewards_of_0_and_1():
+    lines = [ScoredLine(env="e", task_id=str(n), reward=float(n > 3)) for n in range(20)]
+    facts = {"e": EnvironmentFacts(max_reward=1.0)}
+    metrics = aggregate(lines, facts=facts)
+    found = judge(parse_gate("accuracy > 0.5"), metrics)
+    assert (found.verdict, found.value) == ("PASS", 0.8)
+    assert found.interval == metrics.interval
+    lines[0].reward = 0.5
+    with pytest.raises(UsageError, match="some rewards are neither 0 nor 1; use mean_reward, or"):
+        judge(parse_gate("accuracy > 0.5"), aggregate(lines, facts=facts))
+
+
+UNIT_FACTS = EnvironmentFacts(max_reward=1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "environments", "reason"),
+    [
+        ("pass@5 > 0.1", {"e": UNIT_FACTS}, "no task has more than 4 attempts; --repeats 5 would"),
+        ("pass@4 > 0.1", {"e": UNIT_FACTS}, ""),
+        ("majority@4 > 0.1", {"e": UNIT_FACTS}, ""),
+        ("mean_reward >= 80", {"e": UNIT_FACTS}, "mean_reward is never above 1, the best reward"),
+        ("best@2 > 1", {"e": UNIT_FACTS}, "best@2 is never above 1"),
+        ("mean_reward > 3", {"e": EnvironmentFacts(max_reward=5.0)}, ""),
+        ("mean_reward > 3", {"e": EnvironmentFacts()}, ""),
+        ("pass@1 > 0.3", {"e": EnvironmentFacts()}, "no threshold of success"),
+        ("pass@1 > 0.3", {"e": EnvironmentFacts(pass_threshold=3.0)}, ""),
+        (
+            "pass@1 > 0.3",
+            {"e": UNIT_FACTS, "f": EnvironmentFacts()},
+            "write pass@1[env=NAME] for e",
+        ),
+        ("pass@1[level=3] > 0.3", {"e": UNIT_FACTS, "f": EnvironmentFacts()}, ""),
+        ("pass@1[env=e] > 0.3", {"e": UNIT_FACTS, "f": EnvironmentFacts()}, ""),
+        ("cost[env=mcq] < 1", {"mcqa": UNIT_FACTS}, 'no task has env=mcq; did you mean "mcqa"?'),
+        ("components.style > 80", {"e": UNIT_FACTS}, ""),
+    ],
+)
+def test_what_no_run_can_meet_is_known_before_it(text, environments, reason):
+    found = why_impossible(parse_gate(text), environments, most_attempts=4)
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
+def test_threshold_above_the_best_reward_is_refused_unless_a_reward_is_above_it_too():
+    lines = [ScoredLine(env="e", task_id=str(n), reward=1.0) for n in range(20)]
+    facts = {"e": EnvironmentFacts(max_reward=1.0)}
+    gate = parse_gate("mean_reward > 1.5")
+    with pytest.raises(UsageError, match="mean_reward is never above 1"):
+        judge(gate, aggregate(lines, facts=facts))
+    better = [*lines[1:], ScoredLine(env="e", task_id="0", reward=9.0)]
+    assert judge(gate, aggregate(better, facts=facts)).verdict == "INCONCLUSIVE"
 
 
 def test_that_environments_share_no_scale_is_said():

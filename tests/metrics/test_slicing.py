@@ -70,6 +70,14 @@ def test_slice_order_is_numbers_then_texts_then_none():
     assert sorted(names, key=slice_order) == ["2.5", "9", "10", "a", "b", "nan", NONE]
 
 
+def test_slice_order_is_that_of_difficulty_and_of_numbers_in_texts():
+    assert sorted(["hard", "easy", NONE, "medium"], key=slice_order) == [
+        *("easy", "medium", "hard", NONE),
+    ]
+    levels = ["Level 10", "Level 2", "Level 2b", "Level"]
+    assert sorted(levels, key=slice_order) == ["Level", "Level 2", "Level 2b", "Level 10"]
+
+
 @given(st.lists(st.text()))
 def test_slice_order_is_an_order_whatever_the_names(names):
     ordered = sorted(names, key=slice_order)

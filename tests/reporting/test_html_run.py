@@ -188,11 +188,12 @@ def test_lines_that_cannot_be_told_apart_are_one():
     """The sums of two curves may be rounded differently."""
     curves = {"pass_at_k": {"1": 0.3, "2": 0.6}, "best_of_k": {"1": 0.1 + 0.2, "2": 0.6}}
     numbers = {"pass@1": 0.3, "pass@2": 0.6, "best@1": 0.1 + 0.2, "best@2": 0.6}
+    known = {"num_tasks_at_k": {"1": 1, "2": 1}, "is_graded": True}
     estimates = {
         name: Estimate(value=value, estimator="mean", num_values=2, num_clusters=1)
         for name, value in numbers.items()
     }
-    chart = curve_chart("name", Metrics(**curves, estimates=estimates), best=1.0)
+    chart = curve_chart("name", Metrics(**curves, **known, estimates=estimates), best=1.0)
     assert [line["name"] for line in chart.figure["data"]] == ["pass@k = best@k"]
     assert len(chart.table.rows) == 4
 

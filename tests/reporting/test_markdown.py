@@ -73,8 +73,16 @@ def test_numbers_failures_and_flaky_tasks_are_tables():
     report = report_of(sums(REWARDS), [failure(), failure("RateLimitError", "y")])
     text = text_of(report)
     assert text.startswith("## Run: `runs/a`\n")
-    assert "| `sums` | 10 | 44 | 440.0% | unknown | 0 |" in text
-    assert "| `sums` | `mean_reward` | 0.932 | " in text
+    assert "| environment | tasks | scored | coverage | mean reward | 95 % | `pass@2` | " in text
+    assert re.search(
+        r"\| `sums` \| 24 \| 44 of 10 \| 440.0% \| 0.932 \| 0.\d+ .. 0.\d+ \| 0.955 \| 0.909 "
+        r"\| 1 \|",
+        text,
+    )
+    folded = text.split("<details><summary>All numbers</summary>\n\n")[1].split("\n\n</details>")[0]
+    assert "| `sums` | `mean_reward` | 0.932 | " in folded
+    assert "pass@1" not in text
+    assert "cost" not in text
     assert "avg@1" not in text
     assert "### Attempts without a score\n\n|  | number |\n| --- | --- |\n| `RateLimit" in text
     assert "| `sums` | `flaky` | 1/2 |" in text
@@ -178,6 +186,7 @@ def check_harmless(text: str) -> None:
     """Check that nothing outside code spans is active in Markdown or on a forge."""
     rest = outside_code(text)
     rest = re.sub(r"\\[\\`*_\[\]#|~$]", "", rest)
+    rest = re.sub("</?details>|</?summary>", "", rest)
     assert not re.search(r"[<>]|\]\(|!\[|@\w|\$|~~|://|www\.", rest.replace("**", ""))
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e\ud800-\udfff]", text)
     for line in text.splitlines():
@@ -228,7 +237,7 @@ def test_secrets_are_taken_out():
 
 def test_nothing_scored_is_told_too():
     text = text_of(report_of([], [failure()]))
-    assert "| `sums` | 10 | 0 | 0.0% |" in text
+    assert "| `sums` | 1 | 0 of 10 | 0.0% | - | - |" in text
     assert msgspec.json.encode(text)
 
 

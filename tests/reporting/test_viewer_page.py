@@ -1,6 +1,7 @@
 """The page in a browser: what it shows, its keys, and that no text of a model runs as a script."""
 
 import random
+import re
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
@@ -223,6 +224,8 @@ def test_a_rollout_is_a_conversation_with_its_score(run, watched_page):
         assert page.locator("section.beside-one h2").all_inner_texts() == [
             *("attempt 0 ◐ 0.500", "attempt 1 ✓ 1.000")
         ]
+        beside = page.locator("section.beside-one").all_inner_texts()
+        assert [re.search(r"· (\d+ turns?) ·", text)[1] for text in beside] == ["2 turns", "1 turn"]
         open_at(watched, server, view="rollout", env="arithmetic", task="z", attempt=0)
         page.wait_for_selector("text=the endpoint said Last")
         page.click("summary:has-text('Earlier tries')")

@@ -116,7 +116,7 @@ function said(row) {
   const ended = row.status === "failed" ? row.error : row.stop_reason;
   return [
     ended ?? "",
-    `${count(row.num_turns)} turns`,
+    `${count(row.num_turns)} ${row.num_turns === 1 ? "turn" : "turns"}`,
     `${count(row.completion_tokens)} tokens`,
     duration(row.seconds),
   ].join(" · ");
