@@ -168,6 +168,8 @@ class CiRequest:
         known = metrics if comparison is None else with_differences(metrics, comparison)
         for gate in self.gates:
             try:
+                if gate.name == DIFFERENCE and comparison is not None and comparison.is_same_run:
+                    raise UsageError("the baseline is the same run")
                 if gate.name == DIFFERENCE and comparison is not None and comparison.drift:
                     raise UsageError(
                         f"the baseline differs: {comparison.drift[0]}; "
@@ -307,4 +309,6 @@ def _difference_text(comparison: Comparison) -> str:
         if found.interval is not None:
             text += f" ({between(found.interval, '+.3f')})"
         text += f" over {comparison.num_tasks:,} tasks"
+    if comparison.is_same_run:
+        return f"{text}; it is the same run"
     return f"{text}; the runs differ: {comparison.drift[0]}" if comparison.drift else text

@@ -14,7 +14,7 @@ from gymcli.commands.console import harmless, one_line, print_json, print_table,
 from gymcli.commands.options import JsonOption, LineEnvOption
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS
-from gymcli.reporting.formatting import between, number, p_value, share, signed
+from gymcli.reporting.formatting import between, number, p_value, passes_with, share, signed
 
 if TYPE_CHECKING:
     from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
@@ -126,6 +126,9 @@ def _print_comparison(comparison: Comparison) -> None:
     if comparison.tasks:
         result()
         _print_tasks(comparison.tasks)
+    elif comparison.regressions:
+        result()
+        _print_regressions(comparison.regressions)
     result()
     _print_verdict(comparison)
 
@@ -180,20 +183,27 @@ def _print_grounds(comparison: Comparison) -> None:
         if comparison.num_unpaired_tasks is not None:
             text += f": worth {comparison.num_unpaired_tasks:,.0f} unpaired tasks"
         result(f"{'pairing':14}{text}")
-    if comparison.margin:
+    if comparison.margin and comparison.is_equivalent is not None:
         is_equivalent = "yes" if comparison.is_equivalent else "not shown"
         p = "" if comparison.p_equivalent is None else f", {_p_is(comparison.p_equivalent)}"
         result(f"{'equivalent':14}{is_equivalent}, within ±{comparison.margin:g}{p}")
 
 
 def _print_counts(comparison: Comparison) -> None:
-    if comparison.num_fixed is not None:
-        for name, count, ids in (
-            ("fixed", comparison.num_fixed, comparison.fixed),
-            ("broken", comparison.num_broken or 0, comparison.broken),
-            ("flaky", comparison.num_flaky or 0, comparison.flaky),
-        ):
-            result(f"{name:14}{_counted(count, ids)}")
+    for name, count, part, num_strict, ids in (
+        ("regressed", comparison.num_regressed, "broken", comparison.num_broken, comparison.broken),
+        ("improved", comparison.num_improved, "fixed", comparison.num_fixed, comparison.fixed),
+    ):
+        text = f"{name:14}{_tasks(count)}"
+        result(text if num_strict is None else _with_names(f"{text}, {num_strict:,} {part}", ids))
+    result(f"{'unchanged':14}{_tasks(comparison.num_unchanged)}")
+    if comparison.num_flaky is not None:
+        in_a, in_b = comparison.num_flaky_a or 0, comparison.num_flaky_b or 0
+        text = f"{'flaky':14}{_tasks(comparison.num_flaky)}"
+        if comparison.num_flaky:
+            both = in_a + in_b - comparison.num_flaky
+            text += f": {in_a - both:,} in A, {in_b - both:,} in B, {both:,} in both"
+        result(text)
     unmatched = comparison.unmatched
     for name, count, ids in (
         ("only in A", unmatched.num_only_a, unmatched.only_a),
@@ -201,34 +211,54 @@ def _print_counts(comparison: Comparison) -> None:
         ("left out", unmatched.num_too_few_attempts, ["too few attempts, or no value"]),
     ):
         if count:
-            result(f"{name:14}{_counted(count, ids)}")
+            result(_with_names(f"{name:14}{_tasks(count)}", ids))
 
 
-def _counted(count: int, names: Sequence[str]) -> str:
-    """Return a number of tasks with as many of their names as fit on the line."""
-    text = f"{count:,} {'task' if count == 1 else 'tasks'}"
+def _tasks(count: int) -> str:
+    return f"{count:,} {'task' if count == 1 else 'tasks'}"
+
+
+def _with_names(text: str, names: Sequence[str]) -> str:
+    """Return the start of a line with as many names as fit on it."""
     shown = [_short(name, _MAX_TASK) for name in names[:_NUM_NAMED]]
-    while len(", ".join(shown)) > _WIDTH - _INDENT - len(text) - len(": , ..."):
+    while len(", ".join(shown)) > _WIDTH - len(text) - len(": , ..."):
         shown.pop()
-    more = ["..."] if len(shown) < min(count, len(names)) else []
+    more = ["..."] if len(shown) < len(names) else []
     return f"{text}: {', '.join([*shown, *more])}" if shown else text
 
 
-def _print_tasks(tasks: Sequence[TaskDifference]) -> None:
+def _print_regressions(tasks: Sequence[TaskDifference]) -> None:
+    rows = [
+        (name, number(task.value_a), number(task.value_b), signed(task.difference))
+        for name, task in zip(_names_of(tasks), tasks, strict=True)
+    ]
+    print_table(("largest regressions", "A", "B", "B - A"), rows)
+
+
+def _names_of(tasks: Sequence[TaskDifference]) -> list[str]:
     has_several = len({task.env for task in tasks}) > 1
+    return [
+        _short(f"{task.env}/{task.task_id}" if has_several else task.task_id, _MAX_TASK)
+        for task in tasks
+    ]
+
+
+def _print_tasks(tasks: Sequence[TaskDifference]) -> None:
+    by_loss = sorted(tasks, key=lambda task: task.difference)
     rows = [
         (
-            _short(f"{task.env}/{task.task_id}" if has_several else task.task_id, _MAX_TASK),
+            name,
             number(task.value_a),
             number(task.value_b),
             signed(task.difference),
             _passes(task.num_passes_a, task.num_attempts_a),
             _passes(task.num_passes_b, task.num_attempts_b),
-            task.change or "-",
+            task.change if task.change in ("broken", "fixed") else task.direction,
+            task.flaky_in or "-",
         )
-        for task in sorted(tasks, key=lambda task: task.difference)
+        for name, task in zip(_names_of(by_loss), by_loss, strict=True)
     ]
-    print_table(("task", "A", "B", "B - A", "passed in A", "in B", "change"), rows)
+    print_table(("task", "A", "B", "B - A", "passed in A", "in B", "change", "flaky in"), rows)
 
 
 def _print_verdict(comparison: Comparison) -> None:
@@ -240,17 +270,22 @@ def _print_verdict(comparison: Comparison) -> None:
             f"{'decided by':14}the {100 * deciding.level:g} % interval, "
             f"{between(deciding, '+.3f')}: above {worst:g} it passes, else below {fails} it fails"
         )
+    if passes := passes_with(comparison.smallest_margin):
+        result(f"{'margin':14}B {passes}")
+    _print_sentence(f"{comparison.verdict}: {_reason(comparison)}")
+
+
+def _reason(comparison: Comparison) -> str:
+    margin, deciding = comparison.margin, comparison.deciding_interval
     if comparison.way_out:
-        reason = comparison.way_out
-    elif margin is None:
-        reason = "each environment is judged separately"
-    elif comparison.verdict == "FAIL":
-        reason = f"B is worse {f'by more than {margin:g}' if comparison.is_strict else 'than A'}"
-    elif deciding is not None and deciding.low > 0.0:
-        reason = "B is better than A"
-    else:
-        reason = f"B is not worse by {margin:g} or more"
-    _print_sentence(f"{comparison.verdict}: {reason}")
+        return comparison.way_out
+    if margin is None:
+        return "each environment is judged separately"
+    if comparison.verdict == "FAIL":
+        return f"B is worse {f'by more than {margin:g}' if comparison.is_strict else 'than A'}"
+    if deciding is not None and deciding.low > 0.0:
+        return "B is better than A"
+    return f"B is not worse by {margin:g} or more"
 
 
 def _print_sentence(text: str) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "Change",
     "Comparison",
     "Difference",
+    "Direction",
     "Drift",
     "DriftKind",
     "RunSide",
@@ -31,6 +32,9 @@ flips of the signs of the tasks' differences, all of them or random ones."""
 Change = Literal["fixed", "broken", "flaky", "passed", "failed"]
 """The change of a task: it failed in all attempts and now passes in all, or the reverse; flaky if
 some attempts of a run pass and some fail; passed or failed in all attempts of both runs."""
+
+Direction = Literal["regressed", "improved", "unchanged"]
+"""The sign of B - A."""
 
 DriftKind = Literal["prompt", "verifier", "environment", "options", "tasks", "scale", "role"]
 
@@ -67,10 +71,13 @@ class Difference(msgspec.Struct, kw_only=True):
     deciding_interval: Interval | None = None
     """The interval of level 1 - 2 alpha, whose ends decide the verdict."""
     margin: float | None = None
+    smallest_margin: float | None = None
+    """B passes with every margin above this; None without an interval, and if only a margin as
+    large as the whole range would do."""
     is_equivalent: bool | None = None
     """Whether the 1 - 2 alpha interval lies within plus and minus the margin."""
     p_equivalent: float | None = None
-    """P-value of the two one-sided t tests for equivalence; None without variance."""
+    """P-value of the two one-sided t tests for equivalence, on the deciding interval's error."""
     verdict: Verdict = "INCONCLUSIVE"
     """`PASS` if B is worse by less than the margin, `FAIL` if B is worse."""
     tasks_needed: int | None = None
@@ -81,12 +88,19 @@ class Difference(msgspec.Struct, kw_only=True):
     no number would decide, or if it is unknown, for example because no task has two attempts."""
     way_out: str = ""
     """Advice on what would decide; empty if it is decided."""
+    num_regressed: int = 0
+    """Tasks with a smaller value in B, by however little."""
+    num_improved: int = 0
+    num_unchanged: int = 0
     num_fixed: int | None = None
     """Tasks whose attempts all fail in A and all pass in B; None without a threshold of success."""
     num_broken: int | None = None
     """Tasks whose attempts all pass in A and all fail in B."""
     num_flaky: int | None = None
     """Tasks of which some attempts pass and some fail, in A or in B."""
+    num_flaky_a: int | None = None
+    """Tasks of which some attempts pass and some fail in A, whatever they do in B."""
+    num_flaky_b: int | None = None
     fixed: list[str] = []
     """The first ones by environment and id."""
     broken: list[str] = []
@@ -164,6 +178,9 @@ class TaskDifference(msgspec.Struct, kw_only=True):
     value_a: float
     value_b: float
     difference: float
+    direction: Direction = "unchanged"
+    flaky_in: Literal["A", "B", "both", ""] = ""
+    """The runs in which some attempts pass and some fail; empty if there are none."""
     change: Change | None
     """None without a threshold of success."""
 
@@ -176,11 +193,15 @@ class Comparison(Difference, kw_only=True):
     level: float = 0.95
     is_strict: bool = False
     """Whether `FAIL` requires a difference worse than the margin."""
+    is_same_run: bool = False
+    """Whether A and B are the same folder, or hold the same rollouts: then nothing is decided."""
     a: RunSide
     b: RunSide
     bounds: Bounds | None = None
     """The bounds of B - A of the mean rewards of all expected attempts, for any rewards of the
     absent ones; None if they are unknown or no attempt is absent."""
+    regressions: list[TaskDifference] = []
+    """The ten tasks that lost most, the largest loss first."""
     environments: dict[str, Difference] = {}
     slices: dict[str, dict[str, Difference]] = {}
     """By field of the task, then by its value, for the requested fields."""

@@ -8,7 +8,6 @@ import math
 import operator
 import re
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar, get_args
 
@@ -20,7 +19,7 @@ from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison, Difference, Verdict
 from gymcli.metrics.filters import parse_expression
 from gymcli.metrics.intervals import interval_of, normal_quantile
-from gymcli.metrics.planning import CHANCE, Needed
+from gymcli.metrics.planning import CHANCE, Needed, fewest
 from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
 from gymcli.types import StopReason, Usage
 
@@ -490,7 +489,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
                 return is_sure
         return not lacking
 
-    tasks = _fewest(
+    tasks = fewest(
         lambda n: is_decided(n, attempts, error * math.sqrt(num_tasks / n)),
         num_tasks + 1,
         _MAX_TASKS,
@@ -503,7 +502,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     is_mean = (number.value, number.standard_error) == (part.mean_reward, part.standard_error)
     if is_mean and parts is not None:
         between, within = parts.between, parts.within
-        most = _fewest(
+        most = fewest(
             lambda k: is_decided(num_tasks, k, math.sqrt((between + within / k) / num_tasks)),
             max(2, math.ceil(attempts) + 1),
             _MAX_ATTEMPTS,
@@ -511,14 +510,3 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
         if most is not None:
             text += f", or {most:,} attempts a task,"
     return Needed(tasks, most, f"{text} would decide")
-
-
-def _fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
-    """Return the smallest number that is enough; None if even the largest is not."""
-    # Doubling, then bisection: each try computes intervals, and `most` may be ten million.
-    high = least
-    while not is_enough(high):
-        if high >= most:
-            return None
-        least, high = high + 1, min(2 * high, most)
-    return bisect_left(range(high), True, lo=least, key=is_enough)

@@ -12,7 +12,8 @@ detects is (z_{alpha/2} + z_beta) * sqrt(v/n), where v is the variance of one ta
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -30,6 +31,7 @@ __all__ = [
     "Pilot",
     "Plan",
     "Planned",
+    "fewest",
     "pilot_of",
     "pilot_of_pair",
     "plan",
@@ -193,3 +195,14 @@ def plan(pilot: Pilot, *, margin: float | None = None) -> Plan:
     return Plan(
         pilot=pilot, significance=_SIGNIFICANCE, power=CHANCE, margin=margin, designs=designs
     )
+
+
+def fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
+    """Return the smallest number that is enough; None if even the largest is not."""
+    # Doubling, then bisection: each try computes intervals, and `most` may be ten million.
+    high = least
+    while not is_enough(high):
+        if high >= most:
+            return None
+        least, high = high + 1, min(2 * high, most)
+    return bisect_left(range(high), True, lo=least, key=is_enough)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = [
     "number",
     "one_line",
     "p_value",
+    "passes_with",
     "plain",
     "share",
     "signed",
@@ -56,12 +58,21 @@ def cost(value: float | None) -> str:
     return number(value, ",.4f", unknown="unknown")
 
 
-def p_value(value: float | None, *, digits: int = 3) -> str:
-    """Format a p-value; one that rounds to 0 is shown as less than the last digit."""
-    least = 10.0**-digits
-    if value is not None and value < least:
-        return f"< {least:.{digits}f}"
-    return number(value, f".{digits}f")
+def p_value(value: float | None) -> str:
+    """Format a p-value, the same way wherever it is shown."""
+    return "< 0.001" if value is not None and value < 0.001 else number(value)
+
+
+def passes_with(smallest_margin: float | None) -> str:
+    """Return the margin with which a run passes, with two digits; empty if any will do, or none."""
+    if not smallest_margin:
+        return ""
+    exact = Decimal(repr(smallest_margin))
+    step = Decimal(1).scaleb(exact.adjusted() - 1)
+    rounded = exact.quantize(step, ROUND_CEILING)
+    if rounded == exact:  # the margin must be larger
+        rounded += step
+    return f"passes with --margin {rounded.normalize():f} or more"
 
 
 def between(

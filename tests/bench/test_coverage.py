@@ -1,8 +1,24 @@
 """The simulation of coverage: a small one reaches the nominal level, and the page has its table."""
 
+import numpy as np
 import pytest
 
-from bench.coverage import SCENARIOS, Observed, Scenario, main, observe, table
+from bench.coverage import (
+    GRADED_REWARDS,
+    SCENARIOS,
+    TWO_RUNS,
+    Observed,
+    Passing,
+    Scenario,
+    TwoRuns,
+    lower_ends,
+    main,
+    observe,
+    passing_table,
+    share_passing,
+    table,
+)
+from tests.metrics.paired_tasks import compared, paired
 
 
 @pytest.mark.parametrize(
@@ -55,3 +71,36 @@ def test_main_refuses_a_page_without_marks(tmp_path):
     page.write_text("nothing\n")
     with pytest.raises(SystemExit, match="has no <!-- coverage -->"):
         main(["--replications", "1", "--write", "--page", str(page)])
+
+
+@pytest.mark.parametrize("rewards", ["0.5", "0.97", *GRADED_REWARDS])
+@pytest.mark.parametrize("num_attempts", [1, 4])
+def test_simulated_verdicts_are_those_of_compare(rewards, num_attempts):
+    """The simulation computes many comparisons at once, `gym compare` one."""
+    random = np.random.default_rng(1)
+    for num_tasks in (3, 15):  # of more tasks, `compare` would draw sign flips
+        a, b = TwoRuns(rewards, num_tasks, num_attempts).draw(random, 8, 0.02)
+        _, lows = lower_ends(a, b)
+        for one, other, low in zip(a.tolist(), b.tolist(), lows, strict=True):
+            deciding = compared(paired(list(zip(one, other, strict=True)))).deciding_interval
+            assert low == pytest.approx(-1.0 if deciding is None else deciding.low)
+
+
+@pytest.mark.parametrize("rewards", ["0.7", *GRADED_REWARDS])
+def test_simulated_runs_differ_by_the_loss(rewards):
+    a, b = TwoRuns(rewards, 100, 2).draw(np.random.default_rng(0), 400, 0.02)
+    assert a.mean() - b.mean() == pytest.approx(0.02, abs=0.006)
+
+
+def test_passes_are_rarely_wrong_where_nearly_all_tasks_pass():
+    """Student's interval alone passes most of these comparisons."""
+    found = share_passing(TwoRuns("0.97", 10, 1), loss=0.02, num_replications=400)
+    assert found.before > 0.5
+    assert found.now < 0.06
+
+
+def test_table_of_verdicts_has_a_row_for_each_kind_and_size():
+    both = (Passing(0.5, 0.05), Passing(0.6, 0.3))
+    lines = passing_table(dict.fromkeys(TWO_RUNS, both)).splitlines()
+    assert len(lines) == 2 + 9 * 4
+    assert lines[2] == "| 0 or 1, p = 0.5 | 10 |" + " 50.0 → 5.0 | 60.0 → 30.0 |" * 2
