@@ -8,7 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison, Difference
 from gymcli.metrics.results import Metrics, RunMetrics
-from gymcli.reporting.formatting import Clean, between, cost, number, one_line, share, signed
+from gymcli.reporting.formatting import (
+    Clean,
+    between,
+    cost,
+    number,
+    one_line,
+    p_value,
+    passes_with,
+    share,
+    signed,
+)
 from gymcli.reporting.run_report import RunReport
 
 __all__ = [
@@ -201,9 +211,11 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
         parts += comparison.environments.items()
     for field, slices in comparison.slices.items():
         parts += [(f"{field}={value}", found) for value, found in slices.items()]
+    is_adjusted = len(parts) > 1
     rows = []
     for name, found in parts:
         difference = found.difference
+        adjusted = (p_value(found.p_adjusted),) if is_adjusted else ()
         rows.append(
             (
                 text.code(name),
@@ -212,14 +224,32 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
                 number(found.mean_b),
                 signed(difference.value if difference else None),
                 between(difference.interval if difference else None),
-                number(found.p_value if found.p_adjusted is None else found.p_adjusted),
+                *(one.replace("<", "&lt;") for one in (p_value(found.p_value), *adjusted)),
                 found.verdict,
             )
         )
-    head = ("tasks", "baseline", "run", "difference", "interval", "p", "verdict")
+    head = ("tasks", "baseline", "run", "difference", "interval", "p")
+    head += ("p (Holm)", "verdict") if is_adjusted else ("verdict",)
     yield table((text.code(comparison.metric), *head), rows)
-    if comparison.way_out:
-        yield text.sentence(comparison.way_out)
+    passes = passes_with(comparison.smallest_margin)
+    said = [comparison.way_out, f"the run {passes}" if passes else ""]
+    if any(said):
+        yield text.sentence("; ".join(filter(None, said)))
+    if comparison.num_tasks:
+        yield _changes(comparison)
+    if comparison.regressions:
+        rows = [
+            (
+                text.code(task.env),
+                text.code(task.task_id),
+                number(task.value_a),
+                number(task.value_b),
+                signed(task.difference),
+            )
+            for task in comparison.regressions
+        ]
+        head = ("environment", "task", "baseline", "run", "difference")
+        yield f"Largest regressions:\n\n{table(head, rows)}"
     for title, tasks, count in (
         ("Broken", comparison.broken, comparison.num_broken),
         ("Fixed", comparison.fixed, comparison.num_fixed),
@@ -228,6 +258,21 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
             shown = tasks[:_MAX_ROWS]
             more = f" and {count - len(shown):,} more" if count > len(shown) else ""
             yield f"{title}: {', '.join(map(text.code, shown))}{more}"
+
+
+def _changes(comparison: Comparison) -> str:
+    parts = [
+        (comparison.num_regressed, "regressed", comparison.num_broken, "broken"),
+        (comparison.num_improved, "improved", comparison.num_fixed, "fixed"),
+        (comparison.num_unchanged, "unchanged", None, ""),
+    ]
+    counts = [
+        f"{count:,} {name}" + ("" if num_strict is None else f" ({num_strict:,} {strict})")
+        for count, name, num_strict, strict in parts
+    ]
+    if comparison.num_flaky is not None:
+        counts.append(f"{comparison.num_flaky:,} flaky in either run")
+    return f"Tasks: {', '.join(counts)}"
 
 
 _ADDRESS = re.compile(r"(:|www)(//|\.)")
