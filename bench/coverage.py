@@ -259,8 +259,8 @@ class TwoRuns(NamedTuple):
         if self.rewards not in GRADED_REWARDS:
             rate, count = float(self.rewards), 1.0 / self.icc - 1.0
             rates = random.beta(rate * count, (1.0 - rate) * count, first)
-            a, b = (random.random(size) < rates * (1.0 - own / rate) for own in (0.0, loss))
-            return a.astype(np.float64), b.astype(np.float64)
+            passes = [random.random(size) < rates * (1.0 - own / rate) for own in (0.0, loss)]
+            return passes[0].astype(np.float64), passes[1].astype(np.float64)
         # An attempt has the reward of its task with this probability, in either run, else its own.
         of_task, share = random.random(first), math.sqrt(self.icc)
         a, b = (
@@ -349,13 +349,13 @@ def passing_table(observed: Mapping[TwoRuns, tuple[Passing, Passing]]) -> str:
 
 def simulated_verdicts(*, num_replications: int, seed: int = 0) -> str:
     """Simulate all comparisons; return their table, with a sentence about it."""
-    observed = {
-        runs: tuple(
+    observed: dict[TwoRuns, tuple[Passing, Passing]] = {}
+    for runs in TWO_RUNS:
+        false, true = (
             share_passing(runs, loss=loss, num_replications=num_replications, seed=seed)
             for loss in (_MARGIN, 0.0)
         )
-        for runs in TWO_RUNS
-    }
+        observed[runs] = false, true
     worst = max(false.now for false, _ in observed.values())
     return (
         f"{passing_table(observed)}\nMargin {_MARGIN}, ICC {_ICC}, {num_replications:,} "

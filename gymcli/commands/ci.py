@@ -72,11 +72,17 @@ class CiOptions(GateOptions):
 class CiRequest:
     """The options, checked before any work is done.
 
-    `inputs` are runs and files that must not be overwritten; with `is_json`, stdout holds JSON.
+    `inputs` are runs and files that must not be overwritten; with `is_json`, stdout holds JSON;
+    with `has_baseline`, the command compares with one without `--baseline`.
     """
 
     def __init__(
-        self, options: GateOptions, *, inputs: Iterable[Path] = (), is_json: bool = False
+        self,
+        options: GateOptions,
+        *,
+        inputs: Iterable[Path] = (),
+        is_json: bool = False,
+        has_baseline: bool = False,
     ) -> None:
         files = options if isinstance(options, CiOptions) else CiOptions()
         self.gates: list[Gate] = []
@@ -105,8 +111,12 @@ class CiRequest:
             from gymcli.metrics.gates import DIFFERENCE, parse_gate
 
             self.gates = [parse_gate(text) for text in options.gate]
-            if files.baseline is None and any(gate.name == DIFFERENCE for gate in self.gates):
-                raise UsageError(f"--gate {DIFFERENCE}: needs --baseline RUN")
+            has_baseline = has_baseline or files.baseline is not None
+            if not has_baseline and any(gate.name == DIFFERENCE for gate in self.gates):
+                way_out = "--baseline RUN"
+                if not isinstance(options, CiOptions):
+                    way_out = "two runs, the first of which is the baseline"
+                raise UsageError(f"--gate {DIFFERENCE}: needs {way_out}")
         self.is_empty = not (self.gates or given or files.baseline)
         """Whether no gate, file or baseline was requested."""
 
@@ -159,14 +169,23 @@ class CiRequest:
         )
 
     def judge(
-        self, metrics: RunMetrics, comparison: Comparison | None = None
+        self,
+        metrics: RunMetrics,
+        comparison: Comparison | None = None,
+        *,
+        is_baseline: bool = False,
     ) -> tuple[list[GateVerdict], list[GateProblem]]:
-        """Return the verdicts, and the problems of gates that cannot be judged."""
+        """Return the verdicts, and the problems of gates that cannot be judged.
+
+        Gates on the difference are not judged for the baseline itself.
+        """
         from gymcli.metrics.gates import DIFFERENCE, GateProblem, judge, with_differences
 
         verdicts, problems = [], []
         known = metrics if comparison is None else with_differences(metrics, comparison)
         for gate in self.gates:
+            if is_baseline and gate.name == DIFFERENCE:
+                continue
             try:
                 if gate.name == DIFFERENCE and comparison is not None and comparison.is_same_run:
                     raise UsageError("the baseline is the same run")

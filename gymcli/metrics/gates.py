@@ -179,7 +179,7 @@ def _can_be_counted(first: str, name: str) -> bool:
 
 def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
     if name == DIFFERENCE:
-        return "needs --baseline RUN"
+        return "needs --baseline RUN, a run that can be compared with this one"
     if name == "cost":
         return "the cost of some attempts is unknown; set prices in gym.toml"
     if name in ("coverage", "num_expected"):

@@ -475,7 +475,7 @@ def difference_interval(
 
 
 def _ends(difference: Estimate, spread: float, *, size: float, level: float) -> tuple[float, float]:
-    ends = []
+    ends: list[float] = []
     for estimate in (difference, with_pseudo_tasks(difference, spread, size)):
         assert estimate.standard_error is not None
         num_tasks = estimate.num_clusters

@@ -228,8 +228,8 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
                 found.verdict,
             )
         )
-    head = ("tasks", "baseline", "run", "difference", "interval", "p")
-    head += ("p (Holm)", "verdict") if is_adjusted else ("verdict",)
+    head = ["tasks", "baseline", "run", "difference", "interval", "p"]
+    head += ["p (Holm)", "verdict"] if is_adjusted else ["verdict"]
     yield table((text.code(comparison.metric), *head), rows)
     passes = passes_with(comparison.smallest_margin)
     said = [comparison.way_out, f"the run {passes}" if passes else ""]
@@ -238,7 +238,7 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
     if comparison.num_tasks:
         yield _changes(comparison)
     if comparison.regressions:
-        rows = [
+        lost = [
             (
                 text.code(task.env),
                 text.code(task.task_id),
@@ -248,16 +248,16 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
             )
             for task in comparison.regressions
         ]
-        head = ("environment", "task", "baseline", "run", "difference")
-        yield f"Largest regressions:\n\n{table(head, rows)}"
+        shown = table(("environment", "task", "baseline", "run", "difference"), lost)
+        yield f"Largest regressions:\n\n{shown}"
     for title, tasks, count in (
         ("Broken", comparison.broken, comparison.num_broken),
         ("Fixed", comparison.fixed, comparison.num_fixed),
     ):
         if count:
-            shown = tasks[:_MAX_ROWS]
-            more = f" and {count - len(shown):,} more" if count > len(shown) else ""
-            yield f"{title}: {', '.join(map(text.code, shown))}{more}"
+            named = tasks[:_MAX_ROWS]
+            more = f" and {count - len(named):,} more" if count > len(named) else ""
+            yield f"{title}: {', '.join(map(text.code, named))}{more}"
 
 
 def _changes(comparison: Comparison) -> str:

@@ -271,8 +271,16 @@ class Listings:
 
 
 Kind = Literal[
-    *("regressed", "improved", "unchanged", "broken", "fixed"),
-    *("flaky_a", "flaky_b", "flaky_both", "only_a", "only_b"),
+    "regressed",
+    "improved",
+    "unchanged",
+    "broken",
+    "fixed",
+    "flaky_a",
+    "flaky_b",
+    "flaky_both",
+    "only_a",
+    "only_b",
 ]
 """The first three by the means, of which a task of both runs has one; `broken`: all attempts passed
 in A and all fail in B; `fixed`: the other way round; `flaky_`: some pass and some fail, in A alone,

@@ -131,8 +131,8 @@ def compare_runs(
 
 def _are_same_rollouts(a: Path, b: Path) -> bool:
     """Return whether two runs are one, or one is a copy of the other."""
-    files = [path / ROLLOUTS if path.is_dir() else path for path in (a, b)]
-    return all(file.is_file() for file in files) and filecmp.cmp(*files, shallow=False)
+    one, other = (path / ROLLOUTS if path.is_dir() else path for path in (a, b))
+    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 class _ReadRun(NamedTuple):
