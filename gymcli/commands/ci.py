@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
 
-__all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparison"]
+__all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparisons"]
 
 STDOUT = Path("-")
 """Stands for stdout where a file is expected."""
@@ -248,12 +248,16 @@ class CiRequest:
             raise typer.Exit(5)
 
 
-def write_comparison(path: Path, comparison: Comparison) -> None:
-    """Write a comparison of two runs in Markdown."""
-    from gymcli.reporting.markdown import comparison_markdown
+def write_comparisons(path: Path, comparisons: Sequence[Comparison]) -> None:
+    """Write comparisons of runs with one baseline in Markdown."""
+    from gymcli.reporting.markdown import comparison_markdown, comparisons_markdown
 
-    runs = [comparison.a.run, comparison.b.run]
-    _write(path, comparison_markdown(comparison, clean=_clean), runs)
+    runs = [comparisons[0].a.run, *(one.b.run for one in comparisons)]
+    if len(comparisons) == 1:
+        text = comparison_markdown(comparisons[0], clean=_clean)
+    else:
+        text = comparisons_markdown(comparisons, clean=_clean)
+    _write(path, text, runs)
 
 
 def _write_junit(path: Path, reports: Sequence[RunReport], env: str | None) -> None:

@@ -1,4 +1,4 @@
-"""`gym compare`: compare two runs task by task and reach a verdict."""
+"""`gym compare`: compare runs with a baseline task by task and reach a verdict."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.ci import STDOUT, MarkdownOption, write_comparison
+from gymcli.commands.ci import STDOUT, MarkdownOption, write_comparisons
 from gymcli.commands.console import harmless, one_line, print_json, print_table, result, warn
 from gymcli.commands.options import JsonOption, LineEnvOption
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS
-from gymcli.reporting.formatting import between, number, p_value, passes_with, share, signed
+from gymcli.reporting.formatting import (
+    ROWS_OF_RUNS,
+    between,
+    number,
+    p_value,
+    passes_with,
+    rows_of_runs,
+    share,
+    signed,
+)
 
 if TYPE_CHECKING:
     from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
@@ -39,7 +48,7 @@ _TESTS = {
 
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="Baseline run.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Run to judge.")],
+    b: Annotated[list[Path], typer.Argument(metavar="B", help="Run to judge (one or more).")],
     metric: Annotated[
         str,
         typer.Option(
@@ -68,44 +77,78 @@ def compare(
     markdown: MarkdownOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare two runs on shared tasks: is B worse than A?
+    """Compare runs on shared tasks: is B worse than A?
 
     PASS (exit code 0): B is not worse by the margin or more. FAIL (3): B is worse. INCONCLUSIVE
     (5): these tasks cannot tell; the number of tasks that could is printed. Runs with different
-    prompts, verifiers, options or tasks are refused.
+    prompts, verifiers, options or tasks are refused. With several runs B, each is compared with A,
+    and the worst verdict counts: FAIL, then INCONCLUSIVE, then PASS.
     """
+    from gymcli.metrics.comparison_results import Comparisons, worst_verdict
     from gymcli.metrics.run_comparison import Rule
     from gymcli.runner.paired_runs import compare_runs
     from gymcli.store.rollout_files import torn_line_warning
 
     if markdown == STDOUT and json:
         raise UsageError("--markdown -: --json already uses stdout; name a file")
-    comparison = compare_runs(
-        a,
-        b,
-        metric=metric,
-        rule=Rule(margin, level, strict),
-        by=by or [],
-        env=env,
-        allow_drift=allow_drift,
-        with_tasks=by_task,
-    )
-    for run in (a, b):
-        if unfinished := torn_line_warning(run):
+    comparisons = [
+        compare_runs(
+            a,
+            run,
+            metric=metric,
+            rule=Rule(margin, level, strict),
+            by=by or [],
+            env=env,
+            allow_drift=allow_drift,
+            with_tasks=by_task,
+        )
+        for run in b
+    ]
+    for path in (a, *b):
+        if unfinished := torn_line_warning(path):
             warn(unfinished)
-    for drift in comparison.drift:
-        warn(f"A and B differ: {drift}")
-    for text in (*comparison.unknown, *comparison.warnings):
-        warn(text)
-    for side in (comparison.a, comparison.b):
-        side.run = harmless(side.run)  # JSON cannot hold a name that is not Unicode
+    for comparison in comparisons:
+        for side in (comparison.a, comparison.b):
+            side.run = harmless(side.run)  # JSON cannot hold a name that is not Unicode
+        about = f"{comparison.b.run}: " if len(comparisons) > 1 else ""
+        for drift in comparison.drift:
+            warn(f"{about}A and B differ: {drift}")
+        for text in (*comparison.unknown, *comparison.warnings):
+            warn(f"{about}{text}")
     if json:
-        print_json(comparison)
+        print_json(Comparisons(comparisons=comparisons) if len(b) > 1 else comparisons[0])
     elif markdown != STDOUT:
-        _print_comparison(comparison)
+        if len(comparisons) == 1:
+            _print_comparison(comparisons[0])
+        else:
+            _print_several(comparisons)
     if markdown is not None:
-        write_comparison(markdown, comparison)
-    raise typer.Exit(EXIT_CODES[comparison.verdict])
+        write_comparisons(markdown, comparisons)
+    raise typer.Exit(EXIT_CODES[worst_verdict(one.verdict for one in comparisons)])
+
+
+def _print_several(comparisons: Sequence[Comparison]) -> None:
+    first = comparisons[0]
+    level = f"{100 * first.level:g} %"
+    head = [level if name == "interval" else name for name in ROWS_OF_RUNS]
+    rows = rows_of_runs(comparisons)
+    print_table(
+        [_short(first.metric, _MAX_TASK), *head], [(_short(n, _MAX_TASK), *r) for n, *r in rows]
+    )
+    for one in comparisons:
+        for field, slices in one.slices.items():
+            result()
+            result(_short(one.b.run, _MAX_TASK))
+            _print_parts(field, slices, one.level)
+        if one.tasks:
+            result()
+            result(_short(one.b.run, _MAX_TASK))
+            _print_tasks(one.tasks)
+    result()
+    for one in comparisons:
+        passes = passes_with(one.smallest_margin)
+        text = f"{one.b.run}: {one.verdict}: {_reason(one)}{f'; {passes}' if passes else ''}"
+        _print_sentence(text)
 
 
 def _print_comparison(comparison: Comparison) -> None:

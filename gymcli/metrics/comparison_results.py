@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, get_args
 
 import msgspec
 
@@ -11,6 +12,7 @@ from gymcli.metrics.results import Bounds, Estimate, Interval
 __all__ = [
     "Change",
     "Comparison",
+    "Comparisons",
     "Difference",
     "Direction",
     "Drift",
@@ -21,9 +23,11 @@ __all__ = [
     "TestName",
     "Unmatched",
     "Verdict",
+    "worst_verdict",
 ]
 
-Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+Verdict = Literal["PASS", "INCONCLUSIVE", "FAIL"]
+"""From the best to the worst."""
 
 TestName = Literal["mcnemar-mid-p", "sign-flip-exact", "sign-flip"]
 """`mcnemar-mid-p` if every task has one attempt in each run and rewards have two values; else
@@ -120,6 +124,8 @@ class RunSide(msgspec.Struct, kw_only=True):
     num_tasks: int = 0
     """Tasks with a scored attempt."""
     mean_reward: float | None = None
+    estimate: Estimate | None = None
+    """The compared number over all tasks of the run; None if they have no common scale."""
     strict_mean_reward: float | None = None
     """The mean with absent attempts as 0; None if rewards can be negative."""
     bounds: Bounds | None = None
@@ -216,3 +222,14 @@ class Comparison(Difference, kw_only=True):
     """One sentence each."""
     tasks: list[TaskDifference] = []
     """Empty unless requested."""
+
+
+class Comparisons(msgspec.Struct, kw_only=True):
+    """Several runs, each compared with the first."""
+
+    comparisons: list[Comparison]
+
+
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the verdict of at least one comparison or gate that decides for all."""
+    return max(verdicts, key=get_args(Verdict).index)

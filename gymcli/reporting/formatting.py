@@ -6,14 +6,16 @@ Commands print with these functions too, so this module imports nothing heavy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from gymcli.metrics.comparison_results import Comparison, RunSide
     from gymcli.metrics.results import Bounds, Interval
 
 __all__ = [
+    "ROWS_OF_RUNS",
     "Clean",
     "between",
     "cost",
@@ -23,6 +25,7 @@ __all__ = [
     "p_value",
     "passes_with",
     "plain",
+    "rows_of_runs",
     "share",
     "signed",
 ]
@@ -73,6 +76,35 @@ def passes_with(smallest_margin: float | None) -> str:
     if rounded == exact:  # the margin must be larger
         rounded += step
     return f"passes with --margin {rounded.normalize():f} or more"
+
+
+ROWS_OF_RUNS = ("tasks", "mean", "interval", "difference", "interval", "p", "verdict")
+"""The columns of `rows_of_runs` after the name of the run."""
+
+
+def rows_of_runs(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """Return a row for the baseline of the comparisons, and one for each other run."""
+    baseline = comparisons[0].a
+    rows = [(baseline.run, f"{baseline.num_tasks:,}", *_value(baseline), "-", "-", "-", "-")]
+    for one in comparisons:
+        found = one.difference
+        rows.append(
+            (
+                one.b.run,
+                f"{one.num_tasks:,}",
+                *_value(one.b),
+                signed(None if found is None else found.value),
+                between(None if found is None else found.interval, "+.3f"),
+                p_value(one.p_value),
+                one.verdict,
+            )
+        )
+    return rows
+
+
+def _value(side: RunSide) -> tuple[str, str]:
+    found = side.estimate
+    return ("-", "-") if found is None else (number(found.value), between(found.interval))
 
 
 def between(

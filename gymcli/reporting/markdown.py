@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gymcli.metrics.at_k import METRICS
-from gymcli.metrics.comparison_results import Comparison, Difference
+from gymcli.metrics.comparison_results import Comparison, Difference, worst_verdict
 from gymcli.metrics.results import Metrics, RunMetrics
 from gymcli.reporting.formatting import (
+    ROWS_OF_RUNS,
     Clean,
     between,
     cost,
@@ -16,6 +17,7 @@ from gymcli.reporting.formatting import (
     one_line,
     p_value,
     passes_with,
+    rows_of_runs,
     share,
     signed,
 )
@@ -26,6 +28,7 @@ __all__ = [
     "MarkdownText",
     "comparison_blocks",
     "comparison_markdown",
+    "comparisons_markdown",
     "joined",
     "markdown",
     "table",
@@ -106,9 +109,7 @@ def _headline(report: RunReport) -> str:
     if report.problems:
         return "**NOT JUDGED**"
     if report.gates:
-        verdicts = {gate.verdict for gate in report.gates}
-        worst = next(one for one in ("FAIL", "INCONCLUSIVE", "PASS") if one in verdicts)
-        return f"**{worst}**"
+        return f"**{worst_verdict(gate.verdict for gate in report.gates)}**"
     if report.comparison is not None:
         return f"**{report.comparison.verdict}**, compared with the baseline"
     return "Run"
@@ -199,6 +200,23 @@ def comparison_markdown(comparison: Comparison, *, clean: Clean) -> str:
     a, b = text.code(comparison.a.run), text.code(comparison.b.run)
     head = f"## **{comparison.verdict}**: {b} compared with {a}"
     return joined([head, *comparison_blocks(comparison, text)])
+
+
+def comparisons_markdown(comparisons: Sequence[Comparison], *, clean: Clean) -> str:
+    """Return several runs compared with one baseline: a table of all, then each of them."""
+    text = MarkdownText(clean)
+    first = comparisons[0]
+    worst = worst_verdict(one.verdict for one in comparisons)
+    head = f"## **{worst}**: {len(comparisons)} runs compared with {text.code(first.a.run)}"
+    rows = [
+        (text.code(own[0]), *(cell.replace("<", "&lt;") for cell in own[1:]))
+        for own in rows_of_runs(comparisons)
+    ]
+    blocks = [head, table([text.code(first.metric), *ROWS_OF_RUNS], rows)]
+    for one in comparisons:
+        blocks.append(f"### {text.code(one.b.run)}: {one.verdict}")
+        blocks += comparison_blocks(one, text)
+    return joined(blocks)
 
 
 def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[str]:

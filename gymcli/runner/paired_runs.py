@@ -168,8 +168,12 @@ class _RunReader:
             for name, own in by_environment.items():
                 provenance.add(name, own)
                 self._add(own, contents.setdefault(name, TaskContents()), is_a=is_a)
-                for line in own:  # a `RunSide` shows only rewards
-                    line.components = line.metrics = line.answer = None
+                for line in own:  # a `RunSide` shows only rewards and the compared number
+                    line.answer = None
+                    if self._measure.source != "components":
+                        line.components = None
+                    if self._measure.source != "metrics":
+                        line.metrics = None
                 aggregator.add_scored_lines(own)
         if run.failures is not None:
             for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
@@ -186,6 +190,7 @@ class _RunReader:
             coverage=metrics.coverage,
             num_tasks=metrics.num_clusters,
             mean_reward=metrics.mean_reward,
+            estimate=metrics.estimates.get(self._measure.name),
             strict_mean_reward=metrics.strict_mean_reward,
             bounds=metrics.bounds,
         )

@@ -8,7 +8,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from gymcli.metrics.comparison_results import Comparison
+from gymcli.metrics.comparison_results import Comparison, Comparisons
 from tests.commands.running import HOSTILE, UNSAFE, clean_environment, gym, gym_process
 from tests.runner.compared import line, mixed, nemo, write_lines, write_run
 
@@ -268,3 +268,90 @@ def test_a_closed_output_ends_quietly(runs):
         )
     assert done.returncode == 141
     assert b"Traceback" not in done.stderr
+
+
+@pytest.fixture
+def several(runs, tmp_path):
+    write_run(tmp_path / "again", mixed(120, 2, timing={"started_at": 1.0}))
+
+
+def test_several_runs_have_a_row_each(several):
+    done = gym("compare", "base", "again", "worse")
+    assert done.exit_code == 3
+    rows = done.stdout.splitlines()[:4]
+    assert rows[0].split()[:4] == ["mean_reward", "tasks", "mean", "95"]
+    assert [row.split()[0] for row in rows[1:]] == ["base", "again", "worse"]
+    assert rows[1].split()[1:3] == ["120", "0.667"]
+    assert rows[1].split()[4] == ".."
+    assert rows[2].split()[-1] == "PASS"
+    assert rows[3].split()[-3:] == ["<", "0.001", "FAIL"]
+    assert "again: PASS: B is not worse by 0.02 or more; passes with --margin 0.0097" in done.stdout
+    assert "worse: FAIL: B is worse than A; passes with --margin 0.21 or more" in done.stdout
+    assert "warning: again: all tasks differ by 0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (("again", "worse", "few"), 3),
+        (("again", "few"), 5),
+        (("few", "worse"), 3),
+        (("again", "again"), 0),
+        (("again", "base"), 5),
+    ],
+)
+def test_several_runs_end_by_the_worst_verdict(several, tmp_path, names, code):
+    """A failure comes before what is undecided."""
+    lines = [one for one in mixed(20, 2, every=4) if one["task_id"] < "t005"]
+    write_run(tmp_path / "few", lines)
+    assert gym("compare", "base", *names).exit_code == code
+
+
+def test_several_runs_are_one_object_of_json(several):
+    done = gym("compare", "base", "again", "worse", "--json")
+    assert done.exit_code == 3
+    found = msgspec.json.decode(done.stdout, type=Comparisons)
+    assert [(one.a.run, one.b.run, one.verdict) for one in found.comparisons] == [
+        ("base", "again", "PASS"),
+        ("base", "worse", "FAIL"),
+    ]
+    assert found.comparisons[0].a.estimate.interval.method == "wilson-neff"
+
+
+def test_several_runs_in_markdown(several):
+    text = gym("compare", "base", "again", "worse", "--markdown", "-").stdout
+    assert text.startswith("## **FAIL**: 2 runs compared with `base`\n")
+    assert "| `worse` | 120 | 0.500 | " in text
+    assert "| &lt; 0.001 | FAIL |" in text
+    assert "### `again`: PASS\n" in text
+    assert text.index("### `again`") < text.index("### `worse`: FAIL")
+
+
+def test_several_runs_have_their_slices_and_tasks_below(several):
+    done = gym("compare", "base", "again", "worse", "--by", "answer", "--by-task")
+    lines = done.stdout.splitlines()
+    assert [one for one in lines if one in ("again", "worse")] == [
+        "again",
+        "again",
+        "worse",
+        "worse",
+    ]
+    assert sum(one.startswith("t000 ") for one in lines) == 2
+
+
+def test_a_component_has_a_mean_with_an_interval(tmp_path):
+    for name, style in (("a", 0.5), ("b", 0.4), ("c", 0.9)):
+        lines = [
+            line(f"t{n:02}", components={"style": style + n / 500}, model=name) for n in range(20)
+        ]
+        write_run(tmp_path / name, lines)
+    done = gym("compare", "a", "b", "c", "--metric", "components.style")
+    assert done.stdout.splitlines()[1].split()[:3] == ["a", "20", "0.519"]
+    assert done.exit_code == 3
+
+
+def test_one_run_that_differs_in_more_is_named(several, tmp_path):
+    write_run(tmp_path / "new", mixed(120, 2, verifier={"version": "2", "source_hash": "s1"}))
+    done = gym("compare", "base", "again", "new")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "A (base) and B (new) differ in more than the model" in done.stderr
