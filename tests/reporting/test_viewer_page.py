@@ -176,6 +176,30 @@ def test_keys_alone_lead_through_list_and_rollouts(run, watched_page):
         page.wait_for_selector("a:focus:has-text('n140')")
 
 
+def test_a_key_pressed_while_a_page_opens_is_for_that_page(run, watched_page):
+    watched = watched_page()
+    with shown(run) as server:
+        page = open_at(watched, server, view="rollout", env="arithmetic", task="n239", attempt=0)
+        page.wait_for_selector("h1:has-text('n239')")
+        held = []
+        page.route("**/rollout?*", lambda route: held.append(route))
+        with page.expect_request("**/rollout?*"):
+            page.keyboard.press("p")
+        page.keyboard.press("t")
+        page.wait_for_function("document.getElementById('main').hasAttribute('aria-busy')")
+        held[0].continue_()
+        page.wait_for_selector(".task h1:has-text('n238')")
+
+
+def test_a_task_keeps_its_width_in_a_narrow_window(run, watched_page):
+    watched = watched_page()
+    with shown(run) as server:
+        page = open_at(watched, server)
+        page.set_viewport_size({"width": 800, "height": 600})
+        cell = page.wait_for_selector("td.task")
+        assert cell.bounding_box()["width"] >= 140
+
+
 def test_a_rollout_is_a_conversation_with_its_score(run, watched_page):
     watched = watched_page()
     with shown(run) as server:

@@ -42,6 +42,8 @@ const app = {
 
 let shown = { name: null, view: null };
 let opening = new AbortController();
+/** Ends when the page of the address is shown. */
+let showing = Promise.resolve();
 let noticed = "";
 /** Why the rest of the runs cannot be read. */
 let problem = "";
@@ -211,6 +213,10 @@ function onKey(event) {
   } else if (event.key === "/") {
     if (shown.view?.search) shown.view.search();
     else go(listing(app.place));
+  } else if (main.hasAttribute("aria-busy")) {
+    // The key is meant for the page that is being opened, not for the one that it replaces.
+    const { key } = event;
+    void showing.then(() => shown.view?.key?.(key));
   } else if (!shown.view?.key?.(event.key)) {
     return;
   }
@@ -232,7 +238,9 @@ function leave() {
 }
 
 async function start() {
-  addEventListener("hashchange", () => void show());
+  addEventListener("hashchange", () => {
+    showing = show();
+  });
   document.addEventListener("keydown", onKey);
   document.getElementById("help-button").addEventListener("click", () => help.showModal());
   document.querySelector("[data-skip]").addEventListener("click", (event) => {
