@@ -147,8 +147,8 @@ def _print_several(comparisons: Sequence[Comparison]) -> None:
     result()
     for one in comparisons:
         passes = passes_with(one.smallest_margin)
-        text = f"{one.b.run}: {one.verdict}: {_reason(one)}{f'; {passes}' if passes else ''}"
-        _print_sentence(text)
+        said = f"{one.verdict}: {_reason(one)}{f'; {passes}' if passes else ''}"
+        _print_sentence(f"{_short(one.b.run, _MAX_TASK)}: {said}")
 
 
 def _print_comparison(comparison: Comparison) -> None:

@@ -464,6 +464,8 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     assert number.interval is not None
     level, method = number.interval.level, number.interval.method
     error, num_tasks = number.standard_error or 0.0, number.num_clusters
+    if method == "t-adjusted" and not error:
+        return Needed(None, None, "no task differs from the others; gym compare says what decides")
     attempts = number.num_values / num_tasks
     # An estimate does not hold its best reward; 1 is assumed if its interval allows that.
     best = 1.0 if method == "wilson-neff" and number.interval.high <= 1.0 else None

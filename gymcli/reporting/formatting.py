@@ -85,7 +85,9 @@ ROWS_OF_RUNS = ("tasks", "mean", "interval", "difference", "interval", "p", "ver
 def rows_of_runs(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     """Return a row for the baseline of the comparisons, and one for each other run."""
     baseline = comparisons[0].a
-    rows = [(baseline.run, f"{baseline.num_tasks:,}", *_value(baseline), "-", "-", "-", "-")]
+    rows: list[tuple[str, ...]] = [
+        (baseline.run, f"{baseline.num_tasks:,}", *_value(baseline), "-", "-", "-", "-")
+    ]
     for one in comparisons:
         found = one.difference
         rows.append(

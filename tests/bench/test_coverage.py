@@ -99,6 +99,13 @@ def test_passes_are_rarely_wrong_where_nearly_all_tasks_pass():
     assert found.now < 0.06
 
 
+def test_main_prints_the_verdicts(capsys):
+    main(["--verdicts", "--replications", "1"])
+    text = capsys.readouterr().out
+    assert text.startswith("| rewards | tasks | false, K = 1 | true, K = 1 |")
+    assert "1 replications a cell, seed 0" in text
+
+
 def test_table_of_verdicts_has_a_row_for_each_kind_and_size():
     both = (Passing(0.5, 0.05), Passing(0.6, 0.3))
     lines = passing_table(dict.fromkeys(TWO_RUNS, both)).splitlines()

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -376,6 +377,17 @@ def test_a_run_is_no_baseline_of_itself(run):
         "baseline      run: INCONCLUSIVE, +0.000 over 19 tasks; it is the same run" in done.stdout
     )
     assert "warning: difference > -0.5: the baseline is the same run" in done.stderr
+
+
+def test_a_difference_of_few_equal_tasks_is_not_decided(run):
+    again = Path(shutil.copytree(run, "again"))
+    rollouts = again / "rollouts.jsonl"
+    rollouts.write_bytes(b"".join(reversed(rollouts.read_bytes().splitlines(keepends=True))))
+    done = gym("metrics", "again", "--baseline", run, "--gate", "difference > -0.02")
+    assert done.exit_code == 5
+    assert (
+        "difference > -0.02: INCONCLUSIVE, 0.000 (-0.061 .. 0.061); no task differs" in done.stdout
+    )
 
 
 def test_baseline_of_other_tasks_is_told(run):
