@@ -12,6 +12,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY gymcli ./gymcli
 COPY envs ./envs
 COPY datasets ./datasets
+COPY docs ./docs
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check ".${EXTRAS:+[$EXTRAS]}"
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-import typer.core
 
 from gymcli.commands.check import check
-from gymcli.commands.collect import TYPED, collect
+from gymcli.commands.collect import EXAMPLES, TYPED, collect
 from gymcli.commands.compare import compare
 from gymcli.commands.console import (
     LOGGER,
@@ -29,8 +28,10 @@ from gymcli.commands.console import (
     scrubbed,
 )
 from gymcli.commands.data import app as data_app
+from gymcli.commands.docs import docs
 from gymcli.commands.envs import envs
 from gymcli.commands.export import export
+from gymcli.commands.help import HelpCommand, HelpGroup, wrong_usage
 from gymcli.commands.init import init
 from gymcli.commands.merge import merge
 from gymcli.commands.metrics import metrics
@@ -84,7 +85,7 @@ _SYSTEM_ERRORS: dict[int, type[GymError]] = {
 """By errno: UsageError if the user's path is wrong, RunError if the machine is at fault."""
 
 
-class _Group(typer.core.TyperGroup):
+class _Group(HelpGroup):
     """Ends every command the same way: a GymError becomes one message and an exit code."""
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
@@ -100,7 +101,7 @@ class _Group(typer.core.TyperGroup):
         return result
 
 
-class _Command(typer.core.TyperCommand):
+class _Command(HelpCommand):
     """Keeps stdout for results; `sys.exit` in an environment is an error."""
 
     def invoke(self, ctx: object) -> object:
@@ -132,7 +133,7 @@ def _unencodable(args: list[str]) -> Iterator[None]:
 def _ending() -> Iterator[None]:
     try:
         try:
-            with _system_errors():
+            with _foreign_errors():
                 yield
         except (GymError, KeyboardInterrupt):
             with suppress(OutputError):  # the error that ended the command is more useful
@@ -145,7 +146,7 @@ def _ending() -> Iterator[None]:
             LOGGER.error(harmless(str(error)))
         mark = "" if isinstance(error, (InterruptedRunError, BudgetReachedError)) else "error: "
         for line in str(error).splitlines() or [type(error).__name__]:
-            message(f"{mark}{line}")
+            message(f"{mark}{line}", word=mark.rstrip())
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
         text, code = interrupt_of(error)
@@ -158,10 +159,12 @@ def _ending() -> Iterator[None]:
 
 
 @contextmanager
-def _system_errors() -> Iterator[None]:
-    """Turn an OSError about a path that no check caught into a GymError."""
+def _foreign_errors() -> Iterator[None]:
+    """Turn an error of Typer, or an OSError about a path that no check caught, into a GymError."""
     try:
         yield
+    except typer.TyperException as error:
+        raise UsageError(wrong_usage(error)) from error
     except OSError as error:
         kind = _SYSTEM_ERRORS.get(error.errno or 0)
         if kind is None or error.filename is None:
@@ -196,14 +199,13 @@ app = typer.Typer(
     epilog=EXIT_CODES,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for function in (
     *(collect, verify, metrics, compare, merge, export, envs, show, view, report, init, check),
-    *(mock, serve),
+    *(mock, serve, docs),
 ):
-    app.command()(function)
+    app.command(epilog=EXAMPLES if function is collect else None)(function)
 for command in (*app.registered_commands, *data_app.registered_commands):
     command.cls = _Command
 app.add_typer(data_app, name="data")
@@ -254,7 +256,7 @@ class _StderrHandler(logging.Handler):
             and record.levelno >= logging.WARNING
             and record.name.startswith(_WARNING_LOGGERS)
         ):
-            message(f"warning: {' '.join(record.getMessage().split())}")
+            message(f"warning: {' '.join(record.getMessage().split())}", word="warning:")
 
 
 class _FileHandler(logging.FileHandler):
@@ -267,7 +269,7 @@ class _FileHandler(logging.FileHandler):
             self.is_lost = True
             error = sys.exception()
             reason = getattr(error, "strerror", None) or error
-            message(f"warning: {self.baseFilename}: cannot be written: {reason}")
+            message(f"warning: {self.baseFilename}: cannot be written: {reason}", word="warning:")
 
     def close(self) -> None:
         with suppress(OSError):  # the warning was printed

@@ -52,7 +52,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -108,6 +108,7 @@ __all__ = [
     "did_you_mean",
     "frames_of",
     "leave_copy",
+    "pydantic_reason",
     "shown_place",
 ]
 
@@ -435,6 +436,43 @@ def did_you_mean(name: str, known: Iterable[str], place: str = "") -> str:
 
     close = difflib.get_close_matches(name, list(known), n=1)
     return f'did you mean "{close[0]}"{place and f" {place}"}?' if close else ""
+
+
+_PYDANTIC_REASONS = {
+    "int_parsing": "is not a whole number",
+    "int_type": "is not a whole number",
+    "int_from_float": "is not a whole number",
+    "int_parsing_size": "is too large",
+    "float_parsing": "is not a number",
+    "float_type": "is not a number",
+    "finite_number": "is not a finite number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must hold keys with values",
+    "model_type": "must hold keys with values",
+    "missing": "is missing",
+    "extra_forbidden": "is unknown",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be {le} or less",
+}
+"""By pydantic's type of an error; others keep pydantic's message."""
+
+
+def pydantic_reason(detail: Mapping[str, object]) -> str:
+    """Return what is wrong with a value, from one of the errors that a ValidationError lists."""
+    reason = _PYDANTIC_REASONS.get(str(detail["type"]))
+    if reason is None:
+        # pydantic prefixes the messages of validators.
+        return str(detail["msg"]).removeprefix("Value error, ")
+    limits = detail.get("ctx")
+    known = limits if isinstance(limits, Mapping) else {}
+    return reason.format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in known.items()})
 
 
 def leave_copy(process: int) -> None:

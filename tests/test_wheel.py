@@ -54,5 +54,19 @@ def test_wheel_writes_its_tasks_again(installed, tmp_path, name):
     assert [row["difference"] for row in msgspec.json.decode(done.stdout)] == [None]
 
 
+@pytest.mark.slow
+def test_wheel_has_the_documentation(installed, tmp_path):
+    done = subprocess.run(
+        gym_process("docs", "mock"),
+        cwd=tmp_path,
+        env={**clean_environment(), "PYTHONPATH": os.fspath(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (CHECKOUT / "docs" / "mock.md").read_text(encoding="utf-8")
+
+
 def sources(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*.py") if "__pycache__" not in path.parts]

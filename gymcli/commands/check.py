@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import (
+    folded,
     one_line,
     paced_message,
     print_json,
@@ -15,7 +16,7 @@ from gymcli.commands.console import (
     result,
     scrubbed,
 )
-from gymcli.commands.options import JsonOption, OwnEnvArgOption, key_values
+from gymcli.commands.options import JsonOption, OwnEnvArgOption, complete_env, key_values
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
@@ -34,15 +35,20 @@ def check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ENV]...", help="Environments: NAME or FILE.py:CLASS (default: all)."
+            metavar="ENV",
+            help="Environments: NAME or FILE.py:CLASS.",
+            show_default="all",
+            autocompletion=complete_env,
         ),
     ] = None,
     tasks: Annotated[
-        Path | None, typer.Option(help="Check with these tasks instead of the shipped ones.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Check with these tasks instead of the shipped ones."),
     ] = None,
     env_arg: OwnEnvArgOption = None,
     limit: Annotated[
-        int, typer.Option(min=1, help="Play at most N tasks of each environment.")
+        int,
+        typer.Option("--limit", "-n", min=1, help="Play at most N tasks of each environment."),
     ] = 100,
     json: JsonOption = False,
 ) -> None:
@@ -96,15 +102,18 @@ def _print_one(report: CheckReport) -> None:
     result(f"{report.env} {report.version}: {report.num_tasks} tasks ({report.tasks})")
     for finding in report.findings:
         status = "FAILED" if finding.status == "failed" else finding.status
-        result(f"{finding.check:11} {status:8} {_shown(finding)}")
+        text = f"{finding.check:11} {status:8} {_shown(finding)}"
+        result(folded(text, 21), word=status)
         _print_frames(finding)
 
 
 def _print_all(reports: list[CheckReport]) -> None:
-    print_table((*_HEAD, "result"), [_row(report) for report in reports])
+    rows = [_row(report) for report in reports]
+    print_table((*_HEAD, "result"), rows, optional=("p99 ms", "limit", "tasks", "guess"))
     for report in reports:
         for finding in report.failures:
-            result(f"FAILED {report.env} {finding.check}: {_shown(finding)}")
+            text = f"FAILED {report.env} {finding.check}: {_shown(finding)}"
+            result(folded(text, 2), word="FAILED")
             _print_frames(finding)
     for report in reports:
         checks_by_reason: dict[str, list[str]] = {}
@@ -112,7 +121,8 @@ def _print_all(reports: list[CheckReport]) -> None:
             if finding.status == "skipped":
                 checks_by_reason.setdefault(finding.text, []).append(finding.check)
         for reason, checks in checks_by_reason.items():
-            result(f"skipped {report.env} {', '.join(checks)}: {one_line(reason)}")
+            text = f"skipped {report.env} {', '.join(checks)}: {one_line(reason)}"
+            result(folded(text, 2), word="skipped")
 
 
 def _row(report: CheckReport) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gymcli.commands.console import harmless, message, result, results, scrubbed, warn
+from gymcli.commands.options import complete_run
 from gymcli.errors import RunError, UsageError
 from gymcli.reporting.formatting import between, number, signed
+from gymcli.runner.run_options import Heading
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
@@ -30,7 +32,12 @@ STDOUT = Path("-")
 
 MarkdownOption = Annotated[
     Path | None,
-    typer.Option("--markdown", metavar="FILE", help="Write a summary in Markdown; - prints it."),
+    typer.Option(
+        "--markdown",
+        metavar="FILE",
+        help="Write a summary in Markdown; - prints it.",
+        rich_help_panel=Heading.RESULTS,
+    ),
 ]
 
 
@@ -42,13 +49,17 @@ class GateOptions:
         list[str] | None,
         typer.Option(
             metavar="EXPR",
-            help="Require a condition, such as 'pass@1 >= 0.8' (repeatable); exit with 3 if it "
-            "fails, or 5 if the run cannot tell.",
+            help="Require a condition, such as 'pass@1 >= 0.8'; exit with 3 if it fails, or 5 if "
+            "the run cannot tell.",
+            rich_help_panel=Heading.RESULTS,
         ),
     ] = None
     gate_on: Annotated[
         Literal["bound", "point"],
-        typer.Option(help="Judge a gate by the whole interval (bound) or the number (point)."),
+        typer.Option(
+            help="Judge a gate by the whole interval (bound) or the number (point).",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = "bound"
 
 
@@ -58,15 +69,30 @@ class CiOptions(GateOptions):
 
     junit: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write tasks and gates as JUnit XML; - prints it."),
+        typer.Option(
+            metavar="FILE",
+            help="Write tasks and gates as JUnit XML; - prints it.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = None
     markdown: MarkdownOption = None
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV; - prints it.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the numbers as CSV; - prints it.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = None
-    baseline: Annotated[Path | None, typer.Option(metavar="RUN", help="Compare with this run.")] = (
-        None
-    )
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Compare with this run.",
+            rich_help_panel=Heading.RESULTS,
+            autocompletion=complete_run,
+        ),
+    ] = None
 
 
 class CiRequest:
@@ -210,9 +236,9 @@ class CiRequest:
             if len(reports) > 1 and (report.gates or report.problems or report.comparison):
                 show(report.run)
             if report.comparison is not None:
-                show(_difference_text(report.comparison))
+                show(_difference_text(report.comparison), word=report.comparison.verdict)
             for gate in report.gates:
-                show(_gate_text(gate))
+                show(_gate_text(gate), word=gate.verdict)
             for problem in report.problems:
                 warn(f"{problem.what}: {problem.reason}")
 

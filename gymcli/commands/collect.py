@@ -33,6 +33,9 @@ from gymcli.commands.options import (
     check_cluster_options,
     check_parameters,
     check_role_parameters,
+    complete_env,
+    complete_model,
+    complete_tasks,
     key_values,
     parameters,
     resolved_roles,
@@ -52,7 +55,7 @@ from gymcli.errors import (
     RunError,
     UsageError,
 )
-from gymcli.runner.run_options import RowOptions, RunOptions
+from gymcli.runner.run_options import Heading, RowOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
 
 if TYPE_CHECKING:
@@ -62,8 +65,19 @@ if TYPE_CHECKING:
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
 
-__all__ = ["GARBAGE_THRESHOLD", "TYPED", "collect", "missing_coverage"]
+__all__ = ["EXAMPLES", "GARBAGE_THRESHOLD", "TYPED", "collect", "missing_coverage"]
 
+EXAMPLES = """\b
+Examples:
+  a small real model, which needs no key:
+    gym collect arithmetic -m local -n 20
+  a server of your own, 4 attempts per task, a run with a name:
+    gym collect tasks.jsonl --env mcqa -m NAME -o runs/a \\
+      --base-url http://127.0.0.1:8000/v1 --repeats 4
+  in CI, with a condition that decides the exit code:
+    gym collect mcqa -m NAME --gate 'pass@1 >= 0.7' \\
+      --junit junit.xml --quiet
+"""
 TYPED = "gymcli.typed"
 """The key in a command's context of the arguments as they were typed."""
 GARBAGE_THRESHOLD = 50_000
@@ -83,19 +97,37 @@ class PolicyOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle."
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle.",
+            rich_help_panel=Heading.MODEL,
+            autocompletion=complete_model,
         ),
     ] = None
     base_url: Annotated[
         list[str] | None,
-        typer.Option(help="Endpoint, such as http://127.0.0.1:8000/v1; repeat it for replicas."),
+        typer.Option(
+            metavar="URL",
+            help="Endpoint, such as http://127.0.0.1:8000/v1; repeat it for replicas.",
+            rich_help_panel=Heading.MODEL,
+        ),
     ] = None
     api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the API key.")
+        str | None,
+        typer.Option(
+            metavar="VARIABLE",
+            help="Environment variable that holds the API key.",
+            rich_help_panel=Heading.MODEL,
+        ),
     ] = None
     dialect: Annotated[
         Literal["chat", "responses"] | None,
-        typer.Option(help="Wire format (default: gym.toml's, else chat)."),
+        typer.Option(
+            help="Wire format.",
+            show_default="gym.toml's, else chat",
+            rich_help_panel=Heading.MODEL,
+        ),
     ] = None
 
 
@@ -103,11 +135,18 @@ class PolicyOptions:
 class SamplingOptions:
     """Request parameters that have an option of their own."""
 
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling probability.")] = None
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum tokens of one answer.")] = (
-        None
-    )
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Sampling temperature.", rich_help_panel=Heading.SAMPLING),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Nucleus sampling probability.", rich_help_panel=Heading.SAMPLING),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum tokens of one answer.", rich_help_panel=Heading.SAMPLING),
+    ] = None
 
 
 @with_expanded_options
@@ -118,14 +157,19 @@ def collect(
         typer.Argument(
             metavar="TASKS",
             help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
+            rich_help_panel=Heading.WHAT,
+            autocompletion=complete_tasks,
         ),
     ],
     *,
     env: Annotated[
         str | None,
         typer.Option(
+            metavar="ENV",
             help="Environment of rows that name none: NAME, FILE.py:CLASS or MODULE:CLASS; "
-            "AGENT=ENV maps an agent_ref to an environment."
+            "AGENT=ENV maps an agent_ref to an environment.",
+            rich_help_panel=Heading.WHAT,
+            autocompletion=complete_env,
         ),
     ] = None,
     env_arg: EnvArgOption = None,
@@ -135,30 +179,59 @@ def collect(
         typer.Option(
             metavar="ROLE=MODEL",
             help="Model of a role, such as a judge: name in gym.toml, URL#MODEL, local, or oracle.",
+            rich_help_panel=Heading.MODEL,
         ),
     ] = None,
     role_param: RoleParamOption = None,
     run_options: RunOptions,
     sampling: SamplingOptions,
     seed: Annotated[
-        int | None, typer.Option(help="Seed environments and requests, per task and attempt.")
+        int | None,
+        typer.Option(
+            help="Seed environments and requests, per task and attempt.",
+            rich_help_panel=Heading.SAMPLING,
+        ),
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Set any other request parameter, as JSON or text."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Set any other request parameter, as JSON or text.",
+            rich_help_panel=Heading.SAMPLING,
+        ),
     ] = None,
     row_options: RowOptions,
     min_coverage: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Exit with 4 if a smaller share is scored.")
+        float,
+        typer.Option(
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="Exit with 4 if a smaller share is scored, from 0 to 1.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = 0.95,
     ci_options: CiOptions,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and the first request; send nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the plan and the first request; send nothing.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print no progress and no warnings.")
+        bool,
+        typer.Option(
+            "--quiet",
+            help="Print no progress and no warnings.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the metrics as JSON.", rich_help_panel=Heading.RESULTS),
+    ] = False,
 ) -> None:
     """Run tasks against a model and write scored rollouts.
 
@@ -502,7 +575,7 @@ def _resume_command(
 ) -> str:
     """Return the command that resumes a run: the typed one, without `--fresh`."""
     is_fresh = bool(context.params.get("fresh"))  # after a restart the run options lack it
-    dropped = {*without, *(("--fresh", "--out") if is_fresh else ())}
+    dropped = {*without, *(("--fresh", "--out", "-o") if is_fresh else ())}
     options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
     with_value = {name for option in options for name in option.opts if name.startswith("-")}
     kept: list[str] = []

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.ci import STDOUT, MarkdownOption, write_comparisons
-from gymcli.commands.console import harmless, one_line, print_json, print_table, result, warn
-from gymcli.commands.options import JsonOption, LineEnvOption
+from gymcli.commands.console import (
+    harmless,
+    one_line,
+    print_json,
+    print_table,
+    result,
+    terminal_width,
+    warn,
+)
+from gymcli.commands.options import JsonOption, LineEnvOption, complete_run
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS
 from gymcli.reporting.formatting import (
@@ -47,25 +55,39 @@ _TESTS = {
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Baseline run.")],
-    b: Annotated[list[Path], typer.Argument(metavar="B", help="Run to judge (one or more).")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="Baseline run.", autocompletion=complete_run)
+    ],
+    b: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="B", help="Run to judge (one or more).", autocompletion=complete_run
+        ),
+    ],
     metric: Annotated[
         str,
         typer.Option(
-            help=f"Number to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME."
+            metavar="NAME",
+            help=f"Number to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME.",
         ),
     ] = "mean_reward",
     margin: Annotated[
         float | None,
-        typer.Option(help="How much worse B may be (default: 2 % of the range of rewards)."),
+        typer.Option(
+            metavar="DIFFERENCE",
+            help="How much worse B may be.",
+            show_default="2 % of the range of rewards",
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail only if B is worse by more than the margin.")
     ] = False,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    level: Annotated[
+        float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")
+    ] = 0.95,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Also compare the tasks of each value of this field (repeatable)."),
+        typer.Option(metavar="FIELD", help="Also compare the tasks of each value of this field."),
     ] = None,
     allow_drift: Annotated[
         bool, typer.Option("--allow-drift", help="Compare runs even if their settings differ.")
@@ -148,7 +170,7 @@ def _print_several(comparisons: Sequence[Comparison]) -> None:
     for one in comparisons:
         passes = passes_with(one.smallest_margin)
         said = f"{one.verdict}: {_reason(one)}{f'; {passes}' if passes else ''}"
-        _print_sentence(f"{_short(one.b.run, _MAX_TASK)}: {said}")
+        _print_sentence(f"{_short(one.b.run, _MAX_TASK)}: {said}", word=one.verdict)
 
 
 def _print_comparison(comparison: Comparison) -> None:
@@ -213,7 +235,8 @@ def _print_parts(title: str, parts: Mapping[str, Difference], level: float) -> N
             p_value(found.p_value),
         ]
         rows.append([*row, *([p_value(found.p_adjusted)] if is_adjusted else []), found.verdict])
-    print_table([*head, *(["p (Holm)"] if is_adjusted else []), "verdict"], rows)
+    head += [*(["p (Holm)"] if is_adjusted else []), "verdict"]
+    print_table(head, rows, optional=("p", "tasks"))
 
 
 def _print_grounds(comparison: Comparison) -> None:
@@ -315,7 +338,7 @@ def _print_verdict(comparison: Comparison) -> None:
         )
     if passes := passes_with(comparison.smallest_margin):
         result(f"{'margin':14}B {passes}")
-    _print_sentence(f"{comparison.verdict}: {_reason(comparison)}")
+    _print_sentence(f"{comparison.verdict}: {_reason(comparison)}", word=comparison.verdict)
 
 
 def _reason(comparison: Comparison) -> str:
@@ -331,9 +354,11 @@ def _reason(comparison: Comparison) -> str:
     return f"B is not worse by {margin:g} or more"
 
 
-def _print_sentence(text: str) -> None:
-    for line in textwrap.wrap(text, _WIDTH, subsequent_indent=" " * _INDENT):
-        result(line)
+def _print_sentence(text: str, *, word: str = "") -> None:
+    width = min(_WIDTH, terminal_width() or _WIDTH)
+    for line in textwrap.wrap(text, width, subsequent_indent=" " * _INDENT):
+        result(line, word=word)
+        word = ""
 
 
 def _short(text: str, max_characters: int) -> str:

@@ -7,10 +7,11 @@ import logging
 import os
 import re
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TextIO, cast
 
@@ -23,6 +24,7 @@ __all__ = [
     "SafeStream",
     "announce",
     "display_of",
+    "folded",
     "guard_descriptors",
     "harmless",
     "hide",
@@ -37,6 +39,7 @@ __all__ = [
     "results_apart",
     "scrub_display",
     "scrubbed",
+    "terminal_width",
     "warn",
 ]
 
@@ -48,6 +51,21 @@ UNSAFE = re.compile(
 )
 """Control characters except newline and tab, those that reorder text, and lone surrogates."""
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
+_RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN = range(31, 37)
+_COLOURS = {
+    **dict.fromkeys(("error:", "FAIL", "FAILED"), _RED),
+    **dict.fromkeys(("warning:", "INCONCLUSIVE", "skipped"), _YELLOW),
+    **dict.fromkeys(("PASS", "ok"), _GREEN),
+    "system": _MAGENTA,
+    "developer": _MAGENTA,
+    "user": _CYAN,
+    "assistant": _BLUE,
+    "tool": _YELLOW,
+}
+"""The words of gymcli that have a colour on a terminal, with its number in an escape sequence."""
+_VERDICT_COLUMNS = ("verdict", "result")
+_FIELD = re.compile(r"(?=.{13} \S)[a-z].{0,11}  +")
+"""The name of a value that `result` prints in the columns before the 15th."""
 
 
 def harmless(text: str) -> str:
@@ -78,8 +96,8 @@ class SafeStream:
     ) -> None:
         self.beneath = beneath
         self.scrubber = scrubber
+        self.is_needed = is_needed
         self._is_display = is_display
-        self._is_needed = is_needed
         self._has_failed = False
         self._held = ""
         # A thread may relay a worker's output, and a signal handler may print at any time.
@@ -124,7 +142,7 @@ class SafeStream:
                 self.beneath.flush()
         except OSError as error:
             self._has_failed = True
-            if self._is_needed:
+            if self.is_needed:
                 if isinstance(error, BrokenPipeError):
                     raise
                 reason = f"standard output cannot be written: {error.strerror}"
@@ -222,10 +240,11 @@ def scrubbed(text: str, stream: TextIO | None = None) -> str:
 
 
 def display_of(stream: TextIO) -> TextIO:
-    """Return the stream for a live display: it passes escape sequences but no secrets."""
+    """Return the stream for a live display or colours: it passes escape sequences, no secrets."""
     if not isinstance(stream, SafeStream):
         return stream
-    return cast("TextIO", SafeStream(stream.beneath, stream.scrubber, is_display=True))
+    beneath, scrubber, is_needed = stream.beneath, stream.scrubber, stream.is_needed
+    return cast("TextIO", SafeStream(beneath, scrubber, is_display=True, is_needed=is_needed))
 
 
 def scrub_display() -> None:
@@ -247,9 +266,13 @@ def one_line(text: str, max_characters: int = 200) -> str:
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
 
-def result(text: str = "") -> None:
-    """Print a line of results to stdout."""
-    _print(text, results())
+def result(text: str = "", *, word: str = "") -> None:
+    """Print a line of results to stdout.
+
+    On a terminal, `word`, which is part of the line, has its colour, and the value of a field that
+    is too wide (`name          value`) continues below its start.
+    """
+    _print(folded(text, 14) if _FIELD.match(text) else text, results(), word)
 
 
 def announce(address: str) -> None:
@@ -258,9 +281,9 @@ def announce(address: str) -> None:
     results().flush()
 
 
-def message(text: str) -> None:
-    """Print a message to stderr."""
-    _print(text, sys.stderr)
+def message(text: str, *, word: str = "") -> None:
+    """Print a message to stderr; on a terminal, `word`, which is part of it, has its colour."""
+    _print(text, sys.stderr, word)
     sys.stderr.flush()
 
 
@@ -282,14 +305,49 @@ def warn(text: str) -> None:
     """Print a warning on one line of stderr, and log it."""
     line = " ".join(text.splitlines())
     LOGGER.warning(line)
-    message(f"warning: {line}")
+    message(f"warning: {line}", word="warning:")
 
 
-def _print(text: str, stream: TextIO) -> None:
+def terminal_width() -> int | None:
+    """Return how many columns results may take: None in a file or pipe, unless COLUMNS is set."""
+    with suppress(ValueError):
+        return int(os.environ.get("COLUMNS", "")) or None
+    with suppress(OSError):
+        if results().isatty():
+            return os.get_terminal_size(results().fileno()).columns or None
+    return None
+
+
+def folded(text: str, indent: int) -> str:
+    """Return a line broken at spaces to the width of the terminal, the rest indented."""
+    width = terminal_width()
+    if width is None or len(text) <= width:
+        return text
+    rest = textwrap.wrap(
+        text[indent:], max(width - indent, 20), break_long_words=False, break_on_hyphens=False
+    )
+    return text[:indent] + f"\n{' ' * indent}".join(rest)
+
+
+def _print(text: str, stream: TextIO, word: str = "") -> None:
     encoding = stream.encoding or "utf-8"
     # A character that the encoding lacks is escaped, since printing it would raise an error.
     shown = harmless(scrubbed(text, stream)).encode(encoding, "backslashreplace").decode(encoding)
+    if word in _COLOURS and _has_colours(stream):
+        at_end, anywhere = rf"{re.escape(word)}$", rf"(?<!\w){re.escape(word)}(?!\w)"
+        if found := re.search(at_end, shown) or re.search(anywhere, shown):
+            before, after = shown[: found.start()], shown[found.end() :]
+            shown = f"{before}\x1b[{_COLOURS[word]}m{word}\x1b[0m{after}"
+            stream.flush()  # before this line come those that it holds back
+            # Only here are escape sequences let through: the text itself held none.
+            stream = display_of(stream)
     stream.write(shown + "\n")
+
+
+def _has_colours(stream: TextIO) -> bool:
+    """Return whether colours are shown, by https://no-color.org and the kind of terminal."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not is_plain and stream.isatty()
 
 
 def print_json(value: object, *, indent: int = 2) -> None:
@@ -312,11 +370,65 @@ def _json_escaped(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print an aligned table: the first column is left-aligned, the others right-aligned."""
-    cells = [[harmless(" ".join(cell.split())) for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    for row in cells:
-        first = row[0].ljust(widths[0])
+def print_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()
+) -> None:
+    """Print an aligned table: the first column is left-aligned, the others right-aligned.
+
+    If the terminal is too narrow, the words of the head are stacked, then the `optional` columns
+    are left out, the first of them first; if that is not enough, each row becomes a few lines of
+    names and values.
+    """
+    table = [[harmless(" ".join(cell.split())) for cell in row] for row in (head, *rows)]
+    width = terminal_width()
+    layouts = _layouts(table, optional)
+    fitting = (lines for lines in layouts if width is None or max(map(len, lines)) <= width)
+    lines = next(fitting, None) or _as_pairs(table, width or 0)
+    for line in lines:
+        last = line.rsplit(maxsplit=1)[-1:]
+        result(line, word=last[0] if last and head[-1] in _VERDICT_COLUMNS else "")
+
+
+def _layouts(table: list[list[str]], optional: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the lines of a table in ever narrower layouts."""
+    yield _aligned(table)
+    names = list(table[0])
+    yield _aligned([*_stacked(names), *table[1:]])
+    for name in optional:
+        place = names.index(name)
+        names.pop(place)
+        table = [row[:place] + row[place + 1 :] for row in table]
+        yield _aligned([*_stacked(names), *table[1:]])
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
         others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        result("  ".join([first, *others]).rstrip())
+        lines.append("  ".join([row[0].ljust(widths[0]), *others]).rstrip())
+    return lines
+
+
+def _stacked(head: Sequence[str]) -> list[list[str]]:
+    """Return the head as several rows, a word in each; units and signs stay with their word."""
+    words = [re.split(" (?=[a-z])", name) for name in head]
+    height = max(map(len, words))
+    padded = [[""] * (height - len(own)) + own for own in words]
+    return [list(row) for row in zip(*padded, strict=True)]
+
+
+def _as_pairs(table: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return a row as its first cell and, below it, the names and values of the others."""
+    head, *rows = table
+    lines = [head[0]] if head[0] else []
+    for row in rows:
+        lines += [row[0]] if row[0] else []
+        pairs = [f"{name} {cell}".strip() for name, cell in zip(head[1:], row[1:], strict=True)]
+        # A pair is not broken: its spaces become characters at which no line is.
+        text = "   ".join(pair.replace(" ", "\0") for pair in pairs if pair)
+        wrapped = textwrap.wrap(
+            text, max(width - 2, 20), break_long_words=False, break_on_hyphens=False
+        )
+        lines += [f"  {line}".replace("\0", " ") for line in wrapped]
+    return lines

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result, warn
-from gymcli.commands.options import EnvArgOption, JsonOption, key_values, with_expanded_options
+from gymcli.commands.help import HelpGroup
+from gymcli.commands.options import (
+    EnvArgOption,
+    JsonOption,
+    complete_env,
+    complete_tasks,
+    key_values,
+    with_expanded_options,
+)
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.run_options import IdFieldOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
@@ -28,11 +36,18 @@ _FilesArgument = Annotated[
     typer.Argument(
         metavar="FILE",
         help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
+        autocompletion=complete_tasks,
     ),
 ]
 _OutOption = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="File to write (.gz, .zst); default: print the rows."),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="File to write (.gz, .zst).",
+        show_default="print the rows",
+    ),
 ]
 
 
@@ -67,17 +82,25 @@ def generate(
     envs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="ENV", help="One environment; with --check any number (default: all)."
+            metavar="ENV",
+            help="One environment; with --check any number.",
+            show_default="all",
+            autocompletion=complete_env,
         ),
     ] = None,
     num: Annotated[
         int | None,
         typer.Option(
-            "--num", "-n", min=1, help="Number of rows (default: as many as ship, or 60)."
+            "--num",
+            "-n",
+            min=1,
+            help="Number of rows.",
+            show_default="as many as ship, or 60",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed; 0, the default, reproduces the shipped rows.")
+        int | None,
+        typer.Option(min=0, help="Seed; 0 reproduces the shipped rows.", show_default="0"),
     ] = None,
     out: _OutOption = None,
     check: Annotated[
@@ -103,7 +126,7 @@ def generate(
         else:
             for one in comparisons:
                 status = "ok" if one.difference is None else f"FAILED {one_line(one.difference)}"
-                result(f"{one.env}: {one.num_rows} rows: {status}")
+                result(f"{one.env}: {one.num_rows} rows: {status}", word=status.partition(" ")[0])
         if any(one.difference is not None for one in comparisons):
             raise typer.Exit(3)
         return
@@ -121,16 +144,26 @@ def pull(
             metavar="SOURCE", help="hf:ORG/NAME, or a .parquet, .jsonl, .json or .csv file."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.gz, .zst).")],
-    config: Annotated[str | None, typer.Option(help="Configuration of the data set.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split, if there are several.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="File to write (.gz, .zst).")
+    ],
+    config: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Configuration of the data set.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Split, if there are several.")
+    ] = None,
     revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of the data set.")
+        str | None,
+        typer.Option(metavar="NAME", help="Branch, tag or commit of the data set."),
     ] = None,
     map_file: Annotated[
-        Path | None, typer.Option("--map", help="YAML file that maps columns to fields.")
+        Path | None,
+        typer.Option("--map", metavar="FILE", help="YAML file that maps columns to fields."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Read only the first N rows.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Read only the first N rows.")
+    ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip rows that cannot become tasks.")
     ] = False,
@@ -167,11 +200,14 @@ def render(
         typer.Argument(
             metavar="FILE",
             help="JSONL file (.gz, .zst), or the name of an environment to use its own tasks.",
+            autocompletion=complete_tasks,
         ),
     ],
     prompt: PromptOption = None,
     id_field: IdFieldOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N rows.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Use only the first N rows.")
+    ] = None,
     out: _OutOption = None,
 ) -> None:
     """Write rows with their prompts and tools filled in.
@@ -239,7 +275,10 @@ def validate(
     *,
     env: Annotated[
         str | None,
-        typer.Option(help="Also check fields and tools, with this environment for rows without."),
+        typer.Option(
+            metavar="ENV",
+            help="Also check fields and tools, with this environment for rows without.",
+        ),
     ] = None,
     env_arg: EnvArgOption = None,
     row_options: RowOptions,
@@ -285,8 +324,8 @@ def _location(place: str, files: list[str]) -> dict[str, str | int | None]:
 
 app = typer.Typer(
     help="Check, render, generate, describe and pull task files.",
+    cls=HelpGroup,
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 for command in (validate, render, generate, stats, pull):
     app.command()(command)

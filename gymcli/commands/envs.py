@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import print_json, result, scrubbed
-from gymcli.commands.options import JsonOption
+from gymcli.commands.options import JsonOption, complete_env
 from gymcli.errors import EnvironmentImportError, UsageError
 
 __all__ = ["envs"]
@@ -18,20 +18,29 @@ _FILTERS = ("structure", "capability", "domain", "task_type", "verification")
 
 def envs(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Environment to describe in full.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Environment to describe in full.", autocompletion=complete_env
+        ),
     ] = None,
     structure: Annotated[
-        str | None, typer.Option(help="Only environments of this structure, such as multi-turn.")
+        str | None,
+        typer.Option(
+            metavar="WORDS", help="Only environments of this structure, such as multi-turn."
+        ),
     ] = None,
     capability: Annotated[
-        str | None, typer.Option(help="Only environments that test this capability.")
+        str | None,
+        typer.Option(metavar="WORDS", help="Only environments that test this capability."),
     ] = None,
-    domain: Annotated[str | None, typer.Option(help="Only environments of this domain.")] = None,
+    domain: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Only environments of this domain.")
+    ] = None,
     task_type: Annotated[
-        str | None, typer.Option(help="Only environments with this type of tasks.")
+        str | None, typer.Option(metavar="WORDS", help="Only environments with this type of tasks.")
     ] = None,
     verification: Annotated[
-        str | None, typer.Option(help="Only environments verified this way.")
+        str | None, typer.Option(metavar="WORDS", help="Only environments verified this way.")
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -32,7 +32,12 @@ def export(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help="File to write: .jsonl, .csv (.gz, .zst) or .parquet."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write: .jsonl, .csv (.gz, .zst) or .parquet.",
+        ),
     ],
     where: Annotated[
         str | None,
@@ -49,8 +54,8 @@ def export(
 
     sft: one conversation per rollout. dpo: the best attempt of each task against the worst. csv,
     parquet: tables. jsonl: the lines unchanged. nemo-gym: NeMo Gym's rollouts and its aggregate
-    file. A file is written whole or not at all. docs/export.md shows a row of each format;
-    docs/filters.md explains --where.
+    file. A file is written whole or not at all. `gym docs export` shows a row of each format;
+    `gym docs filters` explains --where.
     """
     from gymcli.data.exporters import COMPLETIONS, EXPORTERS, ExportSource
     from gymcli.data.output import whole_file

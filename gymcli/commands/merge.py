@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import print_json, result, warn
-from gymcli.commands.options import JsonOption
+from gymcli.commands.options import JsonOption, complete_run
 from gymcli.commands.summary import print_summary
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
@@ -20,17 +20,27 @@ __all__ = ["merge"]
 def merge(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Run directories, such as all shards of a run."),
+        typer.Argument(
+            metavar="RUN",
+            help="Run directories, such as all shards of a run.",
+            autocompletion=complete_run,
+        ),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="New run, or new .jsonl (.gz, .zst) for the rollouts only."
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="New run, or new .jsonl (.gz, .zst) for the rollouts only.",
         ),
     ],
     env: Annotated[
         str | None,
-        typer.Option(help="Code of an environment that defines its own metrics, FILE.py:CLASS."),
+        typer.Option(
+            metavar="ENV",
+            help="Code of an environment that defines its own metrics, FILE.py:CLASS.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +11,10 @@ import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
-from gymcli.commands.options import JsonOption, RunsArgument, with_expanded_options
+from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
 from gymcli.commands.summary import (
     print_advice,
+    print_agreement,
     print_curves,
     print_plans,
     print_slices,
@@ -21,11 +22,13 @@ from gymcli.commands.summary import (
     print_tasks,
 )
 from gymcli.errors import RunDirectoryError, UsageError
+from gymcli.runner.run_options import Heading
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.results import RunMetrics
+    from gymcli.metrics.agreement import Agreement, Labels
+    from gymcli.metrics.results import RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
 
@@ -37,32 +40,53 @@ def metrics(
     env: Annotated[
         str | None,
         typer.Option(
+            metavar="ENV",
             help="Environment of lines that name none, such as NeMo Gym's, or the code of one that "
-            "defines its own metrics, FILE.py:CLASS."
+            "defines its own metrics, FILE.py:CLASS.",
+            autocompletion=complete_env,
+            rich_help_panel=Heading.WHAT,
         ),
     ] = None,
     by_task: Annotated[
-        bool, typer.Option("--by-task", help="Print a line for every task.")
+        bool,
+        typer.Option(
+            "--by-task", help="Print a line for every task.", rich_help_panel=Heading.NUMBERS
+        ),
     ] = False,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIELD",
-            help="Report each value of a task field separately, such as task.category "
-            "(repeatable).",
+            help="Report each value of a task field separately, such as task.category.",
+            rich_help_panel=Heading.NUMBERS,
         ),
     ] = None,
     power: Annotated[
         bool,
         typer.Option(
             "--power",
-            help="Print the smallest differences that runs of other sizes would detect, planned "
+            help="Print how many tasks gym compare takes to pass if B is as good as A, planned "
             "from RUN or from two runs of the same tasks.",
+            rich_help_panel=Heading.NUMBERS,
         ),
     ] = False,
     margin: Annotated[
         float | None,
-        typer.Option(help="With --power: print how many tasks detect this difference."),
+        typer.Option(
+            metavar="DIFFERENCE",
+            help="With --power: plan for this --margin of gym compare.",
+            rich_help_panel=Heading.NUMBERS,
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|task.FIELD",
+            help="Report how far rewards agree with labels (pass or fail, true or false, 1 or 0): "
+            "a file with the columns task_id and label, and attempt or env if they differ, or a "
+            "field of the task rows.",
+            rich_help_panel=Heading.NUMBERS,
+        ),
     ] = None,
     ci_options: CiOptions,
     json: JsonOption = False,
@@ -71,19 +95,22 @@ def metrics(
 
     Also reports coverage and latency. Errors and intervals are computed over tasks, never over
     attempts, which are not independent; --json has the estimator, size, error, interval and method
-    of every number. The variance of pass@k is largest at k = n, where all n attempts of a task are
-    used; n >= 2k is better. The numbers of a run directory are also written to its metrics.json.
+    of every number. The numbers of a run directory are also written to its metrics.json.
     """
     import msgspec
+
+    from gymcli.metrics.agreement import agreement
 
     if margin is not None and not power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     fields = ci.fields(by or ())
+    given = None if labels is None else _labels(labels)
     reports: list[dict[str, object]] = []
     pilots, judged = [], []
     for number, run in enumerate(runs):
-        aggregator, numbers = _count(run, env, fields)
+        aggregator, numbers = _count(run, env, fields, given if isinstance(given, str) else None)
+        agreed = None if given is None else agreement(aggregator, given, source=str(labels))
         tasks = aggregator.task_rows() if by_task else None
         if power:
             pilots.append(aggregator)
@@ -92,18 +119,14 @@ def metrics(
         if json:
             by_tasks = {} if tasks is None else {"tasks": tasks}
             found = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), **by_tasks}
+            if agreed is not None:
+                found["agreement"] = agreed
             reports.append({**found, **ci.as_json(judged)})
         elif not power and not ci.prints_file:
             if number:
                 result()
             result(f"{run}")
-            print_summary(numbers, with_doubts=False)
-            print_curves(numbers)
-            print_slices(numbers)
-            if tasks is not None:
-                result()
-                print_tasks(tasks)
-            print_advice(numbers)
+            _print_run(numbers, tasks, agreed, source=str(labels))
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
         from gymcli.metrics.planning import plans
@@ -119,14 +142,52 @@ def metrics(
     ci.end(judged)
 
 
-def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, RunMetrics]:
+def _print_run(
+    numbers: RunMetrics,
+    tasks: list[TaskMetrics] | None,
+    agreed: Mapping[str, Agreement] | None,
+    *,
+    source: str,
+) -> None:
+    print_summary(numbers, with_doubts=False)
+    print_curves(numbers)
+    print_slices(numbers)
+    if tasks is not None:
+        result()
+        print_tasks(tasks)
+    if agreed is not None:
+        print_agreement(agreed, source=source)
+    print_advice(numbers)
+
+
+def _labels(given: str) -> Labels | str:
+    """Return the labels of a file, or the field of the task rows that has them."""
+    from gymcli.data.pulling import local_rows
+    from gymcli.metrics.agreement import labels_of_rows
+
+    path = Path(given)
+    field = given.removeprefix("task.")
+    if not path.exists():
+        if field and field != given:
+            return field
+        raise UsageError(
+            f"--labels {given}: no such file; name a table such as labels.csv, or a field of the "
+            "task rows such as task.human"
+        )
+    rows = local_rows(path)
+    return labels_of_rows((f"{harmless(given)}:{number}", row) for number, row in rows)
+
+
+def _count(
+    run: Path, env: str | None, by: Sequence[str], field: str | None
+) -> tuple[Aggregator, RunMetrics]:
     import msgspec
 
     from gymcli.runner.measure import measure
     from gymcli.store.rollout_files import torn_line_warning
     from gymcli.store.run_directory import RunDirectory
 
-    aggregator = measure(run, env=env, by=by)
+    aggregator = measure(run, env=env, by=by, fields=[field] if field else [])
     numbers = aggregator.metrics()
     if run.is_dir():
         directory = RunDirectory(run, scrubber_of((), os.environ))

@@ -13,6 +13,7 @@ from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
 from gymcli.commands.options import HostOption, PortOption
 from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
+from gymcli.runner.run_options import Heading
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
@@ -24,19 +25,32 @@ __all__ = ["mock"]
 
 def mock(
     behaviour: Annotated[
-        str, typer.Option(help="Answers: echo, fixed:TEXT or script:FILE.jsonl.")
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="Answers: echo, fixed:TEXT or script:FILE.jsonl.",
+            rich_help_panel=Heading.ANSWERS,
+        ),
     ] = "echo",
     host: HostOption = "127.0.0.1",
     port: PortOption = 0,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="Model to serve (repeatable; default: every name).", metavar="NAME"),
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="Model to serve.",
+            show_default="every name",
+            rich_help_panel=Heading.ANSWERS,
+        ),
     ] = None,
     api_key_env: Annotated[
         str | None,
         typer.Option(
             metavar="VARIABLE",
             help="Variable with the key that requests need; with --record, the endpoint's key.",
+            rich_help_panel=Heading.SERVER,
         ),
     ] = None,
     latency: Annotated[
@@ -45,38 +59,79 @@ def mock(
             metavar="SPEC",
             help="Delay of answers in seconds: a number, uniform:LOW:HIGH, lognormal:MEDIAN:SIGMA "
             "or exponential:MEAN.",
+            rich_help_panel=Heading.ANSWERS,
         ),
     ] = "0",
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND[=RATE][@TEXT]", help="Inject a fault; docs/mock.md lists the kinds."
+            metavar="KIND[=RATE][@TEXT]",
+            help="Inject a fault; `gym docs mock` lists the kinds.",
+            rich_help_panel=Heading.FAULTS,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of faults and latency.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of faults and latency.", rich_help_panel=Heading.FAULTS)
+    ] = 0,
     max_in_flight: Annotated[
-        int | None, typer.Option(min=1, help="Answer 429 to requests beyond N in flight.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Answer 429 to requests beyond N in flight.",
+            rich_help_panel=Heading.FAULTS,
+        ),
     ] = None,
     requests_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Answer 429 to requests beyond N a minute.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Answer 429 to requests beyond N a minute.",
+            rich_help_panel=Heading.FAULTS,
+        ),
     ] = None,
     down_after: Annotated[
         str | None,
-        typer.Option(metavar="5s|100r", help="Go down after seconds (s) or requests (r)."),
+        typer.Option(
+            metavar="5s|100r",
+            help="Go down after seconds (s) or requests (r).",
+            rich_help_panel=Heading.FAULTS,
+        ),
     ] = None,
     down_for: Annotated[
-        str | None, typer.Option(metavar="20s|for-ever", help="Come back after this time.")
+        str | None,
+        typer.Option(
+            metavar="20s|for-ever",
+            help="Come back after this time.",
+            rich_help_panel=Heading.FAULTS,
+        ),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(help="Forward requests to --base-url and write its answers to this script."),
+        typer.Option(
+            metavar="FILE",
+            help="Forward requests to --base-url and write its answers to this script.",
+            rich_help_panel=Heading.ANSWERS,
+        ),
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="Endpoint to record.")] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Endpoint to record.", rich_help_panel=Heading.ANSWERS),
+    ] = None,
     log: Annotated[
-        Path | None, typer.Option(help="Append one JSON line per request to this file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append one JSON line per request to this file.",
+            rich_help_panel=Heading.SERVER,
+        ),
     ] = None,
     with_parent: Annotated[
-        bool, typer.Option("--with-parent", help="Also stop when stdin closes.")
+        bool,
+        typer.Option(
+            "--with-parent",
+            help="Also stop when stdin closes.",
+            rich_help_panel=Heading.SERVER,
+        ),
     ] = False,
 ) -> None:
     """Serve an endpoint without a model that fails on demand.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import glob
 import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_type_hints
 
@@ -15,7 +17,8 @@ import typer
 
 from gymcli.commands.console import hide
 from gymcli.commands.signals import run_async
-from gymcli.errors import UsageError
+from gymcli.errors import GymError, UsageError
+from gymcli.runner.run_options import Heading
 from gymcli.secrets import NOTHING_SECRET
 
 if TYPE_CHECKING:
@@ -36,6 +39,10 @@ __all__ = [
     "check_cluster_options",
     "check_parameters",
     "check_role_parameters",
+    "complete_env",
+    "complete_model",
+    "complete_run",
+    "complete_tasks",
     "judges_of",
     "key_values",
     "parameters",
@@ -46,27 +53,94 @@ __all__ = [
     "with_expanded_options",
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+def complete_env(incomplete: str) -> list[str]:
+    """Complete the name of an environment in a shell."""
+    from gymcli.environment.registry import Registry  # late: heavy, as below
+
+    return [name for name in Registry.names() if name.startswith(incomplete)]
+
+
+def complete_tasks(incomplete: str) -> list[str]:
+    """Complete the name of an environment, or of a file with tasks."""
+    endings = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".parquet")
+    files = filter(lambda name: name.endswith(endings), map(str, _begun(incomplete, "*")))
+    return [*complete_env(incomplete), *files]
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Complete the name of a model of gym.toml, or of one that needs no endpoint."""
+    from gymcli.models.settings import load_settings
+
+    names = ["local", "oracle"]
+    with suppress(GymError):  # a command would say what is wrong with the file
+        names += load_settings().models
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Complete the name of a run directory, here or in a folder such as runs."""
+    manifests = [*_begun(incomplete, "*/run.json"), *_begun(incomplete, "*/*/run.json")]
+    return [str(manifest.parent) for manifest in manifests]
+
+
+def _begun(incomplete: str, pattern: str) -> list[Path]:
+    """Return the paths that begin as typed and go on as the pattern says."""
+    folder, slash, start = incomplete.rpartition("/")
+    return sorted(Path(folder + slash).glob(glob.escape(start) + pattern))
+
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Heading.RESULTS)
+]
 EnvArgOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="[ENV.]KEY=VALUE", help="Set an option of an environment."),
+    typer.Option(
+        metavar="[ENV.]KEY=VALUE",
+        help="Set an option of an environment.",
+        rich_help_panel=Heading.WHAT,
+    ),
 ]
 OwnEnvArgOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set an option of the environment.")
 ]
 LineEnvOption = Annotated[
-    str | None, typer.Option(help="Environment of lines that name none, such as NeMo Gym's.")
+    str | None,
+    typer.Option(
+        metavar="ENV",
+        help="Environment of lines that name none, such as NeMo Gym's.",
+        autocompletion=complete_env,
+    ),
 ]
 RoleParamOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="ROLE.KEY=VALUE", help="Set a request parameter of a role's model."),
+    typer.Option(
+        metavar="ROLE.KEY=VALUE",
+        help="Set a request parameter of a role's model.",
+        rich_help_panel=Heading.MODEL,
+    ),
 ]
 RunsArgument = Annotated[
-    list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
+    list[Path],
+    typer.Argument(
+        metavar="RUN",
+        help="Run directories or rollout files.",
+        rich_help_panel=Heading.WHAT,
+        autocompletion=complete_run,
+    ),
 ]
-HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
+HostOption = Annotated[
+    str,
+    typer.Option(metavar="ADDRESS", help="Address to listen on.", rich_help_panel=Heading.SERVER),
+]
 PortOption = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+    int,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Port to listen on; 0 picks a free one.",
+        rich_help_panel=Heading.SERVER,
+    ),
 ]
 
 

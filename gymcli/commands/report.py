@@ -21,13 +21,15 @@ __all__ = ["report"]
 def report(
     runs: RunsArgument,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write, such as run.html.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Page to write, such as run.html.")
+    ],
     env: LineEnvOption = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIELD",
-            help="Slice by a field of the tasks, such as task.category (repeatable).",
+            help="Slice by a field of the tasks, such as task.category.",
         ),
     ] = None,
     gate_options: GateOptions,

@@ -12,6 +12,7 @@ from gymcli.commands.options import (
     OwnEnvArgOption,
     PortOption,
     RoleParamOption,
+    complete_env,
     judges_of,
     key_values,
 )
@@ -24,7 +25,11 @@ __all__ = ["serve"]
 def serve(
     env: Annotated[
         str,
-        typer.Argument(metavar="ENV", help="Environment: NAME, FILE.py:CLASS or MODULE:CLASS."),
+        typer.Argument(
+            metavar="ENV",
+            help="Environment: NAME, FILE.py:CLASS or MODULE:CLASS.",
+            autocompletion=complete_env,
+        ),
     ],
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
@@ -38,11 +43,16 @@ def serve(
     ] = None,
     role_param: RoleParamOption = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Maximum requests in flight to each role's model.")
+        int,
+        typer.Option(
+            "--concurrency", "-j", min=1, help="Maximum requests in flight to each role's model."
+        ),
     ] = 64,
     session_lifetime: Annotated[
         float,
-        typer.Option(callback=positive, help="End a session after this many seconds without use."),
+        typer.Option(
+            metavar="SECONDS", callback=positive, help="End a session after this time without use."
+        ),
     ] = 3600.0,
     max_sessions: Annotated[
         int, typer.Option(min=1, help="Answer 503 to more open sessions than this.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import one_line, print_json, result
+from gymcli.commands.options import complete_run
 from gymcli.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -17,10 +18,16 @@ __all__ = ["show"]
 
 
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory or rollout file.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Run directory or rollout file.", autocompletion=complete_run
+        ),
+    ],
     task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Attempt to show.")],
     env: Annotated[
-        str | None, typer.Option(help="Its environment, if several have this task.")
+        str | None,
+        typer.Option(metavar="ENV", help="Its environment, if several have this task."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
@@ -78,7 +85,7 @@ def show(
 
 def _print_message(message: Message, *, is_prompt: bool) -> None:
     result()
-    result(f"── {message.role}{' (prompt)' if is_prompt else ''}")
+    result(f"── {message.role}{' (prompt)' if is_prompt else ''}", word=message.role)
     if message.reasoning:
         _print_text(message.reasoning, mark="~ ")
     if isinstance(message.content, list):

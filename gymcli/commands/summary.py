@@ -6,16 +6,18 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gymcli.commands.console import one_line, print_table, result
+from gymcli.commands.console import one_line, print_table, result, terminal_width
 from gymcli.reporting.formatting import between, cost, number, share
 
 if TYPE_CHECKING:
+    from gymcli.metrics.agreement import Agreement
     from gymcli.metrics.planning import Plan
     from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
     from gymcli.types import RoleUse
 
 __all__ = [
     "print_advice",
+    "print_agreement",
     "print_curves",
     "print_plans",
     "print_slices",
@@ -117,10 +119,11 @@ def print_advice(metrics: RunMetrics) -> None:
     advised = {name: found.advice for name, found in metrics.environments.items() if found.advice}
     if advised:
         result()
+    width = min(_MAX_WIDTH, terminal_width() or _MAX_WIDTH)
     for name, sentences in advised.items():
         prefix = f"- {one_line(name)}: " if len(metrics.environments) > 1 else "- "
         for sentence in sentences:
-            for line in textwrap.wrap(prefix + sentence, _MAX_WIDTH, subsequent_indent="  "):
+            for line in textwrap.wrap(prefix + sentence, width, subsequent_indent="  "):
                 result(line)
 
 
@@ -237,39 +240,68 @@ def print_slices(metrics: RunMetrics) -> None:
             print_table((*counts, "mean reward", "95 %", "error", "pass@1", "flaky"), rows)
 
 
+def print_agreement(found: Mapping[str, Agreement], *, source: str) -> None:
+    """Print how far rewards agree with labels, by environment."""
+    for name, own in found.items():
+        result()
+        result(f"{one_line(name)}: agreement with the labels of {one_line(source)}")
+        of_tasks = f"{own.num_values:,} of {own.num_clusters:,} tasks"
+        unlabelled = f", {own.num_unlabelled:,} have no label" if own.num_unlabelled else ""
+        result(f"{'attempts':14}{of_tasks}{unlabelled}")
+        result(f"{'agreement':14}{share(own.agreement)}")
+        kappa = number(own.kappa, unknown="undefined: all labels and all rewards are the same")
+        interval = f", 95 % {between(own.interval)}" if own.interval else ""
+        result(f"{'kappa':14}{kappa}{interval}")
+        rows = [
+            (f"reward >= {own.threshold:g}", own.num_both_pass, own.num_only_reward_passes),
+            (f"reward < {own.threshold:g}", own.num_only_label_passes, own.num_both_fail),
+        ]
+        cells = [(title, f"{passes:,}", f"{fails:,}") for title, passes, fails in rows]
+        print_table(("", "label pass", "label fail"), cells)
+
+
 def print_plans(plans: Mapping[str, Plan]) -> None:
-    """Print the smallest differences that runs of several sizes detect, by environment."""
+    """Print the tasks that comparisons take to pass, by environment."""
     for place, (name, found) in enumerate(plans.items()):
         if place:
             result()
         _print_plan(one_line(name), found)
 
 
+_SCENARIOS = {
+    "unchanged": "nothing changed",
+    "other-model": "B is another model, as good as A on average",
+}
+
+
 def _print_plan(name: str, found: Plan) -> None:
     pilot = found.pilot
-    within = number(pilot.within, ".4f", unknown="unknown (one attempt per task)")
+    within = number(pilot.within, ".2g", unknown="unknown (one attempt per task)")
     measured = (
         "assumed; a second run of these tasks would measure it" if pilot.is_assumed else "measured"
     )
     result(f"{name}: planned from {pilot.num_tasks:,} tasks")
-    result(f"variance      {pilot.between:.4f} between tasks, {within} within")
+    result(f"variance      {pilot.between:.2g} between tasks, {within} within")
     result(f"correlation   {pilot.correlation:.2f} of two models' task means ({measured})")
-    result(f"test          two-sided at {found.significance:.0%}, power {found.power:.0%}")
-    for design, meaning in (
-        ("unpaired", "each model on different tasks"),
-        ("paired", "both models on the same tasks"),
-    ):
-        own = [row for row in found.designs if row.design == design]
+    for scenario, meaning in _SCENARIOS.items():
+        own = [row for row in found.designs if row.scenario == scenario]
+        if not own:
+            continue
+        result()
+        result(f"tasks so that gym compare passes in {found.power:.0%} of the cases if {meaning}:")
         attempts = [
             "1 attempt" if row.num_attempts == 1 else f"{row.num_attempts} attempts" for row in own
         ]
         rows = [
-            (f"{int(size):,}", *(f"{row.differences[size]:.4f}" for row in own))
-            for size in own[0].differences
+            (f"--margin {margin}", *(_two_digits(row.num_tasks[margin]) for row in own))
+            for margin in own[0].num_tasks
         ]
-        if found.margin is not None:
-            needed = (f"{row.tasks_needed:,}" for row in own if row.tasks_needed is not None)
-            rows.append((f"to detect {found.margin:g}", *needed))
-        result()
-        result(f"smallest difference detected, {design} ({meaning}):")
-        print_table(("tasks", *attempts), rows)
+        margins = (f"{row.smallest_margin:.2g}" for row in own)
+        rows.append((f"{pilot.num_tasks:,} tasks pass with --margin", *margins))
+        print_table(("", *attempts), rows)
+
+
+def _two_digits(count: int) -> str:
+    """Return a number of tasks with two digits, rounded up, so that they are enough."""
+    unit = 10 ** max(0, len(str(count)) - 2)
+    return f"{-(-count // unit) * unit:,}"

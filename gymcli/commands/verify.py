@@ -24,13 +24,15 @@ from gymcli.commands.options import (
     JsonOption,
     RoleParamOption,
     check_cluster_options,
+    complete_env,
+    complete_run,
     judges_of,
     key_values,
 )
 from gymcli.commands.signals import run_async
 from gymcli.errors import RunError, UsageError
 from gymcli.reporting.formatting import legible, share
-from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
+from gymcli.runner.run_options import AddressOption, EngineOption, Heading, WorkersOption
 
 if TYPE_CHECKING:
     from gymcli.runner.judges import Judges
@@ -57,40 +59,86 @@ def verify(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN_OR_FILE", help="Run directory or rollout file, gymcli's or NeMo Gym's."
+            metavar="RUN_OR_FILE",
+            help="Run directory or rollout file, gymcli's or NeMo Gym's.",
+            autocompletion=complete_run,
+            rich_help_panel=Heading.WHAT,
         ),
     ],
     env: Annotated[
-        str | None, typer.Option(help="Environment of lines that name none, or FILE.py:CLASS.")
+        str | None,
+        typer.Option(
+            metavar="ENV",
+            help="Environment of lines that name none, or FILE.py:CLASS.",
+            autocompletion=complete_env,
+            rich_help_panel=Heading.WHAT,
+        ),
     ] = None,
     env_arg: EnvArgOption = None,
     role: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=MODEL", help="Model of a role (default: the run's)."),
+        typer.Option(
+            metavar="ROLE=MODEL",
+            help="Model of a role.",
+            show_default="the run's",
+            rich_help_panel=Heading.MODEL,
+        ),
     ] = None,
     role_param: RoleParamOption = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Maximum rollouts that wait for models.")
+        int,
+        typer.Option(
+            "--concurrency",
+            "-j",
+            min=1,
+            help="Maximum rollouts that wait for models.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
     ] = 64,
     engine: EngineOption = "local",
     address: AddressOption = None,
     workers: WorkersOption = None,
     tasks: Annotated[
         list[Path] | None,
-        typer.Option(help="Task rows, if a rollout file from elsewhere lacks their fields."),
+        typer.Option(
+            metavar="FILE",
+            help="Task rows, if a rollout file from elsewhere lacks their fields.",
+            rich_help_panel=Heading.WHAT,
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the rescored rollouts as a new run.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Write the rescored rollouts as a new run.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = None,
     pending: Annotated[
-        bool, typer.Option("--pending", help="Score only the conversations that wait for a score.")
+        bool,
+        typer.Option(
+            "--pending",
+            help="Score only the conversations that wait for a score.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
     ] = False,
     repeat: Annotated[
         int | None,
-        typer.Option(min=2, help="Score every rollout N times and report disagreement."),
+        typer.Option(
+            min=2,
+            help="Score every rollout N times and report disagreement.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print only the totals, no progress.")
+        bool,
+        typer.Option(
+            "--quiet",
+            help="Print only the totals, no progress.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -205,7 +253,7 @@ def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bo
         message(
             f"{report.num_faulty:,} rollouts have a verifier that asks no model and disagrees with "
             "itself: it depends on a clock, an unseeded random number, the order of a set or "
-            "earlier calls; see docs/environments.md for what it may use"
+            "earlier calls; `gym docs environments` says what it may use"
         )
         raise typer.Exit(_FAILED)
 

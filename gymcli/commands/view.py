@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import announce, message, results
-from gymcli.commands.options import LineEnvOption, PortOption
+from gymcli.commands.options import LineEnvOption, PortOption, complete_run
 from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
@@ -24,7 +24,11 @@ _MAX_RUNS = 2
 def view(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="One or two run directories or rollout files."),
+        typer.Argument(
+            metavar="RUN",
+            help="One or two run directories or rollout files.",
+            autocompletion=complete_run,
+        ),
     ],
     port: PortOption = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from gymcli.errors import UsageError
+from gymcli.errors import UsageError, pydantic_reason
 from gymcli.store.task_row import PromptTemplate, listed, read_yaml
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
@@ -228,7 +228,7 @@ def read_map(path: Path) -> RowMap:
     except ValidationError as error:
         detail = error.errors()[0]
         place = ".".join(str(step) for step in detail["loc"])
-        reason = detail["msg"].removeprefix("Value error, ")
+        reason = pydantic_reason(detail)
         raise UsageError(f"{path}: {place + ': ' if place else ''}{reason}") from error
     if row_map.template is not None:
         row_map.template.check(path)

@@ -40,6 +40,7 @@ from gymcli.errors import (
     described,
     did_you_mean,
     frames_of,
+    pydantic_reason,
 )
 from gymcli.types import CODE_HASH, JSON_ERRORS, JSONObject
 
@@ -500,7 +501,7 @@ def environment_options(
         is_recorded = option.partition(".")[0] in recorded.keys() - given.keys()
         source = "the option on record" if is_recorded else "--env-arg"
         known = ", ".join(environment.Options.model_fields) or "none"
-        reason = first["msg"].removeprefix("Value error, ")
+        reason = pydantic_reason(first)
         raise UsageError(
             f"{source} {option}: {reason} (options of environment {name}: {known})"
         ) from error

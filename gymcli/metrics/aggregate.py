@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gymcli.errors import GymError
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
-from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
+from gymcli.metrics.scored_lines import (
+    EnvironmentFacts,
+    FailureLine,
+    Group,
+    OwnMetrics,
+    ScoredLine,
+)
 from gymcli.metrics.slicing import NONE, FieldValues, check_num_slices, slice_order
 from gymcli.metrics.tally import EnvironmentTally
 from gymcli.types import ErrorRecord
@@ -25,6 +31,7 @@ class Aggregator:
             expected count, and one that expects attempts is reported even if none has a line.
         own: The metrics that environments compute themselves, by environment.
         by: Fields of the task rows to slice the numbers by.
+        fields: Further fields of the task rows, for `groups`.
     """
 
     def __init__(
@@ -33,17 +40,19 @@ class Aggregator:
         *,
         own: Mapping[str, OwnMetrics] | None = None,
         by: Sequence[str] = (),
+        fields: Sequence[str] = (),
     ) -> None:
         self.warnings: list[str] = []
         """The reasons why metrics could not be computed; `metrics` may add some."""
-        self._facts = dict(facts or {})
+        self.facts = dict(facts or {})
+        """By environment, as given."""
         self._own = dict(own or {})
         wanted = [field for one in self._own.values() for field in one.slice_fields]
-        self.fields = tuple(dict.fromkeys([*by, *wanted]))
+        self.fields = tuple(dict.fromkeys([*by, *fields, *wanted]))
         """Fields of the task rows that come with scored lines."""
         self._by = tuple(dict.fromkeys(by))
         self._tallies: dict[str, EnvironmentTally] = {}
-        for name, known in self._facts.items():
+        for name, known in self.facts.items():
             if known.num_expected is not None:
                 self._tally(name)
 
@@ -107,6 +116,12 @@ class Aggregator:
             for line in tally.unscored():
                 yield line.error
 
+    def groups(self) -> Iterator[tuple[str, Group]]:
+        """Yield the scored attempts of each task, with its environment and its row's `fields`."""
+        for tally in self._in_order():
+            for group in tally.groups():
+                yield tally.name, group
+
     def task_rows(self) -> list[TaskMetrics]:
         """Return the numbers of each task, by environment and task id."""
         rows = [row for tally in self._in_order() for row in tally.task_rows()]
@@ -115,7 +130,7 @@ class Aggregator:
     def _tally(self, name: str) -> EnvironmentTally:
         tally = self._tallies.get(name)
         if tally is None:
-            facts = self._facts.get(name, EnvironmentFacts())
+            facts = self.facts.get(name, EnvironmentFacts())
             tally = self._tallies[name] = EnvironmentTally(name, facts, self.fields, self._by)
         return tally
 

@@ -23,7 +23,7 @@ from gymcli.metrics.estimators import (
     standard_error,
     variance,
 )
-from gymcli.metrics.intervals import interval_of
+from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of
 from gymcli.metrics.results import Bounds, Estimate, Latency, Metrics, Percentiles, Variance
 from gymcli.metrics.tally import EnvironmentPart, Totals
 
@@ -61,20 +61,30 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
     high = max((float(rewards.max()) for rewards in scored), default=0.0)
     # Wilson's interval is for shares: one reward below 0 or above the best one rules it out.
     is_bounded = highest is not None and highest > 0.0 and low >= 0.0 and high <= highest
-    best = highest if is_bounded else None
+    scale = Scale(highest, _are_graded(scored, highest)) if is_bounded else NO_SCALE
     if scored:
-        _add_means(metrics, scored, best=best, level=level)
-        _add_curves(metrics, parts, best=best, level=level)
+        _add_means(metrics, scored, scale=scale, level=level)
+        _add_curves(metrics, parts, scale=scale, level=level)
         _add_named_means(metrics, parts, level=level)
     # Where rewards may be negative, 0 is not the worst that an absent attempt can get.
     if low >= 0.0 and not any(part.facts.can_be_negative for part in parts):
-        _add_strict_mean(metrics, parts, best=best, level=level)
+        _add_strict_mean(metrics, parts, scale=scale, level=level)
     if scored:
         sizes = [(len(rewards), rewards.shape[1]) for rewards in scored]
         # Tasks add within/K to the variance of the mean, so the mean of 1/K is what counts.
         harmonic = metrics.num_clusters / math.fsum(num / size for num, size in sizes)
-        metrics.advice = advice_of(metrics, num_attempts=harmonic)
+        thresholds = {part.facts.success_threshold for part in parts}
+        threshold = thresholds.pop() if len(thresholds) == 1 else None
+        metrics.advice = advice_of(metrics, num_attempts=harmonic, threshold=threshold)
     return metrics
+
+
+_SHARE = Scale(1.0, is_graded=False)
+"""Of attempts that pass or fail."""
+
+
+def _are_graded(values: Sequence[Floats], best: float | None) -> bool:
+    return any(bool(((own != 0.0) & (own != best)).any()) for own in values)
 
 
 def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
@@ -125,21 +135,19 @@ def _task_means(parts: Sequence[EnvironmentPart], absent_reward: float) -> Float
     return _joined(means)
 
 
-def _add_means(
-    metrics: Metrics, scored: Sequence[Floats], *, best: float | None, level: float
-) -> None:
+def _add_means(metrics: Metrics, scored: Sequence[Floats], *, scale: Scale, level: float) -> None:
     macro = estimate_of(
         _joined([row_means(rewards) for rewards in scored]),
         estimator=_MEAN_OF_TASKS,
         num_values=metrics.num_scored,
-        best=best,
+        scale=scale,
         level=level,
     )
     micro = _estimate(
         mean_of_attempts(scored),
         clustered_standard_error(scored),
         estimator="mean of all attempts, errors clustered by task",
-        best=best,
+        scale=scale,
         num_values=metrics.num_scored,
         num_clusters=metrics.num_clusters,
         level=level,
@@ -180,7 +188,7 @@ def variance_parts(groups: Sequence[Floats]) -> Variance | None:
 
 
 def _add_curves(
-    metrics: Metrics, parts: Sequence[EnvironmentPart], *, best: float | None, level: float
+    metrics: Metrics, parts: Sequence[EnvironmentPart], *, scale: Scale, level: float
 ) -> None:
     groups = [group for part in parts for group in part.tasks if group.num_attempts]
     ks = values_of_k(max(group.num_attempts for group in groups))
@@ -209,7 +217,7 @@ def _add_curves(
                     _joined(values),
                     estimator=metric.label,
                     num_values=num_values,
-                    best=1.0 if metric.needs_threshold else best,
+                    scale=_SHARE if metric.needs_threshold else scale,
                     level=level,
                 )
                 metrics.estimates[f"{metric.name}{k}"] = estimate
@@ -226,7 +234,7 @@ def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, leve
             _joined([row_means(values) for values in own]),
             estimator=_MEAN_OF_TASKS,
             num_values=sum(values.size for values in own),
-            best=1.0,
+            scale=Scale(1.0, _are_graded(own, 1.0)),
             level=level,
         )
         kind, _, name = title.partition(".")
@@ -234,7 +242,7 @@ def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, leve
 
 
 def _add_strict_mean(
-    metrics: Metrics, parts: Sequence[EnvironmentPart], *, best: float | None, level: float
+    metrics: Metrics, parts: Sequence[EnvironmentPart], *, scale: Scale, level: float
 ) -> None:
     """Add the mean with absent attempts as 0 and, if the best reward is known, the bounds.
 
@@ -249,14 +257,14 @@ def _add_strict_mean(
         num_absent = metrics.num_expected - metrics.num_scored
         low, high = (
             math.fsum(itertools.chain(*rewards, [num_absent * reward])) / metrics.num_expected
-            for reward in (0.0, best or 0.0)
+            for reward in (0.0, scale.best or 0.0)
         )
         error = metrics.micro_standard_error
         estimate = _estimate(
             low,
             None if error is None else metrics.num_scored / metrics.num_expected * error,
             estimator="mean of all expected attempts, absent ones as 0, errors clustered by task",
-            best=best,
+            scale=scale,
             num_values=metrics.num_expected,
             num_clusters=metrics.num_clusters,
             level=level,
@@ -266,28 +274,29 @@ def _add_strict_mean(
             _task_means(parts, 0.0),
             estimator=f"{_MEAN_OF_TASKS}, absent attempts as 0",
             num_values=metrics.num_present,
-            best=best,
+            scale=scale,
             level=level,
         )
-        high = mean_of(_task_means(parts, best or 0.0))
+        high = mean_of(_task_means(parts, scale.best or 0.0))
     else:
         return
     metrics.estimates["strict_mean_reward"] = estimate
     metrics.strict_mean_reward = estimate.value
-    if best is not None:
+    if scale.best is not None:
         metrics.bounds = Bounds(low=estimate.value, high=high)
 
 
 def estimate_of(
-    values: Floats, *, estimator: str, num_values: int, best: float | None, level: float
+    values: Floats, *, estimator: str, num_values: int, scale: Scale, level: float
 ) -> Estimate:
     """Return the mean of the values of tasks, at least one, with the interval of `interval_of`."""
+    best = scale.best
     is_within = best is not None and float(values.min()) >= 0.0 and float(values.max()) <= best
     return _estimate(
         mean_of(values),
         standard_error(values),
         estimator=estimator,
-        best=best if is_within else None,
+        scale=scale if is_within else NO_SCALE,
         num_values=num_values,
         num_clusters=len(values),
         level=level,
@@ -299,13 +308,18 @@ def _estimate(
     error: float | None,
     *,
     estimator: str,
-    best: float | None,
+    scale: Scale,
     num_values: int,
     num_clusters: int,
     level: float,
 ) -> Estimate:
     interval = interval_of(
-        value, error, best=best, num_values=num_values, num_clusters=num_clusters, level=level
+        value,
+        error,
+        scale=scale,
+        num_values=num_values,
+        num_clusters=num_clusters,
+        level=level,
     )
     return Estimate(
         value=value,
@@ -337,10 +351,13 @@ def best_num_attempts(between: float, within: float) -> float:
     return math.sqrt(within / between) if between else math.inf
 
 
-def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
+def advice_of(
+    metrics: Metrics, *, num_attempts: float, threshold: float | None = None
+) -> list[str]:
     """Return advice that follows from the complete numbers of one environment, as sentences.
 
-    `num_attempts` is the harmonic mean of the tasks' scored attempts.
+    `num_attempts` is the harmonic mean of the tasks' scored attempts, `threshold` the reward from
+    which one passes.
     """
     num_tasks = metrics.num_clusters
     if not num_tasks:
@@ -363,10 +380,14 @@ def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
         # The rule of three (Hanley and Lippman-Hand 1983), exact: 1 - 0.05^(1/n).
         bound = 1.0 - (1.0 - _RULE_OF_THREE_LEVEL) ** (1.0 / num_tasks)
         tasks = "the only task" if num_tasks == 1 else f"all {num_tasks:,} tasks"
-        result, opposite = ("passed", "failure") if rate else ("failed", "pass")
+        opposite = "failure" if rate else "pass"
+        text = f"{tasks} passed in every attempt" if rate else f"{tasks} failed in every attempt"
+        if not rate and metrics.mean_reward and threshold is not None:
+            tasks = "the only task" if num_tasks == 1 else f"the {num_tasks:,} tasks"
+            text = f"no attempt of {tasks} reached the pass threshold {float(threshold)}"
         advice.append(
-            f"{tasks} {result} in every attempt: a {opposite} rate of up to {bound:.1%} is still "
-            "plausible (rule of three, 95%)"
+            f"{text}: a {opposite} rate of up to {bound:.1%} is still plausible (rule of three, "
+            "one-sided 95% bound)"
         )
     if metrics.variance is not None:
         advice += _where_to_spend(metrics.variance, num_attempts)
@@ -374,12 +395,6 @@ def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
         advice.append(
             "each task has one attempt, so the spread within tasks is unknown; --repeats 2 would "
             "show it"
-        )
-    most = max(map(int, metrics.num_tasks_at_k or {"0": 0}))
-    if most > 1 and metrics.pass_at_k is not None:
-        advice.append(
-            f"pass@{most} uses all attempts of a task, where its variance is largest: "
-            f"trust k up to {most // 2}, or make {2 * most} attempts"
         )
     if metrics.num_flaky_tasks:
         verb = "passes" if metrics.num_flaky_tasks == 1 else "pass"
@@ -395,10 +410,8 @@ def _where_to_spend(parts: Variance, num_attempts: float) -> list[str]:
         return []
     best = best_num_attempts(parts.between, parts.within)
     share = f"{parts.intraclass_correlation:.0%} of the variance lies between tasks"
-    most = "no number is too large" if math.isinf(best) else f"about {max(1, round(best))} is best"
-    costs = f"{most} if a task costs as much as an attempt"
     if num_attempts > 2.0 * max(1.0, best):
-        return [f"{share}: take more tasks rather than more attempts of each ({costs})"]
+        return [f"{share}: take more tasks rather than more attempts of each"]
     if num_attempts < best / 2.0:
-        return [f"{share}: more attempts of each task help, and so do more tasks ({costs})"]
-    return [f"{share}: more tasks narrow the interval; each has enough attempts ({costs})"]
+        return [f"{share}: more attempts of each task help, and so do more tasks"]
+    return [f"{share}: more tasks narrow the interval; each has enough attempts"]

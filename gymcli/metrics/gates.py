@@ -18,7 +18,7 @@ from gymcli.errors import AttemptError, FilterError, UsageError, did_you_mean
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison, Difference, Verdict
 from gymcli.metrics.filters import parse_expression
-from gymcli.metrics.intervals import interval_of, normal_quantile
+from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quantile
 from gymcli.metrics.planning import CHANCE, Needed, fewest
 from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
 from gymcli.types import StopReason, Usage
@@ -469,6 +469,10 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     attempts = number.num_values / num_tasks
     # An estimate does not hold its best reward; 1 is assumed if its interval allows that.
     best = 1.0 if method == "wilson-neff" and number.interval.high <= 1.0 else None
+    # Nor does it say whether rewards are graded, which matters only if they vary less than passes
+    # and failures would.
+    is_graded = number.value * (1.0 - number.value) > number.num_values * error**2
+    scale = NO_SCALE if best is None else Scale(best, is_graded)
     lacking = [threshold for threshold in thresholds if not threshold.holds(number.value)]
 
     def is_decided(tasks: int, attempts: float, error: float) -> bool:
@@ -481,7 +485,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
             interval = interval_of(
                 value if best is None else min(best, max(0.0, value)),
                 error,
-                best=best,
+                scale=scale,
                 num_values=math.ceil(tasks * attempts),
                 num_clusters=tasks,
                 level=level,

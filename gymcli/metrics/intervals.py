@@ -10,7 +10,9 @@ from typing import NamedTuple
 from gymcli.metrics.results import Interval
 
 __all__ = [
+    "NO_SCALE",
     "Range",
+    "Scale",
     "interval_of",
     "normal_quantile",
     "regularised_incomplete_beta",
@@ -22,6 +24,8 @@ __all__ = [
 ]
 
 _PRECISION = 1e-15
+_ROUNDING = 1e-12
+"""The standard error of a share that rounding alone may cause, where all tasks are equal."""
 _TINY = 1e-300
 """Stands for a denominator of 0 in Lentz's method."""
 
@@ -31,6 +35,18 @@ class Range(NamedTuple):
 
     low: float
     high: float
+
+
+class Scale(NamedTuple):
+    """The values that the attempts behind a mean may have."""
+
+    best: float | None
+    """The top of their range, which begins at 0; None if they have no range."""
+    is_graded: bool
+    """Whether some lie between 0 and the best one."""
+
+
+NO_SCALE = Scale(None, is_graded=True)
 
 
 def wilson_interval(rate: float, num_trials: float, *, level: float = 0.95) -> Range:
@@ -48,22 +64,22 @@ def wilson_interval(rate: float, num_trials: float, *, level: float = 0.95) -> R
 
 
 def wilson_effective_interval(
-    rate: float, error: float, *, num_clusters: int, num_values: int, level: float = 0.95
+    rate: float, error: float, *, num_clusters: int, max_size: float = math.inf, level: float = 0.95
 ) -> Range:
     """Return the Wilson interval on the effective sample size, over at least two clusters.
 
     Korn and Graubard 1998 (effective size, adjusted for the degrees of freedom) with the Wilson
-    kernel, as Franco et al. 2019 recommend for clustered samples (PMC6690503). For scores inside
-    (0, 1) it is conservative, since no variance exceeds Bernoulli's. The effective size is at most
-    the number of values.
+    kernel, as Franco et al. 2019 recommend for clustered samples (PMC6690503). The effective size
+    is the number of scores of 0 and 1 that have this error, so scores between 0 and 1 may have one
+    that is larger than their number; `max_size` bounds it.
     """
     # Without variance the effective size is undefined: each cluster counts as one trial.
     effective = float(num_clusters)
-    if error > 0.0 and 0.0 < rate < 1.0:
+    if error > _ROUNDING and 0.0 < rate < 1.0:
         effective = rate * (1.0 - rate) / error / error
     upper = (1.0 + level) / 2.0
     adjustment = normal_quantile(upper) / student_t_quantile(upper, num_clusters - 1)
-    return wilson_interval(rate, min(num_values, effective * adjustment**2), level=level)
+    return wilson_interval(rate, min(max_size, effective * adjustment**2), level=level)
 
 
 def t_interval(centre: float, error: float, *, num_clusters: int, level: float = 0.95) -> Range:
@@ -79,7 +95,7 @@ def interval_of(
     value: float,
     error: float | None,
     *,
-    best: float | None,
+    scale: Scale,
     num_values: int,
     num_clusters: int,
     level: float,
@@ -92,13 +108,15 @@ def interval_of(
     Args:
         value: The mean.
         error: Its standard error.
-        best: The top of the range, which begins at 0; None if there is no range.
-        num_values: Attempts that the mean was computed from.
+        scale: The values that attempts may have.
+        num_values: Attempts that the mean was computed from. Unless the scale is graded, they bound
+            the effective size, which a small sample may overstate.
         num_clusters: Tasks, which are independent of each other.
         level: The share of such intervals that contain the true number.
     """
     if error is None or num_clusters < 2:
         return None
+    best = scale.best
     if best is None or best <= 0.0:
         # Student's interval would have no width, as if a few equal tasks made the mean certain.
         if error == 0.0:
@@ -106,7 +124,11 @@ def interval_of(
         student = t_interval(value, error, num_clusters=num_clusters, level=level)
         return Interval(low=student.low, high=student.high, level=level, method="t")
     wilson = wilson_effective_interval(
-        value / best, error / best, num_clusters=num_clusters, num_values=num_values, level=level
+        value / best,
+        error / best,
+        num_clusters=num_clusters,
+        max_size=math.inf if scale.is_graded else num_values,
+        level=level,
     )
     # Scaling back and forth may round an end slightly past the mean or the best reward.
     return Interval(

@@ -1,16 +1,21 @@
-"""Plans the size of a run from a pilot: the smallest difference that each size detects.
+"""Plans the tasks of a comparison from a pilot: as many as `gym compare` takes to pass.
 
-Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640, section 5: with n tasks, K attempts of
-each by both models and standard errors over tasks, the smallest difference that a two-sided test
-detects is (z_{alpha/2} + z_beta) * sqrt(v/n), where v is the variance of one task's difference:
+`gym compare` passes if the lower end of the one-sided interval of B - A lies above -margin. If B is
+truly as good as A, the mean difference of n tasks falls short by z_beta standard errors or more
+with a chance of 1 - power, so n tasks suffice if
 
-- unpaired, each model on different tasks: v = 2 * (between + within/K);
-- paired, both on the same tasks: v = omega^2 + 2 * within/K, with
-  omega^2 = 2 * between * (1 - correlation) of the tasks' true means.
+    (t_{level, n-1} + z_power) * sqrt(v/n) <= margin
+
+and if the same holds with the two pseudo-tasks of `gym compare`, which matter where v is small.
+Here v is the variance of one task's difference with K attempts of each task by both models (Miller
+2024, "Adding Error Bars to Evals", arXiv 2411.00640, section 5, with the margin as the difference).
+If nothing changed, the tasks' true means are equal and v = 2 * within/K. If B is another model,
+v = 2 * (between * (1 - correlation) + within/K), with the correlation of the tasks' true means.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +26,7 @@ import msgspec
 from gymcli.errors import UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.estimators import variance
-from gymcli.metrics.intervals import normal_quantile
+from gymcli.metrics.intervals import normal_quantile, student_t_quantile
 from gymcli.metrics.results import Metrics
 
 __all__ = [
@@ -36,19 +41,27 @@ __all__ = [
     "pilot_of_pair",
     "plan",
     "plans",
+    "smallest_margin",
+    "tasks_to_pass",
 ]
 
-Design = Literal["unpaired", "paired"]
+Scenario = Literal["unchanged", "other-model"]
+"""B is A again, or another model that is as good on average."""
 
 ASSUMED_CORRELATION = 0.5
 """The correlation of two models' rewards without a second run: Miller found 0.3 to 0.7."""
 CHANCE = 0.8
 """The power of a plan: the chance that the planned tasks or attempts decide."""
-_SIGNIFICANCE = 0.05
-"""Of the two-sided test."""
+_LEVEL = 0.95
+"""Of the one-sided interval: the default of `gym compare`."""
 _SMALLEST_MARGIN = 1e-9
-_NUM_TASKS = (25, 50, 100, 200, 500, 1000, 2000, 5000)
+_MARGINS = (0.01, 0.02, 0.05, 0.1)
+"""Shares of the range of rewards; 0.02 is the default of `gym compare`."""
 _NUM_ATTEMPTS = (1, 2, 4, 8, 16)
+_NORMAL_REACH = 3.0
+"""Standard deviations to the largest of some hundred normal values."""
+_MANY = 1_000_000
+"""With more degrees of freedom, Student's t is as good as normal."""
 
 
 class Needed(NamedTuple):
@@ -72,27 +85,30 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     """Correlation of the tasks' true means of both models."""
     is_assumed: bool = True
     """Whether the correlation is an assumption, as with one run."""
+    best_reward: float | None = None
+    """The best reward if every reward is 0 or that one; None for graded rewards."""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """The power of one way to compare two models."""
+    """The tasks of a comparison with one number of attempts."""
 
-    design: Design
+    scenario: Scenario
     num_attempts: int
     """Of each task by each model."""
-    differences: dict[str, float]
-    """The smallest difference of mean rewards that is detected, by number of tasks."""
-    tasks_needed: int | None = None
-    """Tasks needed to detect the margin; None without a margin."""
+    num_tasks: dict[str, int]
+    """Tasks so that the comparison passes with the planned power, by margin."""
+    smallest_margin: float
+    """The smallest margin with which as many tasks as the pilot's pass with the planned power."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The differences that runs of several sizes can detect."""
+    """The tasks that `gym compare` takes to pass if B is as good as A."""
 
     pilot: Pilot
-    significance: float
+    level: float
+    """Of the one-sided interval that decides."""
     power: float
-    margin: float | None
+    """The chance of a pass."""
     designs: list[Planned]
 
 
@@ -136,7 +152,8 @@ def pilot_of_pair(
 def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[str, Plan]:
     """Return a plan for each environment of one pilot, or of two paired pilots.
 
-    Raise UsageError for more pilots, too small a margin, or pilots without enough data.
+    Without a margin, there is a plan for several shares of the range of rewards. Raise UsageError
+    for more pilots, too small a margin, an unknown range, or pilots without enough data.
     """
     if len(pilots) > 2:
         raise UsageError(f"--power: {len(pilots)} runs; name one pilot, or two to pair")
@@ -152,49 +169,93 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
         raise UsageError(
             "--power: a pilot needs two scored tasks of one environment, and rewards that differ"
         )
-    if len(pilots) == 1:
-        return {name: plan(found[0][name], margin=margin) for name in shared}
-    means: list[dict[str, dict[str, float]]] = [{}, {}]
-    for own, aggregator in zip(means, pilots, strict=True):
+    means: list[dict[str, dict[str, float]]] = [{} for _ in pilots]
+    for own, aggregator in zip(means, pilots, strict=True) if len(pilots) > 1 else ():
         for row in aggregator.task_rows():
             if row.mean_reward is not None:
                 own.setdefault(row.env, {})[row.task_id] = row.mean_reward
-    first, second = means
-    return {
-        name: plan(
-            pilot_of_pair(first[name], second[name], runs=(found[0][name], found[1][name])),
-            margin=margin,
-        )
-        for name in shared
-    }
+    planned = {}
+    for name in shared:
+        pilot = found[0][name]
+        if len(pilots) > 1:
+            first, second = (own[name] for own in means)
+            pilot = pilot_of_pair(first, second, runs=(pilot, found[1][name]))
+        facts = pilots[0].facts.get(name)
+        best = facts.max_reward if facts else None
+        if margin is None and not best:
+            raise UsageError(f"--power: the range of rewards of {name} is unknown; set --margin")
+        if best and not any(_has_grades(aggregator, name, best) for aggregator in pilots):
+            pilot = msgspec.structs.replace(pilot, best_reward=best)
+        margins = [best * share for share in _MARGINS] if best and margin is None else [margin]
+        planned[name] = plan(pilot, margins=[one for one in margins if one is not None])
+    return planned
 
 
-def plan(pilot: Pilot, *, margin: float | None = None) -> Plan:
-    """Return the differences that runs of several sizes detect, and the tasks a margin takes."""
-    quantiles = normal_quantile(1.0 - _SIGNIFICANCE / 2.0) + normal_quantile(CHANCE)
-    sizes = sorted({*_NUM_TASKS, pilot.num_tasks})
-    # From one attempt a task, the effect of more attempts cannot be predicted.
-    attempts = _NUM_ATTEMPTS if pilot.within is not None else (1,)
-    designs: list[Planned] = []
-    for design in get_args(Design):
-        for num_attempts in attempts:
-            # The variance of the difference between two models on one task.
-            shared = pilot.correlation if design == "paired" else 0.0
-            noise = (pilot.within or 0.0) / num_attempts
-            spread = 2.0 * (pilot.between * (1.0 - shared) + noise)
-            needed = None if margin is None else spread * (quantiles / margin) ** 2
-            designs.append(
-                Planned(
-                    design=design,
-                    num_attempts=num_attempts,
-                    differences={str(n): quantiles * math.sqrt(spread / n) for n in sizes},
-                    # The variance between tasks takes two of them, however large the margin is.
-                    tasks_needed=None if needed is None else max(2, math.ceil(needed)),
-                )
-            )
-    return Plan(
-        pilot=pilot, significance=_SIGNIFICANCE, power=CHANCE, margin=margin, designs=designs
+def _has_grades(aggregator: Aggregator, name: str, best: float) -> bool:
+    return any(
+        score.reward not in (0.0, best)
+        for env, group in aggregator.groups()
+        if env == name
+        for score in group.scores
     )
+
+
+def plan(pilot: Pilot, *, margins: Sequence[float]) -> Plan:
+    """Return the tasks that comparisons with each margin take."""
+    # From one attempt a task, neither the effect of more attempts can be predicted nor that of
+    # asking the same model again.
+    scenarios: list[Scenario] = ["other-model"] if pilot.within is None else [*get_args(Scenario)]
+    attempts = (1,) if pilot.within is None else _NUM_ATTEMPTS
+    designs = []
+    for scenario, num_attempts in itertools.product(scenarios, attempts):
+        apart = pilot.between * (1.0 - pilot.correlation) if scenario == "other-model" else 0.0
+        spread = 2.0 * (apart + (pilot.within or 0.0) / num_attempts)
+        # The largest difference that `gym compare` will see, if it is not the whole range.
+        largest = pilot.best_reward or _NORMAL_REACH * math.sqrt(spread)
+        size = largest / 2.0
+        designs.append(
+            Planned(
+                scenario=scenario,
+                num_attempts=num_attempts,
+                num_tasks={
+                    f"{margin:g}": tasks_to_pass(spread, margin, size=size) for margin in margins
+                },
+                smallest_margin=smallest_margin(pilot.num_tasks, spread, size=size),
+            )
+        )
+    return Plan(pilot=pilot, level=_LEVEL, power=CHANCE, designs=designs)
+
+
+def smallest_margin(num_tasks: int, spread: float, *, size: float = 0.0) -> float:
+    """Return the margin with which two or more tasks pass with a chance of `CHANCE`.
+
+    `spread` is the variance of one task's difference, whose mean is 0. `gym compare` passes if both
+    of its intervals allow it: over these tasks, and over two more that differ by plus and minus
+    `size`.
+    """
+    error, shift = math.sqrt(spread / num_tasks), normal_quantile(CHANCE)
+    squares = (num_tasks - 1) * spread + 2.0 * size * size
+    error_of_more = math.sqrt(squares / (num_tasks + 1) / (num_tasks + 2))
+    return max(
+        _quantile(num_tasks) * error + shift * error,
+        _quantile(num_tasks + 2) * error_of_more + shift * error * num_tasks / (num_tasks + 2),
+    )
+
+
+def _quantile(num_tasks: int) -> float:
+    return student_t_quantile(_LEVEL, min(_MANY, num_tasks - 1))
+
+
+def tasks_to_pass(spread: float, margin: float, *, size: float = 0.0) -> int:
+    """Return the number of tasks that pass with a chance of `CHANCE`, to within 1 %."""
+    # Student's t depends on the number itself, so the normal distribution's answer comes first.
+    quantile = normal_quantile(_LEVEL)
+    of_spread = spread * ((quantile + normal_quantile(CHANCE)) / margin) ** 2
+    of_size = quantile * math.sqrt(2.0) * size / margin - 2.0
+    num_tasks = max(2, math.ceil(of_spread), math.floor(of_size))
+    while smallest_margin(num_tasks, spread, size=size) > margin:
+        num_tasks += max(1, num_tasks // 100)
+    return num_tasks
 
 
 def fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:

@@ -13,7 +13,14 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from gymcli.environment.addresses import is_loopback
-from gymcli.errors import ConfigError, InvalidAnswerError, UsageError, described, did_you_mean
+from gymcli.errors import (
+    ConfigError,
+    InvalidAnswerError,
+    UsageError,
+    described,
+    did_you_mean,
+    pydantic_reason,
+)
 from gymcli.models.endpoint import Endpoint, EndpointLimits, EndpointOptions, checked_base_url
 from gymcli.models.http import read_body
 from gymcli.types import JSON_ERRORS
@@ -111,9 +118,9 @@ def load_settings(path: Path | None = None) -> Settings:
 def _problems(error: ValidationError) -> list[str]:
     """Describe each wrong key in one line, without its value, which may be secret."""
     lines = []
-    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+    for detail in error.errors(include_url=False, include_input=False):
         path = [str(step) for step in detail["loc"]]
-        what = detail["msg"].removeprefix("Value error, ")
+        what = pydantic_reason(detail)
         if detail["type"] == "extra_forbidden":
             known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
             if "limits" in path[:-1]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gymcli.metrics.agreement import Agreement
 from gymcli.metrics.comparison_results import Comparison
 from gymcli.metrics.gates import GateProblem, GateVerdict
 from gymcli.metrics.planning import Plan
@@ -39,16 +40,20 @@ class RunReport(NamedTuple):
 
 
 class MetricsReport(RunMetrics, kw_only=True):
-    """One run, as `gym metrics --json` prints it."""
+    """One run, as `gym metrics --json` prints it, and as its metrics.json holds it."""
 
-    run: str
-    """Its path, as given."""
+    run: str = ""
+    """Its path, as given; metrics.json lacks it."""
+    environments: dict[str, Metrics]
+    """By name."""
     tasks: list[TaskMetrics] = []
     """Every task, if requested."""
     gates: list[GateVerdict] = []
     """The requested gates that could be judged."""
+    agreement: dict[str, Agreement] = {}
+    """With the labels of `--labels`, by environment, if requested."""
     power: dict[str, Plan] = {}
-    """What runs of other sizes would detect, by environment, if requested."""
+    """The tasks that a comparison takes to pass, by environment, if requested."""
 
 
 class MetricsReports(msgspec.Struct, kw_only=True):

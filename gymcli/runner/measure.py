@@ -121,18 +121,21 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     return RunReading(manifest, facts, file, failures, reading, known)
 
 
-def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Aggregator:
+def measure(
+    path: Path, *, env: str | None = None, by: Sequence[str] = (), fields: Sequence[str] = ()
+) -> Aggregator:
     """Compute the numbers of a run directory, or of a rollout file of gymcli or NeMo Gym.
 
     `env` is the environment of lines that name none, or the code of one with its own metrics; `by`
-    are fields of the task rows to slice the numbers by.
+    are fields of the task rows to slice the numbers by, `fields` those that `Aggregator.groups`
+    yields too.
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
     """
     run = open_run(path, env=env)
     own, warnings = _own_metrics(run)
-    aggregator = Aggregator(run.facts, own=own, by=by)
+    aggregator = Aggregator(run.facts, own=own, by=by, fields=fields)
     aggregator.warnings += warnings
     if run.rollouts is not None:
         sources = _add_lines(aggregator, run.rollouts, run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,6 +20,7 @@ from gymcli.store.shards import Shard
 __all__ = [
     "AddressOption",
     "EngineOption",
+    "Heading",
     "IdFieldOption",
     "PromptOption",
     "RowOptions",
@@ -28,6 +30,23 @@ __all__ = [
     "positive",
     "shard_of",
 ]
+
+
+class Heading(StrEnum):
+    """The groups of options in the help of a command with many, in this order."""
+
+    WHAT = "What to run"
+    MODEL = "Model"
+    SAMPLING = "Sampling"
+    AMOUNT = "How much"
+    BUDGETS = "Budgets"
+    NUMBERS = "Numbers"
+    ANSWERS = "Answers"
+    FAULTS = "Faults and limits"
+    SERVER = "Server"
+    RESULTS = "Results"
+    DISTRIBUTED = "Distributed"
+    EXPERT = "Expert"
 
 
 def positive(value: float | None) -> float | None:
@@ -54,16 +73,28 @@ def shard_of(value: str | None) -> str | None:
 
 EngineOption = Annotated[
     Literal["local", "ray"],
-    typer.Option(help="Work on this machine, or in the workers of a Ray cluster."),
+    typer.Option(
+        help="Work on this machine, or in the workers of a Ray cluster.",
+        rich_help_panel=Heading.DISTRIBUTED,
+    ),
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option(help="Ray cluster to join, HOST:PORT or auto (default: start one here)."),
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Ray cluster to join; auto finds it.",
+        show_default="start one here",
+        rich_help_panel=Heading.DISTRIBUTED,
+    ),
 ]
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, help="Worker processes of the Ray cluster (default: one per core)."
+        "--workers",
+        min=1,
+        help="Worker processes of the Ray cluster.",
+        show_default="one per core",
+        rich_help_panel=Heading.DISTRIBUTED,
     ),
 ]
 
@@ -73,33 +104,77 @@ class RunOptions:
     """Which attempts a run consists of, where they run and what stops them."""
 
     out: Annotated[
-        Path | None, typer.Option(help="Run directory (default: runs/TASKS-MODEL-HASH).")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Run directory.",
+            show_default="runs/TASKS-MODEL-HASH",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = None
     """From Python, None writes nothing to disk."""
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start a new run, in an unused directory such as run-2.")
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Start a new run, in an unused directory such as run-2.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = False
-    repeats: Annotated[int, typer.Option(min=1, help="Attempts per task.")] = 1
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Attempts per task.", rich_help_panel=Heading.AMOUNT)
+    ] = 1
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Use only the first N rows of each file.")
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            help="Use only the first N rows of each file.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
     ] = None
     """Counted after `shuffle`."""
     task_ids: Annotated[
         list[str] | None,
-        typer.Option("--task", help="Run only the task with this id (repeatable)."),
+        typer.Option(
+            "--task",
+            metavar="ID",
+            help="Run only the task with this id.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
     ] = None
     shard: Annotated[
         str | None,
         typer.Option(
-            metavar="I/N", callback=shard_of, help="Run only this part of the tasks, 1/N to N/N."
+            metavar="I/N",
+            callback=shard_of,
+            help="Run only this part of the tasks, 1/N to N/N.",
+            rich_help_panel=Heading.DISTRIBUTED,
         ),
     ] = None
     """A part of the tasks that the other options select."""
     shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Run the tasks in a random order (loads them all).")
+        bool,
+        typer.Option(
+            "--shuffle",
+            help="Run the tasks in a random order, which loads them all.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
     ] = False
     """The order depends on the seed only."""
-    concurrency: Annotated[int, typer.Option(min=1, help="Maximum attempts in flight.")] = 64
+    concurrency: Annotated[
+        int,
+        typer.Option(
+            "--concurrency",
+            "-j",
+            min=1,
+            help="Maximum attempts in flight.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
+    ] = 64
     engine: EngineOption = "local"
     address: AddressOption = None
     num_workers: WorkersOption = None
@@ -108,74 +183,131 @@ class RunOptions:
         int | None,
         typer.Option(
             min=1,
-            help="Stop an episode after N model messages (default: the row's or the "
-            "environment's limit, else 32).",
+            help="Stop an episode after N model messages.",
+            show_default="the limit of the row or the environment, else 32",
+            rich_help_panel=Heading.BUDGETS,
         ),
     ] = None
     """Overrides the limits of the row and of the environment."""
     max_episode_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Stop an episode after N tokens, prompts included."),
+        typer.Option(
+            min=1,
+            help="Stop an episode after N tokens, prompts included.",
+            rich_help_panel=Heading.BUDGETS,
+        ),
     ] = None
     """The episode is scored as it is then."""
     max_episode_cost: Annotated[
         float | None,
         typer.Option(
-            callback=positive, help="Stop an episode at this cost (needs prices in gym.toml)."
+            metavar="COST",
+            callback=positive,
+            help="Stop an episode at this cost; gym.toml must have prices.",
+            rich_help_panel=Heading.BUDGETS,
         ),
     ] = None
     max_episode_time: Annotated[
-        float, typer.Option(callback=positive, help="Stop an episode after this many seconds.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            callback=positive,
+            help="Stop an episode after this time.",
+            rich_help_panel=Heading.BUDGETS,
+        ),
     ] = 3600.0
     """The episode is scored as it is then."""
     max_tokens_total: Annotated[
-        int | None, typer.Option(min=1, help="Stop the run after N tokens, roles included.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Stop the run after N tokens, roles included.",
+            rich_help_panel=Heading.BUDGETS,
+        ),
     ] = None
     """Earlier commands of this run count too."""
     max_cost: Annotated[
         float | None,
         typer.Option(
-            callback=positive, help="Stop the run at this cost (needs prices in gym.toml)."
+            metavar="COST",
+            callback=positive,
+            help="Stop the run at this cost; gym.toml must have prices.",
+            rich_help_panel=Heading.BUDGETS,
         ),
     ] = None
     """Every model needs prices, those of roles too."""
     max_run_time: Annotated[
         float | None,
-        typer.Option(callback=positive, help="Stop the run after this many seconds."),
+        typer.Option(
+            metavar="SECONDS",
+            callback=positive,
+            help="Stop the run after this time.",
+            rich_help_panel=Heading.BUDGETS,
+        ),
     ] = None
     """Counted for this command; no attempt starts later."""
     grace: Annotated[
         float,
         typer.Option(
+            metavar="SECONDS",
             callback=not_negative,
-            help="Seconds that attempts in flight get to finish when the run stops early.",
+            help="Time that attempts in flight get to finish when the run stops early.",
+            rich_help_panel=Heading.EXPERT,
         ),
     ] = 30.0
     outage_deadline: Annotated[
         float | None,
         typer.Option(
+            metavar="SECONDS",
             callback=not_negative,
-            help="Seconds to wait for an endpoint that is down (default: gym.toml's, else 300).",
+            help="Time to wait for an endpoint that is down.",
+            show_default="gym.toml's, else 300",
+            rich_help_panel=Heading.EXPERT,
         ),
     ] = None
     """Overrides what an endpoint sets itself."""
     no_retry: Annotated[
-        bool, typer.Option("--no-retry", help="Do not retry attempts that failed earlier.")
+        bool,
+        typer.Option(
+            "--no-retry",
+            help="Do not retry attempts that failed earlier.",
+            rich_help_panel=Heading.EXPERT,
+        ),
     ] = False
     retry_crashed: Annotated[
         bool,
-        typer.Option("--retry-crashed", help="Retry attempts that crashed the run's process."),
+        typer.Option(
+            "--retry-crashed",
+            help="Retry attempts that crashed the run's process.",
+            rich_help_panel=Heading.EXPERT,
+        ),
     ] = False
 
 
 PromptOption = Annotated[
-    Path | None, typer.Option(help="YAML file with user and system templates for raw rows.")
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="YAML file with user and system templates for raw rows.",
+        rich_help_panel=Heading.WHAT,
+    ),
 ]
 IdFieldOption = Annotated[
-    str | None, typer.Option(help="Field with the task id (default: task_id, id or uuid).")
+    str | None,
+    typer.Option(
+        metavar="FIELD",
+        help="Field with the task id.",
+        show_default="task_id, id or uuid",
+        rich_help_panel=Heading.EXPERT,
+    ),
 ]
 IdByFileOption = Annotated[
-    bool, typer.Option("--id-by-file", help="Allow the same task id in several files.")
+    bool,
+    typer.Option(
+        "--id-by-file",
+        help="Allow the same task id in several files.",
+        rich_help_panel=Heading.EXPERT,
+    ),
 ]
 
 

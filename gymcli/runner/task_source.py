@@ -21,7 +21,7 @@ from gymcli.environment.registry import (
     shipped_tasks,
 )
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import TasksError, UnknownNameError, did_you_mean
+from gymcli.errors import TasksError, UnknownNameError, did_you_mean, pydantic_reason
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import file_sha256
@@ -227,9 +227,7 @@ def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
             yield f'"{field}" is missing (environment {env} needs it)'
         else:
             what = f'"{field}": ' if field else ""
-            # pydantic prefixes the errors of validators.
-            reason = detail["msg"].removeprefix("Value error, ")
-            yield f"{what}{reason} (environment {env})"
+            yield f"{what}{pydantic_reason(detail)} (environment {env})"
 
 
 def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:

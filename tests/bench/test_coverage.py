@@ -1,67 +1,109 @@
-"""The simulation of coverage: a small one reaches the nominal level, and the page has its table."""
+"""The simulation of coverage: a small one reaches the nominal level, and the page has tables."""
 
 import numpy as np
 import pytest
 
 from bench.coverage import (
+    GRADED,
     GRADED_REWARDS,
-    SCENARIOS,
+    PASSES,
+    PLANNED,
+    RATES,
     TWO_RUNS,
-    Observed,
+    Graded,
+    Passes,
     Passing,
-    Scenario,
+    PlannedRuns,
+    Seen,
     TwoRuns,
+    graded_table,
     lower_ends,
     main,
+    num_planned,
     observe,
+    passes_table,
     passing_table,
+    planned_table,
+    rates_table,
+    share_of_passes,
     share_passing,
-    table,
 )
+from gymcli.metrics.intervals import NO_SCALE, Scale
 from tests.metrics.paired_tasks import compared, paired
+
+SHARES = (Scale(1.0, is_graded=False), NO_SCALE)
+GRADES = (Scale(1.0, is_graded=True), *SHARES)
 
 
 @pytest.mark.parametrize(
     "scenario",
-    [Scenario(0.7, 30, 4, 0.1), Scenario(0.97, 30, 1, 0.1), Scenario(0.9, 100, 8, 0.5)],
+    [
+        Passes(0.7, 30, 4, 0.1),
+        Passes(0.97, 30, 1, 0.1),
+        Passes(0.9, 100, 8, 0.5),
+        Passes(0.5, 30, 4, 0.5, "pass_at_k", 2),
+        Passes(0.5, 30, 4, 0.2, "pass_hat_k", 4),
+    ],
 )
 def test_observe_covers_about_as_often_as_it_says(scenario):
     """The simulation is seeded, so the numbers never change."""
-    found = observe(scenario, num_replications=400)
-    assert 0.92 <= found.wilson <= 0.99
-    assert found.student <= found.wilson + 0.02
+    wilson, student = observe(scenario, SHARES, num_replications=400)
+    assert 0.92 <= wilson.share <= 0.99
+    assert student.share <= wilson.share + 0.02
 
 
 def test_observe_finds_student_wanting_near_1():
     """With 10 tasks of which nearly all pass, Student's interval is far too narrow."""
-    found = observe(Scenario(0.97, 10, 1, 0.1), num_replications=400)
-    assert found.wilson > 0.9
-    assert found.student < 0.5
+    wilson, student = observe(Passes(0.97, 10, 1, 0.1), SHARES, num_replications=400)
+    assert wilson.share > 0.9
+    assert student.share < 0.5
+
+
+def test_observe_finds_graded_rewards_as_narrow_as_student():
+    now, capped, student = observe(Graded("0.8 ± 0.05", 100, 1), GRADES, num_replications=400)
+    assert 0.92 <= now.share <= 0.98
+    assert now.width == pytest.approx(student.width, rel=0.01)
+    assert capped.width > 7 * now.width
 
 
 def test_observe_is_repeatable():
-    scenario = Scenario(0.5, 10, 2, 0.5)
-    assert observe(scenario, num_replications=50) == observe(scenario, num_replications=50)
-    assert observe(scenario, num_replications=50, seed=1) != observe(
-        scenario, num_replications=50, seed=2
-    )
+    scenario = Passes(0.5, 10, 2, 0.5)
+    once = observe(scenario, SHARES, num_replications=50)
+    assert observe(scenario, SHARES, num_replications=50) == once
+    assert observe(scenario, SHARES, num_replications=50, seed=1) != once
 
 
-def test_table_has_a_row_for_each_rate_and_size():
-    text = table({scenario: Observed(0.95, 0.5) for scenario in SCENARIOS})
-    lines = text.splitlines()
-    assert len(lines) == 2 + 4 * 3
-    assert lines[2].startswith("| 0.5 | 10 | 95.0 (50.0) |")
-    assert len({line.count("|") for line in lines}) == 1
+@pytest.mark.parametrize(
+    "scenario",
+    [PlannedRuns("p = 0.5", 4, False, 0.05), PlannedRuns("0, ¼, ½, ¾, 1", 1, True, 0.05)],
+)
+def test_planned_runs_pass_in_four_of_five_cases(scenario):
+    share = share_of_passes(scenario, num_planned(scenario), num_replications=400)
+    assert share == pytest.approx(0.8, abs=0.05)
 
 
-def test_main_writes_the_table_between_its_marks(tmp_path, capsys):
+def test_tables_have_a_row_for_each_kind_and_size():
+    seen = Seen(0.95, 0.1)
+    for text, num_rows, start in (
+        (rates_table({one: [seen, seen] for one in RATES}), 16, "| 0.5 | 10 | 95.0 (95.0) |"),
+        (passes_table({one: [seen, seen] for one in PASSES}), 16, "| 0.1 | 10 | 95.0 (95.0) |"),
+        (graded_table({one: [seen] * 3 for one in GRADED}), 24, "| 0.8 ± 0.05 | 10 | 95.0 (0.100)"),
+        (planned_table(dict.fromkeys(PLANNED, (50, 0.8))), 8, "| p = 0.5 | 0.02 | 50: 80.0 |"),
+    ):
+        lines = text.splitlines()
+        assert len(lines) == 2 + num_rows
+        assert lines[2].startswith(start)
+        assert len({line.count("|") for line in lines}) == 1
+
+
+def test_main_writes_the_tables_between_their_marks(tmp_path, capsys):
     page = tmp_path / "statistics.md"
-    page.write_text("before\n<!-- coverage -->\nold\n<!-- end -->\nafter\n")
+    names = ("coverage", "coverage of pass@k", "coverage of graded rewards", "planned runs")
+    page.write_text("".join(f"before\n<!-- {name} -->\nold\n<!-- end -->\n" for name in names))
     main(["--replications", "1", "--write", "--page", str(page)])
     text = page.read_text()
     assert text.startswith("before\n<!-- coverage -->\n\n| p | tasks | K = 1 |")
-    assert text.endswith("\n<!-- end -->\nafter\n")
+    assert text.count("before\n") == text.count("\n<!-- end -->\n") == 4
     assert "old" not in text
     assert "1 replications a cell, seed 0" in capsys.readouterr().out
 

@@ -15,7 +15,13 @@ from gymcli.mock.behaviours import last_user_text
 from gymcli.types import Request
 from tests.processes import heed_signals
 
-NO_ENDPOINT = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TERM": "dumb"}
+NO_ENDPOINT = {
+    "OPENAI_API_KEY": None,
+    "OPENAI_BASE_URL": None,
+    "TERM": "dumb",
+    "NO_COLOR": None,
+    "COLUMNS": None,
+}
 """Environment variables that a developer may have set, unset or fixed for tests."""
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2066 [bold red]markup[/] \x9b31m"

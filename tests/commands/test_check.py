@@ -109,7 +109,7 @@ def test_check_with_tasks(tmp_path):
         (("arithmetik",), 'no environment "arithmetik"; did you mean "arithmetic"?'),
         (("--tasks", "t.jsonl"), "--tasks FILE: name the environment of these tasks"),
         (("arithmetic", "--tasks", "t.jsonl"), "t.jsonl: no such file"),
-        (("arithmetic", "--limit", "0"), "greater than or equal to 1"),
+        (("arithmetic", "--limit", "0"), "--limit 0: must be 1 or more"),
         (("nowhere.py:None",), "nowhere.py: no such file"),
     ],
 )

@@ -386,7 +386,7 @@ def test_a_difference_of_few_equal_tasks_is_not_decided(run):
     done = gym("metrics", "again", "--baseline", run, "--gate", "difference > -0.02")
     assert done.exit_code == 5
     assert (
-        "difference > -0.02: INCONCLUSIVE, 0.000 (-0.061 .. 0.061); no task differs" in done.stdout
+        "difference > -0.02: INCONCLUSIVE, 0.000 (-0.060 .. 0.060); no task differs" in done.stdout
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import pty
 import shlex
 import subprocess
 import sys
@@ -100,6 +101,135 @@ def test_print_json_is_harmless_and_still_json(encoding, value):
     printed = stream.buffer.getvalue()
     assert not set(UNSAFE) & set(printed.decode(encoding))
     assert msgspec.json.decode(printed.decode(encoding)) == [value + HOSTILE]
+
+
+TABLE = (
+    ("environment", "present", "mean reward", "95 %", "verdict"),
+    [("arithmetic", "1,000", "0.500", "0.469 .. 0.531", "PASS"), ("x", "2", "-", "-", "FAIL")],
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (
+            "60",
+            """\
+environment  present  mean reward            95 %  verdict
+arithmetic     1,000        0.500  0.469 .. 0.531     PASS
+x                  2            -               -     FAIL
+""",
+        ),
+        (
+            "55",
+            """\
+                        mean
+environment  present  reward            95 %  verdict
+arithmetic     1,000   0.500  0.469 .. 0.531     PASS
+x                  2       -               -     FAIL
+""",
+        ),
+        (
+            "45",
+            """\
+               mean
+environment  reward            95 %  verdict
+arithmetic    0.500  0.469 .. 0.531     PASS
+x                 -               -     FAIL
+""",
+        ),
+        (
+            "40",
+            """\
+environment
+arithmetic
+  present 1,000   mean reward 0.500
+  95 % 0.469 .. 0.531   verdict PASS
+x
+  present 2   mean reward -   95 % -
+  verdict FAIL
+""",
+        ),
+    ],
+)
+def test_print_table_fits_the_terminal(capsys, monkeypatch, width, shown):
+    """Heads are stacked first, then columns are left out, then rows are folded."""
+    monkeypatch.setenv("COLUMNS", width)
+    print_table(*TABLE, optional=["present"])
+    assert capsys.readouterr().out == shown
+
+
+@given(
+    table=st.integers(1, 5).flatmap(
+        lambda size: st.lists(st.lists(st.text(), min_size=size, max_size=size), min_size=2)
+    ),
+    width=st.integers(1, 60),
+)
+def test_print_table_shows_every_word_at_any_width(table, width):
+    """No word is broken or lost, however narrow the terminal is."""
+    stream = io.StringIO()
+    with redirect_stdout(stream), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        print_table(table[0], table[1:])
+    cells = [harmless(" ".join(cell.split())) for row in table for cell in row]
+    words = {word for cell in cells for word in cell.split()}
+    assert words <= set(stream.getvalue().split())
+
+
+def test_fields_are_folded_below_their_value(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    result("stop reasons  12 done, 3 max_turns, 2 length, 1 refusal")
+    result("a line that is no field stays as it is, whatever its length")
+    assert capsys.readouterr().out == (
+        "stop reasons  12 done, 3 max_turns, 2\n              length, 1 refusal\n"
+        "a line that is no field stays as it is, whatever its length\n"
+    )
+
+
+def in_terminal(folder, line, **variables):
+    """Run a command in a terminal; return what it writes there."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        gym_process(*line.split()),
+        cwd=folder,
+        env={**clean_environment(), "TERM": "xterm", **variables},
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65_536):
+            shown += piece
+    except OSError:  # Linux raises EIO when the other side has closed
+        pass
+    os.close(ours)
+    process.wait(20)
+    return shown.decode().replace("\r\n", "\n")
+
+
+RED_ERROR = "\x1b[31merror:\x1b[0m nowhere: no such run directory or rollout file\n"
+
+
+def test_errors_are_red_on_a_terminal(tmp_path):
+    assert in_terminal(tmp_path, "metrics nowhere") == RED_ERROR
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours_can_be_refused(tmp_path, variables):
+    assert "\x1b" not in in_terminal(tmp_path, "metrics nowhere", **variables)
+
+
+def test_roles_are_coloured_and_model_text_is_not(folder, tmp_path):
+    """What a model wrote reaches the terminal escaped, next to the colours of gymcli."""
+    record = lines_of(folder / "run" / "rollouts.jsonl")[0]
+    record["messages"][-1]["content"] = f"{HOSTILE} error: FAIL"
+    (tmp_path / "r.jsonl").write_bytes(msgspec.json.encode(record) + b"\n")
+    shown = in_terminal(tmp_path, f"show r.jsonl {record['task_id']}")
+    assert "── \x1b[36muser\x1b[0m (prompt)\n" in shown
+    assert "── \x1b[34massistant\x1b[0m\n" in shown
+    assert shown.count("\x1b") == 4
+    assert "[bold red]markup[/]" in shown
 
 
 def test_print_table_keeps_a_row_on_its_line(capsys):

@@ -229,7 +229,7 @@ def test_generate_ends_with_3_where_a_file_differs():
         (["mcqa", "arithmetic"], "name one environment"),
         (["mcqa", "--check", "-n", "3"], "--check compares the shipped rows and takes no -n"),
         (["mcqa", "--json"], "--json goes with --check"),
-        (["mcqa", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),
+        (["mcqa", "--seed", "-1"], "--seed -1: must be 0 or more"),
         (["mqca"], 'no environment "mqca"; did you mean "mcqa"?'),
     ],
 )

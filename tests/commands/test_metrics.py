@@ -322,7 +322,7 @@ def test_metrics_power_plans_each_environment(tmp_path, monkeypatch):
     shown = gym("metrics", "run", "--power").stdout
     assert "arithmetic: planned from 3 tasks\n" in shown
     assert "\n\nmcqa: planned from" in shown
-    assert "0.3333 between tasks, unknown (one attempt per task) within" in shown
+    assert "0.33 between tasks, unknown (one attempt per task) within" in shown
 
 
 def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, monkeypatch):
@@ -339,12 +339,16 @@ def test_metrics_power_plans_a_run(run):
     done = gym("metrics", run, "--power", "--margin", "0.1")
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
-    assert "arithmetic: planned from 5 tasks variance 0.2000 between tasks, 0.0000 within" in text
+    assert "arithmetic: planned from 5 tasks variance 0.2 between tasks, 0 within" in text
     assert "correlation 0.50 of two models' task means (assumed; a second run of these" in text
-    assert "test two-sided at 5%, power 80%" in text
-    # 2 * 0.2 * (1.96 + 0.84)^2 / 0.1^2, and half of that.
-    assert "to detect 0.1 314 314 314 314 314" in text
-    assert "to detect 0.1 157 157 157 157 157" in text
+    assert "tasks so that gym compare passes in 80% of the cases if nothing changed: 1" in text
+    # No attempt differs from the others of its task: the same model differs in none, and the two
+    # pseudo-tasks decide. 1.77 * sqrt(0.5 / 13 / 14) is below 0.1.
+    assert "--margin 0.1 12 12 12 12 12" in text
+    # 2 * 0.2 * 0.5 * (1.65 + 0.84)^2 / 0.1^2 = 123.7, and some more for Student's t.
+    assert "if B is another model, as good as A on average: 1" in text
+    assert "--margin 0.1 130 130 130 130 130" in text
+    assert "5 tasks pass with --margin 0.59" in text
 
 
 def test_metrics_power_of_two_runs_measures_their_correlation(run):
@@ -362,5 +366,52 @@ def test_metrics_refuses_a_margin_without_a_plan(run):
     assert "--margin needs --power" in done.stderr
 
 
-def test_metrics_help_says_how_many_attempts_to_make():
-    assert "n >= 2k" in " ".join(gym("metrics", "--help").output.split())
+def test_metrics_labels_say_how_far_rewards_agree(run):
+    """Of ten scored attempts eight pass; the labels call one of these and both others wrong."""
+    rows = ["task_id,attempt,label", *(f"sum-{n},{k},pass" for n in range(4) for k in (0, 1))]
+    rows[1] = "sum-0,0,fail"
+    rows += ["sum-4,,pass"]
+    Path("labels.csv").write_text("\n".join(rows))
+    done = gym("metrics", run, "--labels", "labels.csv")
+    assert done.exit_code == 0
+    text = " ".join(done.stdout.split())
+    for part in (
+        "arithmetic: agreement with the labels of labels.csv attempts 10 of 5 tasks",
+        "agreement 70.0% kappa -0.154, 95 % -0.",
+        "label pass label fail reward >= 1 7 1 reward < 1 2 0",
+    ):
+        assert part in text
+    report = msgspec.json.decode(gym("metrics", run, "--labels", "labels.csv", "--json").stdout)
+    found = report["agreement"]["arithmetic"]
+    assert found["kappa"] == pytest.approx((0.7 - 0.74) / 0.26)
+    assert (found["num_only_label_passes"], found["num_only_reward_passes"]) == (2, 1)
+
+
+def test_metrics_labels_may_be_a_field_of_the_task_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tasks = write_sums(Path("sums.jsonl"), 4)
+    rows = [{**row, "human": number > 0} for number, row in enumerate(lines_of(tasks))]
+    tasks.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    gym("collect", tasks, "--model", "oracle", "--out", "run")
+    done = gym("metrics", "run", "--labels", "task.human")
+    assert "agreement     75.0%\n" in done.stdout
+    done = gym("metrics", "run", "--labels", "task.humour")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--labels task.humour: no scored attempt of this run has a label" in done.stderr
+
+
+def test_metrics_labels_need_a_file_or_a_field(run):
+    done = gym("metrics", run, "--labels", "human")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert (
+        "--labels human: no such file; name a table such as labels.csv, or a field" in done.stderr
+    )
+
+
+def test_metrics_labels_refuse_grades(run):
+    Path("labels.jsonl").write_text('{"task_id": "sum-0", "label": 0.7}\n')
+    done = gym("metrics", run, "--labels", "labels.jsonl")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert (
+        "labels.jsonl:1: the label 0.7 is neither pass nor fail; write pass or fail" in done.stderr
+    )

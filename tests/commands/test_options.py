@@ -3,6 +3,8 @@
 import dataclasses
 import inspect
 import math
+import subprocess
+import sys
 from typing import Annotated
 
 import pydantic
@@ -12,6 +14,10 @@ import typer
 from gymcli.commands.options import (
     check_parameters,
     check_role_parameters,
+    complete_env,
+    complete_model,
+    complete_run,
+    complete_tasks,
     key_values,
     parameters,
     resolved_roles,
@@ -23,7 +29,9 @@ from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.run_options import RowOptions, RunOptions
-from tests.commands.running import gym
+from tests.commands.running import clean_environment, gym
+
+MAIN = "from gymcli.cli import main; main()"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -173,3 +181,43 @@ def test_resolved_roles_remembers_why_a_role_has_no_model(tmp_path, monkeypatch,
     assert missing["user"].startswith("--role user=nobody: no endpoint for model nobody")
     assert capsys.readouterr().err == ""
     assert resolved_roles({"tool": "oracle"}) == ({"tool": "oracle"}, {})
+
+
+def test_completion_of_environments_tasks_models_and_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("one", "runs/first", "runs/second", "runs/no_run"):
+        (tmp_path / folder).mkdir(parents=True)
+        if folder != "runs/no_run":
+            (tmp_path / folder / "run.json").touch()
+    for file in ("quiz.csv", "quiz.jsonl", "notes.md"):
+        (tmp_path / file).touch()
+    (tmp_path / "gym.toml").write_text('[models.big]\nbase_url = "http://h/v1"\n')
+
+    assert complete_env("mcq") == ["mcqa"]
+    assert complete_tasks("q") == ["quiz.csv", "quiz.jsonl"]
+    assert complete_tasks("mcq") == ["mcqa"]
+    assert complete_model("") == ["local", "oracle", "big"]
+    assert complete_run("") == ["one", "runs/first", "runs/second"]
+    assert complete_run("runs/f") == ["runs/first"]
+    assert complete_run(f"{tmp_path}/o") == [f"{tmp_path}/one"]
+    assert complete_run("nowhere/") == []
+
+
+def test_completion_survives_a_broken_settings_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gym.toml").write_text("[")
+    assert complete_model("o") == ["oracle"]
+
+
+def test_a_shell_completes_environments(tmp_path):
+    """As the script does that `gym --install-completion` installs."""
+    asked = {"_GYM_COMPLETE": "complete_bash", "COMP_WORDS": "gym envs mcq", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv[0] = 'gym'\n" + MAIN],
+        env={**clean_environment(), **asked},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mcqa\n", "")

@@ -191,8 +191,8 @@ def test_map_takes_rows_whose_columns_have_a_value(tmp_path, where, is_taken):
     [
         ("- a", "a map must be a YAML mapping"),
         ("a: [", "is not YAML"),
-        ("field: {}", "field: Extra inputs are not permitted"),
-        ("fields: {x: {apply: text}}", "fields.x.from: Field required"),
+        ("field: {}", "field: is unknown"),
+        ("fields: {x: {apply: text}}", "fields.x.from: is missing"),
         ("fields: {x: {from: y, apply: uper}}", 'no transform "uper" (choose from text, number,'),
         ("fields: {x: {from: y, apply: after}}", 'the transform "after" takes a text'),
         ("fields: {x: {from: y, apply: {text: z}}}", 'the transform "text" takes nothing'),

@@ -58,7 +58,7 @@ def test_validate_compares_fields_and_tools_where_an_environment_is_given(path):
         ("tasks.jsonl:2", '"answer" is missing'),
         (
             "tasks.jsonl:3",
-            '"answer": Input should be a valid integer, unable to parse string as an integer',
+            '"answer": is not a whole number',
         ),
         ("tasks.jsonl:3", 'tool "look" is not one of environment arithmetic'),
         ("tasks.jsonl:4", 'no environment "no_such"'),

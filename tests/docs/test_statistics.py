@@ -1,8 +1,9 @@
-"""The lists of docs/statistics.md are complete, and its table is that of the simulation."""
+"""The lists of docs/statistics.md are complete, and its tables are those of the simulation."""
 
 import re
 
-from bench.coverage import SCENARIOS, Scenario, observe, table
+from bench.coverage import GRADED, PASSES, PLANNED, RATES, Passes, observe, rates_table
+from gymcli.metrics.intervals import NO_SCALE, Scale
 from gymcli.metrics.results import Estimate
 from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
 from tests.docs.pages import page, table_rows
@@ -35,10 +36,19 @@ def test_names_are_those_of_the_estimates():
 
 def test_coverage_table_is_what_the_simulation_gives():
     """Its shape is checked, and one cell is computed again."""
-    [size] = re.findall(r"95%, ([\d,]+) replications a cell, seed 0", TEXT)
-    scenario = Scenario(0.97, 10, 1, 0.1)
-    found = observe(scenario, num_replications=int(size.replace(",", "")))
-    shown = table_rows("p | tasks | ", TEXT)
-    assert len(shown) == len({one[:2] for one in SCENARIOS})
+    size, *_ = re.findall(r"95%, ([\d,]+) replications a cell, seed 0", TEXT)
+    scenario = Passes(0.97, 10, 1, 0.1)
+    scales = (Scale(1.0, is_graded=False), NO_SCALE)
+    found = observe(scenario, scales, num_replications=int(size.replace(",", "")))
+    shown = table_rows("p | tasks | K", TEXT)
+    assert len(shown) == len({one[:2] for one in RATES})
     [row] = [row for row in shown if row[:2] == ["0.97", "10"]]
-    assert row[2] == table({scenario: found}).splitlines()[2].split(" | ")[2].removesuffix(" |")
+    text = rates_table({scenario: found})
+    assert row[2] == text.splitlines()[2].split(" | ")[2].removesuffix(" |")
+
+
+def test_other_tables_have_all_scenarios():
+    assert len(table_rows("p | tasks | pass@", TEXT)) == len({one[:2] for one in PASSES})
+    assert len(table_rows("rewards | tasks |", TEXT)) == len({one[:2] for one in GRADED})
+    planned = {(one.kind, one.margin) for one in PLANNED}
+    assert len(table_rows("rewards | margin |", TEXT)) == len(planned)

@@ -84,7 +84,7 @@ def test_commands_are_all_there(write: ModuleType) -> None:
     text = write.commands()
 
     assert "## gym\n" in text
-    assert "## gym collect\n\n```text\nUsage: gym collect [OPTIONS] {TASKS}...\n" in text
+    assert "## gym collect\n\n```text\nUsage: gym collect [OPTIONS] TASKS...\n" in text
     assert "## gym data pull\n\n```text\nUsage: gym data pull [OPTIONS]" in text
 
 
@@ -149,6 +149,10 @@ def test_schema_accepts_what_metrics_print(runs: tuple[Path, Path]) -> None:
     """The output for one run and for several, with every option that adds to it."""
     schema = json.loads((DOCS / "metrics.schema.json").read_text(encoding="utf-8"))
     more = ("--by-task", "--by", "answer", "--power", "--gate", "coverage >= 0.5", "--json")
+    labels = runs[0].parent / "labels.csv"
+    scored = json.loads((runs[0] / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    labels.write_text(f"task_id,label\n{scored['task_id']},pass\n", encoding="utf-8")
+    more += ("--labels", str(labels))
 
     for given in (runs[:1], runs):
         report = json.loads(gym("metrics", *given, *more).stdout)
@@ -157,8 +161,17 @@ def test_schema_accepts_what_metrics_print(runs: tuple[Path, Path]) -> None:
         assert part["gates"][0]["verdict"] == "PASS"
         assert len(part["tasks"]) == 10
         assert part["slices"]["answer"]
+        assert part["agreement"]
         assert report["power"]
-    jsonschema.validate(json.loads((runs[0] / "metrics.json").read_bytes()) | {"run": "a"}, schema)
+
+
+def test_schema_accepts_the_metrics_file_of_a_run(runs: tuple[Path, Path]) -> None:
+    """As `gym collect` wrote it, and as `gym metrics` writes it again."""
+    schema = json.loads((DOCS / "metrics.schema.json").read_text(encoding="utf-8"))
+
+    jsonschema.validate(json.loads((runs[0] / "metrics.json").read_bytes()), schema)
+    assert gym("metrics", runs[0]).exit_code == 0
+    jsonschema.validate(json.loads((runs[0] / "metrics.json").read_bytes()), schema)
 
 
 def test_schema_refuses_other_metrics() -> None:

@@ -170,7 +170,7 @@ def test_aggregate_interval_is_scaled_by_the_best_reward():
     unit = aggregate(scored(rewards), facts=UNIT)
     large = aggregate(scored(tripled), facts={"quiz": EnvironmentFacts(max_reward=3.0)})
     expected = wilson_effective_interval(
-        unit.mean_reward, unit.standard_error, num_clusters=4, num_values=8
+        unit.mean_reward, unit.standard_error, num_clusters=4, max_size=8
     )
 
     assert (unit.interval.low, unit.interval.high) == expected

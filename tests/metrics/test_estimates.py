@@ -13,7 +13,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from gymcli.metrics.at_k import pass_at_k, pass_hat_k
 from gymcli.metrics.estimates import advice_of, best_num_attempts, estimate_of
-from gymcli.metrics.intervals import interval_of, wilson_effective_interval
+from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, wilson_effective_interval
 from gymcli.metrics.results import Bounds, Interval, Metrics, Variance
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.types import LARGEST, ErrorRecord
@@ -88,6 +88,7 @@ def test_estimates_of_curves_are_over_tasks_with_k_attempts(rewards):
     for k in {1, most}:
         tasks = [task for task in rewards if len(task) >= k]
         counts = [(len(task), sum(reward >= 1.0 for reward in task)) for task in tasks]
+        is_graded = any(0.0 < reward < 1.0 for task in rewards for reward in task)
         for name, values, num_attempts in (
             ("pass@", [pass_at_k(n, c, k) for n, c in counts], sum(map(len, tasks))),
             ("pass^", [pass_hat_k(n, c, k) for n, c in counts], sum(map(len, tasks))),
@@ -102,7 +103,7 @@ def test_estimates_of_curves_are_over_tasks_with_k_attempts(rewards):
                     estimate.value,
                     estimate.standard_error,
                     num_clusters=len(tasks),
-                    num_values=num_attempts,
+                    max_size=math.inf if is_graded and name == "avg@" else num_attempts,
                 )
                 found_ends = (estimate.interval.low, estimate.interval.high)
                 assert found_ends == pytest.approx(expected)
@@ -182,6 +183,32 @@ def test_micro_mean_error_is_that_of_a_clustered_regression():
     assert (found.num_values, found.num_clusters) == (10, 4)
 
 
+def test_estimates_of_graded_rewards_are_as_narrow_as_their_variance():
+    """100 tasks with rewards of 0.8 ± 0.05: two standard errors, not what passes would have."""
+    rewards = np.random.default_rng(1).normal(0.8, 0.05, (100, 2)).clip(0.0, 1.0)
+    lines = lines_of(rewards.tolist(), components={"style": 0.5})
+    metrics = aggregate(lines, facts=UNIT)
+    for name in ("mean_reward", "micro_mean_reward", "strict_mean_reward", "avg@2", "best@2"):
+        found = metrics.estimates[name]
+        width = found.interval.high - found.interval.low
+        assert found.interval.method == "wilson-neff"
+        assert width == pytest.approx(2 * 1.984 * found.standard_error, rel=0.02)
+    equal = metrics.estimates["components.style"].interval
+    assert (equal.low, equal.high) == pytest.approx(
+        wilson_effective_interval(0.5, 0.0, num_clusters=100)
+    ), "without a spread, each task counts as one trial"
+
+
+def test_estimates_of_rewards_that_are_0_or_the_best_count_no_more_than_all_attempts():
+    """By chance each task passes once in two attempts, so no error is seen between them."""
+    found = aggregate(lines_of([[0.0, 1.0]] * 19 + [[1.0, 1.0]]), facts=UNIT)
+    expected = wilson_effective_interval(
+        found.mean_reward, found.standard_error, num_clusters=20, max_size=40
+    )
+    assert (found.interval.low, found.interval.high) == expected
+    assert found.interval.high - found.interval.low > 0.25
+
+
 def test_estimates_scale_with_the_best_reward():
     rewards = [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     tens = [[10.0 * reward for reward in task] for task in rewards]
@@ -257,7 +284,7 @@ def test_estimates_of_the_largest_rewards_are_finite():
 def test_advice_follows_from_the_numbers():
     advice = aggregate(lines_of([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]), facts=UNIT).advice
     text = "\n".join(advice)
-    for part in ("fewer than 10 tasks", "lies between tasks", "pass@2 uses", "1 of 3 tasks"):
+    for part in ("fewer than 10 tasks", "lies between tasks", "1 of 3 tasks"):
         assert part in text
 
 
@@ -267,13 +294,13 @@ thousandths = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2,
 LEVEL = 0.95
 
 
-def of(values, *, best, num_attempts=4):
+def of(values, *, best, num_attempts=4, is_graded=False):
     """Return the estimate of tasks' values."""
     return estimate_of(
         np.array(values),
         estimator="mean of task means",
         num_values=num_attempts * len(values),
-        best=best,
+        scale=Scale(best, is_graded),
         level=LEVEL,
     )
 
@@ -332,7 +359,7 @@ def test_estimate_of_one_task_has_no_interval(best):
 
 
 def test_interval_of_t_without_width_is_none():
-    assert interval_of(3.0, 0.0, best=None, num_values=9, num_clusters=3, level=LEVEL) is None
+    assert interval_of(3.0, 0.0, scale=NO_SCALE, num_values=9, num_clusters=3, level=LEVEL) is None
 
 
 @given(means, st.integers(2, 8))
@@ -372,9 +399,8 @@ def test_advice_of_nothing_is_nothing():
         (0.2, 0.0, 4, "100% of the variance lies between tasks: take more tasks rather than"),
         (0.18, 0.02, 4, "90% of the variance lies between tasks: take more tasks rather than"),
         (0.1, 0.1, 1, "50% of the variance lies between tasks: more tasks narrow the interval"),
-        (0.01, 0.25, 2, "(about 5 is best if a task costs as much as an attempt)"),
         (0.01, 0.25, 2, "4% of the variance lies between tasks: more attempts of each task help"),
-        (0.0, 0.25, 8, "(no number is too large if a task costs as much as an attempt)"),
+        (0.0, 0.25, 8, "0% of the variance lies between tasks: more attempts of each task help"),
     ],
 )
 def test_advice_says_where_to_spend(between, within, num_attempts, expected):
@@ -434,14 +460,21 @@ def test_advice_on_unscored_attempts_gives_their_bounds():
 )
 def test_advice_gives_the_rule_of_three(rate, num_tasks, expected):
     """1 - 0.05^(1/n) is 2.95 % for 100 tasks; the rule of three approximates it as 3/100."""
-    metrics = numbers(num_tasks=num_tasks, between=0.0, within=0.0, pass_at_k={"1": rate})
+    metrics = numbers(
+        num_tasks=num_tasks, between=0.0, within=0.0, pass_at_k={"1": rate}, mean_reward=rate
+    )
     assert expected in told(metrics)
+    assert "still plausible (rule of three, one-sided 95% bound)" in told(metrics)
 
 
-def test_advice_on_the_largest_k():
-    metrics = numbers(num_tasks_at_k={"1": 50, "8": 50}, pass_at_k={"1": 0.5, "8": 0.9})
-    assert "pass@8 uses all attempts" in told(metrics)
-    assert "trust k up to 4, or make 16 attempts" in told(metrics)
+@pytest.mark.parametrize(("num_tasks", "tasks"), [(100, "the 100 tasks"), (1, "the only task")])
+def test_advice_on_graded_rewards_below_the_threshold_names_it(num_tasks, tasks):
+    """Attempts that score 0.8 of 1 did not fail altogether."""
+    rewards = [[0.8, 0.8]] * num_tasks
+    advice = aggregate(lines_of(rewards), facts=UNIT).advice
+    text = "\n".join(advice)
+    assert f"no attempt of {tasks} reached the pass threshold 1.0: a pass rate of up to" in text
+    assert "failed" not in text
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,19 @@ def test_gate_says_what_would_decide():
     assert found.way_out == f"about {found.tasks_needed} tasks such as these would decide"
 
 
+def test_gate_on_graded_rewards_is_decided_by_their_variance():
+    """Rewards of 0.8 ± 0.04: what decides follows from 0.04, not from passes and failures."""
+    rewards = [0.75, 0.8, 0.85] * 30
+    lines = [ScoredLine(env="quiz", task_id=str(n), reward=r) for n, r in enumerate(rewards)]
+    metrics = aggregate(lines, facts={"quiz": EnvironmentFacts(max_reward=1.0)})
+
+    assert verdict("mean_reward >= 0.78", metrics) == "PASS"
+    found = judge(parse_gate("mean_reward >= 0.796"), metrics)
+    assert found.verdict == "INCONCLUSIVE"
+    # ((1.96 + 0.84) * 0.041 / 0.004)^2
+    assert found.tasks_needed == pytest.approx(824, rel=0.03)
+
+
 def test_gates_of_a_run():
     """Gates on environments and slices, with numbers that are aggregated from lines."""
     lines = [

@@ -12,6 +12,8 @@ from statsmodels.stats.proportion import proportion_confint
 
 from gymcli.metrics.estimators import mean, standard_error
 from gymcli.metrics.intervals import (
+    Scale,
+    interval_of,
     normal_quantile,
     regularised_incomplete_beta,
     student_t_cdf,
@@ -48,13 +50,13 @@ def test_wilson_effective_interval_by_the_formula():
     centre = (0.8 + z**2 / (2 * size)) / (1 + z**2 / size)
     half = z / (1 + z**2 / size) * math.sqrt(0.8 * 0.2 / size + z**2 / (4 * size**2))
 
-    found = wilson_effective_interval(0.8, 0.05, num_clusters=20, num_values=80)
+    found = wilson_effective_interval(0.8, 0.05, num_clusters=20, max_size=80)
 
     assert found == pytest.approx((centre - half, centre + half))
 
 
 def test_wilson_effective_interval_never_has_more_trials_than_attempts():
-    found = wilson_effective_interval(0.5, 1e-9, num_clusters=20, num_values=80)
+    found = wilson_effective_interval(0.5, 1e-9, num_clusters=20, max_size=80)
 
     assert found == wilson_interval(0.5, 80)
 
@@ -63,15 +65,59 @@ def test_wilson_effective_interval_never_has_more_trials_than_attempts():
 def test_wilson_effective_interval_without_a_spread_counts_the_clusters(rate, error):
     adjustment = (scipy.stats.norm.ppf(0.975) / scipy.stats.t.ppf(0.975, 19)) ** 2
 
-    found = wilson_effective_interval(rate, error, num_clusters=20, num_values=80)
+    found = wilson_effective_interval(rate, error, num_clusters=20, max_size=80)
 
     assert found == pytest.approx(wilson_interval(rate, 20 * adjustment))
 
 
-def test_wilson_effective_interval_survives_a_spread_too_small_to_square():
-    found = wilson_effective_interval(0.5, 1e-200, num_clusters=3, num_values=6)
+def test_wilson_effective_interval_of_a_spread_that_is_rounding_counts_the_clusters():
+    found = wilson_effective_interval(0.5, 1e-16, num_clusters=20, max_size=80)
 
-    assert found == wilson_interval(0.5, 6)
+    assert found == wilson_effective_interval(0.5, 0.0, num_clusters=20, max_size=80)
+
+
+@given(st.integers(2, 400), st.floats(0.05, 0.95), st.floats(1e-4, 1e-3))
+def test_wilson_effective_interval_of_a_small_spread_is_as_narrow_as_student_s(size, rate, error):
+    """Scores that vary less than passes and failures would."""
+    low, high = wilson_effective_interval(rate, error, num_clusters=size)
+    student = t_interval(rate, error, num_clusters=size)
+
+    assert high - low == pytest.approx(student.high - student.low, rel=0.05)
+
+
+GRADED = [0.75, 0.8, 0.85] * 30
+
+
+def test_interval_of_graded_values_follows_their_variance():
+    """Ninety rewards of 0.8 ± 0.04 are no ninety passes and failures."""
+    value, error = mean(GRADED), standard_error(GRADED)
+    found, capped = (
+        interval_of(
+            value, error, scale=Scale(1.0, is_graded), num_values=90, num_clusters=90, level=0.95
+        )
+        for is_graded in (True, False)
+    )
+    student = t_interval(value, error, num_clusters=90)
+
+    assert (found.low, found.high) == pytest.approx(student, abs=1e-3)
+    assert capped.high - capped.low > 7 * (found.high - found.low)
+
+
+def test_interval_of_graded_values_scales_with_the_range():
+    tens = [10.0 * value for value in GRADED]
+    unit, ten = (
+        interval_of(
+            mean(values),
+            standard_error(values),
+            scale=Scale(best, is_graded=True),
+            num_values=90,
+            num_clusters=90,
+            level=0.95,
+        )
+        for values, best in ((GRADED, 1.0), (tens, 10.0))
+    )
+
+    assert (ten.low, ten.high) == pytest.approx((10.0 * unit.low, 10.0 * unit.high))
 
 
 def test_t_interval_agrees_with_scipy():
@@ -88,7 +134,7 @@ def test_intervals_refuse_fewer_than_two_clusters(num_clusters):
     with pytest.raises(ValueError, match="degrees of freedom"):
         t_interval(0.5, 0.1, num_clusters=num_clusters)
     with pytest.raises(ValueError, match="degrees of freedom"):
-        wilson_effective_interval(0.5, 0.1, num_clusters=num_clusters, num_values=4)
+        wilson_effective_interval(0.5, 0.1, num_clusters=num_clusters, max_size=4)
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.05, 0.5, 0.9, 0.975, 0.9999])

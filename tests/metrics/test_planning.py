@@ -1,13 +1,13 @@
-"""Planning by a pilot: the reference's table, and laws."""
+"""Planning by a pilot: tasks that pass, against scipy and by laws."""
 
 import itertools
 import math
 
 import msgspec
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats.power import NormalIndPower
 
 from gymcli.errors import UsageError
 from gymcli.metrics.aggregate import Aggregator
@@ -18,77 +18,69 @@ from gymcli.metrics.planning import (
     pilot_of_pair,
     plan,
     plans,
+    smallest_margin,
+    tasks_to_pass,
 )
 from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
 
 PILOT = Pilot(num_tasks=100, between=0.14, within=0.07, correlation=0.7, is_assumed=False)
 
 
-def differences(found, design, num_attempts):
-    """Return the smallest detectable differences of one design."""
-    [row] = [d for d in found.designs if (d.design, d.num_attempts) == (design, num_attempts)]
-    return row.differences
+def rows_of(found, scenario):
+    """Return the designs of one scenario, by attempts."""
+    return {row.num_attempts: row for row in found.designs if row.scenario == scenario}
 
 
-@pytest.mark.parametrize(
-    ("num_tasks", "unpaired", "paired"),
-    [
-        ("100", 0.182, {1: 0.133, 4: 0.097, 16: 0.085}),
-        ("500", 0.081, {1: 0.059, 4: 0.043, 16: 0.038}),
-        ("1000", 0.057, {1: 0.042, 4: 0.031, 16: 0.027}),
-    ],
-)
-def test_plan_gives_the_table_of_the_literature(num_tasks, unpaired, paired):
-    found = plan(PILOT)
-    assert differences(found, "unpaired", 1)[num_tasks] == pytest.approx(unpaired, abs=6e-4)
-    for num_attempts, expected in paired.items():
-        value = differences(found, "paired", num_attempts)[num_tasks]
-        assert value == pytest.approx(expected, abs=6e-4)
+def test_plan_by_the_formula():
+    """The variance of a difference is 2 * 0.07/4 if nothing changed, else 2 * 0.14 * 0.3 more."""
+    found = plan(PILOT, margins=[0.02, 0.1])
+    factor = scipy.stats.norm.ppf(0.95) + scipy.stats.norm.ppf(0.8)
+    for scenario, spread in (("unchanged", 0.035), ("other-model", 0.119)):
+        row = rows_of(found, scenario)[4]
+        assert row.num_tasks["0.02"] == pytest.approx(spread * (factor / 0.02) ** 2, rel=0.02)
+        quantiles = scipy.stats.t.ppf(0.95, 99) + scipy.stats.norm.ppf(0.8)
+        assert row.smallest_margin == pytest.approx(quantiles * math.sqrt(spread / 100))
 
 
-def test_plan_agrees_with_statsmodels():
-    """Two independent samples of variance 0.21: the effect size that 200 tasks detect."""
-    expected = NormalIndPower().solve_power(nobs1=200, alpha=0.05, power=0.8) * math.sqrt(0.21)
-    value = differences(plan(PILOT), "unpaired", 1)["200"]
-    assert value == pytest.approx(expected, rel=1e-4)
+@given(st.floats(1e-6, 0.5), st.floats(0.005, 0.5), st.floats(0.0, 0.5))
+def test_tasks_to_pass_are_as_many_as_the_margin_takes(spread, margin, size):
+    num_tasks = tasks_to_pass(spread, margin, size=size)
+    assert smallest_margin(num_tasks, spread, size=size) <= margin
+    fewer = min(num_tasks - 1, math.floor(num_tasks / 1.02))
+    assert fewer < 2 or smallest_margin(fewer, spread, size=size) > margin
 
 
-@given(st.floats(0.001, 0.25), st.floats(0.0, 0.25), st.floats(0.0, 0.99), st.floats(0.005, 0.5))
-def test_plan_needs_as_many_tasks_as_detect_the_margin(between, within, correlation, margin):
-    pilot = Pilot(num_tasks=10, between=between, within=within, correlation=correlation)
-    found = plan(pilot, margin=margin)
-    for row in found.designs:
-        per_task = row.differences["100"] * 10.0
-        assert per_task / math.sqrt(row.tasks_needed) <= margin * (1 + 1e-9)
-        if row.tasks_needed > 2:
-            assert per_task / math.sqrt(row.tasks_needed - 1) > margin * (1 - 1e-9)
+@pytest.mark.parametrize("margin", [1e-9, 1e300])
+@pytest.mark.parametrize(("spread", "size"), [(0.5, 0.5), (0.0, 0.5), (0.5, 0.0), (0.0, 0.0)])
+def test_tasks_to_pass_takes_any_margin(margin, spread, size):
+    assert tasks_to_pass(spread, margin, size=size) >= 2
+
+
+def test_smallest_margin_of_tasks_that_never_differ_is_that_of_the_pseudo_tasks():
+    """Ten differences of 0 and two of 0.5: a standard error of sqrt(0.5/11/12)."""
+    found = smallest_margin(10, 0.0, size=0.5)
+    assert found == pytest.approx(scipy.stats.t.ppf(0.95, 11) * math.sqrt(0.5 / 11 / 12))
 
 
 @given(st.floats(0.001, 0.25), st.floats(0.0, 0.25), st.floats(0.0, 1.0))
-def test_plan_improves_with_tasks_attempts_and_pairing(between, within, correlation):
+def test_plan_improves_with_attempts_and_where_nothing_changed(between, within, correlation):
     pilot = Pilot(num_tasks=10, between=between, within=within, correlation=correlation)
-    found = plan(pilot)
-    for design in ("paired", "unpaired"):
-        rows = [differences(found, design, attempts) for attempts in (1, 2, 4, 8, 16)]
-        for fewer, more in itertools.pairwise(rows):
-            assert all(more[n] <= fewer[n] for n in fewer)
-        for row in rows:
-            by_size = [row[n] for n in sorted(row, key=int)]
-            assert by_size == sorted(by_size, reverse=True)
-    for attempts in (1, 16):
-        paired, unpaired = (differences(found, d, attempts) for d in ("paired", "unpaired"))
-        assert all(paired[n] <= unpaired[n] for n in paired)
+    found = plan(pilot, margins=[0.05])
+    unchanged, other = (rows_of(found, name) for name in ("unchanged", "other-model"))
+    assert list(unchanged) == list(other) == [1, 2, 4, 8, 16]
+    for rows in (unchanged, other):
+        for fewer, more in itertools.pairwise(rows.values()):
+            assert more.num_tasks["0.05"] <= fewer.num_tasks["0.05"]
+            assert more.smallest_margin <= fewer.smallest_margin
+    for one, several in zip(unchanged.values(), other.values(), strict=True):
+        assert one.num_tasks["0.05"] <= several.num_tasks["0.05"]
 
 
-def test_plan_of_single_attempts_plans_single_attempts():
-    found = plan(Pilot(num_tasks=50, between=0.21, within=None))
-    assert {row.num_attempts for row in found.designs} == {1}
-    one, known = differences(found, "unpaired", 1), differences(plan(PILOT), "unpaired", 1)
-    assert {n: one[n] for n in known} == pytest.approx(known)
-
-
-def test_plan_without_a_margin_needs_no_tasks():
-    assert all(row.tasks_needed is None for row in plan(PILOT).designs)
+def test_plan_of_single_attempts_plans_single_attempts_of_another_model():
+    """One attempt a task does not show how much the same model varies."""
+    found = plan(Pilot(num_tasks=50, between=0.21, within=None), margins=[0.05])
+    [row] = found.designs
+    assert (row.scenario, row.num_attempts) == ("other-model", 1)
 
 
 def test_pilot_of_pair_measures_the_correlation():
@@ -156,7 +148,25 @@ def test_plans_cover_environments_with_a_usable_pilot():
     found = plans([counted(quiz=TASKS, game=[[1.0, 0.0]])], margin=0.1)
     assert list(found) == ["quiz"]
     assert found["quiz"].pilot.is_assumed
-    assert found["quiz"].margin == 0.1
+    assert {tuple(row.num_tasks) for row in found["quiz"].designs} == {("0.1",)}
+
+
+def test_pilots_of_graded_rewards_have_no_best_reward():
+    assert plans([counted(quiz=TASKS)])["quiz"].pilot.best_reward == 1.0
+    assert plans([counted(quiz=[*TASKS, [0.5, 1.0]])])["quiz"].pilot.best_reward is None
+
+
+def test_plans_without_a_margin_are_for_shares_of_the_range():
+    found = plans([counted(quiz=TASKS)])["quiz"]
+    assert list(found.designs[0].num_tasks) == ["0.01", "0.02", "0.05", "0.1"]
+
+
+def test_plans_of_an_unknown_range_need_a_margin():
+    pilot = counted(quiz=TASKS)
+    pilot.facts["quiz"] = EnvironmentFacts()
+    with pytest.raises(UsageError, match="the range of rewards of quiz is unknown; set --margin"):
+        plans([pilot])
+    assert plans([pilot], margin=0.3)
 
 
 def test_plans_of_two_runs_are_of_what_both_have():
@@ -190,4 +200,4 @@ def test_plans_refuse_a_pilot_without_variance(tasks):
 def test_plans_take_a_pilot_whose_tasks_have_the_same_mean():
     found = plans([counted(quiz=[[0.0, 1.0], [1.0, 0.0]])], margin=1e300)["quiz"]
     assert (found.pilot.between, found.pilot.within) == (0.0, 0.5)
-    assert {row.tasks_needed for row in found.designs} == {2}
+    assert {row.num_tasks["1e+300"] for row in found.designs} == {2}

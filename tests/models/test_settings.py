@@ -105,7 +105,7 @@ def test_load_settings_has_defaults(tmp_path):
         ),
         ("[model.big]", 'model: unknown key (did you mean "models"?)'),
         ("[quux]", "quux: unknown key"),
-        ("[models.big]", "models.big.base_url: Field required"),
+        ("[models.big]", "models.big.base_url: is missing"),
         (
             '[models.big]\nbase_url = "host"',
             "models.big.base_url: the base URL must look like https://host/v1",
@@ -249,7 +249,7 @@ def test_resolve_endpoint_guesses_the_table():
         ({"base_url": "nowhere"}, "base_url: the base URL must look like"),
         ({"base_url": "http://[/v1"}, "base_url: the base URL cannot be read"),
         ({"base_url": "http://host:port"}, "base_url: the base URL cannot be read"),
-        ({"base_url": "http://h", "dialect": "latin"}, "dialect: Input should be 'chat'"),
+        ({"base_url": "http://h", "dialect": "latin"}, "dialect: must be 'chat'"),
     ],
 )
 def test_resolve_endpoint_refuses_what_cannot_be(options, complaint):
@@ -280,7 +280,7 @@ def test_load_settings_takes_several_addresses(tmp_path):
         ),
         (
             'base_url = "http://a"\nlimits = {max_concurrency = 0}',
-            "limits.max_concurrency: Input should be greater than or equal to 1",
+            "limits.max_concurrency: must be 1 or more",
         ),
     ],
 )
