@@ -36,7 +36,9 @@ from gymcli.commands.init import init
 from gymcli.commands.merge import merge
 from gymcli.commands.metrics import metrics
 from gymcli.commands.mock import mock
+from gymcli.commands.options import collect_defaults
 from gymcli.commands.report import report
+from gymcli.commands.runs import runs
 from gymcli.commands.serve import serve
 from gymcli.commands.show import show
 from gymcli.commands.signals import (
@@ -49,6 +51,7 @@ from gymcli.commands.verify import verify
 from gymcli.commands.view import view
 from gymcli.errors import (
     BudgetReachedError,
+    ConfigError,
     GymError,
     InterruptedRunError,
     OutputError,
@@ -103,6 +106,19 @@ class _Group(HelpGroup):
 
 class _Command(HelpCommand):
     """Keeps stdout for results; `sys.exit` in an environment is an error."""
+
+    def parse_args(self, ctx: object, args: list[str]) -> list[str]:
+        context = cast("typer.Context", ctx)
+        try:
+            return super().parse_args(context, args)
+        except typer.BadParameter as error:
+            name = getattr(error.param, "name", None) or ""
+            source = context.get_parameter_source(name)
+            if source is None or source.name != "DEFAULT_MAP":
+                raise
+            from gymcli.models.settings import settings_file  # late: heavy
+
+            raise ConfigError(f"{settings_file()}: [collect] {wrong_usage(error)}") from error
 
     def invoke(self, ctx: object) -> object:
         with results_apart():
@@ -202,8 +218,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for function in (
-    *(collect, verify, metrics, compare, merge, export, envs, show, view, report, init, check),
-    *(mock, serve, docs),
+    *(collect, verify, metrics, compare, runs, merge, export, envs, show, view, report, init),
+    *(check, mock, serve, docs),
 ):
     app.command(epilog=EXAMPLES if function is collect else None)(function)
 for command in (*app.registered_commands, *data_app.registered_commands):
@@ -238,6 +254,10 @@ def common(
         except OSError as error:
             raise typer.BadParameter(f"{log_file}: {error.strerror}") from error
     is_brief = not verbose and log_file is None
+    if context.invoked_subcommand == "collect" and not {"--help", "-h"} & {*context.meta[TYPED]}:
+        options = cast("typer.core.TyperGroup", context.command).commands["collect"].params
+        repeatable = {one.name for one in options if getattr(one, "multiple", False)}
+        context.default_map = {"collect": collect_defaults(repeatable)}
     context.with_resource(_logging_to(handlers, logging.WARNING if is_brief else logging.DEBUG))
 
 

@@ -30,6 +30,7 @@ from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
     EnvArgOption,
     RoleParamOption,
+    announce_settings,
     check_cluster_options,
     check_parameters,
     check_role_parameters,
@@ -242,6 +243,8 @@ def collect(
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
 
+    if not quiet:
+        announce_settings()
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
     ci = CiRequest(
         ci_options, inputs=[*map(Path, tasks), *filter(None, [run_options.out])], is_json=json
@@ -315,6 +318,7 @@ def _endpoint(policy: PolicyOptions) -> tuple[str, Endpoint | None]:
             f"--model {endpoint.model}: is a reward model ({endpoint.dialect}), which cannot be "
             "the policy; use it as --role reward=..."
         )
+    check_parameters(endpoint.params, endpoint, option=f"[models.{endpoint.name}]")
     return endpoint.model, endpoint
 
 

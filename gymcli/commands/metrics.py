@@ -12,6 +12,7 @@ import typer
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
 from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
+from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.summary import (
     print_advice,
     print_agreement,
@@ -47,6 +48,14 @@ def metrics(
             rich_help_panel=Heading.WHAT,
         ),
     ] = None,
+    show_all: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Print every number; of several runs, not only the table.",
+            rich_help_panel=Heading.NUMBERS,
+        ),
+    ] = False,
     by_task: Annotated[
         bool,
         typer.Option(
@@ -91,7 +100,7 @@ def metrics(
     ci_options: CiOptions,
     json: JsonOption = False,
 ) -> None:
-    """Report rewards with intervals, pass@k, tokens and failures.
+    """Report rewards with intervals, pass@k, tokens and failures; several runs in one table.
 
     Also reports coverage and latency. Errors and intervals are computed over tasks, never over
     attempts, which are not independent; --json has the estimator, size, error, interval and method
@@ -107,8 +116,9 @@ def metrics(
     fields = ci.fields(by or ())
     given = None if labels is None else _labels(labels)
     reports: list[dict[str, object]] = []
+    summaries: list[RunSummary] = []
     pilots, judged = [], []
-    for number, run in enumerate(runs):
+    for run in runs:
         aggregator, numbers = _count(run, env, fields, given if isinstance(given, str) else None)
         agreed = None if given is None else agreement(aggregator, given, source=str(labels))
         tasks = aggregator.task_rows() if by_task else None
@@ -123,10 +133,18 @@ def metrics(
                 found["agreement"] = agreed
             reports.append({**found, **ci.as_json(judged)})
         elif not power and not ci.prints_file:
-            if number:
-                result()
-            result(f"{run}")
-            _print_run(numbers, tasks, agreed, source=str(labels))
+            _print_run(
+                run,
+                numbers,
+                tasks,
+                agreed,
+                source=str(labels),
+                show_all=show_all,
+                num_runs=len(runs),
+            )
+            summaries.append(_summary(run, numbers))
+    if len(summaries) > 1:
+        print_runs(summaries, with_differences=True)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
         from gymcli.metrics.planning import plans
@@ -143,21 +161,40 @@ def metrics(
 
 
 def _print_run(
+    run: Path,
     numbers: RunMetrics,
     tasks: list[TaskMetrics] | None,
     agreed: Mapping[str, Agreement] | None,
     *,
     source: str,
+    show_all: bool,
+    num_runs: int,
 ) -> None:
-    print_summary(numbers, with_doubts=False)
-    print_curves(numbers)
+    """Print the numbers of a run; of one of several, only those that an option asks for."""
+    is_whole = show_all or num_runs == 1
+    is_sliced = any(found.slices for found in numbers.environments.values())
+    if not (is_whole or is_sliced or tasks or agreed):
+        return
+    result(f"{run}")
+    if is_whole:
+        print_summary(numbers, with_doubts=False)
+        print_curves(numbers)
     print_slices(numbers)
     if tasks is not None:
         result()
         print_tasks(tasks)
     if agreed is not None:
         print_agreement(agreed, source=source)
-    print_advice(numbers)
+    if is_whole:
+        print_advice(numbers)
+    if num_runs > 1:
+        result()
+
+
+def _summary(run: Path, numbers: RunMetrics) -> RunSummary:
+    from gymcli.store.manifest import read_manifest
+
+    return summary_of(run, read_manifest(run) if run.is_dir() else None, numbers)
 
 
 def _labels(given: str) -> Labels | str:

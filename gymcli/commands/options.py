@@ -8,14 +8,14 @@ import glob
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
-from gymcli.commands.console import hide
+from gymcli.commands.console import hide, message
 from gymcli.commands.signals import run_async
 from gymcli.errors import GymError, UsageError
 from gymcli.runner.run_options import Heading
@@ -36,9 +36,11 @@ __all__ = [
     "PortOption",
     "RoleParamOption",
     "RunsArgument",
+    "announce_settings",
     "check_cluster_options",
     "check_parameters",
     "check_role_parameters",
+    "collect_defaults",
     "complete_env",
     "complete_model",
     "complete_run",
@@ -180,10 +182,6 @@ def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-_NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
-"""Request fields that gymcli sets itself."""
-
-
 def check_cluster_options(engine: str, address: str | None, num_workers: int | None) -> None:
     """Refuse options of a cluster if none is used."""
     if engine == "local" and (address is not None or num_workers is not None):
@@ -208,10 +206,12 @@ def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, ob
     """Read request parameters: a value is JSON if it parses as JSON, else text."""
     import msgspec  # late: heavy
 
+    from gymcli.models.endpoint import RESERVED_PARAMETERS
+
     values: dict[str, object] = {}
     for name, text in key_values(option, given).items():
         place = f"{option} {name}"
-        if name in _NO_PARAMETERS:
+        if name in RESERVED_PARAMETERS:
             raise UsageError(f"{place}: is not a sampling parameter; gymcli sets it itself")
         try:
             values[name] = msgspec.json.decode(text)
@@ -269,6 +269,29 @@ def resolved_roles(
     return sources, missing
 
 
+def collect_defaults(repeatable: Container[str]) -> dict[str, object]:
+    """Return the defaults that gym.toml sets for `gym collect`, by the names of its parameters.
+
+    `repeatable` are those that take a list.
+    """
+    from gymcli.models.settings import load_settings
+
+    given = load_settings().collect.model_dump(exclude_unset=True)
+    return {
+        name: value[-1] if isinstance(value, list) and name not in repeatable else value
+        for name, value in given.items()
+    }
+
+
+def announce_settings() -> None:
+    """Print where gym.toml is, unless it is in the working folder or there is none."""
+    from gymcli.models.settings import settings_file
+
+    file = settings_file()
+    if file is not None and file.parent != Path():
+        message(f"settings from {file}")
+
+
 def settings_secrets() -> tuple[str, ...]:
     """Return every secret that gym.toml holds or names; none is printed from now on."""
     from gymcli.models.settings import load_settings
@@ -316,6 +339,8 @@ def judges_of(
         params = {**manifest.role_params, **params}
     defaults, missing = resolved_roles(recorded)
     sources = {**defaults, **sources}
+    if sources:
+        announce_settings()
     missing = {name: text for name, text in missing.items() if name not in sources}
     check_role_parameters(params, sources)
     others = NOTHING_SECRET.also(settings_secrets())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,9 +20,10 @@ from pydantic import (
 
 from gymcli.environment.addresses import checked_address
 from gymcli.secrets import credentials, passwords
-from gymcli.types import Usage
+from gymcli.types import JSONObject, Usage
 
 __all__ = [
+    "RESERVED_PARAMETERS",
     "SCALAR_DIALECTS",
     "BaseURL",
     "DialectName",
@@ -29,6 +31,7 @@ __all__ = [
     "EndpointLimits",
     "EndpointOptions",
     "checked_base_url",
+    "merged_params",
 ]
 
 
@@ -62,8 +65,26 @@ def checked_base_url(value: str) -> str:
     return checked_address(value, what="the base URL", example="https://host/v1")
 
 
+RESERVED_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
+"""Request fields that gymcli sets itself."""
+
+_TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""Names of the same parameter."""
+
 SENT_BACK = ("extra_content", "reasoning_details", "phase")
 """Fields of messages and calls that endpoints (Gemini, OpenRouter, OpenAI) want sent back."""
+
+
+def _checked_params(params: dict[str, object]) -> dict[str, object]:
+    for name, value in params.items():
+        if name in RESERVED_PARAMETERS:
+            raise ValueError(f"{name} is not a sampling parameter; gymcli sets it itself")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:  # TOML has dates, and numbers that are not finite
+            raise ValueError(f"{name} must be a value that JSON has") from error
+    return params
+
 
 BaseURL = Annotated[str, AfterValidator(checked_base_url)]
 
@@ -84,6 +105,8 @@ class EndpointOptions(BaseModel):
     """The field in which earlier reasoning is sent back to the model; None: it is not sent."""
     send_fields: tuple[str, ...] = ()
     """More fields of its messages and calls to send back, in addition to `SENT_BACK`."""
+    params: Annotated[dict[str, object], AfterValidator(_checked_params)] = {}
+    """Request parameters for requests that do not set them."""
     headers: dict[str, SecretStr] = {}
     query: dict[str, str] = Field(default={}, repr=False)
     """Added to the URL of every request; never shown, since some providers take keys here."""
@@ -187,6 +210,16 @@ class Endpoint(EndpointOptions):
         """Every text that must not appear in a message or a file, longest first."""
         key = () if self.api_key is None else (self.api_key.get_secret_value(),)
         return _longest_first((*super().secrets, *key))
+
+
+def merged_params(*given: JSONObject) -> JSONObject:
+    """Merge request parameters; later ones win, even if a token limit has two names."""
+    merged: JSONObject = {}
+    for own in given:
+        if not _TOKEN_LIMITS.isdisjoint(own):
+            merged = {name: value for name, value in merged.items() if name not in _TOKEN_LIMITS}
+        merged.update(own)
+    return merged
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:

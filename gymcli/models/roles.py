@@ -18,7 +18,7 @@ from gymcli.environment.contract import Cache, Environment, Model
 from gymcli.environment.tool import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary, did_you_mean
 from gymcli.models.client import Client
-from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
+from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint, merged_params
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
 from gymcli.models.settings import Settings, resolve_endpoint
@@ -137,8 +137,13 @@ def role_name(source: RoleSource) -> str:
 
 
 def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
-    """Return a role's part of the identity of a run; the dialect only if it is not `chat`."""
+    """Return a role's part of the identity of a run; the dialect only if it is not `chat`.
+
+    The endpoint's own parameters stand apart, since those of the environment override them.
+    """
     identity: JSONObject = {"model": role_name(source), "params": params}
+    if isinstance(source, Endpoint) and source.params:
+        identity["default_params"] = source.params
     if isinstance(source, Endpoint) and source.dialect != "chat":
         identity["dialect"] = source.dialect
     return identity
@@ -283,7 +288,7 @@ class RoleModels:
     verdicts: Verdicts
     """The stored answers."""
     params: Mapping[str, JSONObject] = field(default_factory=dict)
-    """Request parameters by role; they override those of the environment."""
+    """Request parameters by role; they override those of the environment and the endpoint."""
     spend: Callable[[Usage, float | None], None] | None = None
     """Called with every answer's tokens and their cost."""
     ignores_verdicts: bool = False
@@ -341,7 +346,8 @@ class _RoleModel:
         """
         models, role = self.models, self.role
         source = models.sources[role]
-        params = {**(params or {}), **models.params.get(role, {})}
+        defaults = source.params if isinstance(source, Endpoint) else {}
+        params = merged_params(defaults, params or {}, models.params.get(role, {}))
         total = self.use.setdefault(role, RoleUse(model=role_name(source)))
         if cache is None:
             return await self._ask(messages, params, schema, total)

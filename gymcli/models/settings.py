@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from gymcli.environment.addresses import is_loopback
 from gymcli.errors import (
@@ -27,12 +37,14 @@ from gymcli.types import JSON_ERRORS
 
 __all__ = [
     "OPENAI_URL",
+    "CollectSettings",
     "ModelSettings",
     "Settings",
     "load_settings",
     "proxy_for",
     "resolve_endpoint",
     "served_model",
+    "settings_file",
 ]
 
 
@@ -63,6 +75,55 @@ class ModelSettings(EndpointOptions):
     """The model's name at the endpoint; None: the name of the table."""
     api_key_env: str | None = None
     """The environment variable that holds the key; None: no key is sent."""
+    temperature: Annotated[float, AllowInfNan(False)] | None = None
+    top_p: Annotated[float, AllowInfNan(False)] | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _check_once(self) -> Self:
+        for name in ("temperature", "top_p", "max_tokens"):
+            if name in self.params and getattr(self, name) is not None:
+                raise ValueError(f"{name} is set twice; take it out of params")
+        return self
+
+    @property
+    def request_params(self) -> dict[str, object]:
+        """The parameters of `params` and those that have a key of their own."""
+        own = {name: getattr(self, name) for name in ("temperature", "top_p", "max_tokens")}
+        return {**{k: v for k, v in own.items() if v is not None}, **self.params}
+
+
+def _texts(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class CollectSettings(BaseModel):
+    """The `[collect]` table: defaults of options of `gym collect`, which have the same names.
+
+    The options themselves check ranges. Options are left out that a command could not undo, that
+    belong to one run (`--out`, `--task`), or that may hold a key.
+    """
+
+    # Strict: an option would read the text "4" as a number, and 2.5 as 2.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    model: Annotated[list[str], BeforeValidator(_texts)] | None = None
+    repeats: int | None = None
+    limit: int | None = None
+    seed: int | None = None
+    concurrency: int | None = None
+    max_turns: int | None = None
+    max_episode_tokens: int | None = None
+    max_episode_cost: float | None = None
+    max_episode_time: float | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    max_run_time: float | None = None
+    grace: float | None = None
+    outage_deadline: float | None = None
+    min_coverage: float | None = None
+    gate: Annotated[list[str], BeforeValidator(_texts)] | None = None
+    gate_on: str | None = None
 
 
 class Settings(BaseModel):
@@ -73,6 +134,7 @@ class Settings(BaseModel):
     models: dict[str, ModelSettings] = {}
     roles: dict[str, str] = {}
     """The model of each role, written as for `--role`."""
+    collect: CollectSettings = CollectSettings()
 
     def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """Return every key and password in the file or in a variable that it names."""
@@ -83,21 +145,43 @@ class Settings(BaseModel):
         return tuple(filter(None, found))
 
 
-def load_settings(path: Path | None = None) -> Settings:
-    """Read a settings file; without a path, ./gym.toml if it exists.
+def settings_file() -> Path | None:
+    """Find gym.toml in the working folder, else in the nearest folder above it.
 
-    A relative `ca_file` is relative to the folder of the settings file.
+    The search ends with a folder that holds .git and with the home folder. It also ends below a
+    folder such as /tmp, to which anyone may write: a file there could send keys to a stranger.
+    """
+    path = Path("gym.toml")
+    if os.path.lexists(path):
+        return path
+    try:
+        folder, home = Path.cwd(), Path("~").expanduser().resolve()
+        while folder not in (home, folder.parent) and not (folder / ".git").exists():
+            folder, path = folder.parent, ".." / path
+            if folder.stat().st_mode & stat.S_IWOTH:
+                return None
+            if path.exists():
+                return path
+    except (OSError, RuntimeError):  # a folder was deleted or cannot be read; there is no home
+        return None
+    return None
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read a settings file; without a path, the one that `settings_file` finds, if any.
+
+    Relative names of files in it are relative to its folder.
 
     Raises:
         ConfigError: The file cannot be read, is not TOML, or has an unknown key or invalid value.
     """
-    given = path or Path("gym.toml")
+    given = path or settings_file()
+    if given is None:
+        return Settings()
     try:
         text = given.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        if path is None:
-            return Settings()
-        raise ConfigError(f"{path}: no such file") from error
+        raise ConfigError(f"{given}: no such file") from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{given}: cannot be read: {error}") from error
     try:
@@ -106,13 +190,27 @@ def load_settings(path: Path | None = None) -> Settings:
         raise ConfigError(f"{given}: not TOML: {error}") from error
     except ValidationError as error:
         raise ConfigError("\n".join(f"{given}: {line}" for line in _problems(error))) from error
+    folder = given.parent
     models = {
-        name: model.model_copy(update={"ca_file": given.parent / model.ca_file})
+        name: model.model_copy(update={"ca_file": folder / model.ca_file})
         if model.ca_file is not None
         else model
         for name, model in settings.models.items()
     }
-    return settings.model_copy(update={"models": models})
+    roles = {role: _from_folder(spec, folder) for role, spec in settings.roles.items()}
+    collect = settings.collect
+    if collect.model is not None:
+        named = [_from_folder(model, folder) for model in collect.model]
+        collect = collect.model_copy(update={"model": named})
+    return settings.model_copy(update={"models": models, "roles": roles, "collect": collect})
+
+
+def _from_folder(model: str, folder: Path) -> str:
+    """Return a model with the file of `local:PATH` relative to a folder."""
+    scheme, colon, file = model.partition(":")
+    if scheme != "local" or not colon or file.startswith("~"):
+        return model
+    return f"local:{folder / file}"
 
 
 def _problems(error: ValidationError) -> list[str]:
@@ -125,7 +223,11 @@ def _problems(error: ValidationError) -> list[str]:
             known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
             if "limits" in path[:-1]:
                 known = EndpointLimits.model_fields
+            elif path[0] == "collect":
+                known = CollectSettings.model_fields
             hint = did_you_mean(path[-1], known)
+            if path[0] == "collect" and path[-1] in ModelSettings.model_fields:
+                hint = "it belongs to [models.NAME]"
             what = f"unknown key{hint and f' ({hint})'}"
         lines.append(f"{'.'.join(path)}: {what}")
     return lines
@@ -159,6 +261,7 @@ def resolve_endpoint(
     options: dict[str, object] = {}
     if named is not None:
         options = {name: getattr(named, name) for name in EndpointOptions.model_fields}
+        options["params"] = named.request_params
         addresses, key = list(named.base_url), _key_of(api_key_env or named.api_key_env, environ)
         model = named.model or model
     else:

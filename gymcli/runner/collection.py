@@ -137,7 +137,14 @@ class Collection:
         check_prices(options, self._plan.roles)
         template_hash = source.template.hash if source.template else None
         env_options = self._plan.env_options
-        identity = identity_of(model, options, template_hash, found.environments, env_options)
+        identity = identity_of(
+            model,
+            options,
+            template_hash,
+            found.environments,
+            env_options,
+            param_names=found.param_names,
+        )
         manifest = new_manifest(model, options, found, env_options, identity)
         self._writer = RunWriter(manifest, supervised)
         self.num_expected = manifest.num_expected

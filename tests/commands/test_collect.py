@@ -1,19 +1,21 @@
 """Tests of `gym collect`."""
 
 import asyncio
+import inspect
 import itertools
 import shlex
 import signal
 import subprocess
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gymcli.commands.collect import missing_coverage
+from gymcli.commands.collect import collect, missing_coverage
 from gymcli.errors import RunError
 from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.models.settings import CollectSettings
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.measure import measure
@@ -261,6 +263,98 @@ def test_collect_finds_named_models(ask, mock_server):
     assert done.exit_code == 0
     assert mock_server.requests[0].body["model"] == "big"
     assert lines_of(Path("run/rollouts.jsonl"))[0]["model"] == "big"
+
+
+SAMPLED = """
+[models.mine]
+base_url = "{url}"
+temperature = 0.5
+max_tokens = 7
+params = {{top_k = 3}}
+"""
+
+
+def test_collect_takes_the_sampling_of_a_model(ask, mock_server):
+    """The command line wins, then the row, then gym.toml."""
+    Path("gym.toml").write_text(SAMPLED.format(url=mock_server.base_url))
+    rows = [
+        {"id": "own", "params": {"temperature": 0, "max_completion_tokens": 9}},
+        {"id": "none", "params": {}},
+    ]
+    given = {"env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}
+    lines = [msgspec.json.encode({**given, **row}) + b"\n" for row in rows]
+    Path("sums.jsonl").write_bytes(b"".join(lines))
+    done = gym("collect", "sums.jsonl", "--model", "mine", "--out", "run", "--param", "top_k=4")
+    assert done.exit_code == 0, done.stderr
+    sampling = {line["task_id"]: line["sampling"] for line in lines_of(Path("run/rollouts.jsonl"))}
+    assert sampling == {
+        "own": {"temperature": 0, "max_completion_tokens": 9, "top_k": 4},
+        "none": {"temperature": 0.5, "max_tokens": 7, "top_k": 4},
+    }
+    bodies = [request.body for request in mock_server.requests]
+    assert sorted(body["temperature"] for body in bodies) == [0, 0.5]
+    other = gym("collect", "sums.jsonl", "--model", "mine", "--out", "run", "--temperature", "0.6")
+    assert other.exit_code == 2
+    assert "params.temperature 0.5 there, 0.6 here" in other.stderr
+
+
+def test_collect_refuses_a_key_in_the_sampling_of_a_model(ask, mock_server, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-never-to-be-seen")
+    text = SAMPLED.format(url=mock_server.base_url).replace("= 3}", '= "sk-never-to-be-seen"}')
+    Path("gym.toml").write_text(f'{text}api_key_env = "MY_KEY"\n')
+    done = gym("collect", "sums.jsonl", "--model", "mine")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: [models.mine] top_k: holds a secret of the endpoint")
+    assert "sk-never" not in done.output
+
+
+def test_collect_takes_defaults_of_gym_toml(ask, mock_server):
+    """An option that is typed replaces them, and the file is found from a folder below."""
+    Path("gym.toml").write_text(
+        f'[models.mine]\nbase_url = "{mock_server.base_url}"\n'
+        '[collect]\nmodel = "mine"\nrepeats = 2\nlimit = 3\nseed = 5\nmax_run_time = 100\n'
+        'gate = "mean_reward >= 0.1"\n'
+    )
+    done = gym("collect", "sums.jsonl", "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    assert "run: 6 attempts to go" in done.stderr
+    assert "settings from" not in done.stderr
+    assert "gate          mean_reward >= 0.1: PASS" in done.stdout
+    manifest = msgspec.json.decode(Path("run/run.json").read_bytes())
+    assert (manifest["model"], manifest["identity"]["seed"]) == ("mine", 5)
+    Path("below").mkdir()
+    with chdir("below"):
+        typed = ("--repeats", "1", "--gate", "mean_reward < 0.1")
+        done = gym("collect", "../sums.jsonl", "--out", "run", *typed)
+        assert done.exit_code == 3
+        assert "settings from ../gym.toml\nrun: 3 attempts to go" in done.stderr
+        assert done.stdout.count("gate  ") == 1
+        quiet = gym("collect", "../sums.jsonl", "--out", "run", "--quiet", "--json")
+        assert "settings" not in quiet.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("repeats = 0", "gym.toml: [collect] --repeats 0: must be 1 or more"),
+        ("max_cost = -1", "gym.toml: [collect] --max-cost"),
+        ('gate_on = "both"', "gym.toml: [collect] --gate-on both: is not one of bound, point"),
+        ("repeat = 1", 'gym.toml: collect.repeat: unknown key (did you mean "repeats"?)'),
+        ('gate = "mean_reward"', ""),
+    ],
+)
+def test_collect_names_the_place_of_a_wrong_default(ask, mock_server, text, problem):
+    Path("gym.toml").write_text(f"[collect]\n{text}\n")
+    done = gym(*ask)
+    assert done.exit_code == 2
+    assert problem in done.stderr
+    assert mock_server.num_requests == 0
+    assert gym("collect", "--help").exit_code == 0
+
+
+def test_collect_has_an_option_for_every_default():
+    options = set(inspect.signature(collect).parameters)
+    assert set(CollectSettings.model_fields) <= options
 
 
 def test_collect_with_a_template(ask, mock_server):

@@ -79,8 +79,36 @@ def test_metrics_of_several_runs(run):
     report = msgspec.json.decode(gym("metrics", run, "other", "--json").stdout)
     assert [one["run"] for one in report["runs"]] == ["run", "other"]
     done = gym("metrics", run, "other")
-    assert "\n\nother\n" in done.stdout
-    assert "mcqa: means" in done.stdout
+    assert done.exit_code == 0
+    head, first, second, *rest = done.stdout.splitlines()
+    assert head.split() == [
+        *("run", "date", "model", "scored"),
+        *("arithmetic,", "95", "%", "diff", "mcqa,", "95", "%", "diff"),
+    ]
+    assert first.split()[0] == "run"
+    assert first.split()[3:] == [
+        *("m", "10/12", "0.800", "0.223..0.982", "-"),
+    ]
+    assert second.split()[3:] == ["oracle", "2/2", "-", "-", "1.000", "0.012..1.000", "-"]
+    assert rest == ["diff: to the mean of the first run; gym compare A B tests it task by task"]
+    whole = gym("metrics", run, "other", "--all").stdout
+    assert "\n\nother\n" in whole
+    assert "mcqa: means" in whole
+    assert whole.endswith(done.stdout)
+
+
+def test_metrics_of_several_runs_shows_differences_and_what_was_set(run, mock_server):
+    mock_server.behaviour = add_up
+    again = ("collect", "sums.jsonl", "--base-url", mock_server.base_url, "--model", "m")
+    gym(*again, "--repeats", "2", "--temperature", "0.5", "--out", "other")
+    head, first, second, *_ = gym("metrics", run, "other").stdout.splitlines()
+    assert head.split()[:4] == ["run", "date", "model", "sampling"]
+    assert first.split()[3:7] == ["m", "-", "10/12", "0.800"]
+    assert "  temperature 0.5   12/12  1.000" in second
+    assert second.endswith("  +0.200")
+    text = gym("metrics", run, "other", "--by-task").stdout
+    assert text.count("sum-5") == 2
+    assert "standard error" not in text
 
 
 def test_metrics_of_several_environments(tmp_path, monkeypatch):

@@ -133,6 +133,12 @@ def test_role_identity_names_a_dialect_that_is_not_the_usual_one():
         "dialect": "pooling",
     }
     assert role_identity("oracle", {}) == {"model": "oracle", "params": {}}
+    endpoint = Endpoint(base_url="http://h", model="j", params={"top_p": 0.5})
+    assert role_identity(endpoint, {"a": 1}) == {
+        "model": "j",
+        "params": {"a": 1},
+        "default_params": {"top_p": 0.5},
+    }
 
 
 def test_needs_model_asks_only_for_addresses_that_name_none():
@@ -362,6 +368,19 @@ def test_everybody_gets_the_answer_in_the_form_that_is_kept():
 
     answers, _ = asked(lambda request: answer, use)
     assert answers == [Message(role="assistant", content="[[GOOD]]")] * 2
+
+
+def test_parameters_of_the_role_win_over_those_of_the_environment_and_the_endpoint():
+    async def use(asking):
+        models = await asking.judge(params={"a": 1, "b": 1, "c": 1, "max_tokens": 1})
+        models.params = {"judge": {"c": 3}}
+        params = {"b": 2, "c": 2, "max_completion_tokens": 2}
+        return await asking.model(models).complete(PROMPT, params=params)
+
+    _, server = asked(lambda request: "[[GOOD]]", use)
+    body = server.requests[0].body
+    assert {name: body.get(name) for name in ("a", "b", "c")} == {"a": 1, "b": 2, "c": 3}
+    assert (body.get("max_tokens"), body["max_completion_tokens"]) == (None, 2)
 
 
 @pytest.mark.parametrize("params", [{"logprobs": True}, {"top_logprobs": 3}])

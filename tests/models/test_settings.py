@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from gymcli.errors import ConfigError, UsageError
 from gymcli.mock import MockServer
-from gymcli.models.endpoint import Endpoint, EndpointLimits
+from gymcli.models.endpoint import Endpoint, EndpointLimits, merged_params
 from gymcli.models.http import MAX_ANSWER_BYTES
 from gymcli.models.settings import (
     Settings,
@@ -17,6 +17,7 @@ from gymcli.models.settings import (
     proxy_for,
     resolve_endpoint,
     served_model,
+    settings_file,
 )
 from gymcli.types import Usage
 
@@ -111,6 +112,24 @@ def test_load_settings_has_defaults(tmp_path):
             "models.big.base_url: the base URL must look like https://host/v1",
         ),
         ("models =", "not TOML"),
+        (
+            '[models.big]\nbase_url = "http://h"\nparams = {stream = true}',
+            "models.big.params: stream is not a sampling parameter; gymcli sets it itself",
+        ),
+        (
+            '[models.big]\nbase_url = "http://h"\nparams = {day = 2026-01-01}',
+            "models.big.params: day must be a value that JSON has",
+        ),
+        (
+            '[models.big]\nbase_url = "http://h"\ntop_p = 1\nparams = {top_p = 0.5}',
+            "models.big: top_p is set twice; take it out of params",
+        ),
+        ("[collect]\nrepeat = 4", 'collect.repeat: unknown key (did you mean "repeats"?)'),
+        ('[collect]\nout = "runs/mine"', "collect.out: unknown key"),
+        ("[collect]\ntop_p = 1", "collect.top_p: unknown key (it belongs to [models.NAME])"),
+        ('[collect]\nrepeats = "4"', "collect.repeats: "),
+        ("[collect]\nrepeats = 2.5", "collect.repeats: "),
+        ("[collect]\ngate = [1]", "collect.gate.0: "),
     ],
 )
 def test_load_settings_names_file_key_and_way_out(tmp_path, text, complaint):
@@ -133,6 +152,86 @@ def test_load_settings_without_file(tmp_path, monkeypatch):
     assert load_settings() == Settings()
     with pytest.raises(ConfigError, match="no such file"):
         load_settings(tmp_path / "other.toml")
+
+
+def test_request_params_are_those_of_the_table():
+    table = {**TABLE, "temperature": 0, "max_tokens": 9, "params": {"top_k": 5}}
+    endpoint = resolve("big", models={"big": table})
+    assert endpoint.params == {"temperature": 0.0, "max_tokens": 9, "top_k": 5}
+    assert resolve("big", models={"big": TABLE}).params == {}
+    assert resolve("big", base_url="http://h", models={"big": table}).params == {}
+
+
+def test_merged_params_knows_the_names_of_a_token_limit():
+    assert merged_params({"max_tokens": 1, "a": 1}, {"max_completion_tokens": 2}, {"a": 3}) == {
+        "max_completion_tokens": 2,
+        "a": 3,
+    }
+
+
+@pytest.mark.parametrize("name", ["proj", "proj/deep", "proj/deep/deeper"])
+def test_settings_are_found_upwards(tmp_path, monkeypatch, name):
+    """With the names of files relative to the file that was found."""
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    write(
+        tmp_path / "proj",
+        """
+        [models.big]
+        base_url = "http://h"
+        ca_file = "authority.pem"
+        [roles]
+        judge = "local:weights/judge.gguf"
+        user = "big"
+        [collect]
+        model = "local:~/policy.gguf"
+        """,
+    )
+    monkeypatch.chdir(folder)
+    settings = load_settings()
+    assert settings_file().resolve() == tmp_path / "proj" / "gym.toml"
+    assert settings.models["big"].ca_file.resolve() == tmp_path / "proj" / "authority.pem"
+    judge = Path(settings.roles["judge"].removeprefix("local:"))
+    assert judge.resolve() == tmp_path / "proj" / "weights" / "judge.gguf"
+    assert (settings.roles["user"], settings.collect.model) == ("big", ["local:~/policy.gguf"])
+
+
+def test_the_nearest_settings_count(tmp_path, monkeypatch):
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    write(tmp_path, "[roles]\njudge = 'far'")
+    monkeypatch.chdir(folder)
+    assert load_settings().roles == {"judge": "far"}
+    write(folder, "[roles]\nuser = 'near'")
+    assert load_settings().roles == {"user": "near"}
+
+
+@pytest.mark.parametrize("stop", [".git", "home", "writable"])
+def test_the_search_for_settings_ends(tmp_path, monkeypatch, stop):
+    """With .git and at home; nobody's file in a folder that anyone may write to is read."""
+    top, folder = tmp_path / "top", tmp_path / "top" / "work"
+    folder.mkdir(parents=True)
+    write(top, "[roles]\njudge = 'far'")
+    monkeypatch.chdir(folder)
+    assert settings_file() == Path("../gym.toml")
+    if stop == ".git":
+        (folder / ".git").touch()  # a file in a work tree, else a folder
+    elif stop == "home":
+        monkeypatch.setenv("HOME", str(folder))
+    else:
+        top.chmod(0o777)
+    assert settings_file() is None
+    write(folder, "")
+    assert settings_file() == Path("gym.toml")
+
+
+def test_settings_of_a_deleted_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert load_settings() == Settings()
 
 
 def test_load_settings_unreadable(tmp_path):

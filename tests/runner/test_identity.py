@@ -92,6 +92,31 @@ def test_identity_does_not_depend_on_the_spelling_of_a_number(tmp_path):
     assert judges[0].path == judges[1].path
 
 
+def endpoint_with(**params):
+    return Endpoint(base_url="http://h", model="m", params=params)
+
+
+def test_identity_has_the_resolved_parameters(tmp_path):
+    """An option that moves to gym.toml continues the run, unless rows override it."""
+    tasks = write_sums(tmp_path / "t.jsonl", 2)
+    typed = collection(tasks, model="m", endpoint=endpoint_with(), params={"temperature": 0.5})
+    named = collection(tasks, model="m", endpoint=endpoint_with(temperature=0.5))
+    both = collection(
+        tasks, model="m", endpoint=endpoint_with(temperature=2), params={"temperature": 0.5}
+    )
+    identities = [one.manifest.identity for one in (typed, named, both)]
+    assert identities[0]["params"] == {"temperature": 0.5}
+    assert identities[1:] == identities[:1] * 2
+    row = {"id": "own", "env": "arithmetic", "prompt": "1 + 1?", "answer": 2}
+    row["params"] = {"temperature": 0}
+    with tasks.open("ab") as file:
+        file.write(msgspec.json.encode(row) + b"\n")
+    named = collection(tasks, model="m", endpoint=endpoint_with(temperature=0.5), limit=1)
+    assert named.manifest.identity == {**identities[0], "params_of_rows": ["temperature"]}
+    typed = collection(tasks, model="m", endpoint=endpoint_with(), params={"temperature": 0.5})
+    assert typed.manifest.identity == identities[0]
+
+
 @pytest.mark.parametrize(
     ("tasks", "model", "start"),
     [
