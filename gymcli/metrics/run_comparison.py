@@ -29,11 +29,7 @@ from gymcli.metrics.comparison_results import (
 )
 from gymcli.metrics.estimates import FEW_TASKS
 from gymcli.metrics.estimators import mean_of, sum_of, variance
-from gymcli.metrics.intervals import (
-    normal_quantile,
-    student_t_cdf,
-    t_interval,
-)
+from gymcli.metrics.intervals import normal_quantile, student_t_cdf, t_interval
 from gymcli.metrics.paired_differences import (
     Measure,
     PairedAttempts,
@@ -74,6 +70,7 @@ DEFAULT_MARGIN = 0.02
 """The default margin, as a share of the range of rewards."""
 
 MAX_REGRESSIONS = 10
+"""The most tasks that are listed because they lost most."""
 _MAX_NAMED = 20
 """The most tasks that are named for each kind of change."""
 _MAX_TASKS = 1_000_000_000
@@ -169,8 +166,6 @@ def compare(
     bounds = None
     if a.bounds and b.bounds and not a.coverage == b.coverage == 1.0:
         bounds = Bounds(low=b.bounds.low - a.bounds.high, high=b.bounds.high - a.bounds.low)
-    names_of = list(zip(tasks.env, tasks.task_id, strict=True))
-    by_name = np.array(sorted(range(len(names_of)), key=names_of.__getitem__), np.intp)
     comparison = Comparison(
         **{field: getattr(whole, field) for field in whole.__struct_fields__},
         metric=measure.name,
@@ -182,8 +177,10 @@ def compare(
         environments=found,
         unmatched=unmatched,
         regressions=_regressions(tasks, facts),
-        tasks=_task_differences(tasks.at(by_name)) if with_tasks else [],
     )
+    if with_tasks:
+        every = _task_differences(tasks)
+        comparison.tasks = sorted(every, key=lambda task: (task.env, task.task_id))
     slices = {
         (field, value): difference(part, f"{measure.name}/{field}/{value}")
         for field, values in zip(fields, tasks.slices, strict=True)
@@ -309,19 +306,20 @@ def _regressions(
 ) -> list[TaskDifference]:
     """Return the tasks that lost most, as a share of the range where environments have others."""
     best = {env: one.max_reward for env, one in facts.items()}
-    by_loss = sorted(
-        (difference / (best[env] or 1.0), env, task_id, place)
-        for place, (difference, env, task_id) in enumerate(
-            zip(tasks.difference.tolist(), tasks.env, tasks.task_id, strict=True)
-        )
-        if difference < 0.0
+    losses = zip(tasks.difference.tolist(), tasks.env, tasks.task_id, strict=True)
+    largest = heapq.nsmallest(
+        MAX_REGRESSIONS,
+        (
+            (difference / (best[env] or 1.0), env, task_id, place)
+            for place, (difference, env, task_id) in enumerate(losses)
+            if difference < 0.0
+        ),
     )
-    places = [place for *_, place in by_loss[:MAX_REGRESSIONS]]
-    return _task_differences(tasks.at(np.array(places, np.intp)))
+    places = [place for *_, place in largest]
+    return list(_task_differences(tasks.at(np.array(places, np.intp))))
 
 
-def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
-    """Return the tasks in their order."""
+def _task_differences(tasks: _PairedTasks) -> Iterator[TaskDifference]:
     a, b = tasks.a, tasks.b
     flaky_a, flaky_b = _are_flaky(a), _are_flaky(b)
     columns = {
@@ -340,13 +338,11 @@ def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
         "flaky_in": np.select([flaky_a & flaky_b, flaky_a, flaky_b], ["both", "A", "B"], ""),
         "change": tasks.change,
     }
-    found = []
     for row in zip(*(column.tolist() for column in columns.values()), strict=True):
         task = TaskDifference(**dict(zip(columns, row, strict=True)))
         if task.change is None:
             task.num_passes_a = task.num_passes_b = None
-        found.append(task)
-    return found
+        yield task
 
 
 def _is_one_scale(best: Mapping[str, float | None]) -> bool:

@@ -366,7 +366,7 @@ def differences(
             task_id=task_id,
             mean_a=one.mean if one else None,
             mean_b=other.mean if other else None,
-            difference=other.mean - one.mean if one and other else None,
+            difference=_difference(one, other) if one and other else None,
             num_a=one.num_scored if one else 0,
             num_b=other.num_scored if other else 0,
             passes_a=one.num_passed if one else None,
@@ -377,12 +377,18 @@ def differences(
     return ViewedTasks(rows, Counter(kind for row in rows for kind in row.kinds))
 
 
+def _difference(a: TaskScores, b: TaskScores) -> float:
+    # Equal means of different rewards may differ in their last digits.
+    return 0.0 if math.isclose(a.mean, b.mean, rel_tol=1e-12) else b.mean - a.mean
+
+
 def _kinds(a: TaskScores | None, b: TaskScores | None) -> list[Kind]:
     if a is None or b is None:
         return ["only_b" if a is None else "only_a"]
+    difference = _difference(a, b)
     kinds: list[Kind] = ["unchanged"]
-    if a.mean != b.mean:
-        kinds = ["improved" if b.mean > a.mean else "regressed"]
+    if difference:
+        kinds = ["improved" if difference > 0.0 else "regressed"]
     if a.num_passed is None or b.num_passed is None:
         return kinds
     flaky_a, flaky_b = (side.num_passed not in (0, side.num_scored) for side in (a, b))

@@ -828,6 +828,7 @@ def kinds(a, b):
         (TaskScores(0.4, 2, 0), TaskScores(0.2, 2, 0), "regressed"),
         (TaskScores(1.0, 2, 2), TaskScores(1.0, 1, 1), "unchanged"),
         (TaskScores(-3.0, 2, None), TaskScores(7.0, 1, 1), "improved"),
+        (TaskScores(0.3, 2, None), TaskScores(0.1 + 0.2, 1, None), "unchanged"),
         (TaskScores(1.0, 2, None), TaskScores(1.0, 1, None), "unchanged"),
         (TaskScores(1.0, 1, 1), None, "only_a"),
         (None, TaskScores(1.0, 1, 1), "only_b"),
