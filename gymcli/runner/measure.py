@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 from operator import attrgetter
@@ -55,10 +55,10 @@ __all__ = [
     "RunReading",
     "facts_of",
     "index_run",
-    "key_of",
     "measure",
     "open_run",
     "read_compared_lines",
+    "selected",
 ]
 
 
@@ -71,6 +71,7 @@ _NOTHING = msgspec.Raw(b"")
 _SCORING_ROLES = frozenset({"judge", "reward"})
 """Roles that do not influence the prompt."""
 L = TypeVar("L", bound=ScoredLine)
+K = TypeVar("K", bound=ScoredLine | FailureLine)
 
 
 # `gc=False`: these objects form no cycles, and a run has too many of them to track.
@@ -175,14 +176,20 @@ def measure(
         sources = _add_lines(aggregator, run.rollouts, run, attempts)
         aggregator.warnings += _mixed_sources(sources, path)
     if run.failures is not None:
-        for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
-            if attempts is None or key_of(failure) in attempts:
-                aggregator.add_failure(failure)
+        failures = read_structs(run.failures, msgspec.json.Decoder(FailureLine))
+        for failure in selected(failures, attempts):
+            aggregator.add_failure(failure)
     return aggregator
 
 
-def key_of(line: ScoredLine | FailureLine) -> AttemptKey:
-    """Return the key of the attempt of a line."""
+def selected(lines: Iterable[K], attempts: frozenset[AttemptKey] | None) -> Iterable[K]:
+    """Return the lines of these attempts; None: all lines."""
+    if attempts is None:
+        return lines
+    return (line for line in lines if _key_of(line) in attempts)
+
+
+def _key_of(line: ScoredLine | FailureLine) -> AttemptKey:
     return AttemptKey(line.env, line.task_id, line.attempt)
 
 
@@ -204,7 +211,7 @@ def _add_lines(
         decoded = decode_block(block, decoder)
         if decoded is not None:
             if attempts is not None:
-                decoded = [line for line in decoded if key_of(line) in attempts]
+                decoded = list(selected(decoded, attempts))
             scored += decoded
             sources.update(map(_source, decoded))
             rows = [line.task for line in decoded if isinstance(line, _TaskLine)]
@@ -219,7 +226,7 @@ def _add_lines(
                     sources[_source(found)] += 1
                     if isinstance(found, _TaskLine):
                         row = found.task
-                if attempts is not None and key_of(line) not in attempts:
+                if attempts is not None and _key_of(line) not in attempts:
                     continue
                 if isinstance(line, ScoredLine):
                     scored.append(line)

@@ -22,7 +22,7 @@ from gymcli.metrics.paired_differences import Measure, PairedAttempts, parse_mea
 from gymcli.metrics.run_comparison import Rule, compare, doubts
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.metrics.slicing import field_of, slice_name
-from gymcli.runner.measure import ComparedLine, key_of, open_run, read_compared_lines
+from gymcli.runner.measure import ComparedLine, open_run, read_compared_lines, selected
 from gymcli.store.manifest import Manifest
 from gymcli.store.rollout_files import ROLLOUTS, read_structs
 from gymcli.types import JSON_ERRORS, AttemptKey, JSONObject, canonical_json, is_other_source
@@ -178,10 +178,8 @@ class _RunReader:
         blocks = () if run.rollouts is None else read_compared_lines(run.rollouts, run.reading)
         for lines in blocks:
             by_environment: dict[str, list[ComparedLine]] = {}
-            for line in lines:
+            for line in selected(lines, attempts):
                 line.env = run.names.get(line.env, line.env)
-                if attempts is not None and key_of(line) not in attempts:
-                    continue
                 if isinstance(line, FailureLine):
                     aggregator.add_failure(line)
                 else:
@@ -197,9 +195,9 @@ class _RunReader:
                         line.metrics = None
                 aggregator.add_scored_lines(own)
         if run.failures is not None:
-            for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
-                if attempts is None or key_of(failure) in attempts:
-                    aggregator.add_failure(failure)
+            failures = read_structs(run.failures, msgspec.json.Decoder(FailureLine))
+            for failure in selected(failures, attempts):
+                aggregator.add_failure(failure)
         metrics = aggregator.metrics(level=self._level)
         if not metrics.num_scored:
             raise RunError(f"{path}: nothing is scored, so there is nothing to compare")
