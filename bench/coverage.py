@@ -7,6 +7,7 @@ replication counts as a hit if the number is the true one.
 
     python -m bench.coverage            # print the tables
     python -m bench.coverage --write    # also update docs/statistics.md
+    python -m bench.coverage --verdicts # simulate the verdicts of `gym compare` instead
 """
 
 from __future__ import annotations
@@ -16,40 +17,54 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gymcli.metrics.at_k import METRICS, TaskRewards
-from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of
-from gymcli.metrics.paired_differences import difference_interval, paired_estimate
+from gymcli.metrics.intervals import (
+    NO_SCALE,
+    Scale,
+    interval_of,
+    regularised_incomplete_beta,
+    student_t_quantile,
+)
 from gymcli.metrics.planning import ASSUMED_CORRELATION, Pilot, plan
-from gymcli.metrics.run_comparison import verdict_of
 
 __all__ = [
     "GRADED",
+    "GRADED_REWARDS",
     "KINDS",
     "PASSES",
     "PLANNED",
     "RATES",
+    "TWO_RUNS",
     "Graded",
     "Passes",
+    "Passing",
     "PlannedRuns",
     "Seen",
+    "TwoRuns",
     "graded_table",
+    "lower_ends",
     "main",
     "num_planned",
     "observe",
     "passes_table",
+    "passing_table",
     "planned_table",
     "rates_table",
     "share_of_passes",
+    "share_passing",
+    "simulated_verdicts",
 ]
 
 _LEVEL = 0.95
 _NUM_REPLICATIONS = 4000
 _PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
+_COMPARE_PAGE = _PAGE.with_name("compare.md")
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -246,10 +261,9 @@ def share_of_passes(
     random = np.random.default_rng([seed, *repr(tuple(scenario)).encode()])
     num_passes = 0
     for _ in range(num_replications):
-        first, second = (own[0] for own in scenario.draw(random, (1, num_tasks)))
-        pairs = paired_estimate(first, second, num_values=0, largest=1.0, level=_LEVEL)
-        interval = difference_interval(pairs.difference, largest=1.0, level=2.0 * _LEVEL - 1.0)
-        num_passes += verdict_of(interval, scenario.margin, is_strict=False) == "PASS"
+        first, second = scenario.draw(random, (1, num_tasks))
+        _, adjusted = _lower_ends(second - first, is_graded=scenario.kind in KINDS)
+        num_passes += bool(adjusted[0] > -scenario.margin)
     return num_passes / num_replications
 
 
@@ -361,7 +375,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="also update docs/statistics.md")
     parser.add_argument("--page", type=Path, default=_PAGE, help="the page that --write changes")
+    parser.add_argument("--verdicts", action="store_true", help="simulate `gym compare` instead")
     options = parser.parse_args(arguments)
+    if options.verdicts:
+        text = simulated_verdicts(num_replications=options.replications, seed=options.seed)
+        print(text, end="")
+        if options.write:
+            _write(_COMPARE_PAGE, "verdicts", text)
+        return
     size = {"num_replications": options.replications, "seed": options.seed}
     said = f"Nominal {_LEVEL:.0%}, {options.replications:,} replications a cell, "
     said += f"seed {options.seed}."
@@ -387,6 +408,191 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sizes = {one: num_planned(one) for one in PLANNED}
     planned = {one: (num, share_of_passes(one, num, **size)) for one, num in sizes.items()}
     show("planned runs", planned_table(planned))
+
+
+# The verdicts of `gym compare`: how often B passes if it is worse by the margin, and if it is not.
+
+Quantile: TypeAlias = Callable[[Floats], Floats]
+"""Returns the rewards below which uniform random numbers lie."""
+
+_MARGIN = 0.02
+_ICC = 0.5
+_GRID = np.linspace(0.0, 1.0, 1001)
+_AT_ONCE = 2_000_000
+"""The most attempts that are drawn at once."""
+
+
+def _steps(rewards: Sequence[float], shares: Sequence[float]) -> Quantile:
+    ends, values = np.cumsum(shares)[:-1], np.array(rewards)
+    return lambda uniform: values[np.searchsorted(ends, uniform, side="right")]
+
+
+def _normal(loss: float) -> Quantile:
+    inside = _GRID[1:-1]
+    values = [NormalDist(0.8 - loss, 0.05).inv_cdf(float(share)) for share in inside]
+    return lambda uniform: np.interp(uniform, inside, np.clip(values, 0.0, 1.0))
+
+
+def _f1_like(loss: float) -> Quantile:
+    mean = 0.75 - loss
+    shares = [regularised_incomplete_beta(float(x), 8.0 * mean, 8.0 - 8.0 * mean) for x in _GRID]
+    return lambda uniform: np.interp(uniform, shares, _GRID)
+
+
+def _quarters(loss: float) -> Quantile:
+    before = np.array([0.1, 0.15, 0.2, 0.25, 0.3])
+    # So many of the rewards above 0 are worse by a quarter.
+    worse = before * loss / 0.25 / (1.0 - before[0])
+    worse[0] = 0.0
+    return _steps([0.0, 0.25, 0.5, 0.75, 1.0], [*(before - worse + np.append(worse[1:], 0.0))])
+
+
+def _mostly_ones(halves: float, zeros: float) -> Callable[[float], Quantile]:
+    def rewards(loss: float) -> Quantile:
+        share = halves / (halves + zeros)
+        moved = loss / (1.0 - share / 2.0)
+        return _steps(
+            [0.0, 0.5, 1.0],
+            [zeros + moved * (1.0 - share), halves + moved * share, 1.0 - halves - zeros - moved],
+        )
+
+    return rewards
+
+
+GRADED_REWARDS: dict[str, Callable[[float], Quantile]] = {
+    "0.8 ± 0.05": _normal,
+    "F1-like, beta(6, 2)": _f1_like,
+    "quarters": _quarters,
+    "96 % 1, 3 % ½, 1 % 0": _mostly_ones(0.03, 0.01),
+    "95 % 1, 2 % ½, 3 % 0": _mostly_ones(0.02, 0.03),
+}
+"""The rewards of a run by how much worse its mean is."""
+
+
+class TwoRuns(NamedTuple):
+    """The parameters of a simulated comparison."""
+
+    rewards: str
+    """A key of `GRADED_REWARDS`, or a pass rate."""
+    num_tasks: int
+    num_attempts: int
+    icc: float = _ICC
+
+    def draw(
+        self, random: np.random.Generator, num_replications: int, loss: float
+    ) -> tuple[Floats, Floats]:
+        """Return the rewards of A and B by replication, task and attempt; B's mean is lower."""
+        size = (num_replications, self.num_tasks, self.num_attempts)
+        first = (num_replications, self.num_tasks, 1)
+        if self.rewards not in GRADED_REWARDS:
+            rate, count = float(self.rewards), 1.0 / self.icc - 1.0
+            rates = random.beta(rate * count, (1.0 - rate) * count, first)
+            passes = [random.random(size) < rates * (1.0 - own / rate) for own in (0.0, loss)]
+            return passes[0].astype(np.float64), passes[1].astype(np.float64)
+        # An attempt has the reward of its task with this probability, in either run, else its own.
+        of_task, share = random.random(first), math.sqrt(self.icc)
+        a, b = (
+            GRADED_REWARDS[self.rewards](own)(
+                np.where(random.random(size) < share, of_task, random.random(size))
+            )
+            for own in (0.0, loss)
+        )
+        return a, b
+
+
+class Passing(NamedTuple):
+    """The shares of comparisons that pass: by Student's interval alone, and as `gym compare`."""
+
+    before: float
+    now: float
+
+
+TWO_RUNS = [
+    TwoRuns(rewards, num_tasks, num_attempts)
+    for rewards, num_tasks, num_attempts in itertools.product(
+        ("0.5", "0.7", "0.9", "0.97", *GRADED_REWARDS), (10, 30, 100, 300), (1, 4)
+    )
+]
+
+
+def share_passing(runs: TwoRuns, *, loss: float, num_replications: int, seed: int = 0) -> Passing:
+    """Simulate comparisons with the default margin; equal arguments return equal shares."""
+    random = np.random.default_rng([seed, *f"{runs}/{loss}".encode()])
+    before = now = done = 0
+    at_once = max(1, _AT_ONCE // (runs.num_tasks * runs.num_attempts))
+    while done < num_replications:
+        a, b = runs.draw(random, min(at_once, num_replications - done), loss)
+        student, adjusted = lower_ends(a, b)
+        before += int((student > -_MARGIN).sum())
+        now += int((adjusted > -_MARGIN).sum())
+        done += len(a)
+    return Passing(before / done, now / done)
+
+
+def lower_ends(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return the lower ends of the 90 % intervals of B - A: by Student's t, and adjusted.
+
+    This is the arithmetic of `gymcli.metrics.run_comparison` for many comparisons at once; the
+    tests compare the two.
+    """
+    is_graded = np.any([((own > 0.0) & (own < 1.0)).any(axis=(1, 2)) for own in (a, b)], axis=0)
+    return _lower_ends(b.mean(axis=2) - a.mean(axis=2), is_graded=is_graded)
+
+
+def _lower_ends(
+    differences: Floats, *, is_graded: NDArray[np.bool_] | bool
+) -> tuple[Floats, Floats]:
+    """Return the lower ends from the differences of tasks, by comparison."""
+    differences[np.abs(differences) < 1e-12] = 0.0
+    num_tasks = differences.shape[1]
+    mean, spread = differences.mean(axis=1), differences.var(axis=1, ddof=1)
+    spread[spread < 1e-24] = 0.0
+    student = mean - student_t_quantile(0.95, num_tasks - 1) * np.sqrt(spread / num_tasks)
+    is_common = (differences == 0.0).mean(axis=1) < 2.0 / 3.0
+    size = np.where(is_graded & is_common, np.abs(differences).max(axis=1) / 2.0, 0.5)
+    squares = (num_tasks - 1) * spread + 2.0 * size**2 + 2.0 * num_tasks * mean**2 / (num_tasks + 2)
+    error = np.sqrt(squares / (num_tasks + 1) / (num_tasks + 2))
+    adjusted = mean * num_tasks / (num_tasks + 2) - student_t_quantile(0.95, num_tasks + 1) * error
+    # Equal differences decide only if all signs are hardly equal by chance.
+    is_unsure = (spread == 0.0) & (mean != 0.0) & (0.5**num_tasks > 0.05)
+    adjusted = np.maximum(np.minimum(student, adjusted), -1.0)
+    return np.where(is_unsure, -1.0, student), np.where(is_unsure, -1.0, adjusted)
+
+
+def passing_table(observed: Mapping[TwoRuns, tuple[Passing, Passing]]) -> str:
+    """Return false and true passes as a Markdown table, in percent, before and now."""
+    rows = dict.fromkeys(runs[:2] for runs in observed)
+    attempts = dict.fromkeys(runs[2:] for runs in observed)
+    head = ["rewards", "tasks"]
+    head += [
+        f"{what}, K = {num_attempts}" for num_attempts, _ in attempts for what in ("false", "true")
+    ]
+    lines = [_row(head), _row(["---"] + ["---:"] * (len(head) - 1))]
+    for rewards, num_tasks in rows:
+        cells = [
+            f"{100 * one.before:.1f} → {100 * one.now:.1f}"
+            for own in attempts
+            for one in observed[TwoRuns(rewards, num_tasks, *own)]
+        ]
+        name = rewards if rewards in GRADED_REWARDS else f"0 or 1, p = {rewards}"
+        lines.append(_row([name, str(num_tasks), *cells]))
+    return "".join(lines)
+
+
+def simulated_verdicts(*, num_replications: int, seed: int = 0) -> str:
+    """Simulate all comparisons; return their table, with a sentence about it."""
+    observed: dict[TwoRuns, tuple[Passing, Passing]] = {}
+    for runs in TWO_RUNS:
+        false, true = (
+            share_passing(runs, loss=loss, num_replications=num_replications, seed=seed)
+            for loss in (_MARGIN, 0.0)
+        )
+        observed[runs] = false, true
+    worst = max(false.now for false, _ in observed.values())
+    return (
+        f"{passing_table(observed)}\nMargin {_MARGIN}, ICC {_ICC}, {num_replications:,} "
+        f"replications a cell, seed {seed}. The largest share of false passes is {worst:.1%}.\n"
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import gymcli.envs
 from gymcli.cli import EXIT_CODES, app
 from gymcli.environment.registry import Registry
-from gymcli.metrics.comparison_results import Comparison
+from gymcli.metrics.comparison_results import Comparison, Comparisons
 from gymcli.reporting.run_report import MetricsReport, MetricsReports
 from gymcli.types import Failure, Rollout
 
@@ -28,7 +28,7 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "rollout.schema.json": (Rollout,),
     "failure.schema.json": (Failure,),
     "metrics.schema.json": (MetricsReport, MetricsReports),
-    "comparison.schema.json": (Comparison,),
+    "comparison.schema.json": (Comparison, Comparisons),
 }
 """The types of the documents that each schema describes."""
 

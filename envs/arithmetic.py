@@ -19,6 +19,7 @@ class Sum(Task):
     """A sum and its result."""
 
     answer: int
+    """The result of the sum."""
 
 
 class Arithmetic(Environment[Sum]):

@@ -50,7 +50,9 @@ class CircleTask(Task):
     """The circles of a picture, and the colour to count."""
 
     circles: list[Circle]
+    """The circles of the picture."""
     target_color: str
+    """The colour that the prompt asks for."""
 
     @property
     def targets(self) -> list[Circle]:

@@ -86,9 +86,11 @@ class ShortAnswer(Task):
     """The expected answer to a question, and how to find the model's."""
 
     expected_answer: str | None = Field(default=None, coerce_numbers_to_str=True)
+    """The right answer."""
     metadata: JSONObject | None = None
     """Its `expected_answer` is used if the row has none."""
     template_metadata: TemplateMetadata | None = None
+    """The row's own pattern for the model's answer, in `output_regex`."""
     answer_format: str = "{answer}"
     """The format in which the prompt asks for the answer; for the oracle."""
 

@@ -48,10 +48,13 @@ class SynonymTask(Task):
     """The synonyms to find, and the term itself, which is not one of them."""
 
     expected_synonyms: list[str]
+    """The synonyms to look up, in order."""
     expected_synonym_values: list[int]
+    """The value of each synonym."""
     minefield_label: str
     """The term itself; the first one if a message is about two."""
     minefield_label_value: int
+    """The value of the term itself, which is not to be extracted."""
     begins_with_term: bool = False
     """Whether the value of the term tells the position of its first synonym."""
 

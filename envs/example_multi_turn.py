@@ -28,7 +28,9 @@ class ScriptedTask(Task):
     """The follow-ups, and the text that the last answer must contain."""
 
     follow_ups: list[str]
+    """The user turns after the prompt."""
     expected_answer: str
+    """The text that the last answer must contain."""
     earlier_answers: list[str] = []
     """Gold answers of the turns before the last, for the oracle."""
 

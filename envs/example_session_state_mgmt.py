@@ -40,7 +40,9 @@ class CounterTask(Task):
     """The initial and the expected final value of the counter."""
 
     expected_count: int
+    """The value that the counter must have in the end."""
     initial_count: int = 0
+    """The value of the counter at the start."""
     additions: list[int] = []
     """The additions that the prompt asks for, for the oracle; empty: a single one."""
 

@@ -55,6 +55,7 @@ class SingleCall(Task):
     """The call that a request asks for."""
 
     expected_call: ExpectedCall
+    """The tool and the arguments that the request asks for."""
 
 
 class ExampleToolCallMultireward(Environment[SingleCall]):

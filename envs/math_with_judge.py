@@ -106,6 +106,7 @@ class MathProblem(Task):
     """A problem and its gold answer."""
 
     question: str
+    """The problem, as the judge is shown it."""
     expected_answer: str
     """In LaTeX, with or without `$..$` or `\\(..\\)` around it."""
 

@@ -77,8 +77,11 @@ class Question(Task):
     options: list[dict[str, str]]
     """Each item is one option: `{"A": "its text"}`."""
     expected_answer: str
+    """The letter of the right option."""
     grading_mode: RowMode = "strict_single_letter_boxed"
+    """How the letter is read: from a box with one letter, from any box, or after "Answer:"."""
     template_metadata: TemplateMetadata | None = None
+    """The row's own patterns for the answer, in `output_regex`; they are tried first."""
 
     @property
     def choices(self) -> Choices:

@@ -132,9 +132,11 @@ class Chat(Task):
     """A rubric for the reply to a conversation."""
 
     rubric: list[RubricItem] | None = None
+    """The questions about the reply that the judge answers."""
     context: str | None = None
     """The conversation that the judge is shown."""
     metadata: Metadata | None = None
+    """Holds the rubric if the row has none."""
     gold_reply: str | None = None
     """A reply that passes every item."""
 
@@ -174,6 +176,7 @@ class MultiChallenge(Environment[Chat]):
         """How the items become one reward."""
 
         aggregation: Literal["mean", "min", "max", "all", "any", "weighted"] = "mean"
+        """How the scores of the items become one reward."""
 
     options: Options
 

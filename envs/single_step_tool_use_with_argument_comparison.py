@@ -97,6 +97,7 @@ class NextStep(Task):
     """The expert's next action."""
 
     expected_action: ExpectedAction
+    """The tool calls, or the message, of the expert."""
 
 
 class SingleStepToolUse(Environment[NextStep]):

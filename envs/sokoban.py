@@ -71,6 +71,7 @@ class Puzzle(Task):
     dim_room: tuple[Side, Side] = (6, 6)
     """Rows and columns, including the walls around the room."""
     num_boxes: Annotated[int, Field(ge=1, le=8)] = 1
+    """The number of boxes in a room that is made from a seed."""
 
     @field_validator("board")
     @classmethod

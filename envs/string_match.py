@@ -74,7 +74,9 @@ class ShortAnswer(Task):
     """An expected answer, and how the model's answer is read."""
 
     expected_answer: str
+    """The right answer."""
     extraction_mode: Mode = "final_answer"
+    """How the answer is read from the model's text."""
     case_sensitive: bool = False
     """Whether the texts must be equal; else they are compared in several normal forms."""
 

@@ -86,6 +86,7 @@ class CallSet(Task):
     """The calls that a request asks for."""
 
     expected_answers: list[ExpectedCall] = []
+    """The calls; an empty list: no tool fits the request."""
 
 
 class XlamFunctionCalls(Environment[CallSet]):

@@ -1,5 +1,6 @@
 """Fixtures that several packages of tests use."""
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -14,6 +15,12 @@ hypothesis.settings.register_profile("gymcli", deadline=None)
 # Fewer examples for other versions of Python: those runs check the language, not the laws.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("gymcli")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_width() -> None:
+    """Make results as wide as they are, as in a pipe: pytest-xdist sets COLUMNS in its workers."""
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session", autouse=True)

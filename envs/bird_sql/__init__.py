@@ -71,12 +71,15 @@ class QueryTask(Task):
     """A question and a query that answers it."""
 
     question: str = ""
+    """The question in words; the prompt has it too."""
     gt_sql: Annotated[str, StringConstraints(pattern=r"[A-Za-z]")]
     """The gold query."""
     sql_context: str
     """Statements that create and fill the tables."""
     db_id: str = ""
+    """The name of the database."""
     difficulty: str = ""
+    """How hard the question is; not used for the score."""
 
 
 class BirdSQL(Environment[QueryTask]):

@@ -81,15 +81,19 @@ class SimulationTask(Task):
     """A customer, and a representative with tools and rules."""
 
     domain_name: str = ""
+    """The business of the representative."""
     policy: str
     """The rules of the representative, in Markdown."""
     tools: list[ToolSpec]
+    """The representative's tools."""
     customer_scenario: Scenario
+    """What the customer wants and knows."""
     profile: Literal["general", "proactive"] = "general"
     """`proactive`: the customer reveals only what they are asked for."""
     initial_user_message: str | None = None
     """The customer's first message; None: the simulated customer writes it."""
     gold_calls: list[GoldCall] = []
+    """The tool calls that serve the customer, for the oracle."""
     facts: dict[str, str] = {}
     """What the gold calls need from the customer, by the name that a question uses."""
     report: str = ""

@@ -69,9 +69,11 @@ class Instructions(Task):
     """The instructions that an answer has to follow."""
 
     instruction_id_list: list[str]
+    """The ids of the instructions, such as `punctuation:no_comma`."""
     kwargs: list[Arguments | None]
     """The arguments of each instruction, in the same order."""
     grading_mode: Literal["binary", "fraction"] = "binary"
+    """Reward 1 if all instructions are followed, or the share of them."""
 
     @property
     def instructions(self) -> list[tuple[str, Arguments]]:

@@ -80,6 +80,7 @@ class InverseInstruction(Task):
     """An instruction and the criteria for a response to it."""
 
     rubric: list[Criterion] = Field(min_length=1)
+    """The criteria that the judge checks, one by one."""
     prompt: str | None = None
     """The instruction that the judge is shown; None: the prompt of the model."""
     reference_response: str | None = None
@@ -88,6 +89,7 @@ class InverseInstruction(Task):
     """With `{prompt}`, `{model_response}`, `{standard_response}` and `{criteria}`; literal braces
     are doubled."""
     judge_system_prompt: str | None = None
+    """The judge's system message; None: ours."""
 
     @model_validator(mode="before")
     @classmethod

@@ -91,6 +91,7 @@ class Puzzle(Task):
     """An entry of the library, or its address."""
 
     question: str | None = None
+    """The question of an entry."""
     answer: str | None = None
     """The gold answer; null if the scorer needs only the metadata."""
     metadata: JSONObject | None = None
@@ -101,7 +102,9 @@ class Puzzle(Task):
     config: JSONObject = {}
     """Options of the generator, such as `size`, that differ from their default."""
     seed: int = Field(0, ge=0)
+    """The generator's seed."""
     index: int = Field(0, ge=0)
+    """The position of the puzzle among those of the seed."""
 
     @property
     def address(self) -> Address | None:

@@ -83,6 +83,7 @@ class RecordTask(Task):
     schema_type: Format = "json"
     """The format of a text; the arguments of a tool call are always JSON."""
     response_mode: Literal["text", "tool_call"] | None = "text"
+    """Whether the record is a text, or the arguments of a tool call."""
     tool_name: str | None = None
     """The tool to call; None or empty: any."""
     tool_payload_key: str | None = None

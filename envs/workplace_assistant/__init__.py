@@ -84,6 +84,7 @@ class WorkplaceTask(Task):
     """The calls that fulfil the request."""
 
     ground_truth: list[GoldCall]
+    """The calls that lead to the right end state."""
     tables: Literal["made_up"] | None = None
     """The tables that the row was written for; None: those of the option `data_dir`."""
 

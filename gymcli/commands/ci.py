@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gymcli.reporting.junit import TaskPasses
     from gymcli.reporting.run_report import RunReport
 
-__all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparison"]
+__all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparisons"]
 
 STDOUT = Path("-")
 """Stands for stdout where a file is expected."""
@@ -119,11 +119,17 @@ class CiOptions(GateOptions):
 class CiRequest:
     """The options, checked before any work is done.
 
-    `inputs` are runs and files that must not be overwritten; with `is_json`, stdout holds JSON.
+    `inputs` are runs and files that must not be overwritten; with `is_json`, stdout holds JSON;
+    with `has_baseline`, the command compares with one without `--baseline`.
     """
 
     def __init__(
-        self, options: GateOptions, *, inputs: Iterable[Path] = (), is_json: bool = False
+        self,
+        options: GateOptions,
+        *,
+        inputs: Iterable[Path] = (),
+        is_json: bool = False,
+        has_baseline: bool = False,
     ) -> None:
         files = options if isinstance(options, CiOptions) else CiOptions()
         self.gates: list[Gate] = []
@@ -157,11 +163,12 @@ class CiRequest:
             from gymcli.metrics.gates import DIFFERENCE, parse_gate
 
             self.gates = [parse_gate(text) for text in options.gate]
-            if files.baseline is None and any(gate.name == DIFFERENCE for gate in self.gates):
-                way_out = "needs --baseline RUN"
-                if files is not options:
-                    way_out = "needs a baseline; use gym metrics RUN --baseline RUN"
-                raise UsageError(f"--gate {DIFFERENCE}: {way_out}")
+            has_baseline = has_baseline or files.baseline is not None
+            if not has_baseline and any(gate.name == DIFFERENCE for gate in self.gates):
+                way_out = "--baseline RUN"
+                if not isinstance(options, CiOptions):
+                    way_out = "two runs, the first of which is the baseline"
+                raise UsageError(f"--gate {DIFFERENCE}: needs {way_out}")
         self.is_empty = not (self.gates or given or files.baseline)
         """Whether no gate, file or baseline was requested."""
 
@@ -240,15 +247,26 @@ class CiRequest:
         )
 
     def judge(
-        self, metrics: RunMetrics, comparison: Comparison | None = None
+        self,
+        metrics: RunMetrics,
+        comparison: Comparison | None = None,
+        *,
+        is_baseline: bool = False,
     ) -> tuple[list[GateVerdict], list[GateProblem]]:
-        """Return the verdicts, and the problems of gates that cannot be judged."""
+        """Return the verdicts, and the problems of gates that cannot be judged.
+
+        Gates on the difference are not judged for the baseline itself.
+        """
         from gymcli.metrics.gates import DIFFERENCE, GateProblem, judge, with_differences
 
         verdicts, problems = [], []
         known = metrics if comparison is None else with_differences(metrics, comparison)
         for gate in self.gates:
+            if is_baseline and gate.name == DIFFERENCE:
+                continue
             try:
+                if gate.name == DIFFERENCE and comparison is not None and comparison.is_same_run:
+                    raise UsageError("the baseline is the same run")
                 if gate.name == DIFFERENCE and comparison is not None and comparison.drift:
                     raise UsageError(
                         f"the baseline differs: {comparison.drift[0]}; "
@@ -317,12 +335,16 @@ def _ks_of(text: str | None) -> list[int]:
     return sorted({int(k) for k in text.split(",")})
 
 
-def write_comparison(path: Path, comparison: Comparison) -> None:
-    """Write a comparison of two runs in Markdown."""
-    from gymcli.reporting.markdown import comparison_markdown
+def write_comparisons(path: Path, comparisons: Sequence[Comparison]) -> None:
+    """Write comparisons of runs with one baseline in Markdown."""
+    from gymcli.reporting.markdown import comparison_markdown, comparisons_markdown
 
-    runs = [comparison.a.run, comparison.b.run]
-    _write(path, comparison_markdown(comparison, clean=_clean), runs)
+    runs = [comparisons[0].a.run, *(one.b.run for one in comparisons)]
+    if len(comparisons) == 1:
+        text = comparison_markdown(comparisons[0], clean=_clean)
+    else:
+        text = comparisons_markdown(comparisons, clean=_clean)
+    _write(path, text, runs)
 
 
 def _write_junit(
@@ -402,4 +424,6 @@ def _difference_text(comparison: Comparison) -> str:
         if found.interval is not None:
             text += f" ({between(found.interval, '+.3f')})"
         text += f" over {comparison.num_tasks:,} tasks"
+    if comparison.is_same_run:
+        return f"{text}; it is the same run"
     return f"{text}; the runs differ: {comparison.drift[0]}" if comparison.drift else text

@@ -157,7 +157,8 @@ def collect(
         list[str],
         typer.Argument(
             metavar="TASKS",
-            help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
+            help="JSONL, CSV or Parquet files, or an environment to use its own tasks: NAME, "
+            "FILE.py or FILE.py:CLASS.",
             rich_help_panel=Heading.WHAT,
             autocompletion=complete_tasks,
         ),
@@ -167,8 +168,8 @@ def collect(
         str | None,
         typer.Option(
             metavar="ENV",
-            help="Environment of rows that name none: NAME, FILE.py:CLASS or MODULE:CLASS; "
-            "AGENT=ENV maps an agent_ref to an environment.",
+            help="Environment of rows that name none: NAME, FILE.py, FILE.py:CLASS or "
+            "MODULE:CLASS; AGENT=ENV maps an agent_ref to an environment.",
             rich_help_panel=Heading.WHAT,
             autocompletion=complete_env,
         ),
@@ -276,7 +277,9 @@ def collect(
         **vars(row_options),
     )
     with _same_directory() as go_back:
-        collection = Collection(tasks, options, supervised=supervised, notify=message)
+        collection = Collection(
+            tasks, options, supervised=supervised, notify=LOGGER.info if quiet else message
+        )
         go_back()
         _check_gates(ci, collection)
         if dry_run:

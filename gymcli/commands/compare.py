@@ -1,4 +1,4 @@
-"""`gym compare`: compare two runs task by task and reach a verdict."""
+"""`gym compare`: compare runs with a baseline task by task and reach a verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.ci import STDOUT, MarkdownOption, write_comparison
+from gymcli.commands.ci import STDOUT, MarkdownOption, write_comparisons
 from gymcli.commands.console import (
     harmless,
     one_line,
@@ -22,7 +22,16 @@ from gymcli.commands.console import (
 from gymcli.commands.options import JsonOption, LineEnvOption, complete_run
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS
-from gymcli.reporting.formatting import between, number, p_value, share, signed
+from gymcli.reporting.formatting import (
+    ROWS_OF_RUNS,
+    between,
+    number,
+    p_value,
+    passes_with,
+    rows_of_runs,
+    share,
+    signed,
+)
 
 if TYPE_CHECKING:
     from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
@@ -50,7 +59,10 @@ def compare(
         Path, typer.Argument(metavar="A", help="Baseline run.", autocompletion=complete_run)
     ],
     b: Annotated[
-        Path, typer.Argument(metavar="B", help="Run to judge.", autocompletion=complete_run)
+        list[Path],
+        typer.Argument(
+            metavar="B", help="Run to judge (one or more).", autocompletion=complete_run
+        ),
     ],
     metric: Annotated[
         str,
@@ -87,44 +99,78 @@ def compare(
     markdown: MarkdownOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare two runs on shared tasks: is B worse than A?
+    """Compare runs on shared tasks: is B worse than A?
 
     PASS (exit code 0): B is not worse by the margin or more. FAIL (3): B is worse. INCONCLUSIVE
     (5): these tasks cannot tell; the number of tasks that could is printed. Runs with different
-    prompts, verifiers, options or tasks are refused.
+    prompts, verifiers, options or tasks are refused. With several runs B, each is compared with A,
+    and the worst verdict counts: FAIL, then INCONCLUSIVE, then PASS.
     """
+    from gymcli.metrics.comparison_results import Comparisons, worst_verdict
     from gymcli.metrics.run_comparison import Rule
     from gymcli.runner.paired_runs import compare_runs
     from gymcli.store.rollout_files import torn_line_warning
 
     if markdown == STDOUT and json:
         raise UsageError("--markdown -: --json already uses stdout; name a file")
-    comparison = compare_runs(
-        a,
-        b,
-        metric=metric,
-        rule=Rule(margin, level, strict),
-        by=by or [],
-        env=env,
-        allow_drift=allow_drift,
-        with_tasks=by_task,
-    )
-    for run in (a, b):
-        if unfinished := torn_line_warning(run):
+    comparisons = [
+        compare_runs(
+            a,
+            run,
+            metric=metric,
+            rule=Rule(margin, level, strict),
+            by=by or [],
+            env=env,
+            allow_drift=allow_drift,
+            with_tasks=by_task,
+        )
+        for run in b
+    ]
+    for path in (a, *b):
+        if unfinished := torn_line_warning(path):
             warn(unfinished)
-    for drift in comparison.drift:
-        warn(f"A and B differ: {drift}")
-    for text in (*comparison.unknown, *comparison.warnings):
-        warn(text)
-    for side in (comparison.a, comparison.b):
-        side.run = harmless(side.run)  # JSON cannot hold a name that is not Unicode
+    for comparison in comparisons:
+        for side in (comparison.a, comparison.b):
+            side.run = harmless(side.run)  # JSON cannot hold a name that is not Unicode
+        about = f"{comparison.b.run}: " if len(comparisons) > 1 else ""
+        for drift in comparison.drift:
+            warn(f"{about}A and B differ: {drift}")
+        for text in (*comparison.unknown, *comparison.warnings):
+            warn(f"{about}{text}")
     if json:
-        print_json(comparison)
+        print_json(Comparisons(comparisons=comparisons) if len(b) > 1 else comparisons[0])
     elif markdown != STDOUT:
-        _print_comparison(comparison)
+        if len(comparisons) == 1:
+            _print_comparison(comparisons[0])
+        else:
+            _print_several(comparisons)
     if markdown is not None:
-        write_comparison(markdown, comparison)
-    raise typer.Exit(EXIT_CODES[comparison.verdict])
+        write_comparisons(markdown, comparisons)
+    raise typer.Exit(EXIT_CODES[worst_verdict(one.verdict for one in comparisons)])
+
+
+def _print_several(comparisons: Sequence[Comparison]) -> None:
+    first = comparisons[0]
+    level = f"{100 * first.level:g} %"
+    head = [level if name == "interval" else name for name in ROWS_OF_RUNS]
+    rows = rows_of_runs(comparisons)
+    print_table(
+        [_short(first.metric, _MAX_TASK), *head], [(_short(n, _MAX_TASK), *r) for n, *r in rows]
+    )
+    for one in comparisons:
+        for field, slices in one.slices.items():
+            result()
+            result(_short(one.b.run, _MAX_TASK))
+            _print_parts(field, slices, one.level)
+        if one.tasks:
+            result()
+            result(_short(one.b.run, _MAX_TASK))
+            _print_tasks(one.tasks)
+    result()
+    for one in comparisons:
+        passes = passes_with(one.smallest_margin)
+        said = f"{one.verdict}: {_reason(one)}{f'; {passes}' if passes else ''}"
+        _print_sentence(f"{_short(one.b.run, _MAX_TASK)}: {said}", word=one.verdict)
 
 
 def _print_comparison(comparison: Comparison) -> None:
@@ -145,6 +191,9 @@ def _print_comparison(comparison: Comparison) -> None:
     if comparison.tasks:
         result()
         _print_tasks(comparison.tasks)
+    elif comparison.regressions:
+        result()
+        _print_regressions(comparison.regressions)
     result()
     _print_verdict(comparison)
 
@@ -200,20 +249,27 @@ def _print_grounds(comparison: Comparison) -> None:
         if comparison.num_unpaired_tasks is not None:
             text += f": worth {comparison.num_unpaired_tasks:,.0f} unpaired tasks"
         result(f"{'pairing':14}{text}")
-    if comparison.margin:
+    if comparison.margin and comparison.is_equivalent is not None:
         is_equivalent = "yes" if comparison.is_equivalent else "not shown"
         p = "" if comparison.p_equivalent is None else f", {_p_is(comparison.p_equivalent)}"
         result(f"{'equivalent':14}{is_equivalent}, within ±{comparison.margin:g}{p}")
 
 
 def _print_counts(comparison: Comparison) -> None:
-    if comparison.num_fixed is not None:
-        for name, count, ids in (
-            ("fixed", comparison.num_fixed, comparison.fixed),
-            ("broken", comparison.num_broken or 0, comparison.broken),
-            ("flaky", comparison.num_flaky or 0, comparison.flaky),
-        ):
-            result(f"{name:14}{_counted(count, ids)}")
+    for name, count, part, num_strict, ids in (
+        ("regressed", comparison.num_regressed, "broken", comparison.num_broken, comparison.broken),
+        ("improved", comparison.num_improved, "fixed", comparison.num_fixed, comparison.fixed),
+    ):
+        text = f"{name:14}{_tasks(count)}"
+        result(text if num_strict is None else _with_names(f"{text}, {num_strict:,} {part}", ids))
+    result(f"{'unchanged':14}{_tasks(comparison.num_unchanged)}")
+    if comparison.num_flaky is not None:
+        in_a, in_b = comparison.num_flaky_a or 0, comparison.num_flaky_b or 0
+        text = f"{'flaky':14}{_tasks(comparison.num_flaky)}"
+        if comparison.num_flaky:
+            both = in_a + in_b - comparison.num_flaky
+            text += f": {in_a - both:,} only in A, {in_b - both:,} only in B, {both:,} in both"
+        result(text)
     unmatched = comparison.unmatched
     for name, count, ids in (
         ("only in A", unmatched.num_only_a, unmatched.only_a),
@@ -221,34 +277,54 @@ def _print_counts(comparison: Comparison) -> None:
         ("left out", unmatched.num_too_few_attempts, ["too few attempts, or no value"]),
     ):
         if count:
-            result(f"{name:14}{_counted(count, ids)}")
+            result(_with_names(f"{name:14}{_tasks(count)}", ids))
 
 
-def _counted(count: int, names: Sequence[str]) -> str:
-    """Return a number of tasks with as many of their names as fit on the line."""
-    text = f"{count:,} {'task' if count == 1 else 'tasks'}"
+def _tasks(count: int) -> str:
+    return f"{count:,} {'task' if count == 1 else 'tasks'}"
+
+
+def _with_names(text: str, names: Sequence[str]) -> str:
+    """Return the start of a line with as many names as fit on it."""
     shown = [_short(name, _MAX_TASK) for name in names[:_NUM_NAMED]]
-    while len(", ".join(shown)) > _WIDTH - _INDENT - len(text) - len(": , ..."):
+    while len(", ".join(shown)) > _WIDTH - len(text) - len(": , ..."):
         shown.pop()
-    more = ["..."] if len(shown) < min(count, len(names)) else []
+    more = ["..."] if len(shown) < len(names) else []
     return f"{text}: {', '.join([*shown, *more])}" if shown else text
 
 
-def _print_tasks(tasks: Sequence[TaskDifference]) -> None:
+def _print_regressions(tasks: Sequence[TaskDifference]) -> None:
+    rows = [
+        (name, number(task.value_a), number(task.value_b), signed(task.difference))
+        for name, task in zip(_names_of(tasks), tasks, strict=True)
+    ]
+    print_table(("largest regressions", "A", "B", "B - A"), rows)
+
+
+def _names_of(tasks: Sequence[TaskDifference]) -> list[str]:
     has_several = len({task.env for task in tasks}) > 1
+    return [
+        _short(f"{task.env}/{task.task_id}" if has_several else task.task_id, _MAX_TASK)
+        for task in tasks
+    ]
+
+
+def _print_tasks(tasks: Sequence[TaskDifference]) -> None:
+    by_loss = sorted(tasks, key=lambda task: task.difference)
     rows = [
         (
-            _short(f"{task.env}/{task.task_id}" if has_several else task.task_id, _MAX_TASK),
+            name,
             number(task.value_a),
             number(task.value_b),
             signed(task.difference),
             _passes(task.num_passes_a, task.num_attempts_a),
             _passes(task.num_passes_b, task.num_attempts_b),
-            task.change or "-",
+            task.change if task.change in ("broken", "fixed") else task.direction,
+            task.flaky_in or "-",
         )
-        for task in sorted(tasks, key=lambda task: task.difference)
+        for name, task in zip(_names_of(by_loss), by_loss, strict=True)
     ]
-    print_table(("task", "A", "B", "B - A", "passed in A", "in B", "change"), rows)
+    print_table(("task", "A", "B", "B - A", "passed in A", "in B", "change", "flaky in"), rows)
 
 
 def _print_verdict(comparison: Comparison) -> None:
@@ -260,17 +336,22 @@ def _print_verdict(comparison: Comparison) -> None:
             f"{'decided by':14}the {100 * deciding.level:g} % interval, "
             f"{between(deciding, '+.3f')}: above {worst:g} it passes, else below {fails} it fails"
         )
+    if passes := passes_with(comparison.smallest_margin):
+        result(f"{'margin':14}B {passes}")
+    _print_sentence(f"{comparison.verdict}: {_reason(comparison)}", word=comparison.verdict)
+
+
+def _reason(comparison: Comparison) -> str:
+    margin, deciding = comparison.margin, comparison.deciding_interval
     if comparison.way_out:
-        reason = comparison.way_out
-    elif margin is None:
-        reason = "each environment is judged separately"
-    elif comparison.verdict == "FAIL":
-        reason = f"B is worse {f'by more than {margin:g}' if comparison.is_strict else 'than A'}"
-    elif deciding is not None and deciding.low > 0.0:
-        reason = "B is better than A"
-    else:
-        reason = f"B is not worse by {margin:g} or more"
-    _print_sentence(f"{comparison.verdict}: {reason}", word=comparison.verdict)
+        return comparison.way_out
+    if margin is None:
+        return "each environment is judged separately"
+    if comparison.verdict == "FAIL":
+        return f"B is worse {f'by more than {margin:g}' if comparison.is_strict else 'than A'}"
+    if deciding is not None and deciding.low > 0.0:
+        return "B is better than A"
+    return f"B is not worse by {margin:g} or more"
 
 
 def _print_sentence(text: str, *, word: str = "") -> None:

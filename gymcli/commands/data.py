@@ -20,7 +20,7 @@ from gymcli.commands.options import (
     with_expanded_options,
 )
 from gymcli.errors import TasksError, UsageError
-from gymcli.runner.run_options import IdFieldOption, PromptOption, RowOptions
+from gymcli.runner.run_options import IdFieldOption, MapOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _FilesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE",
-        help="JSONL files (.gz, .zst), or the name of an environment to use its own tasks.",
+        help="JSONL, CSV or Parquet files, or the name of an environment to use its own tasks.",
         autocompletion=complete_tasks,
     ),
 ]
@@ -199,11 +199,12 @@ def render(
         str,
         typer.Argument(
             metavar="FILE",
-            help="JSONL file (.gz, .zst), or the name of an environment to use its own tasks.",
+            help="JSONL, CSV or Parquet file, or the name of an environment to use its own tasks.",
             autocompletion=complete_tasks,
         ),
     ],
     prompt: PromptOption = None,
+    map_file: MapOption = None,
     id_field: IdFieldOption = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Use only the first N rows.")
@@ -219,16 +220,21 @@ def render(
 
     from gymcli.data.task_files import rendered_rows
 
-    rows = rendered_rows(file, prompt=prompt, id_field=id_field, limit=limit)
+    rows = rendered_rows(file, prompt=prompt, map_file=map_file, id_field=id_field, limit=limit)
     lines = (msgspec.json.encode(row) + b"\n" for row in rows)
-    _write_rows(lines, out, inputs=[Path(file)] if prompt is None else [Path(file), prompt])
+    _write_rows(lines, out, inputs=[Path(file), *filter(None, [prompt, map_file])])
 
 
-def stats(files: _FilesArgument, prompt: PromptOption = None, json: JsonOption = False) -> None:
+def stats(
+    files: _FilesArgument,
+    prompt: PromptOption = None,
+    map_file: MapOption = None,
+    json: JsonOption = False,
+) -> None:
     """Describe task files: rows, lengths, tools, images, values."""
     from gymcli.data.statistics import describe_tasks
 
-    found = describe_tasks(files, prompt=prompt)
+    found = describe_tasks(files, prompt=prompt, map_file=map_file)
     if not found.num_rows:
         raise TasksError(f"{', '.join(found.files)}: no row is a task; run gym data validate")
     if found.num_wrong:
@@ -275,10 +281,7 @@ def validate(
     *,
     env: Annotated[
         str | None,
-        typer.Option(
-            metavar="ENV",
-            help="Also check fields and tools, with this environment for rows without.",
-        ),
+        typer.Option(metavar="ENV", help="Environment of rows that name none."),
     ] = None,
     env_arg: EnvArgOption = None,
     row_options: RowOptions,
@@ -286,8 +289,8 @@ def validate(
 ) -> None:
     """List every wrong row with its line; exit with 2 if any.
 
-    With --env, report everything that `gym collect` would refuse; without it, check only the shape
-    of the rows.
+    Report everything that `gym collect` would refuse. Of rows that name no environment, only the
+    shape is checked unless --env names one.
     """
     import msgspec
 
@@ -295,6 +298,8 @@ def validate(
 
     env_args = key_values("--env-arg", env_arg or ())
     found = validate_files(files, env=env, env_args=env_args, **vars(row_options))
+    for text in found.notes:
+        message(text)
     for text in found.warnings:
         warn(text)
     if json:
@@ -307,7 +312,12 @@ def validate(
     else:
         for problem in found.problems:
             result(str(problem))
-        looked = "fields and tools too" if found.is_checked else "shape only; --env checks fields"
+        num, looked = found.num_unchecked, "fields and tools too"
+        if num and num == found.num_rows - found.num_wrong:
+            looked = "shape only; --env checks fields"
+        elif num:
+            rows = "1 row" if num == 1 else f"{num} rows"
+            looked += f", except of {rows} without an environment; --env checks them"
         result(
             f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
         )

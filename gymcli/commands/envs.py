@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import print_json, result, scrubbed
+from gymcli.commands.console import folded, one_line, print_json, result, scrubbed, terminal_width
 from gymcli.commands.options import JsonOption, complete_env
 from gymcli.errors import EnvironmentImportError, UsageError
+
+if TYPE_CHECKING:
+    from gymcli.environment.description import FieldDescription
+    from gymcli.environment.registry import Found
+    from gymcli.types import JSONObject
 
 __all__ = ["envs"]
 
 _FILTERS = ("structure", "capability", "domain", "task_type", "verification")
 """The properties that environments are filtered by, each with an option of its name."""
+_MAX_NAME = 24
+"""Characters of a name in the list; the text of a longer one begins on the next line."""
+_MAX_EXAMPLE = 400
+"""Characters of a value in the example row."""
 
 
 def envs(
@@ -48,7 +57,8 @@ def envs(
 
     The options match any part of a value, in upper or lower case.
     """
-    from gymcli.environment.registry import Registry, describe
+    from gymcli.environment.description import describe
+    from gymcli.environment.registry import Registry
 
     given = (structure, capability, domain, task_type, verification)
     wanted = {name: text for name, text in zip(_FILTERS, given, strict=True) if text is not None}
@@ -56,14 +66,9 @@ def envs(
     if name is not None:
         if wanted:
             raise UsageError(f"the options filter the list of environments; leave out {name}")
-        found = describe(registry.find(name))
-        if json:
-            print_json(found)
-            return
-        for key, value in found.items():
-            result(f"{key.replace('_', ' '):16}{_shown(value)}")
+        _describe_one(registry.find(name), is_json=json)
         return
-    described: list[dict[str, object]] = []
+    described: list[JSONObject] = []
     for known in registry.names():
         try:
             described.append(describe(registry.find(known)))
@@ -80,14 +85,108 @@ def envs(
     if json:
         print_json(described)
         return
-    columns = ("name", *_FILTERS)
-    rows = [[str(one.get(column, "")) for column in columns] for one in described]
-    rows.insert(0, [column.replace("_", " ") for column in columns])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
-    errors = [""] + [str(one.get("error", "")) for one in described]
-    for row, reason in zip(rows, errors, strict=True):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        result("  ".join([cells[0], reason] if reason else cells).rstrip())
+    _print_list(described)
+
+
+def _print_list(described: list[JSONObject]) -> None:
+    """Print a line for each environment, with as many properties as the terminal has room for."""
+    columns = ["name", "description"]
+    texts: list[JSONObject] = [
+        {**one, "description": one.get("error") or one["description"]} for one in described
+    ]
+    width = terminal_width()
+    widths = {
+        column: max(len(column), *(len(str(one.get(column, ""))) for one in texts))
+        for column in (*columns, *_FILTERS)
+    }
+    for column in _FILTERS:
+        if width is None or sum(widths[one] + 2 for one in (*columns, column)) <= width:
+            columns.append(column)
+    if len(columns) > 2:
+        head: JSONObject = {column: column.replace("_", " ") for column in columns}
+        for one in (head, *texts):
+            cells = (one_line(str(one.get(column, ""))).ljust(widths[column]) for column in columns)
+            result("  ".join(cells).rstrip())
+        return
+    for one in texts:
+        name, text = one_line(str(one["name"])), one_line(str(one["description"]), 1000)
+        if len(name) > _MAX_NAME:
+            result(name)
+            name = ""
+        result(folded(f"{name:{_MAX_NAME}}  {text}", _MAX_NAME + 2))
+
+
+def _describe_one(found: Found, *, is_json: bool) -> None:
+    """Print what an environment is, what its rows hold, and what ships with it."""
+    from gymcli.environment.description import (
+        describe,
+        example_row,
+        extra_of,
+        fields_of,
+        num_tasks,
+    )
+    from gymcli.environment.registry import generates
+
+    described = describe(found)
+    fields, options = fields_of(found.environment.Task), fields_of(found.environment.Options)
+    example, num = example_row(found), num_tasks(found)
+    if is_json:
+        print_json(
+            {
+                **described,
+                "num_tasks": num,
+                "fields": fields,
+                "option_fields": options,
+                "example": example,
+            }
+        )
+        return
+    del described["extra"]
+    extra, purpose = extra_of(found)
+    needs = f"pip install 'gymcli[{extra}]'{purpose and f', for {purpose}'}"
+    described["needs"] = needs if extra else "no other package"
+    if num:
+        described["tasks"] = f"{num} in {described['tasks']}"
+    elif generates(found):
+        described["tasks"] = f"generated: gym data generate {found.name}"
+    if not options:
+        described["options"] = None
+    for key, value in described.items():
+        if key == "options" and options:
+            continue
+        result(folded(f"{key.replace('_', ' '):16}{_shown(value)}", 16))
+    _print_fields("fields of a row, beside its prompt", fields)
+    _print_fields("options, as in --env-arg NAME=VALUE", options)
+    if example is not None:
+        result()
+        result("example row, long values cut" if _is_long(example) else "example row")
+        for name, value in example.items():
+            result(folded(f"  {name}: {one_line(_as_json(value), _MAX_EXAMPLE)}", 4))
+
+
+def _is_long(row: JSONObject) -> bool:
+    return any(len(" ".join(_as_json(value).split())) > _MAX_EXAMPLE for value in row.values())
+
+
+def _as_json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _print_fields(head: str, fields: list[FieldDescription]) -> None:
+    if not fields:
+        return
+    result()
+    result(head)
+    for one in fields:
+        default = one.default if isinstance(one.default, str) else _as_json(one.default)
+        need = "required" if one.is_required else f"default {default or 'empty'}"
+        if not one.is_required and one.default is None:
+            need = "may be left out"
+        result(folded(f"  {one.name}: {one.type}; {need}", 4))
+        if one.meaning:
+            result(folded(f"      {one.meaning}", 6))
 
 
 def _shown(value: object) -> str:

@@ -209,8 +209,8 @@ def _summary(run: Path, numbers: RunMetrics) -> RunSummary:
 
 def _labels(given: str) -> Labels | str:
     """Return the labels of a file, or the field of the task rows that has them."""
-    from gymcli.data.pulling import local_rows
     from gymcli.metrics.agreement import labels_of_rows
+    from gymcli.store.tables import local_rows
 
     path = Path(given)
     field = given.removeprefix("task.")

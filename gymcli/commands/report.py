@@ -51,18 +51,23 @@ def report(
             start = file.read(500)
         if start and MARK.encode() not in start:
             raise UsageError(f"{out}: exists and is not a report; choose another -o")
-    ci = CiRequest(gate_options)
+    has_baseline = len(runs) == 2
+    ci = CiRequest(gate_options, has_baseline=has_baseline)
     fields = ci.fields(by or ())
     scrubber = scrubber_of((), os.environ)
+    comparison = read_comparison(*runs, env=env, by=fields) if has_baseline else None
+    compared = None if comparison is None else comparison.comparison
     readings, reports = [], []
-    for run in runs:
+    for number, run in enumerate(runs):
         reading = read_run(run, env=env, by=fields, ks=ci.ks)
         readings.append(reading)
         for text in filter(None, [torn_line_warning(run), *reading.warnings]):
             warn(text)
-        gates, problems = ci.judge(reading.metrics)
+        is_baseline = has_baseline and number == 0
+        gates, problems = ci.judge(
+            reading.metrics, None if is_baseline else compared, is_baseline=is_baseline
+        )
         reports.append(RunReport(str(run), reading.metrics, gates=gates, problems=problems))
-    comparison = read_comparison(*runs, env=env, by=fields) if len(runs) == 2 else None
     page = html_report(
         readings,
         comparison=comparison,

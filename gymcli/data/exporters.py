@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -101,6 +102,14 @@ class ExportSource:
                 yield row
             else:
                 self.left_out["not scored"] += 1
+
+    def task_fields(self) -> Iterator[JSONObject]:
+        """Yield the task of every attempt that has one, run by run."""
+        for run, numbers in self.runs:
+            for row in (run.rows[number] for number in numbers):
+                record = run.decoded(row, self._scrubber.line(run.line(row)))
+                if isinstance(record, Rollout):
+                    yield record.task
 
     def read(self, run: RunIndex, row: Row) -> ExportedAttempt:
         """Read one attempt; raise UsageError if its line is gone or cannot be read."""
@@ -277,7 +286,8 @@ COLUMNS: Mapping[str, _Kind] = {
     **{name: _KINDS.get(name, "text") for name in ROW_NAMES},
     "last_text": "text",
 }
-"""The columns of every table, followed by `components.NAME` and `metrics.NAME`."""
+"""The columns of every table, followed by `components.NAME`, `metrics.NAME` and `task.FIELD`."""
+_MAX_TASK_COLUMNS = 64
 
 JSON_COLUMNS = ("messages", "tools", "task", "details")
 """Further columns of a Parquet file, as JSON text: readers load only the columns they need."""
@@ -350,7 +360,42 @@ def _columns(source: ExportSource) -> dict[str, _Kind]:
                 f"the first {len(run.named_numbers)} names are in it"
             )
     named = {name: None for run, _ in source.runs for name in run.named_numbers}
-    return {**COLUMNS, **dict.fromkeys(sorted(named), "number")}
+    return {**COLUMNS, **dict.fromkeys(sorted(named), "number"), **_task_columns(source)}
+
+
+def _task_columns(source: ExportSource) -> dict[str, _Kind]:
+    """Return a column for every field of the tasks that holds no list or object in any of them."""
+    kinds: dict[str, set[_Kind]] = {}
+    nested: set[str] = set()
+    for task in source.task_fields():
+        for name, value in task.items():
+            if isinstance(value, list | dict):
+                nested.add(name)
+            else:
+                kinds.setdefault(name, set()).update(() if value is None else [_kind_of(value)])
+    columns = {
+        f"task.{name}": found.pop() if len(found) == 1 else _common(found)
+        for name, found in kinds.items()
+        if name not in nested
+    }
+    if len(columns) > _MAX_TASK_COLUMNS:
+        source.warnings.append(
+            f"the tasks have {len(columns)} fields; only the first {_MAX_TASK_COLUMNS} are in the "
+            "table"
+        )
+    return dict(itertools.islice(columns.items(), _MAX_TASK_COLUMNS))
+
+
+def _kind_of(value: object) -> _Kind:
+    if isinstance(value, bool):
+        return "truth"
+    if isinstance(value, int):
+        return "count" if -(1 << 63) <= value < 1 << 63 else "text"
+    return "number" if isinstance(value, float) else "text"
+
+
+def _common(kinds: set[_Kind]) -> _Kind:
+    return "number" if kinds == {"count", "number"} else "text"
 
 
 def _values(attempt: ExportedAttempt, columns: Mapping[str, _Kind]) -> dict[str, object]:
@@ -363,6 +408,9 @@ def _values(attempt: ExportedAttempt, columns: Mapping[str, _Kind]) -> dict[str,
         values["answer"] = record.answer
         values |= {f"components.{name}": number for name, number in record.components.items()}
         values |= {f"metrics.{name}": number for name, number in record.metrics.items()}
+        for name, value in record.task.items():
+            is_other = columns.get(f"task.{name}") == "text" and not isinstance(value, str | None)
+            values[f"task.{name}"] = msgspec.json.encode(value).decode() if is_other else value
     return {name: values.get(name) for name in columns}
 
 

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import codecs
-import csv
 import hashlib
 import importlib
-import io
 import itertools
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TextIO, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
-from gymcli.data.maps import RowMap, read_map
 from gymcli.data.output import compressing, replacing
 from gymcli.errors import MissingPackageError, RunError, TasksError, UsageError
 from gymcli.runner.task_source import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.lines import (
-    MAX_LINE_BYTES,
-    TOO_DEEP,
-    TOO_LONG,
-    Line,
-    decoded_lines,
-    file_sha256,
-    iterate_lines,
-    open_bytes,
-    read_errors,
-)
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, file_sha256
+from gymcli.store.maps import RowMap, read_map
+from gymcli.store.tables import SourceRow, local_rows, mapped_rows
 from gymcli.store.task_row import Hints, PromptTemplate, TaskReading
 from gymcli.store.tasks import RowProblem, TaskReader
-from gymcli.types import JSON_ERRORS, JSONObject
+from gymcli.types import JSONObject
 
-__all__ = ["Provenance", "Pulled", "SourceRow", "local_rows", "pull"]
+__all__ = ["Provenance", "Pulled", "pull"]
 
 _HUB_PREFIX = "hf:"
 
-_BATCH_ROWS = 1000
-"""Rows of a Parquet file that are converted to Python values at a time."""
-_MAX_ARRAY_BYTES = 1 << 28
-"""The longest JSON array that is read, uncompressed."""
 _NUM_TRIES = 1
 """How often `datasets` tries to open a file on the Hub or to read a part of one.
 
@@ -131,7 +113,7 @@ def pull(
         record.map_sha256 = file_sha256(map_file) if map_file else None
         record.limit = limit
         problems, num_redacted = Problems(), 0
-        tasks = itertools.islice(_mapped(rows, row_map), limit)
+        tasks = itertools.islice(mapped_rows(rows, row_map), limit)
         with compressing(raw, out.suffix) as file:
             for line in _good_lines(source, tasks, problems):
                 scrubbed = scrubber.line(line)
@@ -150,24 +132,9 @@ def pull(
     return Pulled(record, problems.lines(), num_redacted)
 
 
-def _mapped(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[SourceRow]:
-    for number, row in rows:
-        if isinstance(row, str):
-            yield SourceRow(number, row)
-            continue
-        try:
-            if not row_map.takes(row):
-                continue
-            # Through JSON, so that the row is checked in the form that will be read from the file.
-            mapped: JSONObject | str = msgspec.json.decode(msgspec.json.encode(row_map.apply(row)))
-        except RecursionError:
-            mapped = TOO_DEEP
-        except ValueError as error:
-            mapped = str(error)
-        yield SourceRow(number, mapped)
-
-
-def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> Iterator[bytes]:
+def _good_lines(
+    source: str, rows: Iterator[tuple[int, JSONObject | str]], problems: Problems
+) -> Iterator[bytes]:
     """Yield the valid rows as lines; add the problems of the others to `problems`."""
     reader = TaskReader()
     reading: TaskReading | None = None
@@ -192,131 +159,6 @@ def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> I
             problems.add(RowProblem(place, TOO_LONG))
             continue
         yield line
-
-
-class SourceRow(NamedTuple):
-    """A row of a table, or the reason why it cannot be read."""
-
-    number: int
-    """The line in a text file, else the row's position, counted from 1."""
-    row: dict[str, object] | str
-
-
-def local_rows(path: Path) -> Iterator[SourceRow]:
-    """Yield the rows of a file; its suffix, before any `.gz` or `.zst`, tells the format.
-
-    Raise UsageError if it cannot be read, MissingPackageError for Parquet without pyarrow.
-    """
-    unpacked = Path(path.stem) if path.suffix in (".gz", ".zst") else path
-    reader = _READERS.get(unpacked.suffix.lower())
-    if reader is _parquet_rows and unpacked is not path:
-        raise UsageError(f"{path}: Parquet files are compressed internally; unpack it first")
-    if reader is None:
-        known = ", ".join(_READERS)
-        raise UsageError(f"{path}: unknown format; expected hf:ORG/NAME or a file ({known})")
-    return reader(path)
-
-
-def _json_lines(path: Path) -> Iterator[SourceRow]:
-    return map(SourceRow._make, decoded_lines(iterate_lines(path)))
-
-
-def _json_array(path: Path) -> Iterator[SourceRow]:
-    with open_bytes(path) as file, read_errors(path):
-        data = file.read(_MAX_ARRAY_BYTES + 1).removeprefix(codecs.BOM_UTF8)
-    if len(data) > _MAX_ARRAY_BYTES:
-        raise UsageError(
-            f"{path}: is longer than the limit of {_MAX_ARRAY_BYTES >> 20} MB for an array; "
-            "convert it to .jsonl, which is read line by line"
-        )
-    try:
-        rows = msgspec.json.decode(data, type=list[msgspec.Raw])
-    except JSON_ERRORS as error:
-        hint = (
-            "; name it .jsonl if each line is an object" if data.lstrip().startswith(b"{") else ""
-        )
-        raise UsageError(f"{path}: is not a JSON array of objects: {error}{hint}") from error
-    lines = (Line(number, bytes(row), True) for number, row in enumerate(rows, 1))
-    yield from map(SourceRow._make, decoded_lines(lines))
-
-
-def _csv_rows(path: Path) -> Iterator[SourceRow]:
-    num_characters = 0
-
-    def lines(text: TextIO) -> Iterator[str]:
-        # Rows are limited, since an unclosed quote would swallow the rest of the file.
-        nonlocal num_characters
-        for number in itertools.count(1):
-            if not (line := text.readline(MAX_LINE_BYTES + 1)):
-                return
-            num_characters += len(line)
-            if num_characters > MAX_LINE_BYTES:
-                raise UsageError(f"{path}:{number}: the row {TOO_LONG}")
-            yield line
-
-    with (
-        open_bytes(path) as file,
-        read_errors(path),
-        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
-        _cells_of_any_length(),
-    ):
-        reader = csv.DictReader(lines(text), strict=True)
-        try:
-            _check_columns(path, reader.fieldnames or ())
-            for row in reader:
-                num_characters = 0
-                is_whole = None not in row and None not in row.values()
-                reason = "does not have as many cells as the header"
-                yield SourceRow(reader.line_num, row if is_whole else reason)
-        except (csv.Error, UnicodeError) as error:
-            place = f"{path}: cannot be read after line {reader.line_num}"
-            raise UsageError(f"{place}: {error}") from error
-
-
-@contextmanager
-def _cells_of_any_length() -> Iterator[None]:
-    # The limit of the csv module applies to the whole process.
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _check_columns(path: Path, names: Sequence[str]) -> None:
-    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
-    if count > 1:
-        raise UsageError(f'{path}: has the column "{name}" {count} times; rename them')
-
-
-def _parquet_rows(path: Path) -> Iterator[SourceRow]:
-    try:
-        import pyarrow as pa  # late: heavy, and an extra
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{path} needs the package pyarrow: pip install 'gymcli[parquet]'"
-        ) from error
-    number = 0
-    try:
-        with ParquetFile(path) as table:
-            _check_columns(path, table.schema_arrow.names)
-            for batch in table.iter_batches(_BATCH_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield SourceRow(number, row)
-    # Times after the year 9999 overflow; an unknown time zone raises KeyError.
-    except (OSError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"{path}: cannot be read after row {number}: {reason}") from error
-
-
-_READERS: dict[str, Callable[[Path], Iterator[SourceRow]]] = {
-    ".jsonl": _json_lines,
-    ".json": _json_array,
-    ".csv": _csv_rows,
-    ".parquet": _parquet_rows,
-}
 
 
 def _open_dataset(

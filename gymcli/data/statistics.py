@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from gymcli.environment.registry import Registry
 from gymcli.metrics.estimators import percentile
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.runner.task_source import named_file
+from gymcli.runner.task_source import map_tables, named_file
 from gymcli.store.task_row import PromptTemplate, TaskReading
 from gymcli.store.tasks import RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, TaskRow, canonical_json
@@ -72,12 +73,18 @@ class Statistics(msgspec.Struct, kw_only=True):
     """
 
 
-def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -> Statistics:
-    """Describe task files; raise UsageError if one of them or the template cannot be read."""
+def describe_tasks(
+    tasks: Sequence[str | Path], *, prompt: Path | None = None, map_file: Path | None = None
+) -> Statistics:
+    """Describe task files; raise UsageError if a file, the template or the map cannot be read."""
     files = [named_file(task) for task in tasks]
+    tables = map_tables(
+        files, map_file, env=None, find=Registry().find, has_template=prompt is not None
+    )
     reading = TaskReading(
         default_env="",
-        default_envs={file.path: file.env for file in files if file.env},
+        default_envs=tables.default_envs,
+        rows_of=tables.rows_of,
         template=PromptTemplate.read(prompt) if prompt else None,
         id_by_file=True,
     )

@@ -15,6 +15,7 @@ from gymcli.environment.registry import (
     Registry,
     generated_lines,
     generates,
+    is_code,
     own_options,
     own_tasks,
     split_env_args,
@@ -23,7 +24,14 @@ from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import EpisodeError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.task_source import Problems, TaskSource, named_file, row_problems
+from gymcli.runner.task_source import (
+    Problems,
+    TaskSource,
+    env_of_tasks,
+    map_tables,
+    named_file,
+    row_problems,
+)
 from gymcli.store.task_row import Hints, PromptTemplate, TaskReading
 from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSONObject, TaskRow
@@ -44,8 +52,8 @@ class Validation(msgspec.Struct, kw_only=True):
     """The problems of task files, and warnings about them."""
 
     files: list[str]
-    is_checked: bool
-    """Whether fields and tools were compared with the environments."""
+    is_checked: bool = True
+    """Whether fields and tools of all rows were compared with their environments."""
     num_rows: int = 0
     num_tasks: int = 0
     """Valid rows without identical copies."""
@@ -58,6 +66,10 @@ class Validation(msgspec.Struct, kw_only=True):
     """Valid rows by environment; the key is empty for rows that do not name one."""
     ignored_params: dict[str, int] = {}
     """The number of rows that set each ignored request parameter."""
+    num_unchecked: int = 0
+    """Rows of no known environment, of which only the shape was checked."""
+    notes: list[str] = []
+    """Which columns of tables became which fields, a line for each file."""
     problems: list[RowProblem] = []
     agents: list[str] = []
     """Warnings about agents in rows that match no environment."""
@@ -97,73 +109,64 @@ def validate(
     env: str | None = None,
     env_args: Mapping[str, str] | None = None,
     prompt: Path | None = None,
+    map_file: Path | None = None,
     id_field: str | None = None,
     id_by_file: bool = False,
 ) -> Validation:
     """Read every row and list every problem.
 
-    With `env`, or for files named by the environment that ships them, this finds every row that a
-    collection would refuse; otherwise only the shape of the rows is checked.
+    This finds every row that a collection would refuse. Without `env`, only the shape is checked of
+    rows that name no environment, or an agent of NeMo Gym for which none is known.
 
     Raises:
         UsageError: A file, the template or the environment cannot be read, or an option is wrong.
     """
-    files = [named_file(task) for task in tasks]
-    is_checked = env is not None or any(file.env for file in files)
     environments: dict[str, tuple[Found, EnvironmentOptions]] = {}
-    registry = Registry((env,) if env else ()) if is_checked else None
-    reading = TaskReading(
-        default_env="",
-        template=PromptTemplate.read(prompt) if prompt else None,
-        id_field=id_field,
-        id_by_file=id_by_file,
-    )
+    env = env_of_tasks(tasks, env)
+    registry = Registry((env,) if env else ())
     options = CollectOptions(
         model="none",
         env=env,
         env_args=dict(env_args or {}),
         prompt=prompt,
+        map_file=map_file,
         id_field=id_field,
         id_by_file=id_by_file,
     )
+    source = TaskSource(tasks, options, registry, needs_env=False)
 
-    def problems(row: TaskRow) -> list[str]:
-        if registry is None:
-            return []
+    def problems(row: TaskRow) -> list[str] | None:
+        if not row.env:
+            return None
         if row.env not in environments:
             found = registry.find(row.env)
             environments[row.env] = found, own_options(options.env_args, found)
         return row_problems(row, *environments[row.env])
 
     def count(shared_ids: frozenset[tuple[str, str]]) -> Validation:
-        result = Validation(files=[str(file.path) for file in files], is_checked=is_checked)
+        result = Validation(files=[str(path) for path in source.paths], notes=source.notes)
         result.num_shared_ids = len(shared_ids)
-        if registry is None:
-            told = reading._replace(shared_ids=shared_ids)
-            _count(read_tasks([file.path for file in files], told), result, problems)
-        else:
-            source = TaskSource(tasks, options, registry)
-            source.shared_ids = shared_ids
-            _count(source.read(), result, problems)
+        source.shared_ids = shared_ids
+        _count(source.read(), result, problems)
         return result
 
     result = with_shared_ids(count)
-    if registry is not None:
-        result.agents = registry.agent_warnings
+    result.is_checked = not result.num_unchecked
+    result.agents = registry.agent_warnings
     # Only now are all environments of the rows known; raises for an option that none of them has.
     split_env_args(env_args or {}, (found for found, _ in environments.values()))
     if id_field is not None:
         result.num_without_id = 0
     if not result.num_rows:
-        reason = "no tasks; expected one JSON object a line"
-        result.problems += [RowProblem(file, reason) for file in result.files]
+        expected = "" if source.has_tables else "; expected one JSON object a line"
+        result.problems += [RowProblem(file, f"no tasks{expected}") for file in result.files]
     return result
 
 
 def _count(
     items: Iterator[TaskRow | RowProblem | IgnoredParameter],
     result: Validation,
-    problems_of: Callable[[TaskRow], list[str]],
+    problems_of: Callable[[TaskRow], list[str] | None],
 ) -> None:
     environments: Counter[str] = Counter()
     ignored: Counter[str] = Counter()
@@ -176,7 +179,9 @@ def _count(
             result.problems.append(item)
             result.num_wrong += 1
             continue
-        if found := problems_of(item):
+        found = problems_of(item)
+        result.num_unchecked += found is None
+        if found:
             result.problems += [RowProblem(item.place, text) for text in found]
             result.num_wrong += 1
             continue
@@ -191,6 +196,7 @@ def rendered_rows(
     task: str | Path,
     *,
     prompt: Path | None = None,
+    map_file: Path | None = None,
     id_field: str | None = None,
     limit: int | None = None,
 ) -> Iterator[JSONObject]:
@@ -201,13 +207,19 @@ def rendered_rows(
     original content; with an `id_field`, a collection of the result needs that option too.
 
     Raises:
-        UsageError: The file or the template cannot be read.
+        UsageError: The file, the template or the map cannot be read.
         TasksError: Rows are wrong; raised after the last row, with the first 20 problems.
     """
     file = named_file(task)
     template = PromptTemplate.read(prompt) if prompt else None
+    tables = map_tables(
+        [file], map_file, env=None, find=Registry().find, has_template=template is not None
+    )
     reading = TaskReading(
-        default_env=file.env or "",
+        default_env="",
+        # A row may not name code.
+        default_envs={p: env for p, env in tables.default_envs.items() if not is_code(env)},
+        rows_of=tables.rows_of,
         template=template,
         id_field=id_field,
         hints=Hints(same_id_in_files=""),

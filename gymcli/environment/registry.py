@@ -1,9 +1,9 @@
-"""Finds environments by name, parses their options and describes them.
+"""Finds environments by name and parses their options.
 
 On the command line, a name may be an address (`NAME=http://host:port`), code
-(`path/to/file.py:Class`, `module:Class`) or an alias (`NAME=ENV`). In a data row it may not: there
-it finds only built-in environments and entry points. An environment is imported only when it is
-looked up.
+(`path/to/file.py:Class`, `file.py`, `module:Class`) or an alias (`NAME=ENV`). In a data row it may
+not: there it finds only built-in environments and entry points. An environment is imported only
+when it is looked up.
 """
 
 from __future__ import annotations
@@ -52,15 +52,16 @@ __all__ = [
     "Found",
     "Registry",
     "candidates",
-    "describe",
     "environment_options",
     "environments_with_tasks",
     "generated_lines",
     "generates",
+    "is_code",
     "module_of_file",
     "own_options",
     "own_tasks",
     "shipped_tasks",
+    "split_code",
     "split_env_args",
     "split_name",
 ]
@@ -140,7 +141,7 @@ class Registry:
         """The environment that plays instead, for agents without a known one."""
         for spec in specs:
             name, target = split_name(spec)
-            if ":" in target:
+            if ":" in target or target.endswith(".py"):
                 found = _from_address(spec) or _from_code(target)
                 self._found[spec] = self._given[found.name] = found
             if name:
@@ -173,12 +174,26 @@ class Registry:
         self._default_of[name] = default
         return self.find(default)
 
+    def env_of_agent(self, name: str, default: str | None) -> str:
+        """Return the name of an agent's environment; the default may be the empty text."""
+        if default != "":
+            return self.find_agent(name, default).name
+        try:
+            return self.find(name).name
+        except UnknownNameError:
+            self._default_of[name] = ""
+            return ""
+
     @property
     def agent_warnings(self) -> list[str]:
         """Warnings about agents without a known environment, whose rows play elsewhere."""
         return [
-            f'no environment is known for the agent "{name}": its rows play in '
-            f"{self.find(env).name}, which --env names"
+            f'no environment is known for the agent "{name}": '
+            + (
+                f"its rows play in {self.find(env).name}, which --env names"
+                if env
+                else f"--env ENV or --env {name}=ENV names the environment of its rows"
+            )
             for name, env in self._default_of.items()
         ]
 
@@ -207,7 +222,7 @@ def _by_name(name: str) -> Found:
             return _checked(loaded, candidate, f"the entry point {point.value}")
     hint = did_you_mean(name, [*built_in, *plug_ins])
     if name.endswith(".py"):
-        hint = f"name the class in the file: {name}:CLASS"
+        hint = f"code is named on the command line only: --env {name}"
     end = f"{hint and f'; {hint}'} (gym envs lists them)"
     raise UnknownNameError(f'no environment "{name}"{end}')
 
@@ -223,6 +238,20 @@ def split_name(spec: str) -> tuple[str, str]:
     name, equals, target = spec.partition("=")
     # Paths and addresses may contain a `=` themselves.
     return (name, target) if equals and not {"/", ":"} & {*name} else ("", spec)
+
+
+def split_code(target: str) -> tuple[str, str]:
+    """Split `PLACE:CLASS`; the class of a file, `FILE.py`, may be left out and is then empty."""
+    place, _, class_name = target.rpartition(":")
+    return (target, "") if target.endswith(".py") else (place, class_name)
+
+
+def is_code(name: str) -> bool:
+    """Return whether a name on the command line can only be code: `FILE.py`, `PLACE:CLASS`."""
+    place, class_name = split_code(name)
+    is_module = all(part.isidentifier() for part in place.split("."))
+    is_class = class_name.isidentifier() and (place.endswith(".py") or is_module)
+    return name.endswith(".py") or (is_class and not Path(name).is_file())
 
 
 def _built_in_names() -> set[str]:
@@ -249,8 +278,8 @@ def _from_address(spec: str) -> Found | None:
 
 
 def _from_code(spec: str) -> Found:
-    """Load `path/to/file.py:Class` or `module:Class`, named after the file or module."""
-    place, _, class_name = spec.rpartition(":")
+    """Load `path/to/file.py:Class`, `file.py` or `module:Class`, named after the file or module."""
+    place, class_name = split_code(spec)
     if place.endswith(".py"):
         path = Path(place)
         if not path.is_file():
@@ -261,6 +290,8 @@ def _from_code(spec: str) -> Found:
         name = place.rpartition(".")[2]
         with _importing(spec):
             module = importlib.import_module(place)
+    if not class_name:
+        return Found(name, _only_class(module, place))
     loaded = getattr(module, class_name, None)
     if loaded is None:
         raise UnknownNameError(f"{place} has no class {class_name} (from the environment {spec})")
@@ -281,8 +312,28 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
         return gymcli.envs.load_file(module_name, resolved)
 
 
+def _only_class(module: ModuleType, place: str) -> EnvironmentClass:
+    own = _own_environments(module)
+    if not own:
+        raise UsageError(f"{place}: defines no class that is a subclass of gymcli.Environment")
+    if len(own) > 1:
+        names = " or ".join(f"{place}:{name}" for name in own)
+        raise UsageError(f"{place}: defines several environments; name one: {names}")
+    return own.popitem()[1]
+
+
 def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
-    own = {
+    own = _own_environments(module)
+    if len(own) != 1:
+        names = ", ".join(own) or "none"
+        raise EnvironmentImportError(
+            f'environment "{name}": its module must define one Environment class, found {names}'
+        )
+    return own.popitem()[1]
+
+
+def _own_environments(module: ModuleType) -> dict[str, EnvironmentClass]:
+    return {
         # Only classes of this module or package, not those that it imports.
         value.__name__: value
         for value in vars(module).values()
@@ -291,12 +342,6 @@ def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
         and f"{value.__module__}.".startswith(f"{module.__name__}.")
         and not value.__name__.startswith("_")
     }
-    if len(own) != 1:
-        names = ", ".join(own) or "none"
-        raise EnvironmentImportError(
-            f'environment "{name}": its module must define one Environment class, found {names}'
-        )
-    return own.popitem()[1]
 
 
 def _checked(loaded: object, name: str, place: str) -> Found:
@@ -404,34 +449,6 @@ def own_tasks(found: Found) -> Path | None:
     """
     is_ours = found.environment.__module__.startswith("gymcli.envs.")
     return shipped_tasks(found.name) if is_ours else None
-
-
-def describe(found: Found) -> JSONObject:
-    """Return the description of an environment for `gym envs`."""
-    environment = found.environment
-    lines = (inspect.getdoc(environment) or "").splitlines()
-    tasks = own_tasks(found)
-    return {
-        "name": found.name,
-        "description": lines[0] if lines else "",
-        "version": environment.version,
-        "max_reward": environment.max_reward,
-        "tools": list(environment.method_tools()),
-        "options": {
-            name: field.annotation.__name__
-            if inspect.isclass(field.annotation)
-            else str(field.annotation).replace("typing.", "")
-            for name, field in environment.Options.model_fields.items()
-        },
-        "roles": [
-            *environment.required_roles,
-            *(f"{role} (optional)" for role in environment.optional_roles),
-        ],
-        "rescore": environment.rescore,
-        **environment.properties._asdict(),
-        "skipped_checks": dict(environment.skipped_checks),
-        "tasks": str(tasks) if tasks else None,
-    }
 
 
 def split_env_args(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, get_args
 
 import msgspec
 
@@ -11,7 +12,9 @@ from gymcli.metrics.results import Bounds, Estimate, Interval
 __all__ = [
     "Change",
     "Comparison",
+    "Comparisons",
     "Difference",
+    "Direction",
     "Drift",
     "DriftKind",
     "RunSide",
@@ -20,9 +23,11 @@ __all__ = [
     "TestName",
     "Unmatched",
     "Verdict",
+    "worst_verdict",
 ]
 
-Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+Verdict = Literal["PASS", "INCONCLUSIVE", "FAIL"]
+"""From the best to the worst."""
 
 TestName = Literal["mcnemar-mid-p", "sign-flip-exact", "sign-flip"]
 """`mcnemar-mid-p` if every task has one attempt in each run and rewards have two values; else
@@ -31,6 +36,9 @@ flips of the signs of the tasks' differences, all of them or random ones."""
 Change = Literal["fixed", "broken", "flaky", "passed", "failed"]
 """The change of a task: it failed in all attempts and now passes in all, or the reverse; flaky if
 some attempts of a run pass and some fail; passed or failed in all attempts of both runs."""
+
+Direction = Literal["regressed", "improved", "unchanged"]
+"""The sign of B - A."""
 
 DriftKind = Literal["prompt", "verifier", "environment", "options", "tasks", "scale", "role"]
 
@@ -67,10 +75,13 @@ class Difference(msgspec.Struct, kw_only=True):
     deciding_interval: Interval | None = None
     """The interval of level 1 - 2 alpha, whose ends decide the verdict."""
     margin: float | None = None
+    smallest_margin: float | None = None
+    """B passes with every margin above this; None without an interval, and if only a margin as
+    large as the whole range would do."""
     is_equivalent: bool | None = None
     """Whether the 1 - 2 alpha interval lies within plus and minus the margin."""
     p_equivalent: float | None = None
-    """P-value of the two one-sided t tests for equivalence; None without variance."""
+    """P-value of the two one-sided t tests for equivalence, on the deciding interval's error."""
     verdict: Verdict = "INCONCLUSIVE"
     """`PASS` if B is worse by less than the margin, `FAIL` if B is worse."""
     tasks_needed: int | None = None
@@ -81,12 +92,19 @@ class Difference(msgspec.Struct, kw_only=True):
     no number would decide, or if it is unknown, for example because no task has two attempts."""
     way_out: str = ""
     """Advice on what would decide; empty if it is decided."""
+    num_regressed: int = 0
+    """Tasks with a smaller value in B, by however little."""
+    num_improved: int = 0
+    num_unchanged: int = 0
     num_fixed: int | None = None
     """Tasks whose attempts all fail in A and all pass in B; None without a threshold of success."""
     num_broken: int | None = None
     """Tasks whose attempts all pass in A and all fail in B."""
     num_flaky: int | None = None
     """Tasks of which some attempts pass and some fail, in A or in B."""
+    num_flaky_a: int | None = None
+    """Tasks of which some attempts pass and some fail in A, whatever they do in B."""
+    num_flaky_b: int | None = None
     fixed: list[str] = []
     """The first ones by environment and id."""
     broken: list[str] = []
@@ -106,6 +124,8 @@ class RunSide(msgspec.Struct, kw_only=True):
     num_tasks: int = 0
     """Tasks with a scored attempt."""
     mean_reward: float | None = None
+    estimate: Estimate | None = None
+    """The compared number over all tasks of the run; None if they have no common scale."""
     strict_mean_reward: float | None = None
     """The mean with absent attempts as 0; None if rewards can be negative."""
     bounds: Bounds | None = None
@@ -164,6 +184,9 @@ class TaskDifference(msgspec.Struct, kw_only=True):
     value_a: float
     value_b: float
     difference: float
+    direction: Direction = "unchanged"
+    flaky_in: Literal["A", "B", "both", ""] = ""
+    """The runs in which some attempts pass and some fail; empty if there are none."""
     change: Change | None
     """None without a threshold of success."""
 
@@ -176,11 +199,15 @@ class Comparison(Difference, kw_only=True):
     level: float = 0.95
     is_strict: bool = False
     """Whether `FAIL` requires a difference worse than the margin."""
+    is_same_run: bool = False
+    """Whether A and B are the same folder, or hold the same rollouts: then nothing is decided."""
     a: RunSide
     b: RunSide
     bounds: Bounds | None = None
     """The bounds of B - A of the mean rewards of all expected attempts, for any rewards of the
     absent ones; None if they are unknown or no attempt is absent."""
+    regressions: list[TaskDifference] = []
+    """The ten tasks that lost most, the largest loss first."""
     environments: dict[str, Difference] = {}
     slices: dict[str, dict[str, Difference]] = {}
     """By field of the task, then by its value, for the requested fields."""
@@ -195,3 +222,14 @@ class Comparison(Difference, kw_only=True):
     """One sentence each."""
     tasks: list[TaskDifference] = []
     """Empty unless requested."""
+
+
+class Comparisons(msgspec.Struct, kw_only=True):
+    """Several runs, each compared with the first."""
+
+    comparisons: list[Comparison]
+
+
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the verdict of at least one comparison or gate that decides for all."""
+    return max(verdicts, key=get_args(Verdict).index)

@@ -8,7 +8,6 @@ import math
 import operator
 import re
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar, get_args
 
@@ -20,7 +19,7 @@ from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison, Difference, Verdict
 from gymcli.metrics.filters import parse_expression
 from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quantile
-from gymcli.metrics.planning import CHANCE, Needed
+from gymcli.metrics.planning import CHANCE, Needed, fewest
 from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
 from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.types import StopReason, Usage
@@ -198,7 +197,7 @@ def _can_be_counted(first: str, name: str) -> bool:
 
 def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
     if name == DIFFERENCE:
-        return "needs --baseline RUN"
+        return "needs --baseline RUN, a run that can be compared with this one"
     if name == "cost":
         return "the cost of some attempts is unknown; set prices in gym.toml"
     if name in ("coverage", "num_expected"):
@@ -564,6 +563,8 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     assert number.interval is not None
     level, method = number.interval.level, number.interval.method
     error, num_tasks = number.standard_error or 0.0, number.num_clusters
+    if method == "t-adjusted" and not error:
+        return Needed(None, None, "no task differs from the others; gym compare says what decides")
     attempts = number.num_values / num_tasks
     # An estimate does not hold its best reward; 1 is assumed if its interval allows that.
     best = 1.0 if method == "wilson-neff" and number.interval.high <= 1.0 else None
@@ -593,7 +594,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
                 return is_sure
         return not lacking
 
-    tasks = _fewest(
+    tasks = fewest(
         lambda n: is_decided(n, attempts, error * math.sqrt(num_tasks / n)),
         num_tasks + 1,
         _MAX_TASKS,
@@ -606,7 +607,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     is_mean = (number.value, number.standard_error) == (part.mean_reward, part.standard_error)
     if is_mean and parts is not None:
         between, within = parts.between, parts.within
-        most = _fewest(
+        most = fewest(
             lambda k: is_decided(num_tasks, k, math.sqrt((between + within / k) / num_tasks)),
             max(2, math.ceil(attempts) + 1),
             _MAX_ATTEMPTS,
@@ -614,14 +615,3 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
         if most is not None:
             text += f", or {most:,} attempts a task,"
     return Needed(tasks, most, f"{text} would decide")
-
-
-def _fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
-    """Return the smallest number that is enough; None if even the largest is not."""
-    # Doubling, then bisection: each try computes intervals, and `most` may be ten million.
-    high = least
-    while not is_enough(high):
-        if high >= most:
-            return None
-        least, high = high + 1, min(2 * high, most)
-    return bisect_left(range(high), True, lo=least, key=is_enough)

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from gymcli.errors import UsageError, did_you_mean
@@ -27,12 +28,12 @@ __all__ = [
     "PairedEstimate",
     "RescoredAttempts",
     "TaskValues",
-    "difference_interval",
-    "is_sure",
     "number_effect",
     "paired_estimate",
     "parse_measure",
     "reward_effects",
+    "task_differences",
+    "with_pseudo_tasks",
 ]
 
 _PAIRED_DIFFERENCES = "mean of paired task differences"
@@ -189,11 +190,25 @@ class PairedEstimate(NamedTuple):
     mean_a: float
     mean_b: float
     difference: Estimate
-    """B - A, with its interval over tasks."""
+    """B - A, without an interval."""
     differences: NDArray[np.float64]
     """The difference of each task, 0 if it is as small as rounding errors."""
     spread: float
     """The variance of the differences; 0 for a single one."""
+
+
+def task_differences(
+    values_a: NDArray[np.float64], values_b: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return B - A of each task, 0 if it is as small as rounding errors."""
+    differences = values_b - values_a
+    # Equal means of different rewards may differ in their last digits, which is no difference.
+    differences[np.abs(differences) <= _noise(values_a, values_b)] = 0.0
+    return differences
+
+
+def _noise(values_a: NDArray[np.float64], values_b: NDArray[np.float64]) -> float:
+    return _ROUNDING * float(max(np.abs(own).max(initial=0.0) for own in (values_a, values_b)))
 
 
 def paired_estimate(
@@ -201,20 +216,12 @@ def paired_estimate(
     values_b: NDArray[np.float64],
     *,
     num_values: int,
-    largest: float | None,
-    level: float,
     estimator: str = _PAIRED_DIFFERENCES,
 ) -> PairedEstimate:
-    """Return the mean difference of at least one task.
-
-    `num_values` counts the scores behind the values; `largest` is the top of their range, which
-    begins at 0, or None if they have no range.
-    """
+    """Return the mean difference of at least one task; `num_values` scores are behind it."""
     num_tasks = len(values_a)
-    # Equal means of different rewards may differ in their last digits, which is no difference.
-    noise = _ROUNDING * float(max(np.abs(values_a).max(), np.abs(values_b).max()))
-    differences = values_b - values_a
-    differences[np.abs(differences) <= noise] = 0.0
+    noise = _noise(values_a, values_b)
+    differences = task_differences(values_a, values_b)
     centre = mean_of(differences)
     difference = Estimate(
         value=0.0 if abs(centre) <= noise else centre,
@@ -227,33 +234,27 @@ def paired_estimate(
         spread = variance(differences)
         spread = 0.0 if spread <= noise**2 else spread
         difference.standard_error = math.sqrt(spread / num_tasks)
-        if is_sure(difference, level):
-            difference.interval = difference_interval(difference, largest=largest, level=level)
     return PairedEstimate(mean_of(values_a), mean_of(values_b), difference, differences, spread)
 
 
-def difference_interval(difference: Estimate, *, largest: float | None, level: float) -> Interval:
-    """Return Student's interval of the mean difference of at least two tasks.
+def with_pseudo_tasks(difference: Estimate, spread: float, size: float) -> Estimate:
+    """Return a mean difference of tasks as if two more tasks differed by plus and minus `size`.
 
-    If values lie between 0 and `largest`, no end lies beyond that.
+    Without them, tasks that hardly differ would seem to be certain: Student's interval has no width
+    if none differs. The idea is that of Bonett and Price 2012, "Adjusted Wald confidence interval
+    for a difference of binomial proportions based on paired data", Journal of Educational and
+    Behavioral Statistics 37(4). `spread` is the variance of the tasks' differences.
     """
-    error, num_tasks = difference.standard_error, difference.num_clusters
-    assert error is not None
-    low, high = t_interval(difference.value, error, num_clusters=num_tasks, level=level)
-    if largest is not None:
-        low, high = max(low, -largest), min(high, largest)
-    return Interval(low=low, high=high, level=level, method="t")
-
-
-def is_sure(difference: Estimate, level: float) -> bool:
-    """Return whether the interval of two or more tasks is meaningful even if it has no width.
-
-    It is if no task differs, or if all differ by the same amount and are so many that chance would
-    hardly make all of them differ in the same direction.
-    """
-    if difference.standard_error or difference.value == 0.0:
-        return True
-    return bool(0.5**difference.num_clusters <= 1.0 - level)
+    num_tasks = difference.num_clusters
+    # The sum of squares around the new mean, which the pseudo-tasks move towards 0.
+    squares = (num_tasks - 1) * spread + 2.0 * size * size
+    squares += 2.0 * num_tasks * difference.value**2 / (num_tasks + 2)
+    return msgspec.structs.replace(
+        difference,
+        value=difference.value * num_tasks / (num_tasks + 2),
+        standard_error=math.sqrt(squares / (num_tasks + 1) / (num_tasks + 2)),
+        num_clusters=num_tasks + 2,
+    )
 
 
 class RescoredAttempts:
@@ -397,10 +398,25 @@ def _effect(
     largest: float | None,
     estimator: str = _PAIRED_DIFFERENCES,
 ) -> Effect:
-    found = paired_estimate(
-        before, after, num_values=num_values, largest=largest, level=_LEVEL, estimator=estimator
-    )
-    return Effect(before=found.mean_a, after=found.mean_b, difference=found.difference)
+    found = paired_estimate(before, after, num_values=num_values, estimator=estimator)
+    difference = found.difference
+    difference.interval = _student_interval(difference, largest)
+    return Effect(before=found.mean_a, after=found.mean_b, difference=difference)
+
+
+def _student_interval(difference: Estimate, largest: float | None) -> Interval | None:
+    """Return the interval, within the range if values lie between 0 and `largest`.
+
+    It may have no width: if no task differs, or if all differ by the same amount and are so many
+    that chance would hardly make all of them differ in the same direction.
+    """
+    error, num_tasks = difference.standard_error, difference.num_clusters
+    if error is None or (not error and difference.value and 0.5**num_tasks > 1.0 - _LEVEL):
+        return None
+    low, high = t_interval(difference.value, error, num_clusters=num_tasks, level=_LEVEL)
+    if largest is not None:
+        low, high = max(low, -largest), min(high, largest)
+    return Interval(low=low, high=high, level=_LEVEL, method="t")
 
 
 class _Sides(NamedTuple):

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -35,6 +36,7 @@ __all__ = [
     "Pilot",
     "Plan",
     "Planned",
+    "fewest",
     "pilot_of",
     "pilot_of_pair",
     "plan",
@@ -254,3 +256,14 @@ def tasks_to_pass(spread: float, margin: float, *, size: float = 0.0) -> int:
     while smallest_margin(num_tasks, spread, size=size) > margin:
         num_tasks += max(1, num_tasks // 100)
     return num_tasks
+
+
+def fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
+    """Return the smallest number that is enough; None if even the largest is not."""
+    # Doubling, then bisection: each try computes intervals, and `most` may be ten million.
+    high = least
+    while not is_enough(high):
+        if high >= most:
+            return None
+        least, high = high + 1, min(2 * high, most)
+    return bisect_left(range(high), True, lo=least, key=is_enough)

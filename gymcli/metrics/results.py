@@ -28,8 +28,9 @@ __all__ = [
 Curve: TypeAlias = dict[str, float]
 """A value for each k; the keys are text, as in JSON."""
 
-IntervalMethod = Literal["wilson-neff", "t", "normal"]
-"""`wilson-neff` if rewards lie between 0 and a known best one, else `t`; `normal` for kappa."""
+IntervalMethod = Literal["wilson-neff", "t", "t-adjusted", "normal"]
+"""`wilson-neff` if rewards lie between 0 and a known best one, else `t`; `t-adjusted` for the
+difference of two runs, `normal` for kappa."""
 
 
 class Interval(msgspec.Struct, kw_only=True):

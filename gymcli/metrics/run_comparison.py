@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -29,17 +29,17 @@ from gymcli.metrics.comparison_results import (
 )
 from gymcli.metrics.estimates import FEW_TASKS
 from gymcli.metrics.estimators import mean_of, sum_of, variance
-from gymcli.metrics.intervals import normal_quantile, student_t_cdf, student_t_quantile
+from gymcli.metrics.intervals import normal_quantile, student_t_cdf, t_interval
 from gymcli.metrics.paired_differences import (
     Measure,
     PairedAttempts,
     PairedEstimate,
     TaskValues,
-    difference_interval,
-    is_sure,
     paired_estimate,
+    task_differences,
+    with_pseudo_tasks,
 )
-from gymcli.metrics.planning import CHANCE, Needed
+from gymcli.metrics.planning import CHANCE, Needed, fewest
 from gymcli.metrics.results import Bounds, Estimate, Interval
 from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.metrics.slicing import check_num_slices, slice_order
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_MARGIN",
+    "MAX_REGRESSIONS",
     "NUM_FLIPS",
     "Rule",
     "SignFlip",
@@ -56,6 +57,7 @@ __all__ = [
     "coin_tail",
     "compare",
     "correlation",
+    "difference_interval",
     "doubts",
     "equivalence_p",
     "holm",
@@ -67,11 +69,18 @@ __all__ = [
 DEFAULT_MARGIN = 0.02
 """The default margin, as a share of the range of rewards."""
 
+MAX_REGRESSIONS = 10
+"""The most tasks that are listed because they lost most."""
 _MAX_NAMED = 20
 """The most tasks that are named for each kind of change."""
-_MAX_TASKS = 1e9
+_MAX_TASKS = 1_000_000_000
 """If it takes more tasks than this, the difference counts as being at the margin."""
+_MAX_ATTEMPTS = 1_000_000
 _GOOD_COVERAGE = 0.95
+_ROUNDING = 1e-9
+"""The share of the squared range that rounding may add to a product of rewards."""
+_MOSTLY = 2.0 / 3.0
+"""The share of tasks that do not differ from which differences count as rare."""
 
 NUM_FLIPS = 100_000
 """The number of random flips if all flips are too many to count."""
@@ -101,6 +110,8 @@ class Rule(NamedTuple):
     """1 - alpha, of the intervals shown; the verdict follows from the interval of 1 - 2 alpha."""
     is_strict: bool = False
     """Fail only if B is worse by more than the margin."""
+    is_same_run: bool = False
+    """Whether A and B are one run, so that there is nothing to decide."""
 
 
 def compare(
@@ -165,8 +176,11 @@ def compare(
         bounds=bounds,
         environments=found,
         unmatched=unmatched,
-        tasks=_task_differences(tasks) if with_tasks else [],
+        regressions=_regressions(tasks, facts),
     )
+    if with_tasks:
+        every = _task_differences(tasks)
+        comparison.tasks = sorted(every, key=lambda task: (task.env, task.task_id))
     slices = {
         (field, value): difference(part, f"{measure.name}/{field}/{value}")
         for field, values in zip(fields, tasks.slices, strict=True)
@@ -184,6 +198,7 @@ class _PairedTasks(NamedTuple):
     """The id, with the environment before it if there are several."""
     a: TaskValues
     b: TaskValues
+    difference: NDArray[np.float64]
     change: NDArray[np.object_]
     """A `Change`; None without a threshold of success."""
     slices: list[NDArray[np.object_]]
@@ -196,6 +211,7 @@ class _PairedTasks(NamedTuple):
             self.name[places],
             self.a.at(places),
             self.b.at(places),
+            self.difference[places],
             self.change[places],
             [values[places] for values in self.slices],
         )
@@ -210,10 +226,12 @@ class _PairedTasks(NamedTuple):
 
 def _joined(pairs: Sequence[_PairedTasks]) -> _PairedTasks:
     columns = list(zip(*pairs, strict=True))
-    env, task_id, name, change = (np.concatenate(columns[place]) for place in (0, 1, 2, 5))
+    env, task_id, name, difference, change = (
+        np.concatenate(columns[place]) for place in (0, 1, 2, 5, 6)
+    )
     a, b = (TaskValues(*map(np.concatenate, zip(*columns[place], strict=True))) for place in (3, 4))
-    slices = [np.concatenate(values) for values in zip(*columns[6], strict=True)]
-    return _PairedTasks(env, task_id, name, a, b, change, slices)
+    slices = [np.concatenate(values) for values in zip(*columns[7], strict=True)]
+    return _PairedTasks(env, task_id, name, a, b, difference, change, slices)
 
 
 def _paired_tasks(
@@ -254,17 +272,20 @@ def _paired_tasks(
         names[places],
         a,
         b,
+        task_differences(a.value, b.value),
         np.full(len(places), None) if threshold is None else _changes(a, b),
         [np.array(values, dtype=np.object_)[places] for values in attempts.slices],
     )
 
 
+def _are_flaky(side: TaskValues) -> NDArray[np.bool_]:
+    return (side.num_passes > 0) & (side.num_passes < side.num_attempts)
+
+
 def _changes(a: TaskValues, b: TaskValues) -> NDArray[np.object_]:
     some_pass_a, some_pass_b = a.num_passes > 0, b.num_passes > 0
-    all_pass_a, all_pass_b = a.num_passes == a.num_attempts, b.num_passes == b.num_attempts
-    is_flaky = (some_pass_a & ~all_pass_a) | (some_pass_b & ~all_pass_b)
     return np.select(  # takes the first condition that holds
-        [is_flaky, some_pass_a & some_pass_b, some_pass_a, some_pass_b],
+        [_are_flaky(a) | _are_flaky(b), some_pass_a & some_pass_b, some_pass_a, some_pass_b],
         ["flaky", "passed", "broken", "fixed"],
         "failed",
     ).astype(np.object_)
@@ -280,8 +301,27 @@ def _slices_of(
         yield names[number], tasks.at(np.flatnonzero(number_of == number))
 
 
-def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
+def _regressions(
+    tasks: _PairedTasks, facts: Mapping[str, EnvironmentFacts]
+) -> list[TaskDifference]:
+    """Return the tasks that lost most, as a share of the range where environments have others."""
+    best = {env: one.max_reward for env, one in facts.items()}
+    losses = zip(tasks.difference.tolist(), tasks.env, tasks.task_id, strict=True)
+    largest = heapq.nsmallest(
+        MAX_REGRESSIONS,
+        (
+            (difference / (best[env] or 1.0), env, task_id, place)
+            for place, (difference, env, task_id) in enumerate(losses)
+            if difference < 0.0
+        ),
+    )
+    places = [place for *_, place in largest]
+    return list(_task_differences(tasks.at(np.array(places, np.intp))))
+
+
+def _task_differences(tasks: _PairedTasks) -> Iterator[TaskDifference]:
     a, b = tasks.a, tasks.b
+    flaky_a, flaky_b = _are_flaky(a), _are_flaky(b)
     columns = {
         "env": tasks.env,
         "task_id": tasks.task_id,
@@ -291,16 +331,18 @@ def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
         "num_passes_b": b.num_passes,
         "value_a": a.value,
         "value_b": b.value,
-        "difference": b.value - a.value,
+        "difference": tasks.difference,
+        "direction": np.select(
+            [tasks.difference < 0.0, tasks.difference > 0.0], ["regressed", "improved"], "unchanged"
+        ),
+        "flaky_in": np.select([flaky_a & flaky_b, flaky_a, flaky_b], ["both", "A", "B"], ""),
         "change": tasks.change,
     }
-    found = []
     for row in zip(*(column.tolist() for column in columns.values()), strict=True):
         task = TaskDifference(**dict(zip(columns, row, strict=True)))
         if task.change is None:
             task.num_passes_a = task.num_passes_b = None
-        found.append(task)
-    return sorted(found, key=lambda task: (task.env, task.task_id))
+        yield task
 
 
 def _is_one_scale(best: Mapping[str, float | None]) -> bool:
@@ -319,38 +361,124 @@ def _difference_of(
     is_bounded = largest is not None and tasks.lie_within(largest)
     bound = largest if is_bounded else None
     pairs = paired_estimate(
-        tasks.a.value,
-        tasks.b.value,
-        num_values=found.num_attempts_a + found.num_attempts_b,
-        largest=bound,
-        level=rule.level,
+        tasks.a.value, tasks.b.value, num_values=found.num_attempts_a + found.num_attempts_b
     )
     found.mean_a, found.mean_b, found.difference = pairs.mean_a, pairs.mean_b, pairs.difference
-    margin = found.margin = rule.margin
-    if margin is None:
-        margin = found.margin = DEFAULT_MARGIN * max(largest or 0.0, 0.0)
+    found.margin = rule.margin
+    if rule.margin is None:
+        found.margin = DEFAULT_MARGIN * max(largest or 0.0, 0.0)
+    if rule.is_same_run:
+        found.way_out = "A and B are the same run, which shows nothing about another one"
+        return found
     _add_test(found, tasks, pairs, name)
     if num_tasks < 2:
         found.way_out = "one task is not enough; two or more must be in both runs"
         return found
-    deciding = None
-    if is_sure(pairs.difference, rule.level):
-        level = round(2.0 * rule.level - 1.0, 12)  # 0.9, not 0.8999999999999999
-        deciding = difference_interval(pairs.difference, largest=bound, level=level)
-    found.deciding_interval = deciding
-    found.verdict = verdict_of(deciding, margin, is_strict=rule.is_strict)
-    found.is_equivalent = deciding is not None and -margin < deciding.low and deciding.high < margin
-    found.p_equivalent = equivalence_p(pairs.difference, margin)
     found.correlation = correlation(tasks.a.value, tasks.b.value)
     unpaired = variance(tasks.a.value) + variance(tasks.b.value)
     if unpaired:
         found.variance_reduction = 1.0 - pairs.spread / unpaired
     if pairs.spread:
         found.num_unpaired_tasks = num_tasks * unpaired / pairs.spread
-    if found.verdict == "INCONCLUSIVE":
-        needs = _needed(tasks, pairs, margin, rule, is_mean=is_mean)
-        found.tasks_needed, found.attempts_needed, found.way_out = needs
+    _add_verdict(found, tasks, pairs, rule, bound=bound, is_mean=is_mean)
     return found
+
+
+def _add_verdict(
+    found: Difference,
+    tasks: _PairedTasks,
+    pairs: PairedEstimate,
+    rule: Rule,
+    *,
+    bound: float | None,
+    is_mean: bool,
+) -> None:
+    """Add the intervals, and what follows from them and the margin."""
+    assert found.difference is not None
+    assert found.margin is not None
+    margin = found.margin
+    enough = math.ceil(-math.log2(1.0 - rule.level))
+    if not pairs.spread and pairs.difference.value and found.num_tasks < enough:
+        # Chance alone often makes all of a few tasks differ in the same direction.
+        found.tasks_needed = enough
+        found.way_out = f"{enough} tasks that all differ by the same amount would decide"
+        return
+    size = _pseudo_task_size(tasks, pairs, bound, is_mean=is_mean)
+    if not size:
+        found.way_out = "all rewards are equal and their range is unknown; nothing can be decided"
+        return
+    deciding_level = round(2.0 * rule.level - 1.0, 12)  # 0.9, not 0.8999999999999999
+    found.difference.interval, deciding = (
+        difference_interval(pairs, size=size, largest=bound, level=level)
+        for level in (rule.level, deciding_level)
+    )
+    found.deciding_interval = deciding
+    if bound is None or deciding.low > -bound:
+        found.smallest_margin = max(0.0, -deciding.low)
+    found.verdict = verdict_of(deciding, margin, is_strict=rule.is_strict)
+    found.is_equivalent = -margin < deciding.low and deciding.high < margin
+    both = pairs.difference, with_pseudo_tasks(pairs.difference, pairs.spread, size)
+    p_values = [equivalence_p(estimate, margin) for estimate in both]
+    found.p_equivalent = max((p for p in p_values if p is not None), default=None)
+    if found.verdict == "INCONCLUSIVE":
+        needs = _needed(tasks, pairs, margin, rule, size=size, is_mean=is_mean)
+        found.tasks_needed, found.attempts_needed, found.way_out = needs
+
+
+def _pseudo_task_size(
+    tasks: _PairedTasks, pairs: PairedEstimate, largest: float | None, *, is_mean: bool
+) -> float:
+    """Return the difference of a pseudo-task: half of what one task may differ by.
+
+    That is the whole range if all rewards are 0 or the best one, and if most tasks do not differ,
+    since the few that do say little about the others. Else it is the largest difference seen.
+    `bench/coverage.py` simulates both. 0 if all values are equal and their range is unknown.
+    """
+    sizes = np.abs(pairs.differences)
+    is_graded = largest is None or (is_mean and _is_graded(tasks, largest))
+    if is_graded and float((sizes == 0.0).mean()) < _MOSTLY:
+        return float(sizes.max()) / 2.0
+    if largest is None:
+        values = np.concatenate([tasks.a.value, tasks.b.value])
+        largest = float(values.max() - values.min())
+    return largest / 2.0
+
+
+def _is_graded(tasks: _PairedTasks, largest: float) -> bool:
+    """Return whether a reward between 0 and `largest` is behind the mean rewards of tasks."""
+    for side in (tasks.a, tasks.b):
+        # The mean of r * (largest - r), which is 0 only if each r is 0 or `largest`.
+        within = np.where(side.num_attempts > 1, np.nan_to_num(side.variance), 0.0)
+        inside = side.value * (largest - side.value)
+        inside -= within * (1.0 - 1.0 / side.num_attempts)
+        if bool((inside > _ROUNDING * largest**2).any()):
+            return True
+    return False
+
+
+def difference_interval(
+    pairs: PairedEstimate, *, size: float, largest: float | None, level: float
+) -> Interval:
+    """Return the interval of the mean difference of at least two tasks.
+
+    It is the union of Student's intervals without and with two pseudo-tasks of plus and minus
+    `size`. If values lie between 0 and `largest`, no end lies beyond that.
+    """
+    low, high = _ends(pairs.difference, pairs.spread, size=size, level=level)
+    if largest is not None:
+        low, high = max(low, -largest), min(high, largest)
+    return Interval(low=low, high=high, level=level, method="t-adjusted")
+
+
+def _ends(difference: Estimate, spread: float, *, size: float, level: float) -> tuple[float, float]:
+    ends: list[float] = []
+    for estimate in (difference, with_pseudo_tasks(difference, spread, size)):
+        assert estimate.standard_error is not None
+        num_tasks = estimate.num_clusters
+        ends += t_interval(
+            estimate.value, estimate.standard_error, num_clusters=num_tasks, level=level
+        )
+    return min(ends), max(ends)
 
 
 def _counted(tasks: _PairedTasks) -> Difference:
@@ -358,8 +486,14 @@ def _counted(tasks: _PairedTasks) -> Difference:
         num_tasks=len(tasks.name),
         num_attempts_a=int(tasks.a.num_attempts.sum()),
         num_attempts_b=int(tasks.b.num_attempts.sum()),
+        num_regressed=int((tasks.difference < 0.0).sum()),
+        num_improved=int((tasks.difference > 0.0).sum()),
+        num_unchanged=int((tasks.difference == 0.0).sum()),
     )
     if None not in tasks.change:
+        found.num_flaky_a, found.num_flaky_b = (
+            int(_are_flaky(side).sum()) for side in (tasks.a, tasks.b)
+        )
         fixed, broken, flaky = (
             tasks.name[tasks.change == change].tolist() for change in ("fixed", "broken", "flaky")
         )
@@ -407,34 +541,50 @@ def equivalence_p(difference: Estimate, margin: float) -> float | None:
 
 
 def _needed(
-    tasks: _PairedTasks, pairs: PairedEstimate, margin: float, rule: Rule, *, is_mean: bool
+    tasks: _PairedTasks,
+    pairs: PairedEstimate,
+    margin: float,
+    rule: Rule,
+    *,
+    size: float,
+    is_mean: bool,
 ) -> Needed:
-    difference, spread, num_tasks = pairs.difference.value, pairs.spread, len(pairs.differences)
+    difference, num_tasks = pairs.difference, len(pairs.differences)
     # To the farther of the borders of PASS and FAIL, which takes fewer tasks to decide.
-    to_fail = -difference - (margin if rule.is_strict else 0.0)
-    distance = max(difference + margin, to_fail)
-    # The square of the distance could overflow or become 0 here.
-    if distance <= 0.0 or spread / distance > _MAX_TASKS * distance:
+    to_pass, to_fail = (
+        difference.value + margin,
+        -difference.value - (margin if rule.is_strict else 0.0),
+    )
+    passes = to_pass >= to_fail
+    level = 2.0 * rule.level - 1.0
+
+    def is_decided(tasks: int, spread: float) -> bool:
+        # Chance may move the difference of another run of so many tasks towards the border.
+        error = math.sqrt(spread / tasks)
+        moved = normal_quantile(CHANCE) * error
+        other = msgspec.structs.replace(
+            difference,
+            value=difference.value - (moved if passes else -moved),
+            standard_error=error,
+            num_clusters=tasks,
+        )
+        low, high = _ends(other, spread, size=size, level=level)
+        return low > -margin if passes else high < (-margin if rule.is_strict else 0.0)
+
+    most = None
+    if max(to_pass, to_fail) > 0.0:
+        most = fewest(lambda n: is_decided(n, pairs.spread), num_tasks + 1, _MAX_TASKS)
+    if most is None:
         text = "the difference is so close to the margin that no number of tasks decides; another "
         return Needed(None, None, f"{text}--margin may")
-    if not spread:
-        num = max(num_tasks + 1, math.ceil(-math.log2(1.0 - rule.level)))  # as in `is_sure`
-        return Needed(num, None, f"{num} tasks that all differ by the same amount would decide")
-    first = (normal_quantile(rule.level) + normal_quantile(CHANCE)) ** 2
-    # Student's t depends on the number of tasks itself: take the normal distribution's answer, or
-    # the tasks of this comparison if they are more.
-    degrees = max(math.ceil(first * spread / distance**2), num_tasks) - 1
-    factor = (student_t_quantile(rule.level, degrees) + normal_quantile(CHANCE)) ** 2
-    most = max(num_tasks + 1, math.ceil(factor * spread / distance**2))
     text = f"about {most:,} tasks such as these"
     if not is_mean:
         return Needed(most, None, f"{text} would decide")
-    factor = (student_t_quantile(rule.level, num_tasks - 1) + normal_quantile(CHANCE)) ** 2
-    return _with_attempts(tasks, spread, num_tasks * distance**2 / factor, most)
+    return _with_attempts(tasks, pairs.spread, lambda spread: is_decided(num_tasks, spread), most)
 
 
 def _with_attempts(
-    tasks: _PairedTasks, spread: float, largest_spread: float, num_tasks: int
+    tasks: _PairedTasks, spread: float, is_enough: Callable[[float], bool], num_tasks: int
 ) -> Needed:
     # The variance of the tasks' differences is omega^2 + (sigma_A^2 + sigma_B^2) / K, of which only
     # the second part shrinks with K.
@@ -450,13 +600,11 @@ def _with_attempts(
     # A run with one attempt a task is taken to vary as the other run does.
     sigma_a, sigma_b = (known[0] if one is None else one for one in within)
     inverse_a, inverse_b = (mean_of(1.0 / side.num_attempts) for side in (tasks.a, tasks.b))
-    share = sigma_a * inverse_a + sigma_b * inverse_b
-    # What omega^2 leaves for the attempts of the largest spread that decides.
-    rest = largest_spread - max(0.0, spread - share)
-    if rest <= 0.0:
+    omega = max(0.0, spread - sigma_a * inverse_a - sigma_b * inverse_b)
+    attempts = fewest(lambda k: is_enough(omega + (sigma_a + sigma_b) / k), 2, _MAX_ATTEMPTS)
+    if attempts is None:
         why = "no number of attempts of these tasks would"
         return Needed(num_tasks, None, f"{text} would decide; {why}")
-    attempts = max(2, math.ceil((sigma_a + sigma_b) / rest))
     return Needed(num_tasks, attempts, f"{text}, or {attempts:,} attempts a task, would decide")
 
 
@@ -500,6 +648,8 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
             f"{left_out:,} tasks are in one run only and are left out; the shared tasks may be "
             "easier or harder"
         )
+    if rule.is_same_run:
+        return found
     if comparison.num_tasks < FEW_TASKS:
         found.append(f"fewer than {FEW_TASKS} tasks: the interval and the verdict are rough")
     difference = comparison.difference
@@ -507,8 +657,8 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
         # The exact upper bound if 0 of n tasks differ otherwise: Clopper and Pearson 1934.
         share = 1.0 - (1.0 - comparison.level) ** (1.0 / comparison.num_tasks)
         found.append(
-            f"all tasks differ by {difference.value:g}, so the interval has no width; up to "
-            f"{share:.0%} of other tasks may differ by another amount"
+            f"all tasks differ by {difference.value:g}; up to {share:.0%} of other tasks may "
+            f"differ by another amount (one-sided {100 * comparison.level:g} % bound)"
         )
     if comparison.margin == 0.0 and rule.margin is None:
         found.append(

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from gymcli.metrics.comparison_results import Comparison, RunSide
     from gymcli.metrics.results import Bounds, Interval, Metrics
 
 __all__ = [
+    "ROWS_OF_RUNS",
     "Clean",
     "between",
     "cost",
@@ -21,7 +24,9 @@ __all__ = [
     "number",
     "one_line",
     "p_value",
+    "passes_with",
     "plain",
+    "rows_of_runs",
     "share",
     "signed",
 ]
@@ -57,12 +62,52 @@ def cost(value: float | None) -> str:
     return number(value, ",.4f", unknown="unknown")
 
 
-def p_value(value: float | None, *, digits: int = 3) -> str:
-    """Format a p-value; one that rounds to 0 is shown as less than the last digit."""
-    least = 10.0**-digits
-    if value is not None and value < least:
-        return f"< {least:.{digits}f}"
-    return number(value, f".{digits}f")
+def p_value(value: float | None) -> str:
+    """Format a p-value, the same way wherever it is shown."""
+    return "< 0.001" if value is not None and value < 0.001 else number(value)
+
+
+def passes_with(smallest_margin: float | None) -> str:
+    """Return the margin with which a run passes, with two digits; empty if any will do, or none."""
+    if not smallest_margin:
+        return ""
+    exact = Decimal(repr(smallest_margin))
+    step = Decimal(1).scaleb(exact.adjusted() - 1)
+    rounded = exact.quantize(step, ROUND_CEILING)
+    if rounded == exact:  # the margin must be larger
+        rounded += step
+    return f"passes with --margin {rounded.normalize():f} or more"
+
+
+ROWS_OF_RUNS = ("tasks", "mean", "interval", "difference", "interval", "p", "verdict")
+"""The columns of `rows_of_runs` after the name of the run."""
+
+
+def rows_of_runs(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """Return a row for the baseline of the comparisons, and one for each other run."""
+    baseline = comparisons[0].a
+    rows: list[tuple[str, ...]] = [
+        (baseline.run, f"{baseline.num_tasks:,}", *_value(baseline), "-", "-", "-", "-")
+    ]
+    for one in comparisons:
+        found = one.difference
+        rows.append(
+            (
+                one.b.run,
+                f"{one.num_tasks:,}",
+                *_value(one.b),
+                signed(None if found is None else found.value),
+                between(None if found is None else found.interval, "+.3f"),
+                p_value(one.p_value),
+                one.verdict,
+            )
+        )
+    return rows
+
+
+def _value(side: RunSide) -> tuple[str, str]:
+    found = side.estimate
+    return ("-", "-") if found is None else (number(found.value), between(found.interval))
 
 
 def between(

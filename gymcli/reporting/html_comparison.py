@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gymcli.errors import RunError, UsageError
 from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
 from gymcli.metrics.results import Estimate
-from gymcli.reporting.formatting import p_value
+from gymcli.reporting.formatting import p_value, passes_with
 from gymcli.reporting.html_parts import (
     MAX_DRAWN,
     Card,
@@ -32,11 +32,9 @@ __all__ = ["MAX_TASKS", "ComparisonSection", "read_comparison"]
 MAX_TASKS = 50
 """The most rows of each table of tasks."""
 
-_CHANGES = {
-    "broken": "passed in all attempts of A and in none of B",
-    "fixed": "passed in no attempt of A and in all of B",
-    "flaky": "passed in some attempts of a run and not in others",
-}
+_BROKEN = "passed in all attempts of A and in none of B"
+_FIXED = "passed in no attempt of A and in all of B"
+_FLAKY = "passed in some attempts of a run and not in others"
 
 
 class ComparisonSection(NamedTuple):
@@ -54,6 +52,8 @@ class ComparisonSection(NamedTuple):
     settings: Table | None = None
     method: Sequence[str] = ()
     """How the verdict was reached."""
+    comparison: Comparison | None = None
+    """None if the runs cannot be compared."""
 
 
 def read_comparison(
@@ -88,9 +88,10 @@ def read_comparison(
         cards=_cards(found),
         doubts=_doubts(found),
         charts=[chart for chart in (_scatter(found), *charts) if chart is not None],
-        changes=[_change_table(change, found.tasks) for change in _CHANGES],
+        changes=_changes(found),
         settings=_settings(found),
         method=_method(found),
+        comparison=found,
     )
 
 
@@ -101,8 +102,11 @@ def _words(found: Comparison) -> str:
         "FAIL": "B is worse than A.",
         "INCONCLUSIVE": f"These tasks cannot show whether B is worse than A by the margin{margin}.",
     }
+    if found.is_same_run:
+        return f"{_capitalized(found.way_out)}."
     way_out = f" {_capitalized(found.way_out)}." if found.way_out else ""
-    return f"{by_verdict[found.verdict]}{way_out}"
+    passes = passes_with(found.smallest_margin)
+    return f"{by_verdict[found.verdict]}{way_out}{f' B {passes}.' if passes else ''}"
 
 
 def _capitalized(text: str) -> str:
@@ -111,7 +115,6 @@ def _capitalized(text: str) -> str:
 
 def _cards(found: Comparison) -> list[Card]:
     difference = found.difference
-    p = None if found.p_value is None else Shown(found.p_value, p_value(found.p_value, digits=4))
     sure = "no interval"
     if difference is not None and difference.interval is not None:
         interval = difference.interval
@@ -125,12 +128,20 @@ def _cards(found: Comparison) -> list[Card]:
         Card(f"Difference in {found.metric}", _signed(difference), sure),
         Card("A", number_cell(found.mean_a), f"{found.num_attempts_a:,} attempts"),
         Card("B", number_cell(found.mean_b), f"{found.num_attempts_b:,} attempts"),
-        Card("p-value", p, found.test or "no test"),
+        Card("p-value", _p_cell(found.p_value), found.test or "no test"),
         Card("Tasks in both", count_cell(found.num_tasks), gained),
-        Card("Fixed", count_cell(found.num_fixed), _CHANGES["fixed"]),
-        Card("Broken", count_cell(found.num_broken), _CHANGES["broken"]),
-        Card("Flaky", count_cell(found.num_flaky), _CHANGES["flaky"]),
+        Card("Regressed", count_cell(found.num_regressed), _strict(found.num_broken, _BROKEN)),
+        Card("Improved", count_cell(found.num_improved), _strict(found.num_fixed, _FIXED)),
+        Card("Flaky", count_cell(found.num_flaky), _FLAKY),
     ]
+
+
+def _p_cell(value: float | None) -> Shown | None:
+    return None if value is None else Shown(value, p_value(value))
+
+
+def _strict(count: int | None, what: str) -> str:
+    return "no threshold of success" if count is None else f"{count:,} of them {what}"
 
 
 def _doubts(found: Comparison) -> list[str]:
@@ -218,15 +229,15 @@ def _part_chart(
     known = [(value, d.difference) for value, d in parts.items() if d.difference is not None]
     table = Table(
         f"Difference by {field}",
-        (field, "difference", "interval", "method", "p", "p, Holm", "tasks", "A", "B", "verdict"),
+        (field, "difference", "interval", "method", "p", "p (Holm)", "tasks", "A", "B", "verdict"),
         [
             (
                 value,
                 _signed(part.difference),
                 interval_cell(part.difference.interval) if part.difference else None,
                 method_cell(part.difference.interval) if part.difference else None,
-                number_cell(part.p_value),
-                number_cell(part.p_adjusted),
+                _p_cell(part.p_value),
+                _p_cell(part.p_adjusted),
                 count_cell(part.num_tasks),
                 number_cell(part.mean_a),
                 number_cell(part.mean_b),
@@ -251,17 +262,29 @@ def _part_chart(
     return Chart(name, f"Difference by {field}", words, figure, table)
 
 
-def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Table | None]:
-    """Return the tasks of one kind of change, largest differences first."""
-    own = [task for task in tasks if task.change == change]
-    title = f"{change.capitalize()} tasks: {len(own):,}"
-    if not own:
-        return title, None
-    own.sort(key=lambda task: -abs(task.difference))
-    note = f"{MAX_TASKS} of {len(own):,}." if len(own) > MAX_TASKS else ""
-    table = Table(
-        f"Tasks that {_CHANGES[change]}",
-        ("task", "environment", "passed in A", "of", "passed in B", "of", "A", "B", "difference"),
+def _changes(found: Comparison) -> list[tuple[str, Table | None]]:
+    """Return the largest regressions, and the tasks with a mark, largest differences first."""
+    lost = found.regressions
+    title = f"Largest regressions: {len(lost)} of {found.num_regressed:,}"
+    tables = [(title, _task_table("Tasks that lost most in B", lost) if lost else None)]
+    for mark, what, is_marked in (
+        ("Broken", _BROKEN, lambda task: task.change == "broken"),
+        ("Fixed", _FIXED, lambda task: task.change == "fixed"),
+        ("Flaky", _FLAKY, lambda task: bool(task.flaky_in)),
+    ):
+        own = [task for task in found.tasks if is_marked(task)]
+        own.sort(key=lambda task: -abs(task.difference))
+        table = _task_table(f"Tasks that {what}", own) if own else None
+        tables.append((f"{mark} tasks: {len(own):,}", table))
+    return tables
+
+
+def _task_table(caption: str, tasks: Sequence[TaskDifference]) -> Table:
+    note = f"{MAX_TASKS} of {len(tasks):,}." if len(tasks) > MAX_TASKS else ""
+    head = ("passed in A", "of", "passed in B", "of", "A", "B", "difference", "flaky in")
+    return Table(
+        caption,
+        ("task", "environment", *head),
         [
             (
                 task.task_id,
@@ -273,12 +296,12 @@ def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Ta
                 number_cell(task.value_a),
                 number_cell(task.value_b),
                 number_cell(task.difference),
+                task.flaky_in,
             )
-            for task in own[:MAX_TASKS]
+            for task in tasks[:MAX_TASKS]
         ],
         note,
     )
-    return title, table
 
 
 def _signed(found: Estimate | None) -> Shown | None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gymcli.metrics.comparison_results import Comparison, Difference
+from gymcli.metrics.comparison_results import Comparison, Difference, worst_verdict
 from gymcli.metrics.results import Metrics, RunMetrics
 from gymcli.reporting.formatting import (
+    ROWS_OF_RUNS,
     Clean,
     between,
     cost,
     headline,
     number,
     one_line,
+    p_value,
+    passes_with,
+    rows_of_runs,
     share,
     signed,
 )
@@ -24,6 +28,7 @@ __all__ = [
     "MarkdownText",
     "comparison_blocks",
     "comparison_markdown",
+    "comparisons_markdown",
     "joined",
     "markdown",
     "table",
@@ -94,9 +99,7 @@ def _headline(report: RunReport) -> str:
     if report.problems:
         return "**NOT JUDGED**"
     if report.gates:
-        verdicts = {gate.verdict for gate in report.gates}
-        worst = next(one for one in ("FAIL", "INCONCLUSIVE", "PASS") if one in verdicts)
-        return f"**{worst}**"
+        return f"**{worst_verdict(gate.verdict for gate in report.gates)}**"
     if report.comparison is not None:
         return f"**{report.comparison.verdict}**, compared with the baseline"
     return "Run"
@@ -187,6 +190,23 @@ def comparison_markdown(comparison: Comparison, *, clean: Clean) -> str:
     return joined([head, *comparison_blocks(comparison, text)])
 
 
+def comparisons_markdown(comparisons: Sequence[Comparison], *, clean: Clean) -> str:
+    """Return several runs compared with one baseline: a table of all, then each of them."""
+    text = MarkdownText(clean)
+    first = comparisons[0]
+    worst = worst_verdict(one.verdict for one in comparisons)
+    head = f"## **{worst}**: {len(comparisons)} runs compared with {text.code(first.a.run)}"
+    rows = [
+        (text.code(own[0]), *(cell.replace("<", "&lt;") for cell in own[1:]))
+        for own in rows_of_runs(comparisons)
+    ]
+    blocks = [head, table([text.code(first.metric), *ROWS_OF_RUNS], rows)]
+    for one in comparisons:
+        blocks.append(f"### {text.code(one.b.run)}: {one.verdict}")
+        blocks += comparison_blocks(one, text)
+    return joined(blocks)
+
+
 def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[str]:
     """Yield the settings that differ, the differences, and the tasks that changed."""
     for drift in comparison.drift:
@@ -197,9 +217,11 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
         parts += comparison.environments.items()
     for field, slices in comparison.slices.items():
         parts += [(f"{field}={value}", found) for value, found in slices.items()]
+    is_adjusted = len(parts) > 1
     rows = []
     for name, found in parts:
         difference = found.difference
+        adjusted = (p_value(found.p_adjusted),) if is_adjusted else ()
         rows.append(
             (
                 text.code(name),
@@ -208,22 +230,55 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
                 number(found.mean_b),
                 signed(difference.value if difference else None),
                 between(difference.interval if difference else None),
-                number(found.p_value if found.p_adjusted is None else found.p_adjusted),
+                *(one.replace("<", "&lt;") for one in (p_value(found.p_value), *adjusted)),
                 found.verdict,
             )
         )
-    head = ("tasks", "baseline", "run", "difference", "interval", "p", "verdict")
+    head = ["tasks", "baseline", "run", "difference", "interval", "p"]
+    head += ["p (Holm)", "verdict"] if is_adjusted else ["verdict"]
     yield table((text.code(comparison.metric), *head), rows)
-    if comparison.way_out:
-        yield text.sentence(comparison.way_out)
+    passes = passes_with(comparison.smallest_margin)
+    said = [comparison.way_out, f"the run {passes}" if passes else ""]
+    if any(said):
+        yield text.sentence("; ".join(filter(None, said)))
+    if comparison.num_tasks:
+        yield _changes(comparison)
+    if comparison.regressions:
+        lost = [
+            (
+                text.code(task.env),
+                text.code(task.task_id),
+                number(task.value_a),
+                number(task.value_b),
+                signed(task.difference),
+            )
+            for task in comparison.regressions
+        ]
+        shown = table(("environment", "task", "baseline", "run", "difference"), lost)
+        yield f"Largest regressions:\n\n{shown}"
     for title, tasks, count in (
         ("Broken", comparison.broken, comparison.num_broken),
         ("Fixed", comparison.fixed, comparison.num_fixed),
     ):
         if count:
-            shown = tasks[:_MAX_ROWS]
-            more = f" and {count - len(shown):,} more" if count > len(shown) else ""
-            yield f"{title}: {', '.join(map(text.code, shown))}{more}"
+            named = tasks[:_MAX_ROWS]
+            more = f" and {count - len(named):,} more" if count > len(named) else ""
+            yield f"{title}: {', '.join(map(text.code, named))}{more}"
+
+
+def _changes(comparison: Comparison) -> str:
+    parts = [
+        (comparison.num_regressed, "regressed", comparison.num_broken, "broken"),
+        (comparison.num_improved, "improved", comparison.num_fixed, "fixed"),
+        (comparison.num_unchanged, "unchanged", None, ""),
+    ]
+    counts = [
+        f"{count:,} {name}" + ("" if num_strict is None else f" ({num_strict:,} {strict})")
+        for count, name, num_strict, strict in parts
+    ]
+    if comparison.num_flaky is not None:
+        counts.append(f"{comparison.num_flaky:,} flaky in either run")
+    return f"Tasks: {', '.join(counts)}"
 
 
 _ADDRESS = re.compile(r"(:|www)(//|\.)")

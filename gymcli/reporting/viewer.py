@@ -270,9 +270,21 @@ class Listings:
         return self._choices[1]
 
 
-Kind = Literal["fixed", "broken", "flaky", "better", "worse", "same", "only_a", "only_b"]
-"""`fixed`: all attempts failed in A and all pass in B; `broken`: the other way round; `flaky`: in
-one of the runs some pass and some fail. Otherwise the means decide."""
+Kind = Literal[
+    "regressed",
+    "improved",
+    "unchanged",
+    "broken",
+    "fixed",
+    "flaky_a",
+    "flaky_b",
+    "flaky_both",
+    "only_a",
+    "only_b",
+]
+"""The first three by the means, of which a task of both runs has one; `broken`: all attempts passed
+in A and all fail in B; `fixed`: the other way round; `flaky_`: some pass and some fail, in A alone,
+in B alone, or in both."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -299,7 +311,7 @@ class ViewedTask(msgspec.Struct, kw_only=True):
     num_b: int
     passes_a: int | None
     passes_b: int | None
-    kind: Kind
+    kinds: list[Kind]
 
 
 class ViewedTasks(NamedTuple):
@@ -316,7 +328,7 @@ class ViewedTasks(NamedTuple):
             raise RefusedError(400, f"sort: use one of {known}", field="sort")
         if kind and kind not in KINDS:
             raise RefusedError(400, f"kind: use one of {', '.join(KINDS)}", field="kind")
-        rows = [row for row in self.rows if not kind or row.kind == kind]
+        rows = [row for row in self.rows if not kind or kind in row.kinds]
         known_rows = [row for row in rows if getattr(row, name) is not None]
         known_rows.sort(key=lambda row: getattr(row, name), reverse=is_descending)
         return known_rows + [row for row in rows if getattr(row, name) is None]
@@ -354,28 +366,37 @@ def differences(
             task_id=task_id,
             mean_a=one.mean if one else None,
             mean_b=other.mean if other else None,
-            difference=other.mean - one.mean if one and other else None,
+            difference=_difference(one, other) if one and other else None,
             num_a=one.num_scored if one else 0,
             num_b=other.num_scored if other else 0,
             passes_a=one.num_passed if one else None,
             passes_b=other.num_passed if other else None,
-            kind=_kind(one, other),
+            kinds=_kinds(one, other),
         )
         rows.append(row)
-    return ViewedTasks(rows, Counter(row.kind for row in rows))
+    return ViewedTasks(rows, Counter(kind for row in rows for kind in row.kinds))
 
 
-def _kind(a: TaskScores | None, b: TaskScores | None) -> Kind:
+def _difference(a: TaskScores, b: TaskScores) -> float:
+    # Equal means of different rewards may differ in their last digits.
+    return 0.0 if math.isclose(a.mean, b.mean, rel_tol=1e-12) else b.mean - a.mean
+
+
+def _kinds(a: TaskScores | None, b: TaskScores | None) -> list[Kind]:
     if a is None or b is None:
-        return "only_b" if a is None else "only_a"
-    if a.num_passed is not None and b.num_passed is not None:
-        if a.num_passed not in (0, a.num_scored) or b.num_passed not in (0, b.num_scored):
-            return "flaky"
-        if bool(a.num_passed) != bool(b.num_passed):
-            return "fixed" if b.num_passed else "broken"
-    if b.mean == a.mean:
-        return "same"
-    return "better" if b.mean > a.mean else "worse"
+        return ["only_b" if a is None else "only_a"]
+    difference = _difference(a, b)
+    kinds: list[Kind] = ["unchanged"]
+    if difference:
+        kinds = ["improved" if difference > 0.0 else "regressed"]
+    if a.num_passed is None or b.num_passed is None:
+        return kinds
+    flaky_a, flaky_b = (side.num_passed not in (0, side.num_scored) for side in (a, b))
+    if flaky_a or flaky_b:
+        kinds.append("flaky_both" if flaky_a and flaky_b else "flaky_a" if flaky_a else "flaky_b")
+    elif bool(a.num_passed) != bool(b.num_passed):
+        kinds.append("fixed" if b.num_passed else "broken")
+    return kinds
 
 
 MAX_RECORD_BYTES = 48 << 20

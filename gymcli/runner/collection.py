@@ -53,7 +53,7 @@ from gymcli.runner.measure import measure
 from gymcli.runner.plan import ResumeState, RunPlan, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
-from gymcli.runner.task_source import TaskSource, survey
+from gymcli.runner.task_source import TaskSource, env_of_tasks, survey
 from gymcli.store.durability import open_file, write_error
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import DoneTasks
@@ -81,7 +81,8 @@ class Collection:
     """One run: the constructor checks it, `async with` opens it, `run` runs it.
 
     Args:
-        tasks: Task files, or names of environments for the tasks that ship with them.
+        tasks: Task files, or names of environments for the tasks that ship with them. Code,
+            `FILE.py:CLASS`, stands for the tasks that it generates, and for `env` without one.
         options: If `out` is None, a run with a directory uses the default one.
         has_directory: Whether to write a run directory.
         supervised: The supervisor that restarts the run if this process dies.
@@ -101,7 +102,9 @@ class Collection:
         notify: Callable[[str], None] = _LOGGER.warning,
     ) -> None:
         self._started = time.monotonic()
-        self.options = options = options.with_outage_deadline()
+        tasks = list(tasks)
+        env = env_of_tasks(tasks, options.env)
+        self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
         self._engine: RayEngine | None = None
         # First, since it refuses a missing package or a malformed address before any task is read.
         if options.engine == "ray":
@@ -117,6 +120,9 @@ class Collection:
         model = options.model if weights is None else model_name(weights)
         registry = Registry((options.env,) if options.env else ())
         source = TaskSource(tasks, options, registry)
+        if supervised is None or supervised.directory is None:  # a restart has said it already
+            for note in source.notes:
+                notify(note)
         self._scrubber = scrubber_of_run(options)
         found = survey(source, registry, self._scrubber)
         classes = {name: item.environment for name, item in found.environments.items()}

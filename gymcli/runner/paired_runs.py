@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import math
 import re
 import sys
@@ -23,7 +24,7 @@ from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.runner.measure import ComparedLine, open_run, read_compared_lines
 from gymcli.store.manifest import Manifest
-from gymcli.store.rollout_files import read_structs
+from gymcli.store.rollout_files import ROLLOUTS, read_structs
 from gymcli.types import JSON_ERRORS, JSONObject, canonical_json, is_other_source
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def compare_runs(
         UsageError: A path, a line or an argument is wrong, or the runs share no task.
     """
     measure, by = parse_measure(metric), list(dict.fromkeys(by))
-    rule = _checked(rule or Rule())
+    rule = _checked(rule or Rule())._replace(is_same_run=_are_same_rollouts(a, b))
     reader = _RunReader(measure, by, rule.level)
     first, second = reader.read(a, env, is_a=True), reader.read(b, env, is_a=False)
     environments = sorted(first.contents.keys() & second.contents.keys())
@@ -129,10 +130,17 @@ def compare_runs(
     )
     if not comparison.num_tasks:
         raise UsageError(_nothing_shared(a, b, comparison))
+    comparison.is_same_run = rule.is_same_run
     comparison.drift, comparison.unknown = drift, not_known
     comparison.compared = settings(first.provenance, second.provenance)
     comparison.warnings = doubts(comparison, rule)
     return comparison
+
+
+def _are_same_rollouts(a: Path, b: Path) -> bool:
+    """Return whether two runs are one, or one is a copy of the other."""
+    one, other = (path / ROLLOUTS if path.is_dir() else path for path in (a, b))
+    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 class _ReadRun(NamedTuple):
@@ -168,8 +176,12 @@ class _RunReader:
             for name, own in by_environment.items():
                 provenance.add(name, own)
                 self._add(own, contents.setdefault(name, TaskContents()), is_a=is_a)
-                for line in own:  # a `RunSide` shows only rewards
-                    line.components = line.metrics = line.answer = None
+                for line in own:  # a `RunSide` shows only rewards and the compared number
+                    line.answer = None
+                    if self._measure.source != "components":
+                        line.components = None
+                    if self._measure.source != "metrics":
+                        line.metrics = None
                 aggregator.add_scored_lines(own)
         if run.failures is not None:
             for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
@@ -186,6 +198,7 @@ class _RunReader:
             coverage=metrics.coverage,
             num_tasks=metrics.num_clusters,
             mean_reward=metrics.mean_reward,
+            estimate=metrics.estimates.get(self._measure.name),
             strict_mean_reward=metrics.strict_mean_reward,
             bounds=metrics.bounds,
         )

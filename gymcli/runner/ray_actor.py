@@ -23,7 +23,14 @@ import aiohttp
 import msgspec
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.registry import Found, Registry, environment_options, prepare, split_name
+from gymcli.environment.registry import (
+    Found,
+    Registry,
+    environment_options,
+    prepare,
+    split_code,
+    split_name,
+)
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import AttemptError, GymError, RunError
 from gymcli.models.api_errors import is_unreachable
@@ -68,11 +75,11 @@ class SentCode(NamedTuple):
         """Return the code that `--env` named."""
         search_path = tuple(entry for entry in sys.path if entry)
         name, target = split_name(spec or "")
-        place, _, class_name = target.rpartition(":")
+        place, class_name = split_code(target)
         if not place.endswith(".py"):
             return cls(spec, None, str(Path.cwd()), search_path)
         path = Path(place).resolve()
-        spec = f"{name}={path}:{class_name}" if name else f"{path}:{class_name}"
+        spec = _spec(name, path, class_name)
         return cls(spec, path.read_bytes(), str(Path.cwd()), search_path)
 
     def unpack(self, folder: Path) -> tuple[str, ...]:
@@ -87,12 +94,17 @@ class SentCode(NamedTuple):
         if self.spec is None or self.source is None:
             return () if self.spec is None else (self.spec,)
         name, target = split_name(self.spec)
-        place, _, class_name = target.rpartition(":")
+        place, class_name = split_code(target)
         path = Path(place)
         if not (path.is_file() and path.read_bytes() == self.source):
             path = folder / path.name
             path.write_bytes(self.source)
-        return (f"{name}={path}:{class_name}" if name else f"{path}:{class_name}",)
+        return (_spec(name, path, class_name),)
+
+
+def _spec(name: str, path: Path, class_name: str) -> str:
+    target = f"{path}:{class_name}" if class_name else str(path)
+    return f"{name}={target}" if name else target
 
 
 class Job(NamedTuple):

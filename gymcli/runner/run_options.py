@@ -22,6 +22,7 @@ __all__ = [
     "EngineOption",
     "Heading",
     "IdFieldOption",
+    "MapOption",
     "PromptOption",
     "RowOptions",
     "RunOptions",
@@ -292,6 +293,16 @@ PromptOption = Annotated[
         rich_help_panel=Heading.WHAT,
     ),
 ]
+MapOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--map",
+        metavar="FILE",
+        help="YAML file that maps columns to fields.",
+        show_default="by the columns' names",
+        rich_help_panel=Heading.WHAT,
+    ),
+]
 IdFieldOption = Annotated[
     str | None,
     typer.Option(
@@ -316,6 +327,9 @@ class RowOptions:
     """How rows become tasks."""
 
     prompt: PromptOption = None
+    map_file: MapOption = None
+    """For the files that are named by a path; without it, that of a CSV or Parquet file is inferred
+    from its columns."""
     id_field: IdFieldOption = None
     """Replaces `task_id`, `id` and `uuid`."""
     id_by_file: IdByFileOption = False

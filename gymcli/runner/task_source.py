@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,40 +16,75 @@ from pydantic import ValidationError
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import (
+    NUM_GENERATED,
     Found,
     Registry,
     environments_with_tasks,
+    generated_lines,
+    generates,
+    is_code,
     own_options,
     shipped_tasks,
 )
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import TasksError, UnknownNameError, did_you_mean, pydantic_reason
+from gymcli.errors import (
+    EpisodeError,
+    TasksError,
+    UnknownNameError,
+    UsageError,
+    did_you_mean,
+    pydantic_reason,
+)
 from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.column_maps import infer_map, mapped_file
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.lines import file_sha256
+from gymcli.store.lines import Line, decoded_lines, file_sha256
+from gymcli.store.maps import read_map
 from gymcli.store.shards import Shard
+from gymcli.store.tables import is_table
 from gymcli.store.task_row import PromptTemplate, TaskReading, working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSONObject, TaskRow
 
-__all__ = ["Problems", "Survey", "TaskSource", "TasksFile", "named_file", "row_problems", "survey"]
+__all__ = [
+    "MappedTables",
+    "Problems",
+    "Survey",
+    "TaskSource",
+    "TasksFile",
+    "env_of_tasks",
+    "map_tables",
+    "named_file",
+    "row_problems",
+    "survey",
+]
 
 _MAX_LISTED = 20
 _MAX_COMPARED = 10_000
 """How many ids are searched for one that resembles a mistyped id."""
+_OTHER_TABLES = (".tsv", ".xls", ".xlsx", ".ods")
+"""Endings of tables that are not read."""
 _UNWRITABLE = "contains a key in use, which is never written; give it another"
 
 
 class TaskSource:
     """The tasks of a run, which can be read repeatedly.
 
+    Without `needs_env`, the environment of a row that names none is the empty text.
+
     Raises:
         TasksError: A path is not a file.
         UnknownNameError: There is no environment with the name in the options.
+        UsageError: The columns of a table do not say how it becomes tasks.
     """
 
     def __init__(
-        self, tasks: Iterable[str | Path], options: CollectOptions, registry: Registry
+        self,
+        tasks: Iterable[str | Path],
+        options: CollectOptions,
+        registry: Registry,
+        *,
+        needs_env: bool = True,
     ) -> None:
         named = [named_file(task) for task in tasks]
         if options.env is not None:
@@ -64,17 +101,36 @@ class TaskSource:
         """`first_attempt` of duplicate rows, by position."""
         self._stamps_read: list[tuple[int, ...]] | None = None
         """The state of the files just before they were read."""
-        shipped = {file.path: file.env for file in named if file.env is not None}
+        tables = map_tables(
+            named,
+            options.map_file,
+            env=options.env,
+            find=registry.find,
+            has_template=self.template is not None,
+        )
+        self._sha256_of = tables.sha256_of
+        self.notes = tables.notes
+        """Which columns of tables became which fields, a line for each file."""
         self._reading = TaskReading(
-            default_env=options.env,
-            default_envs=shipped if options.env is None else {},
+            default_env=options.env if needs_env else options.env or "",
+            default_envs=tables.default_envs,
+            rows_of=tables.rows_of,
             template=self.template,
             id_field=options.id_field,
             id_by_file=options.id_by_file,
-            canonical_env=lambda name: registry.find(name).name,
-            env_of_agent=lambda name, default: registry.find_agent(name, default).name,
+            canonical_env=lambda name: registry.find(name).name if name or needs_env else "",
+            env_of_agent=registry.env_of_agent,
             folder=working_directory(),
         )
+
+    def sha256(self, path: Path) -> str:
+        """Return the hash of a file, or of the rows that are generated in its place."""
+        return self._sha256_of.get(path) or file_sha256(path)
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether a file is not JSON Lines."""
+        return bool(self._reading.rows_of)
 
     @property
     def id_warnings(self) -> list[str]:
@@ -160,21 +216,108 @@ class TasksFile(NamedTuple):
 
 
 def named_file(task: str | Path) -> TasksFile:
-    """Return the file at this path, or the tasks that ship with the environment of this name."""
+    """Return the file at this path, or the tasks of the environment of this name."""
     path = Path(task)
+    if is_code(str(task)):
+        return TasksFile(path, str(task))
     if path.is_file():
+        if path.suffix.lower() in _OTHER_TABLES:
+            raise TasksError(f"{path}: save the table as CSV, with commas between the cells")
         return TasksFile(path, None)
     shipped = shipped_tasks(str(task))
     if shipped is not None:
         return TasksFile(shipped, str(task))
     if path.is_dir():
-        raise TasksError(f"{path}: is a folder; name a JSONL file")
+        raise TasksError(f"{path}: is a folder; name a JSONL, CSV or Parquet file")
     if path.exists():
         raise TasksError(f"{path}: is not a regular file; tasks are read more than once")
+    if str(task).startswith("hf:"):
+        raise TasksError(f"{task}: fetch it first: gym data pull {task} -o FILE")
     hint = did_you_mean(str(task), environments_with_tasks())
     raise TasksError(
         f"{path}: no such file, and no environment of this name ships tasks{hint and f'; {hint}'}"
     )
+
+
+def env_of_tasks(tasks: Sequence[str | Path], env: str | None) -> str | None:
+    """Return the value of --env, else the code that is named in place of a tasks file.
+
+    Raises:
+        UsageError: Code is named together with other tasks, which it would play too.
+    """
+    code = next((str(task) for task in tasks if is_code(str(task))), None)
+    if env is None and code is not None and len(tasks) > 1:
+        raise UsageError(
+            f"{code}: its tasks are collected alone; write them to a file with gym data generate "
+            f"{code} -o FILE, or play all tasks in it with --env {code}"
+        )
+    return code if env is None else env
+
+
+class MappedTables(NamedTuple):
+    """How to read the files of a run that are not JSON Lines, and what was inferred."""
+
+    rows_of: dict[Path, Callable[[Path], Iterator[tuple[int, JSONObject | str]]]]
+    default_envs: dict[Path, str]
+    """The environment of rows that name none, by file; only without an `env` for all."""
+    notes: list[str]
+    """Which columns became which fields, a line for each table."""
+    sha256_of: dict[Path, str]
+    """Hashes of generated rows, which are in no file."""
+
+
+def map_tables(
+    files: Iterable[TasksFile],
+    map_file: Path | None,
+    *,
+    env: str | None,
+    find: Callable[[str], Found],
+    has_template: bool,
+) -> MappedTables:
+    """Return how to read files: by the given map, else tables by their columns.
+
+    Raises:
+        UsageError: The map is wrong, or the columns of a table do not say how it becomes tasks.
+    """
+    row_map = None if map_file is None else read_map(map_file)
+    found = MappedTables({}, {}, [], {})
+    for file in files:
+        implied = file.env
+        if file.env is None and row_map is not None:
+            found.rows_of[file.path] = partial(mapped_file, row_map)
+        elif file.env is None and is_table(file.path):
+            inferred = infer_map(file.path, env, find, has_template=has_template)
+            found.rows_of[file.path] = partial(mapped_file, inferred.row_map)
+            implied = inferred.env
+            if inferred.note:
+                found.notes.append(f"{file.path}: {inferred.note}")
+        elif file.env is not None and is_code(file.env):
+            lines = _generated(file.env, find if file.env == env else None)
+            found.rows_of[file.path] = partial(_decoded, lines)
+            found.sha256_of[file.path] = hashlib.sha256(b"".join(lines)).hexdigest()
+            found.notes.append(f"{file.path}: {len(lines)} tasks that it generates from seed 0")
+        if env is None and implied is not None:
+            found.default_envs[file.path] = implied
+    return found
+
+
+def _generated(spec: str, find: Callable[[str], Found] | None) -> list[bytes]:
+    code = (find or Registry((spec,)).find)(spec)
+    if not generates(code):
+        raise UsageError(
+            f"{spec}: generates no tasks: give a tasks file with --env {spec}, or write `generate`"
+        )
+    try:
+        lines = list(itertools.islice(generated_lines(code), NUM_GENERATED))
+    except EpisodeError as error:
+        raise UsageError(f"{spec}: its tasks cannot be generated: {error}") from error
+    if not lines:
+        raise UsageError(f"{spec}: its `generate` yields no rows")
+    return lines
+
+
+def _decoded(lines: Sequence[bytes], _: Path) -> Iterator[tuple[int, JSONObject | str]]:
+    return decoded_lines(Line(number, line, True) for number, line in enumerate(lines, 1))
 
 
 class Problems:
@@ -323,9 +466,10 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
         raise UnknownNameError(f"--task {task_id}: no task has this id{hint and f' ({hint})'}")
     if not num_rows_of_file:
         names = ", ".join(str(path) for path in source.paths)
-        raise TasksError(f"{names}: no tasks; expected one JSON object a line")
+        expected = "" if source.has_tables else "; expected one JSON object a line"
+        raise TasksError(f"{names}: no tasks{expected}")
     result.files = [
-        {"path": str(path), "sha256": file_sha256(path), "num_rows": num_rows_of_file[str(path)]}
+        {"path": str(path), "sha256": source.sha256(path), "num_rows": num_rows_of_file[str(path)]}
         for path in source.paths
     ]
     return result

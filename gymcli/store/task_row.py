@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -216,6 +216,8 @@ class TaskReading(NamedTuple):
     default_env: str | None = None
     default_envs: Mapping[Path, str] = {}
     """The environment of rows that do not name one, by file; overrides `default_env`."""
+    rows_of: Mapping[Path, Callable[[Path], Iterator[tuple[int, JSONObject | str]]]] = {}
+    """Functions that yield the rows of a file that is not JSON Lines, each with its number."""
     template: PromptTemplate | None = None
     id_field: str | None = None
     id_by_file: bool = False

@@ -97,21 +97,23 @@ def read_tasks(
         own_reading = reading._replace(default_env=default_env)
         source, prefix = str(path), prefixes.get(path, "")
         place = reading.place(path)
-        for block in iterate_blocks(place, size=_BLOCK_BYTES):
-            decoded = decode_block(block, _DECODER)
-            if decoded is None:  # a line is blank, wrong or unfinished
-                rows = decoded_lines(block.lines(place))
+        rows_of = reading.rows_of.get(path, _json_rows)
+        for line, row in rows_of(place):
+            if isinstance(row, str):
+                yield RowProblem(f"{path}:{line}", row)
             else:
-                rows = enumerate(decoded, block.number)
-            for line, row in rows:
-                if isinstance(row, str):
-                    yield RowProblem(f"{path}:{line}", row)
-                else:
-                    yield from reader.read(
-                        row, own_reading, source=source, line=line, prefix=prefix
-                    )
+                yield from reader.read(row, own_reading, source=source, line=line, prefix=prefix)
     if reader.shared_ids:
         raise SharedIdsError(frozenset(reader.shared_ids))
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
+    for block in iterate_blocks(path, size=_BLOCK_BYTES):
+        decoded = decode_block(block, _DECODER)
+        if decoded is None:  # a line is blank, wrong or unfinished
+            yield from decoded_lines(block.lines(path))
+        else:
+            yield from enumerate(decoded, block.number)
 
 
 def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -394,13 +395,34 @@ def test_baseline_is_compared_with(run, collect, mock_server):
 
 def test_compare_writes_its_verdict_in_markdown(run):
     done = gym("compare", run, run, "--markdown", "summary.md", "--by", "level")
-    assert done.exit_code == 0
+    assert done.exit_code == 5
     text = Path("summary.md").read_text(encoding="utf-8")
-    assert text.startswith("## **PASS**: `run` compared with `run`\n")
+    assert text.startswith("## **INCONCLUSIVE**: `run` compared with `run`\n")
+    assert "A and B are the same run" in text
     assert "| `level=hard` | 5 | 0.000 | 0.000 | +0.000 |" in text
     assert gym("compare", run, run, "--markdown", "-", "--by", "level").stdout == text
     done = gym("compare", run, run, "--markdown", "-", "--json")
     assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_run_is_no_baseline_of_itself(run):
+    done = gym("metrics", run, "--baseline", run, "--gate", "difference > -0.5")
+    assert done.exit_code == 2
+    assert (
+        "baseline      run: INCONCLUSIVE, +0.000 over 19 tasks; it is the same run" in done.stdout
+    )
+    assert "warning: difference > -0.5: the baseline is the same run" in done.stderr
+
+
+def test_a_difference_of_few_equal_tasks_is_not_decided(run):
+    again = Path(shutil.copytree(run, "again"))
+    rollouts = again / "rollouts.jsonl"
+    rollouts.write_bytes(b"".join(reversed(rollouts.read_bytes().splitlines(keepends=True))))
+    done = gym("metrics", "again", "--baseline", run, "--gate", "difference > -0.02")
+    assert done.exit_code == 5
+    assert (
+        "difference > -0.02: INCONCLUSIVE, 0.000 (-0.060 .. 0.060); no task differs" in done.stdout
+    )
 
 
 def test_baseline_of_other_tasks_is_told(run):

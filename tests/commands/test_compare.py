@@ -1,13 +1,14 @@
 """Tests of `gym compare`."""
 
 import os
+import shutil
 import subprocess
 
 import jsonschema
 import msgspec
 import pytest
 
-from gymcli.metrics.comparison_results import Comparison
+from gymcli.metrics.comparison_results import Comparison, Comparisons
 from tests.commands.running import HOSTILE, UNSAFE, clean_environment, gym, gym_process
 from tests.runner.compared import line, mixed, nemo, write_lines, write_run
 
@@ -25,13 +26,40 @@ def runs(tmp_path):
     write_run(tmp_path / "few", [one for one in mixed(20, 2, every=4) if one["task_id"] < "t015"])
 
 
-def test_a_run_against_itself_passes(runs):
-    done = gym("compare", "base", "base")
+@pytest.mark.parametrize("name", ["base", "copy", "base/rollouts.jsonl", "./base/"])
+def test_a_run_against_itself_decides_nothing(runs, tmp_path, name):
+    """A baseline that is the run itself is a mistake, and no reason to pass."""
+    shutil.copytree(tmp_path / "base", tmp_path / "copy")
+    done = gym("compare", "base", name)
+    assert done.exit_code == 5
+    assert "mean_reward  tasks      A      B   B - A  95 %  p " in done.stdout
+    assert "INCONCLUSIVE: A and B are the same run" in done.stdout
+    assert "equivalent" not in done.stdout
+    found = msgspec.json.decode(gym("compare", "base", name, "--json").stdout)
+    assert (found["is_same_run"], found["p_value"], found["smallest_margin"]) == (True, None, None)
+
+
+def test_another_run_with_the_same_rewards_is_evidence(runs, tmp_path):
+    write_run(tmp_path / "again", mixed(120, 2, timing={"started_at": 1.0}))
+    done = gym("compare", "base", "again")
     assert done.exit_code == 0
     assert "PASS: B is not worse by 0.02 or more" in done.stdout
+    assert "margin        B passes with --margin 0.0097 or more\n" in done.stdout
     assert "pairing       correlation 1.00 of A and B, 100% less variance\n" in done.stdout
-    assert "mean_reward  tasks      A      B   B - A" in done.stdout
-    assert "all tasks differ by 0, so the" in done.stderr
+    assert "all tasks differ by 0; up to 2% of other tasks may differ" in done.stderr
+
+
+def test_few_equal_tasks_do_not_pass(tmp_path):
+    for name, seconds in (("a", 1.0), ("b", 2.0)):
+        write_run(
+            tmp_path / name, [line(f"t{n}", timing={"started_at": seconds}) for n in range(10)]
+        )
+    done = gym("compare", "a", "b")
+    assert done.exit_code == 5
+    assert "-0.135 .. +0.135" in done.stdout
+    assert "B passes with --margin 0.12 or more" in done.stdout
+    assert "INCONCLUSIVE: about 58 tasks such as these would decide" in done.stdout
+    assert gym("compare", "a", "b", "--margin", "0.12").exit_code == 0
 
 
 def test_a_worse_run_fails_with_exit_code_3(runs):
@@ -46,9 +74,11 @@ def test_a_worse_run_fails_with_exit_code_3(runs):
         "FAIL",
         "test all sign flips: p < 0.001",
         "equivalent not shown, within ±0.02",
-        "fixed 0 tasks",
-        "broken 0 tasks",
-        "flaky 120 tasks: t000, t001, t002, t003, t004, ...",
+        "regressed 40 tasks, 0 broken",
+        "improved 0 tasks, 0 fixed",
+        "unchanged 80 tasks",
+        "flaky 120 tasks: 0 only in A, 40 only in B, 80 in both",
+        "largest regressions A B B - A t001 1.000 0.500 -0.500",
         "decided by the 90 % interval",
         "FAIL: B is worse than A",
     ):
@@ -135,7 +165,8 @@ def test_by_task_prints_a_line_for_every_task(runs):
     assert len(rows) == 100
     changes = [float(row.split()[3]) for row in rows]
     assert changes == sorted(changes), "the largest losses come first"
-    assert rows[0].split()[4:] == ["2/2", "1/2", "flaky"]
+    assert rows[0].split()[4:] == ["2/2", "1/2", "regressed", "B"]
+    assert "largest regressions" not in done.stdout, "they are the first of all tasks"
 
 
 def test_environments_have_a_line_each(tmp_path):
@@ -152,16 +183,19 @@ def test_environments_have_a_line_each(tmp_path):
     assert done.exit_code == 0
     names = [row.split()[0] for row in done.stdout.splitlines() if row.endswith("PASS")]
     assert names == ["all", "arithmetic", "mcqa"]
-    assert "fixed         20 tasks: arithmetic/t01, arithmetic/t05" in done.stdout
+    assert "improved      20 tasks, 20 fixed: arithmetic/t01, arithmetic/t05" in done.stdout
 
 
 def test_environments_on_other_scales_are_judged_one_by_one(tmp_path):
-    for name in ("a", "b"):
-        lines = [line(f"t{n:02}", reward=float(n % 3 > 0)) for n in range(20)]
-        others = [line(f"t{n:02}", reward=5.0 * (n % 3 > 0), env="other") for n in range(20)]
+    for name, seconds in (("a", 1.0), ("b", 2.0)):
+        timing = {"timing": {"started_at": seconds}}
+        lines = [line(f"t{n:02}", reward=float(n % 3 > 0), **timing) for n in range(60)]
+        others = [
+            line(f"t{n:02}", reward=5.0 * (n % 3 > 0), env="other", **timing) for n in range(60)
+        ]
         run = write_run(tmp_path / name, [*lines, *others])
         manifest = msgspec.json.decode((run / "run.json").read_bytes())
-        manifest["environments"]["other"] = {"max_reward": 5.0, "num_expected": 20}
+        manifest["environments"]["other"] = {"max_reward": 5.0, "num_expected": 60}
         (run / "run.json").write_bytes(msgspec.json.encode(manifest))
     done = gym("compare", "a", "b")
     assert done.exit_code == 0
@@ -182,7 +216,7 @@ def test_another_metric_is_compared(runs):
 def test_what_nemo_gym_does_not_say_is_said(tmp_path):
     write_lines(tmp_path / "a.jsonl", [nemo(f"t{n}", float(n % 3 > 0)) for n in range(12)])
     done = gym("compare", "a.jsonl", "a.jsonl")
-    assert done.exit_code == 0
+    assert done.exit_code == 5
     assert "warning: a.jsonl does not record for arithmetic: version, options" in done.stderr
 
 
@@ -202,7 +236,7 @@ def test_a_line_that_was_not_finished_is_left_out_with_a_warning(runs, tmp_path)
         (("base",), 2, "B: is missing; gym compare --help explains it"),
         (("base", "base", "--margin", "-1"), 2, "--margin -1: must be 0 or a positive number"),
         (("base", "base", "--level", "95"), 2, "--level 95: must be between 0.5 and 0.999999"),
-        (("base", "base", "--env", "arithmetik"), 0, ""),
+        (("base", "few", "--env", "arithmetik", "--margin", "1.5"), 0, ""),
         (("base/rollouts.jsonl", "base", "--env", "arithmetik"), 2, "arithmetic"),
     ],
 )
@@ -234,3 +268,90 @@ def test_a_closed_output_ends_quietly(runs):
         )
     assert done.returncode == 141
     assert b"Traceback" not in done.stderr
+
+
+@pytest.fixture
+def several(runs, tmp_path):
+    write_run(tmp_path / "again", mixed(120, 2, timing={"started_at": 1.0}))
+
+
+def test_several_runs_have_a_row_each(several):
+    done = gym("compare", "base", "again", "worse")
+    assert done.exit_code == 3
+    rows = done.stdout.splitlines()[:4]
+    assert rows[0].split()[:4] == ["mean_reward", "tasks", "mean", "95"]
+    assert [row.split()[0] for row in rows[1:]] == ["base", "again", "worse"]
+    assert rows[1].split()[1:3] == ["120", "0.667"]
+    assert rows[1].split()[4] == ".."
+    assert rows[2].split()[-1] == "PASS"
+    assert rows[3].split()[-3:] == ["<", "0.001", "FAIL"]
+    assert "again: PASS: B is not worse by 0.02 or more; passes with --margin 0.0097" in done.stdout
+    assert "worse: FAIL: B is worse than A; passes with --margin 0.21 or more" in done.stdout
+    assert "warning: again: all tasks differ by 0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (("again", "worse", "few"), 3),
+        (("again", "few"), 5),
+        (("few", "worse"), 3),
+        (("again", "again"), 0),
+        (("again", "base"), 5),
+    ],
+)
+def test_several_runs_end_by_the_worst_verdict(several, tmp_path, names, code):
+    """A failure comes before what is undecided."""
+    lines = [one for one in mixed(20, 2, every=4) if one["task_id"] < "t005"]
+    write_run(tmp_path / "few", lines)
+    assert gym("compare", "base", *names).exit_code == code
+
+
+def test_several_runs_are_one_object_of_json(several):
+    done = gym("compare", "base", "again", "worse", "--json")
+    assert done.exit_code == 3
+    found = msgspec.json.decode(done.stdout, type=Comparisons)
+    assert [(one.a.run, one.b.run, one.verdict) for one in found.comparisons] == [
+        ("base", "again", "PASS"),
+        ("base", "worse", "FAIL"),
+    ]
+    assert found.comparisons[0].a.estimate.interval.method == "wilson-neff"
+
+
+def test_several_runs_in_markdown(several):
+    text = gym("compare", "base", "again", "worse", "--markdown", "-").stdout
+    assert text.startswith("## **FAIL**: 2 runs compared with `base`\n")
+    assert "| `worse` | 120 | 0.500 | " in text
+    assert "| &lt; 0.001 | FAIL |" in text
+    assert "### `again`: PASS\n" in text
+    assert text.index("### `again`") < text.index("### `worse`: FAIL")
+
+
+def test_several_runs_have_their_slices_and_tasks_below(several):
+    done = gym("compare", "base", "again", "worse", "--by", "answer", "--by-task")
+    lines = done.stdout.splitlines()
+    assert [one for one in lines if one in ("again", "worse")] == [
+        "again",
+        "again",
+        "worse",
+        "worse",
+    ]
+    assert sum(one.startswith("t000 ") for one in lines) == 2
+
+
+def test_a_component_has_a_mean_with_an_interval(tmp_path):
+    for name, style in (("a", 0.5), ("b", 0.4), ("c", 0.9)):
+        lines = [
+            line(f"t{n:02}", components={"style": style + n / 500}, model=name) for n in range(20)
+        ]
+        write_run(tmp_path / name, lines)
+    done = gym("compare", "a", "b", "c", "--metric", "components.style")
+    assert done.stdout.splitlines()[1].split()[:3] == ["a", "20", "0.519"]
+    assert done.exit_code == 3
+
+
+def test_one_run_that_differs_in_more_is_named(several, tmp_path):
+    write_run(tmp_path / "new", mixed(120, 2, verifier={"version": "2", "source_hash": "s1"}))
+    done = gym("compare", "base", "again", "new")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "A (base) and B (new) differ in more than the model" in done.stderr

@@ -5,25 +5,43 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
-from tests.commands.running import gym
+from gymcli.cli import app
+from tests.commands.running import NO_ENDPOINT, gym
 
 
-def test_envs_lists_them():
-    done = gym("envs")
+def shown(width, *arguments):
+    """Return what `gym envs` prints to a terminal of a width, or to a pipe."""
+    columns = None if width is None else str(width)
+    environ = {**NO_ENDPOINT, "COLUMNS": columns}
+    return CliRunner().invoke(app, ["envs", *arguments], env=environ)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_envs_lists_them_with_their_descriptions(width):
+    done = shown(width)
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    assert lines[0].split()[:4] == ["name", "structure", "capability", "domain"]
+    assert max(map(len, lines)) <= width
+    assert lines[0] == "arithmetic                Add two numbers from 1 to 19."
+    assert {"mcqa", "example_multi_step"} <= {line.split()[0] for line in lines}
+
+
+@pytest.mark.parametrize("width", [300, None])
+def test_envs_shows_properties_where_there_is_room(width):
+    lines = shown(width).stdout.splitlines()
     cells = re.split("  +", lines[1])
+    assert lines[0].split()[:4] == ["name", "description", "structure", "capability"]
     assert cells == [
         "arithmetic",
+        "Add two numbers from 1 to 19.",
         "single-step",
         "arithmetic",
         "mathematics",
         "short",
         "exact match",
     ]
-    assert {line.split()[0] for line in lines} >= {"mcqa", "example_multi_step"}
 
 
 def test_envs_describes_one():
@@ -32,8 +50,37 @@ def test_envs_describes_one():
     assert fields["tools"] == "increment_counter, get_counter_value"
     assert fields["options"] == "none"
     assert fields["structure"] == "stateful"
-    assert fields["tasks"].endswith("tasks.jsonl")
-    assert "grading_mode: " in gym("envs", "mcqa").stdout
+    assert fields["tasks"].startswith("60 in ")
+    assert fields["needs"] == "no other package"
+
+
+def test_envs_describes_rows_and_options():
+    done = shown(80, "mcqa")
+    fields = done.stdout.partition("fields of a row, beside its prompt\n")[2]
+    fields, options = fields.split("options, as in --env-arg NAME=VALUE\n")
+    assert "options: list of objects; required\n      Each item is one option" in fields
+    assert "  expected_answer: text; required\n      The letter of the right option.\n" in fields
+    assert "lenient_answer_colon; default strict_single_letter_boxed\n" in fields
+    assert options.startswith("  grading_mode: one of strict_single_letter_boxed, lenient_boxed,\n")
+    assert "by default each row has its own." in options
+    assert '  id: "mcqa-0"\n' in options.partition("example row\n")[2]
+
+    found = msgspec.json.decode(gym("envs", "mcqa", "--json").stdout)
+    assert list(found["options"]) == ["grading_mode"]
+    assert found["fields"][1] == {
+        "name": "expected_answer",
+        "type": "text",
+        "is_required": True,
+        "default": None,
+        "meaning": "The letter of the right option.",
+    }
+    assert (found["num_tasks"], found["example"]["id"], found["extra"]) == (60, "mcqa-0", None)
+
+
+def test_envs_says_which_package_an_environment_needs():
+    assert "needs           pip install 'gymcli[math]'\n" in gym("envs", "math_with_judge").stdout
+    shown = gym("envs", "structured_outputs").stdout
+    assert "needs           pip install 'gymcli[structured]', for XML\n" in shown
 
 
 CAPABILITIES = {
@@ -60,8 +107,9 @@ def test_envs_chooses_by_every_property_that_is_given():
     listed = msgspec.json.decode(done.stdout)
 
     assert {one["name"] for one in listed} == {"blackjack", "sokoban"}
-    assert gym("envs", "--task-type", "card game").stdout.splitlines()[1].startswith("blackjack")
-    assert len(gym("envs", "--verification", "end-state").stdout.splitlines()) == 2
+    assert shown(80, "--task-type", "card game").stdout.startswith("blackjack ")
+    found = msgspec.json.decode(gym("envs", "--verification", "end-state", "--json").stdout)
+    assert [one["name"] for one in found] == ["workplace_assistant"]
 
 
 def test_envs_names_the_values_when_nothing_matches():
@@ -95,8 +143,8 @@ def test_envs_says_why_a_plug_in_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     done = gym("envs")
     assert done.exit_code == 0
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("riddles")]
-    assert "cannot be imported: ModuleNotFoundError" in row
+    row = " ".join(done.stdout.partition("\nriddles ")[2].split())
+    assert row.startswith('environment "riddles" cannot be imported: ModuleNotFoundError')
     assert "arithmetic" in done.stdout
 
 

@@ -33,6 +33,34 @@ def test_report_compares_two_runs(run):
     assert "comparison-tasks" in page.embedded("figures")
 
 
+def test_report_of_two_runs_judges_their_difference(run):
+    """The first run is the baseline, for which there is no such gate."""
+    write_run(Path("worse"), *(r for n in range(20) for r in attempts(f"t{n}", [0.0])))
+    write_run(Path("better"), *(r for n in range(20) for r in attempts(f"t{n}", [1.0])))
+    gate = ("--gate", "difference > -0.05", "-o", "page.html")
+    done = gym("report", "better", "worse", *gate)
+    assert done.exit_code == 3
+    assert done.stdout.count("difference > -0.05: ") == 1
+    assert "FAIL difference > -0.05: it is -1" in Page(Path("page.html").read_text()).text
+    assert gym("report", "worse", "better", *gate).exit_code == 0
+
+
+def test_report_of_other_than_two_runs_has_no_difference(run):
+    done = gym("report", run, "-o", "page.html", "--gate", "difference > -0.05")
+    assert done.exit_code == 2
+    assert "error: --gate difference: needs two runs, the first of which is the" in done.stderr
+
+
+def test_report_of_runs_that_share_nothing_judges_no_difference(run):
+    write_run(Path("other"), *attempts("elsewhere", [1.0, 0.0]))
+    done = gym("report", run, "other", "-o", "page.html", "--gate", "difference > 0")
+    assert done.exit_code == 2
+    assert (
+        "warning: difference > 0: needs --baseline RUN, a run that can be compared" in done.stderr
+    )
+    assert "NOT COMPARED" in Page(Path("page.html").read_text()).text
+
+
 def test_report_of_one_run_compares_nothing(run):
     gym("report", run, "-o", "page.html")
     assert "Comparison" not in Page(Path("page.html").read_text()).text

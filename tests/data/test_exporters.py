@@ -443,7 +443,8 @@ def run(tmp_path):
 def test_csv_has_every_attempt(run):
     exported = export("csv", run)
     rows = read_csv(exported)
-    assert list(rows[0]) == [*COLUMNS, "components.form", "metrics.length"]
+    assert list(rows[0]) == [*COLUMNS, "components.form", "metrics.length", "task.category"]
+    assert [row["task.category"] for row in rows] == ["letters", "letters", "letters", ""]
     assert [row["status"] for row in rows] == ["scored", "scored", "waiting", "failed"]
     first, second, _, last = rows
     assert first["run"] == str(run)
@@ -495,7 +496,7 @@ def test_tables_of_several_runs_have_the_columns_of_all(tmp_path):
 def test_tables_say_when_there_are_too_many_names(tmp_path):
     names = {f"n{number}": 1.0 for number in range(70)}
     exported = export("csv", write_run(tmp_path / "run", rollouts=[scored(metrics=names)]))
-    assert len(read_csv(exported)[0]) == len(COLUMNS) + 64
+    assert len(read_csv(exported)[0]) == len(COLUMNS) + 65  # and the field of the task
     assert "only the first 64 names are in it" in exported.warnings[0]
 
 
@@ -503,7 +504,8 @@ def test_parquet_has_every_attempt(run):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     exported = export("parquet", run)
     table = parquet.read_table(io.BytesIO(exported.data))
-    assert table.column_names == [*COLUMNS, "components.form", "metrics.length", *JSON_COLUMNS]
+    names = ["components.form", "metrics.length", "task.category"]
+    assert table.column_names == [*COLUMNS, *names, *JSON_COLUMNS]
     rows = table.to_pylist()
     assert exported.num_rows == len(rows) == 4
     assert rows[0]["reward"] == 0.5
@@ -515,6 +517,39 @@ def test_parquet_has_every_attempt(run):
     assert rows[0]["details"] is None
     assert rows[3]["messages"] is None
     assert {str(field.type) for field in table.schema} == {"string", "int64", "double", "bool"}
+
+
+def with_fields(task_id, fields):
+    return msgspec.structs.replace(scored(task_id), task=fields)
+
+
+FIELDS = [
+    {"level": 1, "share": 1, "is_open": True, "mixed": "=x", "list": [1], "late": 3},
+    {"level": 2, "share": 0.5, "is_open": None, "mixed": 7, "list": "x", "huge": 1 << 70},
+]
+
+
+def test_tables_have_the_scalar_fields_of_tasks(tmp_path):
+    rollouts = [with_fields(name, fields) for name, fields in zip("ab", FIELDS, strict=True)]
+    run = write_run(tmp_path / "run", rollouts=rollouts)
+    first, second = read_csv(export("csv", run))
+    names = ["level", "share", "is_open", "mixed", "late", "huge"]
+    assert [name for name in first if name.startswith("task.")] == [f"task.{n}" for n in names]
+    assert [first[f"task.{name}"] for name in names] == ["1", "1", "True", "'=x", "3", ""]
+    assert [second[f"task.{name}"] for name in names] == ["2", "0.5", "", "7", "", str(1 << 70)]
+
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
+    table = parquet.read_table(io.BytesIO(export("parquet", run).data))
+    types = [str(table.schema.field(f"task.{name}").type) for name in names]
+    assert types == ["int64", "double", "bool", "string", "int64", "string"]
+    assert table["task.mixed"].to_pylist() == ["=x", "7"]
+
+
+def test_tables_have_so_many_fields_of_tasks_at_most(tmp_path):
+    fields = {f"f{number}": number for number in range(70)}
+    exported = export("csv", write_run(tmp_path / "run", rollouts=[with_fields("a", fields)]))
+    assert len(read_csv(exported)[0]) == len(COLUMNS) + 64
+    assert exported.warnings == ["the tasks have 70 fields; only the first 64 are in the table"]
 
 
 def test_parquet_is_written_in_groups_of_rows(tmp_path):

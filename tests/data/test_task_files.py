@@ -52,7 +52,8 @@ def test_validate_compares_fields_and_tools_where_an_environment_is_given(path):
     other = {"id": "c", "env": "no_such", "prompt": "?"}
     files = [write(path, GOOD, {"id": "d", "prompt": "?"}, wrong, other)]
 
-    assert validate(files).problems == []
+    [problem] = validate(files).problems
+    assert problem.reason.startswith('no environment "no_such"')
     found = validate(files, env="arithmetic")
     assert [(problem.place, problem.reason.partition(" (")[0]) for problem in found.problems] == [
         ("tasks.jsonl:2", '"answer" is missing'),

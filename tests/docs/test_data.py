@@ -9,9 +9,9 @@ import typer.main
 
 from gymcli import data
 from gymcli.commands.data import app
-from gymcli.data.maps import TRANSFORMS, RowMap
-from gymcli.data.pulling import local_rows
 from gymcli.errors import UsageError
+from gymcli.store.maps import TRANSFORMS, RowMap
+from gymcli.store.tables import local_rows
 from tests.commands.running import gym
 from tests.docs.pages import (
     missing_lines,
@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_commands_print_what_is_shown(folder):
     commands = shown_commands(TEXT)
-    assert len(commands) == 13
+    assert len(commands) == 16
     for line, shown in commands:
         assert not missing_lines(line, shown, folder), f"$ {line}"
 

@@ -54,7 +54,9 @@ def test_formats_are_all_described():
 
 def test_columns_are_all_described():
     names = table_names("column", TEXT)
-    assert sorted(names) == sorted([*COLUMNS, *JSON_COLUMNS, "components.NAME", "metrics.NAME"])
+    assert sorted(names) == sorted(
+        [*COLUMNS, *JSON_COLUMNS, "components.NAME", "metrics.NAME", "task.FIELD"]
+    )
 
 
 def test_options_are_all_described():

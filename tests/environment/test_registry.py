@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.description import describe
 from gymcli.environment.registry import (
     Found,
     Registry,
     _source_hash,
     candidates,
-    describe,
     environment_options,
+    is_code,
     shipped_tasks,
     split_env_args,
 )
@@ -123,7 +124,7 @@ def test_find_remembers_what_it_found():
         ("arithmetics", '; did you mean "arithmetic"?'),
         ("qqqq", ""),
         ("", ""),
-        ("envs/quiz.py", "; name the class in the file: envs/quiz.py:CLASS"),
+        ("envs/quiz.py", "; code is named on the command line only: --env envs/quiz.py"),
     ],
 )
 def test_find_says_that_there_is_none_and_what_was_meant(name, hint):
@@ -148,6 +149,41 @@ def test_registry_finds_a_class_in_a_file_by_spec_and_by_the_name_in_records(tmp
     assert again.find(f"{path}:Quiz").environment is found.environment
     assert again.find("my_quiz").environment.__name__ == "Other"
     assert again.find("my_quiz").source_hash == found.source_hash
+
+
+def test_registry_takes_the_only_environment_of_a_file(tmp_path):
+    path = write(tmp_path / "quiz.py", SOURCE.partition("class Other")[0])
+    found = Registry((str(path),)).find(str(path))
+    assert (found.name, found.environment.__name__) == ("quiz", "Quiz")
+
+    path = write(tmp_path / "two.py", SOURCE)
+    with pytest.raises(UsageError) as raised:
+        Registry((str(path),))
+    assert str(raised.value) == (
+        f"{path}: defines several environments; name one: {path}:Quiz or {path}:Other"
+    )
+    path = write(tmp_path / "none.py", "from gymcli import Environment")
+    with pytest.raises(UsageError, match=r"none\.py: defines no class that is a subclass of"):
+        Registry((str(path),))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("quiz.py", True),
+        ("./a b/quiz.py:Quiz", True),
+        ("package.module:Quiz", True),
+        ("quiz", False),
+        ("quiz.jsonl", False),
+        ("hf:org/name", False),
+        ("http://host:80", False),
+        ("here:file", False),
+    ],
+)
+def test_is_code(tmp_path, monkeypatch, name, expected):
+    monkeypatch.chdir(tmp_path)
+    Path("here:file").touch()
+    assert is_code(name) == expected
 
 
 @pytest.mark.parametrize("target", ["mcqa", "{path}:Quiz", "gymcli.envs.mcqa:MultipleChoice"])
@@ -251,7 +287,8 @@ def test_find_gives_the_environment_of_a_plug_in(tmp_path, point, name, source):
     """The entry point names a class, or a module that defines one."""
     install(tmp_path, {"pub_quiz": point}, plug=source)
     code = f"""
-from gymcli.environment.registry import Registry, describe
+from gymcli.environment.description import describe
+from gymcli.environment.registry import Registry
 found = Registry().find({name!r})
 print(found.name, found.environment.__name__, len(found.source_hash), describe(found)["version"])
 """
@@ -380,7 +417,7 @@ def test_describe_says_what_gym_envs_shows(tmp_path):
         "version": "3",
         "max_reward": 1.0,
         "tools": [],
-        "options": {"level": "int", "kinds": "list[str] | None"},
+        "options": {"level": "whole number", "kinds": "list of texts"},
         "structure": "single-step",
         "capability": "",
         "domain": "",
@@ -390,6 +427,7 @@ def test_describe_says_what_gym_envs_shows(tmp_path):
         "rescore": "verify",
         "skipped_checks": {},
         "tasks": None,
+        "extra": None,
     }
 
 

@@ -67,7 +67,10 @@ def test_effects_are_the_differences_of_compare(found):
         assert own.estimator == other.estimator
         assert own.value == other.value
         assert own.standard_error == other.standard_error
-        assert own.interval == other.interval
+        # `compare` judges other tasks, too: its interval is at least as wide.
+        if own.interval is not None:
+            assert other.interval.low <= own.interval.low
+            assert own.interval.high <= other.interval.high
 
 
 @given(tasks)

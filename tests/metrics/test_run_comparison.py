@@ -47,8 +47,45 @@ unbounded = st.lists(st.tuples(any_rewards, any_rewards), min_size=1, max_size=2
 def test_a_run_does_not_differ_from_itself(pairs, margin):
     found = compared(paired([(a, a) for a, _ in pairs]), margin=margin)
     assert (found.difference.value, found.p_value) == (0.0, 1.0)
-    assert found.verdict == ("PASS" if len(pairs) > 1 else "INCONCLUSIVE")
+    assert found.verdict != "FAIL"
     assert (found.num_fixed, found.num_broken) == (0, 0)
+    assert (found.num_regressed, found.num_improved, found.num_unchanged) == (0, 0, len(pairs))
+
+
+def test_equal_tasks_pass_once_they_are_many():
+    """Two pseudo-tasks of half the range: 57 tasks that do not differ are not yet enough."""
+    for num_tasks, verdict in ((10, "INCONCLUSIVE"), (57, "INCONCLUSIVE"), (58, "PASS")):
+        found = compared(paired([([1.0], [1.0])] * num_tasks), margin=0.02)
+        assert found.verdict == verdict
+        assert found.is_equivalent == (verdict == "PASS")
+        if verdict == "INCONCLUSIVE":
+            assert found.tasks_needed == 58
+
+
+def test_a_run_and_its_copy_are_no_evidence():
+    found = compared(paired([([1.0], [1.0])] * 500), is_same_run=True)
+    assert (found.verdict, found.deciding_interval, found.p_value) == ("INCONCLUSIVE", None, None)
+    assert found.difference.interval is None
+    assert "the same run" in found.way_out
+
+
+def test_equal_rewards_of_an_unknown_range_decide_nothing():
+    found = compared(paired([([7.0], [7.0])] * 500), facts=UNBOUNDED, margin=0.5)
+    assert (found.verdict, found.smallest_margin) == ("INCONCLUSIVE", None)
+    assert "their range is unknown" in found.way_out
+    seen = compared(paired([([7.0], [7.0]), ([8.0], [8.0])] * 50), facts=UNBOUNDED, margin=0.5)
+    assert seen.verdict == "PASS", "the rewards seen tell their range"
+
+
+@given(graded | unbounded, st.floats(1e-6, 0.2))
+def test_the_smallest_margin_is_where_a_pass_begins(pairs, more):
+    facts = UNBOUNDED if any(min(a + b) < 0.0 for a, b in pairs) else None
+    smallest = compared(paired(pairs), facts=facts).smallest_margin
+    if smallest is None:
+        return
+    assert compared(paired(pairs), facts=facts, margin=smallest + more).verdict == "PASS"
+    if smallest > 0.0:
+        assert compared(paired(pairs), facts=facts, margin=smallest).verdict != "PASS"
 
 
 @given(graded | unbounded)
@@ -109,8 +146,9 @@ def test_one_task_decides_nothing():
 
 def test_all_attempts_alike_in_both_runs():
     found = compared(paired([([1.0] * 3, [1.0] * 3)] * 4))
-    assert (found.verdict, found.correlation, found.variance_reduction) == ("PASS", None, None)
-    assert (found.difference.interval.low, found.difference.interval.high) == (0.0, 0.0)
+    assert (found.correlation, found.variance_reduction) == (None, None)
+    interval = found.difference.interval
+    assert interval.low == -interval.high < 0.0, "other tasks may differ"
 
 
 def test_negative_rewards_are_not_forced_into_a_range():
@@ -143,7 +181,33 @@ def test_tasks_change_in_five_ways():
     assert (found.num_fixed, found.num_broken, found.num_flaky) == (1, 1, 2)
     changes = [task.change for task in found.tasks]
     assert changes == ["fixed", "broken", "flaky", "flaky", "passed", "failed"]
+    assert [(task.direction, task.flaky_in) for task in found.tasks] == [
+        ("improved", ""),
+        ("regressed", ""),
+        ("regressed", "B"),
+        ("regressed", "A"),
+        ("unchanged", ""),
+        ("unchanged", ""),
+    ]
+    assert (found.num_regressed, found.num_improved, found.num_unchanged) == (3, 1, 2)
+    assert (found.num_flaky_a, found.num_flaky_b) == (1, 1)
+    assert [task.task_id for task in found.regressions] == ["t0001", "t0002", "t0003"]
     assert (found.tasks[2].num_passes_a, found.tasks[2].num_passes_b) == (2, 1)
+
+
+def test_the_ten_largest_regressions_are_listed():
+    losses = [n / 20 for n in range(15)]
+    random.Random(3).shuffle(losses)
+    found = compared(paired([([1.0], [1.0 - loss]) for loss in losses]))
+    assert [-task.difference for task in found.regressions] == pytest.approx(
+        sorted(losses, reverse=True)[:10]
+    )
+
+
+def test_regressions_on_other_scales_are_shares_of_the_range():
+    tasks = paired([([1.0], [0.5])], env="e") + paired([([5.0], [4.0])], env="f")
+    facts = {"e": BINARY, "f": EnvironmentFacts(max_reward=5.0)}
+    assert [task.env for task in compared(tasks, facts=facts).regressions] == ["e", "f"]
 
 
 def test_the_first_tasks_are_named_and_all_are_counted():
@@ -278,11 +342,20 @@ def means_of(tasks):
     return a, b
 
 
+def union_of_t_intervals(differences, size, level):
+    """Return Student's intervals without and with two pseudo-tasks, by scipy, as one."""
+    both = [
+        scipy.stats.ttest_1samp(own, 0.0).confidence_interval(level)
+        for own in (differences, [*differences, size, -size])
+    ]
+    return min(one.low for one in both), max(one.high for one in both)
+
+
 @pytest.mark.parametrize(("num_tasks", "num_attempts"), [(12, 1), (40, 4), (300, 2)])
 def test_interval_agrees_with_the_paired_t_test_of_scipy(num_tasks, num_attempts):
+    """All rewards are 0 or 1: the pseudo-tasks differ by half of that."""
     tasks = paired(drawn(num_tasks, num_attempts, 0.05))
     a, b = means_of(tasks)
-    expected = scipy.stats.ttest_rel(b, a)
 
     found = compared(tasks)
 
@@ -294,18 +367,51 @@ def test_interval_agrees_with_the_paired_t_test_of_scipy(num_tasks, num_attempts
         (0.9, found.deciding_interval),
     ):
         assert interval.level == level
-        assert (interval.low, interval.high) == pytest.approx(
-            tuple(expected.confidence_interval(level))
-        )
+        expected = union_of_t_intervals(b - a, 0.5, level)
+        assert (interval.low, interval.high) == pytest.approx(expected)
     assert found.difference.num_clusters == num_tasks
     assert found.difference.num_values == 2 * num_tasks * num_attempts
+
+
+def test_pseudo_tasks_of_graded_rewards_differ_by_half_of_what_was_seen():
+    """If most tasks do not differ, it is half the range: the few that do say little of others."""
+    draw = random.Random(4)
+    a = [draw.uniform(0.7, 0.9) for _ in range(30)]
+    b = [draw.uniform(0.7, 0.9) for _ in range(30)]
+    rare = [*a[:20], *b[20:]]
+    for other, size in ((b, max(abs(x - y) for x, y in zip(a, b, strict=True)) / 2), (rare, 0.5)):
+        found = compared(paired([([x], [y]) for x, y in zip(a, other, strict=True)]))
+        expected = union_of_t_intervals(np.array(other) - np.array(a), size, 0.9)
+        deciding = found.deciding_interval
+        assert (deciding.low, deciding.high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "size"),
+    [
+        ([([1.0, 0.0], [1.0, 1.0]), ([0.0, 0.0], [1.0, 0.0]), ([1.0, 1.0], [0.0, 0.0])], 0.5),
+        ([([0.5, 0.5], [1.0, 1.0]), ([0.0, 0.0], [1.0, 0.0]), ([1.0, 1.0], [0.0, 0.0])], 0.5),
+        ([([0.5, 0.5], [0.6, 0.6]), ([0.5, 0.0], [0.6, 0.0]), ([0.5, 0.9], [0.0, 0.9])], 0.125),
+    ],
+    ids=["all or nothing", "graded, one by the whole range", "graded"],
+)
+def test_attempts_tell_whether_rewards_are_graded(pairs, size):
+    found = compared(paired(pairs * 3))
+    differences = [np.mean(b) - np.mean(a) for a, b in pairs * 3]
+    expected = union_of_t_intervals(differences, size, 0.9)
+    low, high = found.deciding_interval.low, found.deciding_interval.high
+    assert (low, high) == pytest.approx(tuple(np.clip(expected, -1.0, 1.0)))
 
 
 def test_equivalence_agrees_with_the_tost_of_statsmodels():
     tasks = paired(drawn(200, 4))
     a, b = means_of(tasks)
     for margin in (0.02, 0.05, 0.2):
-        expected = ttost_paired(b, a, -margin, margin)[0]
+        more_a, more_b = np.append(a, [0.0, 0.0]), np.append(b, [0.5, -0.5])
+        expected = max(
+            ttost_paired(b, a, -margin, margin)[0],
+            ttost_paired(more_b, more_a, -margin, margin)[0],
+        )
         found = compared(tasks, margin=margin)
         assert found.p_equivalent == pytest.approx(expected, abs=1e-9)
         assert found.is_equivalent == (expected < 0.05)
@@ -370,7 +476,7 @@ def test_default_margin_is_a_share_of_the_range():
 
 
 def test_equal_differences_decide_from_five_tasks_on():
-    """An interval without width decides only if it would hardly come about by chance."""
+    """They decide only if they would hardly come about by chance."""
     for num_tasks, verdict in ((2, "INCONCLUSIVE"), (4, "INCONCLUSIVE"), (5, "FAIL")):
         found = compared(paired([([1.0], [0.0])] * num_tasks))
         assert found.verdict == verdict
@@ -394,8 +500,9 @@ def test_one_of_many_parts_fails_only_if_holm_confirms_it():
 
 def test_rounding_errors_are_no_difference():
     """Nor is it a variance: 0.3 - 0.2 and 0.2 - 0.1 are equal."""
-    twice = compared(paired([([0.1, 0.2], [0.1, 0.2]), ([0.3], [0.1 + 0.2])]))
-    assert (twice.difference.value, twice.p_value, twice.verdict) == (0.0, 1.0, "PASS")
+    twice = compared(paired([([0.1, 0.2], [0.1, 0.2]), ([0.3], [0.1 + 0.2])]), with_tasks=True)
+    assert (twice.difference.value, twice.p_value, twice.num_unchanged) == (0.0, 1.0, 2)
+    assert {task.direction for task in twice.tasks} == {"unchanged"}
     even = compared(paired([([1.0], [2 / 3]), ([1.0], [2 / 3]), ([0.0], [2 / 3])] * 10))
     assert even.difference.value == 0.0
     same = compared(paired([([0.2], [0.3]), ([0.1], [0.2]), ([0.6], [0.7])]))
@@ -491,9 +598,9 @@ def test_no_number_of_tasks_decides_a_difference_at_the_margin():
     assert "no number of tasks decides" in found.way_out
 
 
-def test_a_margin_too_small_to_square_still_decides():
-    found = compared(paired([([1.0], [0.0])] * 2), margin=1e200)
-    assert (found.verdict, found.tasks_needed) == ("INCONCLUSIVE", 5)
+def test_a_margin_beyond_the_range_always_passes():
+    found = compared(paired([([1.0], [0.0]), ([1.0], [0.5])]), margin=1e200)
+    assert (found.verdict, found.smallest_margin) == ("PASS", None)
 
 
 def test_attempts_are_not_planned_for_pass_at_k():
@@ -554,8 +661,8 @@ def test_few_tasks():
 def test_an_interval_without_width_is_a_doubt():
     """The rule of three: up to 3 / n of other tasks may differ."""
     [said] = doubts_of(paired([([1.0], [1.0])] * 300))
-    assert said.startswith("all tasks differ by 0, so the interval has no width")
-    assert "up to 1% of other tasks may differ" in said
+    assert said.startswith("all tasks differ by 0; up to 1% of other tasks may differ")
+    assert "one-sided 95 % bound" in said
 
 
 def test_no_known_range():

@@ -40,7 +40,13 @@ def test_a_comparison_says_what_gym_compare_says(tmp_path):
     for value in (found.difference.value, found.mean_a, found.mean_b, found.p_value):
         assert value in page.numbers
     assert found.verdict in page.text
-    for title in ("Fixed tasks: 1", "Broken tasks: 1", "Flaky tasks: 1"):
+    for title in (
+        "Largest regressions: 2 of 2",
+        "Fixed tasks: 1",
+        "Broken tasks: 1",
+        "Flaky tasks: 1",
+        "1 of them passed in all attempts of A and in none of B",
+    ):
         assert title in page.text
     assert "1 tasks are better in B, 2 worse, 1 equal." in page.text
     scatter = page.embedded("figures")["comparison-tasks"]["data"][0]

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.metrics.comparison_results import Comparison, Difference, Drift, RunSide
+from gymcli.metrics.comparison_results import (
+    Comparison,
+    Difference,
+    Drift,
+    RunSide,
+    TaskDifference,
+)
 from gymcli.metrics.gates import GateProblem
 from gymcli.metrics.results import Estimate, Interval
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
@@ -112,7 +118,9 @@ def test_slices_of_environments_that_share_no_scale_are_their_own():
 def test_difference_to_a_baseline_is_a_section():
     report = report_of(sums(REWARDS))
     found = report.metrics.estimates["mean_reward"]
-    part = Difference(num_tasks=3, mean_a=0.5, mean_b=0.6, difference=found, p_adjusted=0.5)
+    part = Difference(
+        num_tasks=3, mean_a=0.5, mean_b=0.6, difference=found, p_value=0.25, p_adjusted=0.5
+    )
     comparison = Comparison(
         a=RunSide(run="main"),
         b=RunSide(run="runs/a"),
@@ -120,7 +128,8 @@ def test_difference_to_a_baseline_is_a_section():
         mean_a=0.9,
         mean_b=0.93,
         difference=found,
-        p_value=0.04,
+        p_value=0.000985,
+        smallest_margin=0.0612,
         verdict="FAIL",
         way_out="about 30 tasks would decide",
         broken=["t1"],
@@ -134,10 +143,31 @@ def test_difference_to_a_baseline_is_a_section():
     assert text.startswith("## **FAIL**, compared with the baseline: `runs/a`")
     assert "### Compared with `main`: FAIL" in text
     assert "differ in more than the model: `sums: prompt`" in text
-    assert re.search(r"\| `all` \| 22 \| 0.900 \| 0.930 \| \+0.932 \| .* \| 0.040 \| FAIL \|", text)
-    assert "| `level=3` | 3 | 0.500 | 0.600 |" in text
+    assert "| interval | p | p (Holm) | verdict |" in text
+    shown = r"\| `all` \| 22 \| 0.900 \| 0.930 \| \+0.932 \| .* \| &lt; 0.001 \| - \| FAIL \|"
+    assert re.search(shown, text)
+    part_shown = r"\| `level=3` \| 3 \| 0.500 \| 0.600 \| .* \| 0.250 \| 0.500 \| INCONCLUSIVE \|"
+    assert re.search(part_shown, text)
+    assert "about 30 tasks would decide; the run passes with --margin 0.062 or more" in text
     assert "Broken: `t1`\n" in text
     assert text.split("Fixed: ")[1].splitlines()[0].endswith("`f29` and 20 more")
+
+
+def _lost(env, task_id):
+    return TaskDifference(
+        env=env,
+        task_id=task_id,
+        num_attempts_a=4,
+        num_attempts_b=4,
+        num_passes_a=4,
+        num_passes_b=1,
+        value_a=1.0,
+        value_b=0.25,
+        difference=-0.75,
+        direction="regressed",
+        flaky_in="B",
+        change="flaky",
+    )
 
 
 def hostile_report(text: str):
@@ -177,6 +207,8 @@ def hostile_report(text: str):
         broken=[text],
         num_broken=1,
         drift=[Drift(kind="prompt", name=text)],
+        num_tasks=1,
+        regressions=[_lost(text, text)],
         slices={text: {text: Difference()}},
     )
     return report._replace(comparison=comparison)
@@ -313,18 +345,28 @@ def test_blocks_of_a_comparison():
         broken=["t1", "t2"],
         num_broken=2,
         num_fixed=0,
+        num_regressed=46,
+        num_improved=22,
+        num_unchanged=52,
+        num_flaky=82,
+        regressions=[_lost("a", "t3")],
         drift=[Drift(kind="prompt", name="prompt", a="x", b="y")],
         environments={"a": Difference(num_tasks=2, p_adjusted=0.5), "b": Difference()},
     )
-    drift, table, broken = comparison_blocks(comparison, TEXT)
+    drift, table, counts, regressions, broken = comparison_blocks(comparison, TEXT)
+    assert counts == (
+        "Tasks: 46 regressed (2 broken), 22 improved (0 fixed), 52 unchanged, "
+        "82 flaky in either run"
+    )
+    assert regressions.splitlines()[-1] == "| `a` | `t3` | 1.000 | 0.250 | -0.750 |"
     assert drift.endswith("differ in more than the model: `prompt x in A, y in B`")
     assert broken == "Broken: `t1`, `t2`"
     assert table.splitlines() == [
-        "| `pass@1` | tasks | baseline | run | difference | interval | p | verdict |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        "| `all` | 1,200 | 0.500 | 0.400 | -0.100 | -0.200 .. 0.000 | 0.031 | FAIL |",
-        "| `a` | 2 | - | - | - | - | 0.500 | INCONCLUSIVE |",
-        "| `b` | 0 | - | - | - | - | - | INCONCLUSIVE |",
+        "| `pass@1` | tasks | baseline | run | difference | interval | p | p (Holm) | verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| `all` | 1,200 | 0.500 | 0.400 | -0.100 | -0.200 .. 0.000 | 0.031 | - | FAIL |",
+        "| `a` | 2 | - | - | - | - | - | 0.500 | INCONCLUSIVE |",
+        "| `b` | 0 | - | - | - | - | - | - | INCONCLUSIVE |",
     ]
 
 

@@ -400,15 +400,16 @@ def test_two_runs_differ_task_by_task(two):
         ("differences", {"sort": "-mean_a", "limit": 1}),
         runs=(b,),
     )
-    assert [(row["task_id"], row["kind"], row["difference"]) for row in whole["rows"]] == [
-        ("broken", "broken", -1.0),
-        ("worse", "worse", -0.25),
-        ("same", "same", 0.0),
-        ("flaky", "flaky", 0.5),
-        ("fixed", "fixed", 1.0),
-        ("gone", "only_a", None),
-        ("new", "only_b", None),
+    assert [(row["task_id"], row["kinds"], row["difference"]) for row in whole["rows"]] == [
+        ("broken", ["regressed", "broken"], -1.0),
+        ("worse", ["regressed"], -0.25),
+        ("same", ["unchanged"], 0.0),
+        ("flaky", ["improved", "flaky_a"], 0.5),
+        ("fixed", ["improved", "fixed"], 1.0),
+        ("gone", ["only_a"], None),
+        ("new", ["only_b"], None),
     ]
+    assert (whole["counts"]["regressed"], whole["counts"]["broken"]) == (2, 1)
     assert whole["counts"]["fixed"] == 1
     assert tasks(fixed) == ["fixed"]
     assert (fixed["rows"][0]["passes_a"], fixed["rows"][0]["passes_b"]) == (0, 2)
@@ -806,33 +807,35 @@ def test_a_failed_measurement_is_repeated_by_the_next_request():
 
 
 KEY = ("env", "task")
-MIRRORED = {"fixed": "broken", "better": "worse", "only_a": "only_b"}
+MIRRORED = {"fixed": "broken", "improved": "regressed", "only_a": "only_b", "flaky_a": "flaky_b"}
 MIRRORED |= {b: a for a, b in MIRRORED.items()}
 
 
-def kind(a, b):
+def kinds(a, b):
     [row] = differences({KEY: a} if a else {}, {KEY: b} if b else {}).rows
-    return row.kind
+    return " ".join(row.kinds)
 
 
 @pytest.mark.parametrize(
     ("a", "b", "wanted"),
     [
-        (TaskScores(0.0, 2, 0), TaskScores(1.0, 2, 2), "fixed"),
-        (TaskScores(1.0, 3, 3), TaskScores(0.5, 1, 0), "broken"),
-        (TaskScores(0.5, 2, 1), TaskScores(1.0, 2, 2), "flaky"),
-        (TaskScores(1.0, 2, 2), TaskScores(0.5, 2, 1), "flaky"),
-        (TaskScores(0.2, 2, 0), TaskScores(0.4, 2, 0), "better"),
-        (TaskScores(0.4, 2, 0), TaskScores(0.2, 2, 0), "worse"),
-        (TaskScores(1.0, 2, 2), TaskScores(1.0, 1, 1), "same"),
-        (TaskScores(-3.0, 2, None), TaskScores(7.0, 1, 1), "better"),
-        (TaskScores(1.0, 2, None), TaskScores(1.0, 1, None), "same"),
+        (TaskScores(0.0, 2, 0), TaskScores(1.0, 2, 2), "improved fixed"),
+        (TaskScores(1.0, 3, 3), TaskScores(0.5, 1, 0), "regressed broken"),
+        (TaskScores(0.5, 2, 1), TaskScores(1.0, 2, 2), "improved flaky_a"),
+        (TaskScores(1.0, 4, 4), TaskScores(0.25, 4, 1), "regressed flaky_b"),
+        (TaskScores(0.5, 2, 1), TaskScores(0.5, 2, 1), "unchanged flaky_both"),
+        (TaskScores(0.2, 2, 0), TaskScores(0.4, 2, 0), "improved"),
+        (TaskScores(0.4, 2, 0), TaskScores(0.2, 2, 0), "regressed"),
+        (TaskScores(1.0, 2, 2), TaskScores(1.0, 1, 1), "unchanged"),
+        (TaskScores(-3.0, 2, None), TaskScores(7.0, 1, 1), "improved"),
+        (TaskScores(0.3, 2, None), TaskScores(0.1 + 0.2, 1, None), "unchanged"),
+        (TaskScores(1.0, 2, None), TaskScores(1.0, 1, None), "unchanged"),
         (TaskScores(1.0, 1, 1), None, "only_a"),
         (None, TaskScores(1.0, 1, 1), "only_b"),
     ],
 )
-def test_a_task_is_of_one_kind(a, b, wanted):
-    assert kind(a, b) == wanted
+def test_direction_and_flakiness_are_two_things(a, b, wanted):
+    assert kinds(a, b) == wanted
 
 
 @st.composite
@@ -848,8 +851,8 @@ tables = st.dictionaries(st.tuples(st.sampled_from("ef"), st.sampled_from("abc")
 @given(tables, tables)
 def test_the_runs_the_other_way_round_give_the_mirror_image(a, b):
     there, back = differences(a, b), differences(b, a)
-    assert [row.kind for row in back.rows] == [
-        MIRRORED.get(row.kind, row.kind) for row in there.rows
+    assert [row.kinds for row in back.rows] == [
+        [MIRRORED.get(kind, kind) for kind in row.kinds] for row in there.rows
     ]
     for one, other in zip(there.rows, back.rows, strict=True):
         assert (one.mean_a, one.num_b) == (other.mean_b, other.num_a)
@@ -859,7 +862,7 @@ def test_the_runs_the_other_way_round_give_the_mirror_image(a, b):
 @given(tables)
 def test_a_run_differs_from_itself_in_nothing(a):
     rows = differences(a, a).rows
-    assert {row.kind for row in rows} <= {"same", "flaky"}
+    assert {kind for row in rows for kind in row.kinds} <= {"unchanged", "flaky_both"}
     assert all(row.difference == 0 for row in rows)
 
 
@@ -872,6 +875,8 @@ def test_selected_differences_are_of_one_kind_and_sorted(a, b, wanted, is_descen
     known = [row.difference for row in rows if row.difference is not None]
     assert known == sorted(known, reverse=is_descending)
     assert all(row.difference is None for row in rows[len(known) :])
+    one_each = sum(found.counts[kind] for kind in ("regressed", "improved", "unchanged"))
+    assert one_each == sum(row.difference is not None for row in found.rows)
 
 
 def errors(listed_run, task="a", attempt=0):

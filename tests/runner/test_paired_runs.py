@@ -22,7 +22,8 @@ def runs(tmp_path):
 
 def test_a_run_against_itself(runs):
     found = compare_runs(runs[0], runs[0])
-    assert (found.difference.value, found.p_value, found.verdict) == (0.0, 1.0, "PASS")
+    assert (found.difference.value, found.p_value, found.verdict) == (0.0, None, "INCONCLUSIVE")
+    assert found.is_same_run
     assert (found.drift, found.unknown, found.unmatched.num_only_a) == ([], [], 0)
     assert [setting.name for setting in found.compared] == ["model"]
 
@@ -287,7 +288,8 @@ def test_lines_that_name_no_environment_take_the_one_that_is_given(tmp_path):
 def test_an_environment_that_is_not_here_has_no_range(tmp_path):
     lines = [line(f"t{n}", env="elsewhere") for n in range(12)]
     a = write_lines(tmp_path / "a.jsonl", lines)
-    found = compare_runs(a, a)
+    b = write_lines(tmp_path / "b.jsonl", [*lines[1:], lines[0]])
+    found = compare_runs(a, b)
     assert (found.margin, found.num_fixed) == (0.0, None)
     assert "set --margin" in found.warnings[-1]
 

@@ -256,14 +256,15 @@ def test_outcome_stays_as_it_is(outcome):
     assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 
-def test_code_of_a_file_keeps_the_name_that_it_was_given(tmp_path, monkeypatch):
+@pytest.mark.parametrize("class_name", [":Quiz", ""])
+def test_code_of_a_file_keeps_the_name_that_it_was_given(tmp_path, monkeypatch, class_name):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "folder"
     folder.mkdir()
     path = tmp_path / "quiz.py"
     path.write_text("A = 1")
-    code = SentCode.of("an_agent=quiz.py:Quiz")
-    assert code.unpack(folder) == (f"an_agent={path}:Quiz",)
+    code = SentCode.of(f"an_agent=quiz.py{class_name}")
+    assert code.unpack(folder) == (f"an_agent={path}{class_name}",)
     path.unlink()
-    assert code.unpack(folder) == (f"an_agent={folder / 'quiz.py'}:Quiz",)
+    assert code.unpack(folder) == (f"an_agent={folder / 'quiz.py'}{class_name}",)
     assert (folder / "quiz.py").read_text() == "A = 1"

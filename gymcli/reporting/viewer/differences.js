@@ -1,21 +1,25 @@
-// Two runs, task by task: both means, their difference, and the kind of change.
+// Two runs, task by task: both means, their difference, its direction, and which run is flaky.
 
 import { go, link } from "./address.js";
 import { headCell, moveRow, PAGE, pageLinks, rowLinks } from "./rows.js";
 import { ask } from "./server.js";
 import { figure, kept } from "./summary.js";
-import { append, count, decimal, element, name } from "./text.js";
+import { append, count, decimal, element, name, pValue } from "./text.js";
 
 const KINDS = {
-  fixed: "fixed: all failed, now all pass",
+  regressed: "regressed",
   broken: "broken: all passed, now all fail",
-  flaky: "flaky: some pass, some fail",
-  better: "better",
-  worse: "worse",
-  same: "same mean",
+  improved: "improved",
+  fixed: "fixed: all failed, now all pass",
+  unchanged: "unchanged",
+  flaky_a: "flaky in A only",
+  flaky_b: "flaky in B only",
+  flaky_both: "flaky in both",
   only_a: "scored only in A",
   only_b: "scored only in B",
 };
+
+const STRICT = { broken: "regressed", fixed: "improved" };
 
 const VERDICTS = { PASS: "good", FAIL: "bad", INCONCLUSIVE: "" };
 
@@ -26,7 +30,7 @@ const COLUMNS = [
   { title: "B − A", sort: "difference", class: "number" },
   { title: "Passes A", sort: "passes_a", class: "number" },
   { title: "Passes B", sort: "passes_b", class: "number" },
-  { title: "Kind", sort: "kind" },
+  { title: "Change", sort: "kinds" },
 ];
 
 /** Loads the tasks of a page of differences, or of the page around one of its tasks. */
@@ -127,7 +131,7 @@ function table(app, place, found) {
       element(
         "td",
         { class: "kind" },
-        element("span", { class: `badge kind-${row.kind}` }, row.kind.replace("_", " ")),
+        badges(row.kinds),
       ),
     );
   });
@@ -144,6 +148,17 @@ function table(app, place, found) {
   );
 }
 
+/** Returns a badge for each kind; a broken task is a regressed one, which is not repeated. */
+function badges(kinds) {
+  const implied = kinds.map((kind) => STRICT[kind]);
+  return kinds
+    .filter((kind) => !implied.includes(kind))
+    .map((kind, at) => [
+      at ? " " : "",
+      element("span", { class: `badge kind-${kind}` }, KINDS[kind].split(":")[0]),
+    ]);
+}
+
 function passes(number, all) {
   return number === null ? `of ${all}` : `${number} of ${all}`;
 }
@@ -151,6 +166,7 @@ function passes(number, all) {
 /** Fills in the overall difference with its interval and its verdict. */
 function compare(comparison, node) {
   const doubts = [
+    ...(comparison.way_out ? [comparison.way_out] : []),
     ...(comparison.drift ?? []).map((each) => `differs between the runs: ${drifted(each)}`),
     ...(comparison.warnings ?? []),
   ].map((text) => element("li", {}, text));
@@ -166,13 +182,16 @@ function drifted(each) {
 function comparedFigures(found) {
   const { interval, value } = found.difference ?? {};
   const range = interval ? `${decimal(interval.low)} to ${decimal(interval.high)}` : "no interval";
-  const margin = found.margin === null ? "" : `margin ${decimal(found.margin)}`;
+  const passing = found.smallest_margin
+    ? `, passes above ${decimal(Math.ceil(found.smallest_margin * 1000) / 1000)}`
+    : "";
+  const margin = found.margin === null ? "" : `margin ${decimal(found.margin)}${passing}`;
   return [
     figure("mean A", decimal(found.mean_a)),
     figure("mean B", decimal(found.mean_b)),
     figure("B \u2212 A", value > 0 ? `+${decimal(value)}` : decimal(value), range),
     figure("verdict", element("span", { class: VERDICTS[found.verdict] }, found.verdict), margin),
-    found.p_value === null ? null : figure("p", decimal(found.p_value, 4), found.test),
+    found.p_value === null ? null : figure("p", pValue(found.p_value), found.test),
     figure("paired tasks", count(found.num_tasks)),
   ];
 }

@@ -128,6 +128,11 @@ export function decimal(number, digits = 3) {
   return Number.isFinite(number) ? number.toFixed(digits) : String(number);
 }
 
+/** Formats a p-value, as `gym compare` does. */
+export function pValue(number) {
+  return number < 0.001 ? "< 0.001" : decimal(number);
+}
+
 /** Formats a duration. */
 export function duration(seconds) {
   if (!seconds) return "–";

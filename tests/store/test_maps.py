@@ -7,8 +7,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from gymcli.data.maps import TRANSFORMS, RowMap, json_value, read_map
 from gymcli.errors import UsageError
+from gymcli.store.maps import TRANSFORMS, RowMap, json_value, read_map
 
 ROW = {
     "question": "1 + 1?",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
@@ -31,6 +31,7 @@ __all__ = ["TRANSFORMS", "RowMap", "json_value", "read_map"]
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 """Commas may only separate thousands; another comma may be a decimal one: 1,5 is not 15."""
+_WRITTEN_LETTER = re.compile(r"\s*\(?([A-Za-z])[.):]?\s*", re.ASCII)
 
 
 class _Transform(NamedTuple):
@@ -86,10 +87,36 @@ def _letter(value: JSON) -> str:
 
 
 def _letter_in(value: JSON, options: JSON) -> JSON:
-    places = [place for place, item in enumerate(_known_list(options)) if _is_same(item, value)]
+    items = enumerate(_options(options))
+    places = [place for place, item in items if _is_same(_stripped(item), _stripped(value))]
     if len(places) != 1:
         raise ValueError(f"{value!r:.80} appears {len(places)} times among the options, not once")
     return _letter(places[0])
+
+
+def _letter_of(value: JSON, options: JSON) -> JSON:
+    found = _WRITTEN_LETTER.fullmatch(value) if isinstance(value, str) else None
+    known = _LETTERS[: len(_options(options))]
+    if found is None or (letter := found[1].upper()) not in known:
+        raise ValueError(f"{value!r:.80} is not a letter from A to {known[-1:]}")
+    return letter
+
+
+def _letter_from(first: int, value: JSON, options: JSON) -> JSON:
+    number, num_options = _number(value, None), len(_options(options))
+    if not isinstance(number, int) or not first <= number < first + num_options:
+        last = first + num_options - 1
+        raise ValueError(f"{value!r:.80} is not a position from {first} to {last}")
+    return _letter(number - first)
+
+
+def _stripped(value: JSON) -> JSON:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _options(value: JSON) -> list[JSON]:
+    """Return a list, of which a table of texts has the JSON."""
+    return _known_list(_json(value, None) if isinstance(value, str) else value)
 
 
 def _known_text(value: JSON) -> str:
@@ -116,6 +143,9 @@ TRANSFORMS = {
     "lettered": _Transform(_lettered),
     "letter": _Transform(lambda value, _: _letter(value)),
     "letter_in": _Transform(_letter_in, "column"),
+    "letter_of": _Transform(_letter_of, "column"),
+    "letter_from_0": _Transform(partial(_letter_from, 0), "column"),
+    "letter_from_1": _Transform(partial(_letter_from, 1), "column"),
 }
 """The transforms by their name in maps."""
 
@@ -124,7 +154,7 @@ class _Step(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    argument: str | None = None
+    argument: str | tuple[str, ...] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -144,11 +174,13 @@ class _Step(BaseModel):
         if (self.argument is None) != (transform.argument is None):
             takes = f"a {transform.argument}" if transform.argument else "nothing"
             raise ValueError(f'the transform "{self.name}" takes {takes}')
+        if transform.argument == "text" and not isinstance(self.argument, str):
+            raise ValueError(f'the transform "{self.name}" takes one text')
         return self
 
 
 def _as_column(data: object) -> object:
-    return {"from": data} if isinstance(data, str) else data
+    return {"from": data} if isinstance(data, str | list) else data
 
 
 def _as_list(data: object) -> object:
@@ -162,8 +194,8 @@ def _as_json(values: Mapping[str, JSON]) -> JSONObject:
 class _Column(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: str = Field(alias="from", min_length=1)
-    """A column's name, or a path into it: `answers.text.0`."""
+    source: str | tuple[str, ...] = Field(alias="from", min_length=1)
+    """A column's name, or a path into it: `answers.text.0`. Several become a list."""
     apply: Annotated[tuple[_Step, ...], BeforeValidator(_as_list)] = ()
 
 
@@ -180,6 +212,8 @@ class RowMap(BaseModel):
     """The row's fields by name; None takes every column under its own name."""
     constants: Annotated[JSONObject, AfterValidator(_as_json)] = {}
     """Fields that are the same in every row; they override columns."""
+    drop_empty: bool = False
+    """Leave out fields whose column is empty: null, or blank text."""
     user: str | None = None
     """A prompt template filled with the row's fields, as in a prompt file."""
     system: str | None = None
@@ -205,9 +239,14 @@ class RowMap(BaseModel):
     def apply(self, row: Mapping[str, object]) -> JSONObject:
         """Return the task row; raise ValueError if a column is missing or cannot be converted."""
         if self.fields is None:
-            mapped = {name: json_value(value, name) for name, value in row.items()}
+            kept = {n: v for n, v in row.items() if not (self.drop_empty and _is_empty(v))}
+            mapped = {name: json_value(value, name) for name, value in kept.items()}
         else:
-            mapped = {name: _value(column, row) for name, column in self.fields.items()}
+            mapped = {
+                name: _value(column, row)
+                for name, column in self.fields.items()
+                if not (self.drop_empty and _is_empty(_source(column.source, row)))
+            }
         mapped.update(self.constants)
         if self.template is not None:
             if mapped.get("messages") is not None:
@@ -236,17 +275,38 @@ def read_map(path: Path) -> RowMap:
 
 
 def _value(column: _Column, row: Mapping[str, object]) -> JSON:
-    value = json_value(_at(row, column.source), column.source)
+    value = _source(column.source, row)
     for step in column.apply:
         transform = TRANSFORMS[step.name]
-        argument: JSON = step.argument
-        if transform.argument == "column":
-            argument = json_value(_at(row, str(step.argument)), str(step.argument))
+        argument: JSON = None
+        if step.argument is not None:
+            is_column = transform.argument == "column"
+            argument = _source(step.argument, row) if is_column else str(step.argument)
         try:
             value = transform.function(value, argument)
         except ValueError as error:
-            raise ValueError(f'column "{column.source}": {step.name}: {error}') from error
+            raise ValueError(f"{_named(column.source)}: {step.name}: {error}") from error
     return value
+
+
+def _named(source: str | tuple[str, ...]) -> str:
+    if isinstance(source, str):
+        return f'column "{source}"'
+    return f"columns {listed(source)}"
+
+
+def _source(source: str | tuple[str, ...], row: Mapping[str, object]) -> JSON:
+    """Return the value of a column, or the list of several columns' values."""
+    if isinstance(source, str):
+        return json_value(_at(row, source), source)
+    values = [json_value(_at(row, path), path) for path in source]
+    while values and _is_empty(values[-1]):  # a table has cells for the longest list
+        values.pop()
+    return values
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
 def _at(row: Mapping[str, object], path: str) -> object:

@@ -1,0 +1,180 @@
+"""Describes an environment for `gym envs`: its properties, the fields of its rows, its options."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import types
+import typing
+from itertools import pairwise
+
+import msgspec
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError
+
+from gymcli.environment.registry import Found, generated_lines, generates, own_tasks
+from gymcli.errors import EpisodeError
+from gymcli.store.lines import iterate_lines
+from gymcli.types import JSON, JSONObject
+
+__all__ = [
+    "EXTRAS",
+    "FieldDescription",
+    "describe",
+    "example_row",
+    "extra_of",
+    "fields_of",
+    "num_tasks",
+]
+
+EXTRAS = {
+    "aviary": ("aviary", ""),
+    "instruction_following": ("langdetect", "rows that ask for a language"),
+    "math_with_judge": ("math", ""),
+    "reasoning_gym": ("reasoning-gym", ""),
+    "structured_outputs": ("structured", "XML"),
+}
+"""The extra of gymcli that a built-in environment needs, and for what; empty: for every row."""
+
+_WORDS = {
+    str: ("text", "texts"),
+    int: ("whole number", "whole numbers"),
+    float: ("number", "numbers"),
+    bool: ("true or false", "booleans"),
+    type(None): ("null", "nulls"),
+}
+"""Types in words, of one value and of several."""
+
+
+class FieldDescription(msgspec.Struct):
+    """A field of a row, or an option, in words."""
+
+    name: str
+    type: str
+    is_required: bool
+    default: JSON
+    """None if the field is required, too."""
+    meaning: str
+
+
+def describe(found: Found) -> JSONObject:
+    """Return the description of an environment as JSON."""
+    environment = found.environment
+    lines = (inspect.getdoc(environment) or "").splitlines()
+    tasks = own_tasks(found)
+    return {
+        "name": found.name,
+        "description": lines[0] if lines else "",
+        "version": environment.version,
+        "max_reward": environment.max_reward,
+        "tools": list(environment.method_tools()),
+        "options": {one.name: one.type for one in fields_of(environment.Options)},
+        "roles": [
+            *environment.required_roles,
+            *(f"{role} (optional)" for role in environment.optional_roles),
+        ],
+        "rescore": environment.rescore,
+        **environment.properties._asdict(),
+        "skipped_checks": dict(environment.skipped_checks),
+        "tasks": str(tasks) if tasks else None,
+        "extra": extra_of(found)[0] or None,
+    }
+
+
+def extra_of(found: Found) -> tuple[str, str]:
+    """Return the extra that an environment needs, empty without one, and for what."""
+    is_built_in = found.environment.__module__.startswith("gymcli.envs.")
+    return EXTRAS.get(found.name, ("", "")) if is_built_in else ("", "")
+
+
+def num_tasks(found: Found) -> int:
+    """Return the number of tasks that ship with an environment."""
+    path = own_tasks(found)
+    return 0 if path is None else sum(1 for _ in iterate_lines(path))
+
+
+def example_row(found: Found) -> JSONObject | None:
+    """Return the first row that ships with an environment, else one that it generates."""
+    path = own_tasks(found)
+    try:
+        if path is not None:
+            line = next((line.data for line in iterate_lines(path)), None)
+        else:
+            line = next(generated_lines(found), None) if generates(found) else None
+    except EpisodeError:  # the generator fails
+        return None
+    return None if line is None else msgspec.json.decode(line, type=JSONObject)
+
+
+def fields_of(model: type[BaseModel]) -> list[FieldDescription]:
+    """Describe the fields of a task or of options; the docstring under a field is its meaning."""
+    meanings = _docstrings(model)
+    return [
+        FieldDescription(
+            name=name,
+            type=_in_words(field.annotation),
+            is_required=field.is_required(),
+            default=_default(field),
+            meaning=" ".join((field.description or meanings.get(name, "")).split()),
+        )
+        for name, field in model.model_fields.items()
+    ]
+
+
+def _default(field: FieldInfo) -> JSON:
+    if field.is_required():
+        return None
+    value = field.get_default(call_default_factory=True, validated_data={})
+    try:
+        default: JSON = msgspec.json.decode(TypeAdapter(object).dump_json(value))
+    except PydanticSerializationError:  # an author may use any Python type
+        return str(value)
+    return default
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstrings under the fields of a class and of its bases."""
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if not issubclass(cls, BaseModel) or cls is BaseModel:
+            continue
+        try:
+            [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        except (OSError, TypeError, SyntaxError, ValueError):  # made without a file, or it is gone
+            continue
+        body = tree.body if isinstance(tree, ast.ClassDef) else []
+        for one, after in pairwise(body):
+            value = after.value if isinstance(after, ast.Expr) else None
+            if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+                continue
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+                found[one.target.id] = inspect.cleandoc(value.value)
+    return found
+
+
+def _in_words(annotation: object, *, is_plural: bool = False) -> str:
+    """Return a type in plain words, such as `one of a, b` or `list of texts`."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if isinstance(annotation, type) and annotation in _WORDS:
+        return _WORDS[annotation][is_plural]
+    if origin is typing.Annotated:
+        return _in_words(arguments[0], is_plural=is_plural)
+    if origin is typing.Literal:
+        values = ", ".join(str(value) for value in arguments)
+        return values if len(arguments) == 1 else f"one of {values}"
+    if origin in (typing.Union, types.UnionType):
+        words = [_in_words(one, is_plural=is_plural) for one in arguments if one is not type(None)]
+        return " or ".join(dict.fromkeys(words))
+    is_list = annotation in (list, tuple, set) or origin in (list, tuple, set)
+    if is_list:
+        items = dict.fromkeys(_in_words(one, is_plural=True) for one in arguments if one is not ...)
+        name = "lists" if is_plural else "list"
+        return f"{name} of {' and '.join(items)}" if items else name
+    if origin is dict or annotation is dict:
+        return "objects" if is_plural else "object"
+    if isinstance(annotation, type) and annotation is not object:
+        is_object = issubclass(annotation, BaseModel | msgspec.Struct)
+        return ("objects" if is_plural else "object") if is_object else annotation.__name__
+    return "any JSON"

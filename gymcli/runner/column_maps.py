@@ -1,0 +1,371 @@
+"""Infers from the names of a table's columns how its rows become tasks.
+
+Two shapes are known: a multiple-choice table (question, options, answer), whose rows are those of
+the environment `mcqa`, and a table of questions and answers, for the environment that is named.
+Every other column becomes a field of its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from pydantic import ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from gymcli.environment.registry import Found
+from gymcli.errors import UsageError
+from gymcli.store.maps import RowMap, json_value
+from gymcli.store.tables import local_rows, mapped_rows, table_columns
+from gymcli.store.task_row import listed
+from gymcli.types import JSON, JSONObject
+
+__all__ = ["CHOICE_ENV", "TableMap", "infer_map", "mapped_file"]
+
+CHOICE_ENV = "mcqa"
+"""The environment of multiple-choice tables."""
+_CHOICE_PROMPT = "{question}\n\n{choices}\n\nPut the letter in \\boxed{{}}."
+
+_QUESTIONS = ("prompt", "question", "input", "query", "problem", "instruction")
+_ANSWERS = (
+    "expected_answer",
+    "answer",
+    "correct_answer",
+    "answer_key",
+    "answerkey",
+    "correct",
+    "expected",
+    "target",
+    "gold",
+    "label",
+    "ground_truth",
+)
+"""Names of columns, and of the fields of environments, that hold the right answer."""
+_LISTS = ("options", "choices")
+_OPTION = re.compile(r"(option|choice|opt|)_?([a-z]|\d)", re.ASCII)
+_READ_AS = {
+    "letter_of": "letters",
+    "letter_in": "texts",
+    "letter_from_0": "positions from 0",
+    "letter_from_1": "positions from 1",
+}
+"""How answers may name an option: transforms with what they read."""
+_CONTROLS: Mapping[str, str] = {
+    "id": "",
+    "task_id": "",
+    "uuid": "",
+    "env": "",
+    "prompt": "",
+    "max_turns": "number",
+    "messages": "json",
+    "tools": "json",
+    "params": "json",
+    "agent_ref": "json",
+    "responses_create_params": "json",
+}
+"""The names in a row that no environment declares, with the transform of a text."""
+_PROMPTS = ("responses_create_params", "messages", "prompt")
+
+_Source = str | tuple[str, ...]
+_Fields = dict[str, dict[str, object]]
+
+
+class TableMap(NamedTuple):
+    """How the rows of a table become tasks."""
+
+    row_map: RowMap
+    env: str | None = None
+    """The environment that the columns imply."""
+    note: str = ""
+    """Which columns became fields of another name, in words."""
+
+
+def mapped_file(row_map: RowMap, path: Path) -> Iterator[tuple[int, JSONObject | str]]:
+    """Yield the task rows of a file, each with its number."""
+    return mapped_rows(local_rows(path), row_map)
+
+
+def infer_map(
+    path: Path, env: str | None, find: Callable[[str], Found], *, has_template: bool
+) -> TableMap:
+    """Infer the map of a table from its columns and its environment.
+
+    Args:
+        path: The table.
+        env: The environment of rows that name none.
+        find: Finds an environment by its name.
+        has_template: Whether the prompts come from a template.
+
+    Raises:
+        UsageError: The table cannot be read, or its columns do not say how they become tasks.
+    """
+    table = _Table(path)
+    env = env or table.only_env()
+    found = None if env is None else find(env)
+    takes_choices = found is None or issubclass(found.environment, find(CHOICE_ENV).environment)
+    if takes_choices and table.is_choice():
+        env = CHOICE_ENV if found is None else found.name
+        return _choice_map(table, env, has_template=has_template)
+    if found is None:
+        if has_template or any(name in table.columns for name in _PROMPTS):
+            return TableMap(table.plain({}))  # rows that may name their own environments
+        if table.find(_QUESTIONS) and table.find(_ANSWERS):
+            env_option = "--env, such as --env string_match"
+            raise table.unclear(f"name the environment that scores the answers with {env_option}")
+        raise table.unclear("has no columns with a question and its answer")
+    return _answer_map(table, found, has_template=has_template)
+
+
+class _Table:
+    """A table's columns, and the values that tell how to read them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.columns = table_columns(path)
+        self.by_name: dict[str, str] = {}
+        """Columns by their names in lower case, with underscores."""
+        for column in self.columns:
+            name = re.sub(r"[\s-]+", "_", column.strip().casefold())
+            self.by_name.setdefault(name, column)
+        self.option_columns = self._option_columns()
+        if len(self.columns) == 1 and re.search("[;\t]", self.columns[0]):
+            raise UsageError(
+                f"{path}:1: has one column, {self.columns[0]!r:.80}: separate the cells by commas"
+            )
+
+    def rows(self) -> Iterator[dict[str, object]]:
+        """Yield the rows that can be read."""
+        return (row for _, row in local_rows(self.path) if not isinstance(row, str))
+
+    def find(self, names: Sequence[str]) -> list[str]:
+        """Return the columns with one of these names; the first name alone if there is one."""
+        found = [self.by_name[name] for name in names if name in self.by_name]
+        return found[:1] if names[0] in self.by_name else found
+
+    def one(self, names: Sequence[str], purpose: str) -> str | None:
+        """Return the column with one of these names; raise UsageError if there are several."""
+        found = self.find(names)
+        if len(found) > 1:
+            raise self.unclear(f"{' and '.join(found)} may both be the {purpose}")
+        return found[0] if found else None
+
+    def only_env(self) -> str | None:
+        """Return the environment that every row names."""
+        if "env" not in self.columns:
+            return None
+        names = {row["env"] for row in self.rows()}
+        name = names.pop() if len(names) == 1 else None
+        return name if isinstance(name, str) and name else None
+
+    def is_choice(self) -> bool:
+        """Return whether this is a multiple-choice table."""
+        if self.option_columns is None or not self.find(_QUESTIONS) or not self.find(_ANSWERS):
+            return False
+        if isinstance(self.option_columns, tuple):
+            return True
+        # In rows of mcqa itself, each option is an object with its letter.
+        first = self._first_options()
+        return bool(first) and not any(isinstance(item, dict) for item in first)
+
+    def holds_text(self, column: str) -> bool:
+        """Return whether the first value of a column that is not empty is a text."""
+        values = (row[column] for row in self.rows())
+        return isinstance(next((v for v in values if v not in (None, "")), None), str)
+
+    def _first_options(self) -> list[JSON]:
+        assert isinstance(self.option_columns, str)
+        apply = ["json"] if self.holds_text(self.option_columns) else []
+        row_map = _row_map({"options": {"from": self.option_columns, "apply": apply}})
+        for _, row in mapped_rows(local_rows(self.path), row_map):
+            if isinstance(row, dict) and isinstance(row["options"], list):
+                return row["options"]
+        return []
+
+    def _option_columns(self) -> _Source | None:
+        found: dict[str, dict[str, str]] = {}
+        for name, column in self.by_name.items():
+            if match := _OPTION.fullmatch(name):
+                found.setdefault(match[1] or "", {})[match[2]] = column
+        for prefix, columns in found.items():
+            numbers = ("0123456789", "123456789") if prefix else ()
+            for names in ("abcdefghijklmnopqrstuvwxyz", *numbers):
+                run = [columns[name] for name in names if name in columns]
+                if len(run) > 1 and all(name in columns for name in names[: len(run)]):
+                    return tuple(run)
+        return next((self.by_name[name] for name in _LISTS if name in self.by_name), None)
+
+    def plain(self, fields: _Fields, *, without: Sequence[str] = (), **keys: object) -> RowMap:
+        """Return a map with these fields, and every other column under its own name."""
+        others: _Fields = {}
+        for column in self.columns:
+            if column not in without and column not in fields:
+                apply = _CONTROLS.get(column, "")
+                is_converted = apply and self.holds_text(column)
+                others[column] = {"from": column, "apply": [apply] if is_converted else []}
+        return _row_map({**others, **fields}, **keys)
+
+    def unclear(self, reason: str) -> UsageError:
+        """Return the error for columns that do not say how they become tasks."""
+        names = listed(self.columns)
+        text = " ".join(f"{reason} (columns: {names})".split())  # a name may have several lines
+        return UsageError(
+            f"{self.path}: {text}; or say what the columns are with --map FILE: `gym docs data` "
+            "has an example of a map"
+        )
+
+
+def _row_map(fields: Mapping[str, object], **keys: object) -> RowMap:
+    return RowMap.model_validate({"fields": fields, "drop_empty": True, **keys})
+
+
+def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
+    question, answer = table.one(_QUESTIONS, "question"), table.one(_ANSWERS, "answer")
+    options = table.option_columns
+    assert question is not None
+    assert answer is not None
+    assert options is not None
+    columns = _names(options)
+    decode = ["json"] if isinstance(options, str) and table.holds_text(options) else []
+    transform = _answer_transform(table, answer, options)
+    fields: _Fields = {
+        "question": {"from": question},
+        "choices": {"from": options, "apply": [*decode, "lettered"]},
+        "options": {"from": options, "apply": [*decode, "letters"]},
+        "expected_answer": {"from": answer, "apply": [{transform: options}]},
+    }
+    for name in ("id", "task_id", "uuid"):
+        if name in table.by_name:
+            fields[name] = {"from": table.by_name[name]}
+    prompt = {} if has_template else {"user": _CHOICE_PROMPT}
+    used = {column for one in fields.values() for column in _names(one["from"])}
+    row_map = table.plain(fields, without=[*used], **prompt)
+    shown = columns[0] if len(columns) == 1 else f"{columns[0]}-{columns[-1]}"
+    renamed = (
+        f"{question} → {'question' if has_template else 'prompt'}, {shown} → options, "
+        f"{answer} ({_READ_AS[transform]}) → expected_answer"
+    )
+    return TableMap(row_map, env, " ".join(f"{renamed} (environment {env})".split()))
+
+
+def _names(source: object) -> tuple[str, ...]:
+    return (source,) if isinstance(source, str) else cast("tuple[str, ...]", source)
+
+
+def _answer_transform(table: _Table, answer: str, options: _Source) -> str:
+    """Return the transform that reads most answers, if all that do agree on the letters."""
+    maps = {
+        name: _row_map({"answer": {"from": answer, "apply": [{name: options}]}})
+        for name in _READ_AS
+    }
+    letters: dict[str, list[JSON]] = {name: [] for name in maps}
+    example: object = None
+    for row in table.rows():
+        if row[answer] in (None, ""):
+            continue
+        example = row[answer] if example is None else example
+        for name, row_map in maps.items():
+            try:
+                letters[name].append(row_map.apply(row)["answer"])
+            except ValueError:
+                letters[name].append(None)
+    num_read = {name: sum(one is not None for one in found) for name, found in letters.items()}
+    most = max(num_read.values())
+    best = [name for name, num in num_read.items() if num == most]
+    if 2 * most < len(letters[best[0]]):
+        raise table.unclear(
+            f'"{answer}" holds neither letters nor positions nor texts of the options: '
+            f"{json_value(example, answer)!r:.60}"
+        )
+    if any(letters[name] != letters[best[0]] for name in best):
+        both = " or ".join(_READ_AS[name] for name in best)
+        source = options if isinstance(options, str) else f"[{', '.join(options)}]"
+        raise table.unclear(
+            f'"{answer}" may hold {both}; say which in a map, such as '
+            f"expected_answer: {{from: {answer}, apply: {{{best[-1]}: {source}}}}}"
+        )
+    return best[0]
+
+
+def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
+    own = found.environment.Task.model_fields
+    fields: _Fields = {}
+    renamed: list[str] = []
+
+    def add(name: str, column: str) -> None:
+        fields[name] = {"from": column, "apply": _conversion(table, found, name, column)}
+        if name.casefold() != column.casefold():
+            renamed.append(f"{column} → {name}")
+
+    for name in dict.fromkeys([*own, *_CONTROLS]):
+        if name in table.columns:
+            add(name, name)
+        elif name in table.by_name:
+            add(name, table.by_name[name])
+    if not has_template and not any(name in fields for name in _PROMPTS):
+        question = table.one(_QUESTIONS, "prompt")
+        if question is None:
+            raise table.unclear("has no column with the prompt, such as prompt or question")
+        add("prompt", question)
+    if "question" in own and "question" not in fields and "prompt" in fields:
+        add("question", str(fields["prompt"]["from"]))
+    answers = [name for name in _ANSWERS if name in own]
+    if len(answers) == 1 and answers[0] not in fields:
+        answer = table.one(_ANSWERS, "answer")
+        if answer is not None:
+            add(answers[0], answer)
+    used = {str(column["from"]) for column in fields.values()}
+    row_map = table.plain(fields, without=[*used])
+    _check_first(table, found, row_map)
+    note = f"{', '.join(renamed)} (environment {found.name})" if renamed else ""
+    return TableMap(row_map, None, " ".join(note.split()))
+
+
+def _conversion(table: _Table, found: Found, name: str, column: str) -> list[str]:
+    """Return the transforms that turn the texts of a table into the type of a field."""
+    if name in _CONTROLS:
+        wanted = _CONTROLS[name]
+    else:
+        kinds = _json_types(found, name)
+        is_nested = kinds & {"array", "object"}
+        wanted = "json" if is_nested else "number" if kinds & {"integer", "number"} else ""
+        wanted = "" if "string" in kinds else wanted
+    return [wanted] if wanted and table.holds_text(column) else []
+
+
+def _json_types(found: Found, name: str) -> set[str]:
+    """Return the JSON types that a field may have; none if they are unknown."""
+    try:
+        schema = found.environment.Task.model_json_schema()
+    except PydanticInvalidForJsonSchema:  # an author may use any Python type
+        return set()
+    definitions = cast("dict[str, JSONObject]", schema.get("$defs", {}))
+    waiting = [cast("dict[str, JSONObject]", schema["properties"]).get(name, {})]
+    kinds: set[str] = set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(reference := one.get("$ref"), str):
+            waiting.append(definitions[reference.rpartition("/")[2]])
+        waiting += cast("list[JSONObject]", one.get("anyOf", []))
+        if isinstance(kind := one.get("type"), str):
+            kinds.add(kind)
+    return kinds
+
+
+def _check_first(table: _Table, found: Found, row_map: RowMap) -> None:
+    """Raise UsageError if the first row lacks a field that the environment needs."""
+    first = next((row for row in table.rows() if row_map.takes(row)), None)
+    if first is None:
+        return
+    try:
+        found.environment.parse_task(row_map.apply(first))
+    except ValidationError as error:
+        missing = [".".join(map(str, e["loc"])) for e in error.errors() if e["type"] == "missing"]
+        absent = [name for name in missing if name not in (row_map.fields or {})]
+        if absent:
+            raise table.unclear(
+                f"has no column for {listed(absent)}, which environment {found.name} needs"
+            ) from error
+    except ValueError:
+        return  # the row has its own problem, which is listed with its line

@@ -1,0 +1,114 @@
+"""The code of an environment stands for the tasks that it generates."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.data.task_files import validate
+from tests.commands.running import FLAKY, gym, lines_of
+
+QUEST = '''from gymcli import Environment, Message, Score, Task
+
+
+class Sum(Task):
+    answer: int
+
+
+class Quest(Environment[Sum]):
+    """Add."""
+
+    async def oracle(self, rollout):
+        return Message(role="assistant", content=str(self.task.answer))
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        return Score(float(rollout.output_text == str(cls.parse_task(rollout.task).answer)))
+
+    @classmethod
+    def generate(cls, rng, num):
+        for number in range(num):
+            first = rng.randint(1, 9)
+            yield {"id": f"t{number}", "prompt": f"{first}+{number}?", "answer": first + number}
+'''
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("quest.py").write_text(QUEST)
+
+
+def test_collect_takes_what_code_generates_and_resumes():
+    done = gym("collect", "quest.py:Quest", "--model", "oracle", "--limit", "3", "--out", "run")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("quest.py:Quest: 60 tasks that it generates from seed 0\n")
+    done = gym("collect", "quest.py", "--model", "oracle", "--limit", "5", "--out", "run")
+    assert "2 attempts to go (3 already scored)" in done.stderr
+    rows = lines_of(Path("run/rollouts.jsonl"))
+    assert {(row["env"], row["reward"]) for row in rows} == {("quest", 1.0)}
+    assert sorted(row["task_id"] for row in rows) == ["t0", "t1", "t2", "t3", "t4"]
+
+    gym("data", "generate", "quest.py", "-o", "quest.jsonl")
+    [tasks] = msgspec.json.decode(Path("run/run.json").read_bytes())["tasks"]
+    sha256 = hashlib.sha256(Path("quest.jsonl").read_bytes()).hexdigest()
+    assert tasks == {"path": "quest.py", "sha256": sha256, "num_rows": 60}
+    assert gym("collect", "quest.py", "--model", "oracle", "--limit", "1").exit_code == 0
+    assert next(Path("runs").iterdir()).name.startswith("quest-oracle-")
+
+
+def test_data_commands_take_what_code_generates():
+    assert gym("data", "validate", "quest.py").stdout.startswith("60 rows, 60 tasks, 0 wrong (f")
+    assert gym("data", "stats", "quest.py:Quest").stdout.startswith("rows          60, of 60 tasks")
+    rendered = gym("data", "render", "quest.py", "--limit", "1")
+    assert msgspec.json.decode(rendered.stdout)["messages"][0]["content"].endswith("+0?")
+    assert "env" not in msgspec.json.decode(rendered.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["flaky.py"], "flaky.py: generates no tasks: give a tasks file with --env flaky.py"),
+        (["broken.py"], "broken.py: its tasks cannot be generated: "),
+        (["none.py"], "none.py: its `generate` yields no rows"),
+        (["no.py"], "no.py: no such file"),
+        (["quest.py", "mcqa"], "quest.py: its tasks are collected alone; write them to a file"),
+        (["hf:org/name"], "hf:org/name: fetch it first: gym data pull hf:org/name -o FILE"),
+    ],
+)
+def test_code_without_tasks_is_refused(arguments, reason):
+    Path("flaky.py").write_text(FLAKY)
+    Path("broken.py").write_text(QUEST.replace("rng.randint(1, 9)", "rng.choice([])"))
+    Path("none.py").write_text(QUEST.replace("range(num)", "range(0)"))
+    done = gym("collect", *arguments, "--model", "oracle")
+
+    assert done.exit_code == 2
+    assert reason in done.stderr
+
+
+def test_rows_are_checked_by_the_environment_that_they_name():
+    rows = [
+        {"id": "a", "prompt": "?", "env": "arithmetic", "answer": 1},
+        {"id": "b", "prompt": "?", "env": "mcqa"},
+        {"id": "c", "prompt": "?", "env": "no_such"},
+        {"id": "d", "prompt": "?"},
+        {"id": "e", "prompt": "?", "agent_ref": {"name": "nobody_simple_agent"}},
+    ]
+    path = Path("rows.jsonl")
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    found = validate([path])
+
+    assert [(one.place, one.reason.partition(" (")[0]) for one in found.problems] == [
+        ("rows.jsonl:2", '"options" is missing'),
+        ("rows.jsonl:2", '"expected_answer" is missing'),
+        ("rows.jsonl:3", 'no environment "no_such"'),
+    ]
+    assert (found.num_wrong, found.num_unchecked, found.is_checked) == (2, 2, False)
+    assert found.warnings == [
+        'no environment is known for the agent "nobody_simple_agent": --env ENV or '
+        "--env nobody_simple_agent=ENV names the environment of its rows"
+    ]
+    last = gym("data", "validate", path).stdout.splitlines()[-1]
+    only = "fields and tools too, except of 2 rows without an environment; --env checks them"
+    assert last == f"5 rows, 3 tasks, 2 wrong ({only})"

@@ -1,0 +1,266 @@
+"""Tables become tasks by the names of their columns, exactly as the same rows in JSON Lines."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.data.task_files import rendered_rows
+from gymcli.environment.registry import Registry
+from gymcli.errors import TasksError, UsageError
+from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.task_source import TaskSource, survey
+from tests.commands.running import gym, lines_of
+
+CHOICES = """\
+id,topic,question,A,B,C,D,answer
+q1,birds,"Which, of these, swims?",wren,puffin,emu,,B
+q2,trees,Which keeps its needles?,larch,pine,oak,elm,b
+
+"""
+UNCLEAR = (
+    "quiz.csv: has no columns with a question and its answer (columns: one two, b); or say what "
+    "the columns are with --map FILE: `gym docs data` has an example of a map"
+)
+BOXED = "Put the letter in \\boxed{}."
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def source_of(name, text="", **options):
+    if text:
+        Path(name).write_text(text, encoding="utf-8")
+    env = options.get("env")
+    registry = Registry((env,) if env else ())
+    source = TaskSource([name], CollectOptions(model="oracle", **options), registry)
+    survey(source, registry)
+    return source
+
+
+def read(text, name="quiz.csv", **options):
+    return list(source_of(name, text, **options).rows())
+
+
+def refused(text, **options):
+    with pytest.raises((UsageError, TasksError)) as raised:
+        read(text, **options)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_multiple_choice_table_is_rows_of_mcqa():
+    source = source_of("quiz.csv", "\ufeff" + CHOICES)
+    first, second = source.rows()
+
+    assert source.notes == [
+        "quiz.csv: question → prompt, A-D → options, answer (letters) → expected_answer "
+        "(environment mcqa)"
+    ]
+    assert (first.env, first.id, first.place) == ("mcqa", "q1", "quiz.csv:2")
+    assert first.messages[0].text == (
+        f"Which, of these, swims?\n\nA: wren\nB: puffin\nC: emu\n\n{BOXED}"
+    )
+    assert first.fields["options"] == [{"A": "wren"}, {"B": "puffin"}, {"C": "emu"}]
+    assert first.fields["expected_answer"] == second.fields["expected_answer"] == "B"
+    assert first.fields["topic"] == "birds"
+
+
+def test_rows_of_a_table_are_those_of_the_same_json_lines():
+    rows = read(CHOICES)
+    own = [dict(row.fields, messages=msgspec.to_builtins(row.messages)) for row in rows]
+    Path("same.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in own))
+    same = read("", "same.jsonl", env="mcqa")
+
+    assert [(row.id, row.hash, row.fields) for row in same] == [
+        (row.id, row.hash, row.fields) for row in rows
+    ]
+    assert [row["env"] for row in rendered_rows("quiz.csv")] == ["mcqa", "mcqa"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "letter"),
+    [
+        ("Question,option_a,option_b,Answer", "q,x,y,b", "B"),
+        ("prompt,Option 1,Option 2,correct_answer", "q,x,y,y", "B"),
+        ("input,choice_a,choice_b,target", "q,x,y,(A)", "A"),
+        ("question,a,b,c,answer", "q,x,y,z,0", "A"),
+        ("question,a,b,c,answer", "q,x,y,z,3", "C"),
+        ("question,choices,answer", 'q,"[""x"", ""y""]",1', None),
+        ("question,choices,answer", 'q,"[""x"", ""y""]",2', "B"),
+        ("question,options,label", 'q,"[""x"", ""y""]",x', "A"),
+        ("question,A,B,C,answer", "q,3,2,1,5\nq,1,3,2,3", None),
+        ("question,A,B,answer", "q,x,y,no", None),
+    ],
+)
+def test_answers_are_letters_positions_or_texts_where_only_one_of_these_fits(
+    columns, cells, letter
+):
+    text = f"{columns}\n{cells}\n"
+    if letter is None:
+        assert "say what the columns are with --map FILE" in refused(text)
+    else:
+        assert read(text)[0].fields["expected_answer"] == letter
+
+
+def test_an_answer_unlike_the_others_is_named_with_its_line():
+    rows = "".join(f"q{number},x,y,{'AB'[number % 2]}\n" for number in range(6))
+    error = refused(f"question,A,B,answer\n{rows}q,x,y,C\n")
+
+    assert error == "quiz.csv:8: column \"answer\": letter_of: 'C' is not a letter from A to B"
+
+
+def test_ambiguous_positions_name_the_transform_that_decides():
+    error = refused("question,A,B,C,answer\nq,x,y,z,1\np,x,y,z,2\n")
+
+    assert '"answer" may hold positions from 0 or positions from 1; say which in a map' in error
+    assert "expected_answer: {from: answer, apply: {letter_from_1: [A, B, C]}}" in error
+
+
+def test_parquet_has_lists_and_numbers():
+    pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
+    table = {"question": ["q", "p"], "choices": [["x", "y"], ["z", "w"]], "answer": [0, 1]}
+    parquet.write_table(pa.table(table), "quiz.parquet")
+    first, second = read("", "quiz.parquet")
+
+    assert (first.place, first.fields["expected_answer"]) == ("quiz.parquet:1", "A")
+    assert second.fields["options"] == [{"A": "z"}, {"B": "w"}]
+
+
+def test_rows_of_mcqa_in_parquet_stay_as_they_are():
+    pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
+    row = {"prompt": "q", "options": [{"A": "x"}], "expected_answer": "A"}
+    parquet.write_table(pa.Table.from_pylist([row]), "rows.parquet")
+    [found] = read("", "rows.parquet", env="mcqa")
+
+    assert found.messages[0].text == "q"
+    assert found.fields == {"options": [{"A": "x"}], "expected_answer": "A"}
+
+
+@pytest.mark.parametrize(
+    ("env", "fields"),
+    [
+        ("string_match", {"expected_answer": "4"}),
+        ("arithmetic", {"answer": 4}),
+        ("equivalence_llm_judge", {"expected_answer": "4"}),
+        ("math_with_judge", {"question": "2 + 2?", "expected_answer": "4"}),
+    ],
+)
+def test_question_and_answer_become_what_the_environment_needs(env, fields):
+    [row] = read("Question,Answer,level\n2 + 2?,4,easy\n", env=env)
+
+    assert row.messages[0].text == "2 + 2?"
+    assert row.fields == {**fields, "level": "easy"}
+
+
+def test_columns_that_are_named_as_fields_are_converted_to_their_types():
+    names = ["expected_synonyms", "expected_synonym_values", "minefield_label"]
+    header = ",".join(["prompt", *names, "minefield_label_value", "max_turns"])
+    [row] = read(f'{header}\nq,"[""a""]",[1],m,7,3\n', env="example_multi_step")
+
+    assert row.max_turns == 3
+    assert row.fields["expected_synonym_values"] == [1]
+    assert row.fields["minefield_label_value"] == 7
+
+
+def test_another_environment_takes_the_options_as_fields():
+    first, _ = read(CHOICES, env="string_match")
+
+    assert (first.env, first.messages[0].text) == ("string_match", "Which, of these, swims?")
+    own = {"id": "q1", "topic": "birds", "expected_answer": "B"}
+    assert first.fields == {**own, "A": "wren", "B": "puffin", "C": "emu"}
+
+
+def test_an_environment_that_every_row_names_decides():
+    [row] = read("env,question,answer\nstring_match,q,x\n")
+    assert (row.env, row.fields["expected_answer"]) == ("string_match", "x")
+
+
+def test_a_template_replaces_the_prompt():
+    Path("ask.yaml").write_text("user: '{question} {choices}'\n")
+    first, _ = read(CHOICES, prompt=Path("ask.yaml"))
+
+    assert first.messages[0].text == "Which, of these, swims? A: wren\nB: puffin\nC: emu"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        ("question,answer\nq,x\n", {}, "with --env, such as --env string_match"),
+        ("frage,antwort\nq,x\n", {}, "has no columns with a question and its answer"),
+        ("frage,antwort\nq,x\n", {"env": "string_match"}, "has no column with the prompt"),
+        ("query,problem,answer\nq,p,x\n", {"env": "string_match"}, "query and problem may both be"),
+        ("question,x\nq,x\n", {"env": "string_match"}, "has no column for expected_answer"),
+        ("question,gold,label,A,B\nq,A,A,x,y\n", {}, "gold and label may both be the answer"),
+    ],
+)
+def test_unclear_columns_are_named_with_the_way_out(text, options, reason):
+    error = refused(text, **options)
+
+    assert reason in error
+    assert f"(columns: {', '.join(text.partition(chr(10))[0].split(','))})" in error
+    assert error.endswith("with --map FILE: `gym docs data` has an example of a map")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('"one\ntwo",b\n1,2\n', UNCLEAR),
+        ("a;b\n1;2\n", "quiz.csv:1: has one column, 'a;b': separate the cells by commas"),
+        ("question,A,A,answer\nq,x,y,A\n", 'quiz.csv:1: has the column "A" 2 times; rename them'),
+        (f"{CHOICES}q3,x\n", "quiz.csv:5: has 2 cells, but the header has 8"),
+        ("question,A,B,answer\n", "quiz.csv: no tasks"),
+    ],
+)
+def test_broken_tables_are_refused_in_one_line(text, error):
+    assert refused(text) == error
+
+
+def test_other_kinds_of_tables_are_refused():
+    Path("quiz.xlsx").touch()
+    with pytest.raises(TasksError, match=r"quiz\.xlsx: save the table as CSV, with commas between"):
+        source_of("quiz.xlsx")
+
+
+def test_map_of_a_table():
+    Path("map.yaml").write_text(
+        "fields:\n"
+        "  id: nr\n"
+        "  options: {from: [eins, zwei], apply: letters}\n"
+        "  expected_answer: {from: richtig, apply: {letter_of: [eins, zwei]}}\n"
+        "  question: frage\n"
+        "constants: {env: mcqa}\n"
+        "user: '{question}'\n"
+    )
+    [row] = read("nr,frage,eins,zwei,richtig\n7,q,x,y,b\n", map_file=Path("map.yaml"))
+
+    assert (row.id, row.env, row.fields["expected_answer"]) == ("7", "mcqa", "B")
+    assert row.fields["options"] == [{"A": "x"}, {"B": "y"}]
+
+
+def test_a_map_is_for_json_lines_too():
+    Path("map.yaml").write_text("fields: {prompt: ask, answer: sum}\n")
+    [row] = read('{"ask": "1 + 1?", "sum": 2}\n', "a.jsonl", env="arithmetic", map_file="map.yaml")
+    assert (row.messages[0].text, row.fields) == ("1 + 1?", {"answer": 2})
+
+
+def test_collecting_a_table_resumes_and_is_checked():
+    Path("quiz.csv").write_text(CHOICES)
+    done = gym("collect", "quiz.csv", "--model", "oracle", "--out", "run", "--limit", "1")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("quiz.csv: question → prompt")
+    done = gym("collect", "quiz.csv", "--model", "oracle", "--out", "run", "--quiet")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert [row["task_id"] for row in lines_of(Path("run/rollouts.jsonl"))] == ["q1", "q2"]
+    assert gym("data", "validate", "quiz.csv").stdout.startswith("2 rows, 2 tasks, 0 wrong")
+    assert gym("data", "stats", "quiz.csv").exit_code == 0
+    assert gym("check", "mcqa", "--tasks", "quiz.csv").exit_code == 0
+
+    Path("quiz.csv").write_text(CHOICES.replace("emu", "auk"))
+    done = gym("collect", "quiz.csv", "--model", "oracle", "--out", "run")
+    assert done.exit_code == 2
+    assert 'quiz.csv:2: the content of task "q1" has changed' in done.stderr
