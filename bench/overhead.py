@@ -103,7 +103,7 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     async with collection:
         # The command sets it too; it affects the cost of every rollout.
         gc.set_threshold(GARBAGE_THRESHOLD)
-        with Progress(collection.num_left, is_quiet=True) as progress:
+        with Progress(collection, is_quiet=True) as progress:
             async with aclosing(collection.run()) as records:
                 async for record in records:
                     progress.add(record)

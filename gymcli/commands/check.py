@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,11 +11,13 @@ import typer
 
 from gymcli.commands.console import (
     folded,
+    message,
     one_line,
     paced_message,
     print_json,
     print_table,
     result,
+    results,
     scrubbed,
 )
 from gymcli.commands.options import JsonOption, OwnEnvArgOption, complete_env, key_values
@@ -70,7 +74,8 @@ def check(
     env_args = key_values("--env-arg", env_arg or ())
     reports: list[CheckReport] = []
     watch = paced_message()
-    for name in names or Registry.names():
+    checked = names or Registry.names()
+    for name in checked:
         try:
             reports.append(
                 check_one(name, tasks=tasks, env_args=env_args, limit=limit, watch=watch)
@@ -90,10 +95,10 @@ def check(
             finding.frames = [scrubbed(frame) for frame in finding.frames]
     if json:
         print_json(reports[0] if len(reports) == 1 else reports)
-    elif len(reports) == 1:
-        _print_one(reports[0])
     else:
-        _print_all(reports)
+        _print_reports(reports)
+        for name, report in zip(checked, reports, strict=True):
+            _print_way_to_look(name, report, tasks, env_args)
     if any(report.failures for report in reports):
         raise typer.Exit(_FAILED)
 
@@ -107,7 +112,10 @@ def _print_one(report: CheckReport) -> None:
         _print_frames(finding)
 
 
-def _print_all(reports: list[CheckReport]) -> None:
+def _print_reports(reports: list[CheckReport]) -> None:
+    if len(reports) == 1:
+        _print_one(reports[0])
+        return
     rows = [_row(report) for report in reports]
     print_table((*_HEAD, "result"), rows, optional=("p99 ms", "limit", "tasks", "guess"))
     for report in reports:
@@ -123,6 +131,29 @@ def _print_all(reports: list[CheckReport]) -> None:
         for reason, checks in checks_by_reason.items():
             text = f"skipped {report.env} {', '.join(checks)}: {one_line(reason)}"
             result(folded(text, 2), word="skipped")
+
+
+def _print_way_to_look(
+    name: str, report: CheckReport, tasks: Path | None, env_args: Mapping[str, str]
+) -> None:
+    """Print the commands that show how the oracle plays a task which failed."""
+    from gymcli.environment.registry import Registry
+    from gymcli.runner.identity import unused
+
+    ids = [task_id for finding in report.failures for task_id in finding.task_ids]
+    if not ids:
+        return
+    out = str(unused(Path("runs/check")))  # a run of earlier code would be resumed
+    source = [name] if tasks is None else [str(tasks), "--env", name]
+    for role in Registry((name,)).find(name).environment.required_roles:
+        source += ["--role", f"{role}=oracle"]
+    for key, value in env_args.items():
+        source += ["--env-arg", f"{key}={value}"]
+    collect = ["gym", "collect", *source, "--model", "oracle", "--task", ids[0], "--out", out]
+    results().flush()  # the findings come first
+    message("to look at one of these tasks:")
+    message(one_line(shlex.join(collect)))
+    message(f"gym show {out}")
 
 
 def _row(report: CheckReport) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gymcli.metrics.gates import Gate, GateProblem, GateVerdict
     from gymcli.metrics.results import RunMetrics
     from gymcli.metrics.scored_lines import EnvironmentFacts
+    from gymcli.reporting.junit import TaskPasses
     from gymcli.reporting.run_report import RunReport
 
 __all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparisons"]
@@ -82,7 +84,15 @@ class CiOptions(GateOptions):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write tasks and gates as JUnit XML; - prints it.",
+            help="Write the gates as JUnit XML; - prints it.",
+            rich_help_panel=Heading.RESULTS,
+        ),
+    ] = None
+    junit_tasks: Annotated[
+        Literal["any", "majority", "all"] | None,
+        typer.Option(
+            help="Add a JUnit case for each task, which passes if any, the majority or all of its "
+            "attempts pass.",
             rich_help_panel=Heading.RESULTS,
         ),
     ] = None
@@ -127,12 +137,15 @@ class CiRequest:
         """Those of --k."""
         self._gate_on = options.gate_on
         self._junit, self._markdown, self._csv = files.junit, files.markdown, files.csv
+        self._junit_tasks = files.junit_tasks
         self._baseline = files.baseline
         by_option = {"--junit": files.junit, "--markdown": files.markdown, "--csv": files.csv}
         given = {option: path for option, path in by_option.items() if path is not None}
         printed = [option for option, path in given.items() if path == STDOUT]
         self.prints_file = bool(printed)
         """Whether a file is printed to stdout, which then holds nothing else."""
+        if files.junit_tasks is not None and files.junit is None:
+            raise UsageError(f"--junit-tasks {files.junit_tasks}: add --junit FILE")
         if is_json and printed:
             raise UsageError(f"{printed[0]} -: --json already uses stdout; name a file")
         # Different names may lead to one file, even one that does not exist yet.
@@ -287,7 +300,7 @@ class CiRequest:
         """Write the files, each whole or not at all."""
         runs = [report.run for report in reports]
         if self._junit is not None:
-            _write_junit(self._junit, reports, env)
+            _write_junit(self._junit, reports, env, self._junit_tasks)
         if self._markdown is not None:
             from gymcli.reporting.markdown import markdown
 
@@ -334,23 +347,28 @@ def write_comparisons(path: Path, comparisons: Sequence[Comparison]) -> None:
     _write(path, text, runs)
 
 
-def _write_junit(path: Path, reports: Sequence[RunReport], env: str | None) -> None:
+def _write_junit(
+    path: Path, reports: Sequence[RunReport], env: str | None, tasks: TaskPasses | None
+) -> None:
     from gymcli.data.output import whole_file
     from gymcli.reporting.junit import IndexedReport, write_junit
     from gymcli.runner.measure import index_run
 
     with ExitStack() as stack:
-        runs = [
-            IndexedReport(report, stack.enter_context(index_run(Path(report.run), env=env)))
-            for report in reports
-        ]
+        runs = [IndexedReport(report) for report in reports]
+        if tasks is not None:
+            runs = [
+                IndexedReport(report, stack.enter_context(index_run(Path(report.run), env=env)))
+                for report in reports
+            ]
+        write = partial(write_junit, runs, clean=_clean, passes=tasks or "all")
         if path == STDOUT:
             file = io.BytesIO()
-            write_junit(runs, file, clean=_clean)
+            write(file)
             result(file.getvalue().decode().rstrip("\n"))
             return
         inputs = (file for report in reports for file in _files_of(Path(report.run)))
-        write_junit(runs, stack.enter_context(whole_file(path, inputs=inputs)), clean=_clean)
+        write(stack.enter_context(whole_file(path, inputs=inputs)))
 
 
 def _write(path: Path, text: str, runs: Sequence[str]) -> None:

@@ -376,7 +376,7 @@ async def _run(
         environments = collection.manifest.environments
         scales = {record.max_reward for record in environments.values()}
         has_one_scale = len(environments) == 1 or (len(scales) == 1 and None not in scales)
-        progress = Progress(collection.num_left, is_quiet=is_quiet, has_one_scale=has_one_scale)
+        progress = Progress(collection, is_quiet=is_quiet, has_one_scale=has_one_scale)
         try:
             with progress:
                 async with progress.ticking(), aclosing(collection.run()) as records:

@@ -11,8 +11,18 @@ from gymcli.commands.console import message, result
 
 __all__ = ["Pattern", "init"]
 
-Pattern = Literal["single-step", "multi-step", "multi-turn", "judge", "game"]
+Pattern = Literal[
+    "single-step",
+    "multi-step",
+    "stateful",
+    "step-rewards",
+    "multi-turn",
+    "simulated-user",
+    "judge",
+    "game",
+]
 """The kinds of environments to begin with; each is a file in gymcli/checks/templates."""
+_ROLES = {"judge": " --role judge=oracle", "simulated-user": " --role user=oracle"}
 
 
 def init(
@@ -20,7 +30,13 @@ def init(
         str, typer.Argument(metavar="NAME", help="Python identifier, such as demo_env.")
     ],
     pattern: Annotated[
-        Pattern, typer.Option(help="Kind of environment to start from.")
+        Pattern,
+        typer.Option(
+            metavar="PATTERN",
+            help="What to start from: single-step, multi-step (tools), stateful (tools change a "
+            "state), step-rewards (tools with a reward for each step), multi-turn, "
+            "simulated-user, judge or game.",
+        ),
     ] = "single-step",
 ) -> None:
     """Create an example environment, its test and its tasks.
@@ -33,9 +49,10 @@ def init(
 
     files = create(name, pattern, Path())
     spec = f"{files.environment}:{files.class_name}"
-    role = " --role judge=oracle" if pattern == "judge" else ""
     message(f"wrote {files.environment}, {files.test} and {files.tasks} ({NUM_GENERATED} tasks)")
     message("try them:")
     result(f"gym check {spec}")
-    result(f"gym collect {files.tasks} --env {spec} --model oracle{role}")
-    result(f"pytest {files.test}")
+    result(f"gym collect {files.tasks} --env {spec} --model oracle{_ROLES.get(pattern, '')}")
+    message(
+        f"with pytest (pip install pytest), the checks are a test: python -m pytest {files.test}"
+    )

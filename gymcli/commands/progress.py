@@ -3,59 +3,143 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
+import itertools
+import math
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from gymcli.commands.console import display_of, message, scrub_display
-from gymcli.types import Failure, Rollout
+from gymcli.commands.console import display_of, harmless, message, one_line, scrub_display
+from gymcli.types import AttemptKey, Failure, Rollout
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
+    from rich.table import Table
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "Running"]
+
+_MAX_ROWS = 8
+"""Environments with a row of their own in the live display."""
+_MAX_MEANS = 4
+"""Environments with a mean of their own in a plain line."""
+_NUM_RECENT = 200
+"""Durations of an environment that are kept."""
+
+
+class Running(Protocol):
+    """A collection that runs, as its display sees it."""
+
+    @property
+    def left(self) -> Mapping[str, int]:
+        """Attempts that the collection runs, by environment."""
+        ...
+
+    @property
+    def begun_at(self) -> Mapping[AttemptKey, float]:
+        """When each attempt that has not ended yet began, by `time.monotonic`."""
+        ...
+
+    @property
+    def num_in_flight(self) -> int:
+        """Attempts that are being played or scored."""
+        ...
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether no further attempts begin."""
+        ...
+
+    @property
+    def retries(self) -> Mapping[str, int]:
+        """Failed requests that are sent again, counted by error class."""
+        ...
+
+
+class _Ended:
+    """The attempts that ended, of one environment or of all."""
+
+    def __init__(self, num_left: int) -> None:
+        self.num_left = num_left
+        self.num_ended = 0
+        self.num_scored = 0
+        self.reward_sum = 0.0
+        self.seconds = 0.0
+        self.recent: deque[float] = deque(maxlen=_NUM_RECENT)
+        """The seconds of those that ended last."""
+
+    @property
+    def mean_reward(self) -> str:
+        return f"{self.reward_sum / self.num_scored:.3f}" if self.num_scored else "-"
+
+    def add(self, record: Rollout | Failure) -> None:
+        self.num_ended += 1
+        if isinstance(record, Rollout):
+            self.num_scored += 1
+            self.reward_sum += record.reward or 0.0
+        self.seconds += record.timing.total_seconds
+        self.recent.append(record.timing.total_seconds)
+
+    def expected(self, ages: Sequence[float]) -> float:
+        """Return the expected seconds of a new attempt; others have been in flight for `ages`.
+
+        The short attempts end first, so those in flight count too.
+        """
+        in_flight = math.fsum(ages) + math.fsum(self.remaining(ages))
+        return (self.seconds + in_flight) / max(1, self.num_ended + len(ages))
+
+    def remaining(self, ages: Sequence[float]) -> list[float]:
+        """Return how long each attempt in flight will still take, judged by those that ended."""
+        ended = sorted(self.recent)
+        sums = [*itertools.accumulate(reversed(ended), initial=0.0)]  # sums[n]: of the n longest
+        num_longer = [len(ended) - bisect.bisect_right(ended, age) for age in ages]
+        # An attempt that outlasts all that ended is half over, as far as anybody knows.
+        return [sums[n] / n - age if n else age for n, age in zip(num_longer, ages, strict=True)]
 
 
 class Progress:
     """Counts the outcomes of a collection and shows them on stderr while the block lasts.
 
     Args:
-        num_left: Number of outcomes to expect.
+        run: The collection.
         is_quiet: Show nothing.
-        has_one_scale: Whether all rewards share a scale; otherwise their mean is not shown.
+        has_one_scale: Whether all rewards share a scale; otherwise they have a mean for each
+            environment only.
         stream: Stream of the live display, if it is a terminal; None: stderr.
         plain_seconds: Seconds between two plain lines.
     """
 
     def __init__(
         self,
-        num_left: int,
+        run: Running,
         *,
         is_quiet: bool,
         has_one_scale: bool = True,
         stream: TextIO | None = None,
         plain_seconds: float = 5.0,
     ) -> None:
-        self.num_left = num_left
-        self.num_scored = 0
-        self.num_tokens = 0
         self.failures: Counter[str] = Counter()
-        self._reward_sum = 0.0
+        self._run = run
+        self._all = _Ended(sum(run.left.values()))
+        self._environments = {name: _Ended(num_left) for name, num_left in run.left.items()}
+        self._num_tokens = 0
         self._started = time.monotonic()
         self._is_quiet = is_quiet
         self._has_one_scale = has_one_scale
         self._stream = stream or sys.stderr
         self._plain_seconds = plain_seconds
         self._live: Live | None = None
+        self._estimate = (-math.inf, 0.0)
+        """When the time left was last estimated, and the seconds."""
 
     def __enter__(self) -> Self:
         is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
-        if not self._is_quiet and self.num_left and is_terminal:
+        if not self._is_quiet and self._all.num_left and is_terminal:
             from rich.console import Console  # late: heavy
             from rich.live import Live
 
@@ -70,7 +154,7 @@ class Progress:
             sys.stdout.flush()
             sys.stderr.flush()
             self._live.stop()
-        if self.num_ended:
+        if self._all.num_ended:
             self.print_line()
 
     @asynccontextmanager
@@ -88,46 +172,92 @@ class Progress:
         finally:
             ticking.cancel()
 
-    @property
-    def num_ended(self) -> int:
-        """Number of attempts that ended, scored or failed."""
-        return self.num_scored + self.failures.total()
-
     def add(self, record: Rollout | Failure) -> None:
         """Count one outcome."""
-        self.num_tokens += record.usage.completion_tokens
+        self._num_tokens += record.usage.completion_tokens
         if isinstance(record, Failure):
             self.failures[record.error.error_class] += 1
-        else:
-            self.num_scored += 1
-            self._reward_sum += record.reward or 0.0
+        for ended in (self._all, self._environments[record.env]):
+            ended.add(record)
 
     def print_line(self) -> None:
         """Print the state in one line."""
         if not self._is_quiet:
-            message("  ".join([*self._pace(), *self._quality()]))
+            count = f"{self._all.num_ended}/{self._all.num_left}"
+            # At the end the summary has the mean of each environment.
+            is_over = self._all.num_ended == self._all.num_left
+            means = self._mean() or ([] if is_over else self._means())
+            message("  ".join([count, *self._pace(), *means, *self._tokens(), *self._errors()]))
 
     def _pace(self) -> list[str]:
         elapsed = max(time.monotonic() - self._started, 1e-9)
-        rate = self.num_ended / elapsed
-        parts = [f"{self.num_ended}/{self.num_left}", f"{rate:.1f}/s"]
-        if self.num_ended == self.num_left:
+        parts = [f"{self._all.num_ended / elapsed:.1f}/s"]
+        if self._all.num_ended == self._all.num_left:
             parts.append(f"in {elapsed:.1f} s" if elapsed < 10 else f"in {_duration(elapsed)}")
-        elif self.num_ended:
-            parts.append(f"{_duration((self.num_left - self.num_ended) / rate)} left")
+        elif self._all.num_ended and not self._run.is_stopping:
+            parts.append(f"{_duration(self._seconds_left())} left")
+        if num_in_flight := self._run.num_in_flight:
+            parts.append(f"{num_in_flight} in flight")
         return parts
 
-    def _quality(self) -> list[str]:
+    def _mean(self) -> list[str]:
+        has_mean = self._all.num_scored and self._has_one_scale
+        return [f"mean reward {self._all.mean_reward}"] if has_mean else []
+
+    def _means(self) -> list[str]:
+        scored = {name: one for name, one in self._environments.items() if one.num_scored}
+        means = [f"{one_line(name)} {one.mean_reward}" for name, one in scored.items()]
+        more = f" and {len(means) - _MAX_MEANS} more" if len(means) > _MAX_MEANS else ""
+        return [f"mean reward {', '.join(means[:_MAX_MEANS])}{more}"] if means else []
+
+    def _tokens(self) -> list[str]:
         elapsed = max(time.monotonic() - self._started, 1e-9)
-        parts = []
-        if self.num_scored and self._has_one_scale:
-            parts.append(f"mean reward {self._reward_sum / self.num_scored:.3f}")
-        if self.num_tokens:
-            parts.append(f"{self.num_tokens / elapsed:,.0f} tokens/s")
-        if self.failures:
-            counts = ", ".join(f"{count} {name}" for name, count in self.failures.most_common())
-            parts.append(f"failed: {counts}")
-        return parts
+        return [f"{self._num_tokens / elapsed:,.0f} tokens/s"] if self._num_tokens else []
+
+    def _errors(self) -> list[str]:
+        """Return the retried requests and the failed attempts, by error class."""
+        # Copies, since the live display is drawn in a thread of its own.
+        counts = {"retries": Counter(self._run.retries), "failed": self.failures.copy()}
+        return [
+            f"{what}: {', '.join(f'{num} {name}' for name, num in by_class.most_common())}"
+            for what, by_class in counts.items()
+            if by_class
+        ]
+
+    def _seconds_left(self) -> float:
+        """Estimate the seconds until the end, at most once a second.
+
+        The plain rate is wrong where some attempts take long: it counts those in flight, which are
+        the long ones, like all others.
+        """
+        now = time.monotonic()
+        if now - self._estimate[0] < 1.0:
+            return self._estimate[1]
+        ages: dict[str, list[float]] = {name: [] for name in self._environments}
+        for key, began_at in dict(self._run.begun_at).items():
+            ages[key.env].append(now - began_at)
+        all_ages = [age for own in ages.values() for age in own]
+        work = longest = longest_new = 0.0
+        num_new = 0
+        for name, ended in self._environments.items():
+            remaining = ended.remaining(ages[name])
+            work += math.fsum(remaining)
+            longest = max(longest, *remaining, 0.0)
+            num_own = ended.num_left - ended.num_ended - len(remaining)
+            if num_own > 0:
+                # Nobody knows how long the attempts of an environment take before one has begun.
+                is_known = ended.num_ended or remaining
+                known, own = (ended, ages[name]) if is_known else (self._all, all_ages)
+                num_new += num_own
+                work += num_own * known.expected(own)
+                longest_new = max(longest_new, *known.recent, 0.0)
+        # While the last attempts run, other places are idle: for half of an attempt on average;
+        # Graham, "Bounds on Multiprocessing Timing Anomalies" (1969), has the bound.
+        num_places = max(1, len(all_ages))
+        left = work / num_places + (1.0 - 1.0 / num_places) * longest_new / 2.0
+        seconds = max(longest, left) if num_new else longest
+        self._estimate = (now, seconds)
+        return seconds
 
     def _rendered(self) -> Group:
         from rich.console import Group
@@ -135,11 +265,44 @@ class Progress:
         from rich.table import Table
         from rich.text import Text
 
-        head = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=self.num_left, completed=self.num_ended, width=30)
-        head.add_row(bar, *map(Text, self._pace()))
-        below = Text("  ".join(self._quality()) or "waiting for the first answers")
-        return Group(head, below)
+        head = Table.grid(padding=(0, 2), expand=True)
+        head.add_column(ratio=1)
+        head.add_column(no_wrap=True)
+        bar = ProgressBar(total=self._all.num_left, completed=self._all.num_ended)
+        head.add_row(bar, Text(f"{self._all.num_ended}/{self._all.num_left}"))
+        if not self._all.num_ended:
+            waiting = ["waiting for the first answers"]
+        else:
+            waiting = [*self._mean(), *self._tokens()]
+        lines = ["  ".join([*self._pace(), *waiting]), *self._errors()]
+        rows = [self._environment_rows()] if len(self._environments) > 1 else []
+        return Group(head, *map(Text, lines), *rows)
+
+    def _environment_rows(self) -> Table:
+        """Return a row for each environment; of many, those with attempts in flight come first."""
+        from rich.table import Table
+        from rich.text import Text
+
+        begun = Counter(key.env for key in dict(self._run.begun_at))
+        found = list(self._environments.items())
+        if len(found) > _MAX_ROWS:
+            found.sort(key=lambda item: not begun[item[0]])
+        table = Table.grid(padding=(0, 2))
+        table.add_column(overflow="ellipsis")  # the only one that gives way
+        table.add_column(no_wrap=True, justify="right")
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, justify="right")
+        for name, ended in found[:_MAX_ROWS]:
+            cells = (
+                harmless(one_line(name)),  # a display lets escape sequences through
+                f"{ended.num_ended}/{ended.num_left}",
+                f"mean reward {ended.mean_reward}",
+                f"{begun[name]} in flight" if begun[name] else "",
+            )
+            table.add_row(*map(Text, cells))
+        if len(found) > _MAX_ROWS:
+            table.add_row(Text(f"and {len(found) - _MAX_ROWS} more"))
+        return table
 
 
 def _duration(seconds: float) -> str:

@@ -1,20 +1,32 @@
-"""`gym show`: print one rollout for a person to read."""
+"""`gym show`: list the attempts of a run, or print one for a person to read."""
 
 from __future__ import annotations
 
+import random as random_numbers
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import one_line, print_json, result
+from gymcli.commands.console import harmless, one_line, print_json, result, terminal_width
 from gymcli.commands.options import complete_run
-from gymcli.errors import UnknownNameError
+from gymcli.errors import FilterError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from gymcli.types import Message
+    from gymcli.store.run_index import Row, RunIndex
+    from gymcli.types import Failure, Message, Rollout
 
 __all__ = ["show"]
+
+_MAX_ROWS = 30
+"""Attempts in the list, unless `--limit` asks for another number."""
+_WIDTH = 120
+"""Columns of the list in a file or pipe."""
+_MIN_ANSWER = 20
+"""The least width of the column of answers."""
+_MAX_ID = 40
 
 
 def show(
@@ -24,25 +36,161 @@ def show(
             metavar="RUN", help="Run directory or rollout file.", autocompletion=complete_run
         ),
     ],
-    task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Attempt to show.")],
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK[/ATTEMPT]", help="Attempt to show.")
+    ] = None,
+    first: Annotated[bool, typer.Option("--first", help="Show the first attempt.")] = False,
+    worst: Annotated[
+        bool, typer.Option("--worst", help="Show the attempt with the lowest reward.")
+    ] = False,
+    random: Annotated[bool, typer.Option("--random", help="Show an attempt at random.")] = False,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help='Only attempts that match, such as "not passed".'),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            help="List N attempts.",
+            show_default=f"{_MAX_ROWS}, and all with --json",
+        ),
+    ] = None,
     env: Annotated[
         str | None,
         typer.Option(metavar="ENV", help="Its environment, if several have this task."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the list or the record as JSON.")
+    ] = False,
 ) -> None:
-    """Print one attempt: the conversation and its score or error."""
-    import msgspec
+    """List the attempts of a run, or print one: the conversation and its score or error.
 
+    An attempt is printed if it is named, if --first, --worst or --random picks it, or if it is the
+    only one. `gym docs filters` explains --where.
+    """
+    given = {"--first": first, "--worst": worst, "--random": random}
+    picks = [option for option, is_given in given.items() if is_given]
+    if len(picks) > 1:
+        raise UsageError(f"{' and '.join(picks)}: give only one of them")
+    if task is not None:
+        if picks or where is not None:
+            raise UsageError(f"{(*picks, '--where')[0]}: leave out {task}, or leave out the option")
+        _print_record(_named(run, task, env), is_json=json)
+        return
+    from gymcli.runner.measure import index_run
+
+    with index_run(run, env=None if run.is_dir() else env) as index:
+        numbers = _selected(index, where, env, sort="reward" if worst else "")
+        if random:
+            numbers = [random_numbers.choice(numbers)]
+        # As JSON, the list is a list even of one attempt: a program must know what it reads.
+        if picks or (len(numbers) == 1 and not json):
+            _print_record(_recorded(index, index.rows[numbers[0]]), is_json=json)
+        elif json:
+            _print_json_list(index, numbers[:limit], len(numbers))
+        else:
+            _print_list(index, numbers[: limit or _MAX_ROWS], len(numbers))
+
+
+def _named(run: Path, task: str, env: str | None) -> Rollout | Failure:
     from gymcli.store.rollout_files import find_record
-    from gymcli.types import Rollout
 
     found = find_record(run, task, env=env)
     if found is None:
         raise UnknownNameError(
-            f"{run}: no attempt of task {task} is recorded (gym metrics --by-task lists the tasks)"
+            f"{run}: no attempt of task {task} is recorded (gym show {run} lists the attempts)"
         )
-    if json:
+    return found
+
+
+def _selected(index: RunIndex, where: str | None, env: str | None, *, sort: str) -> list[int]:
+    """Return the rows of the attempts that match, at least one."""
+    from gymcli.metrics.filters import parse_filter
+
+    try:
+        numbers = index.select(None if where is None else parse_filter(where), sort=sort)
+    except FilterError as error:
+        raise FilterError(f"{index.path}: {error}") from error
+    if env is not None:
+        names = index.values("env")
+        numbers = [number for number in numbers if names[number] == env]
+    if not numbers:
+        what = "is recorded yet" if where is None and env is None else "matches"
+        raise UsageError(f"{index.path}: no attempt {what}")
+    return numbers
+
+
+def _recorded(index: RunIndex, row: Row) -> Rollout | Failure:
+    from gymcli.store.rollout_files import find_record
+
+    if row.status == "waiting" and row.error is not None:  # the failure has the reason
+        failure = find_record(index.path, f"{row.task_id}/{row.attempt}", env=row.env)
+        if failure is not None:
+            return failure
+    return index.read(row)
+
+
+def _print_json_list(index: RunIndex, numbers: Sequence[int], num_attempts: int) -> None:
+    from gymcli.store.run_index import ROW_NAMES
+
+    names = (*ROW_NAMES, "components", "metrics")
+    rows = (index.rows[number] for number in numbers)
+    attempts = [{name: getattr(row, name) for name in names} for row in rows]
+    run = harmless(str(index.path))
+    print_json({"run": run, "num_attempts": num_attempts, "attempts": attempts})
+
+
+def _print_list(index: RunIndex, numbers: Sequence[int], num_attempts: int) -> None:
+    rows = [index.rows[number] for number in numbers]
+    table = [("attempt", "environment", "reward", "ended", "answer")]
+    for row in rows:
+        name = f"{one_line(row.task_id, _MAX_ID)}/{row.attempt}"
+        reward = "-" if row.reward is None else f"{row.reward:g}"
+        ended = row.error or row.stop_reason or row.status
+        table.append((name, one_line(row.env), reward, one_line(ended), _answer(index, row)))
+    columns = [[harmless(cell) for cell in column] for column in zip(*table, strict=True)]
+    if len(set(index.values("env"))) == 1:
+        del columns[1]
+    *others, answers = columns
+    lines = [""] * len(table)
+    for column in others:
+        width = max(map(len, column))
+        is_number = column[0] == "reward"
+        cells = [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
+        lines = [f"{line}{cell}  " for line, cell in zip(lines, cells, strict=True)]
+    # The answers take what is left of the terminal's width.
+    room = max((terminal_width() or _WIDTH) - len(lines[0]), _MIN_ANSWER)
+    for line, answer in zip(lines, answers, strict=True):
+        result(f"{line}{answer if len(answer) <= room else f'{answer[: room - 1]}…'}".rstrip())
+    result()
+    if len(rows) < num_attempts:
+        result(f"{len(rows)} of {num_attempts:,} attempts; --limit {num_attempts} lists all")
+    example = shlex.join(["gym", "show", str(index.path), f"{rows[0].task_id}/{rows[0].attempt}"])
+    result(f"one of them: {one_line(example)}, or --first, --worst, --random")
+
+
+def _answer(index: RunIndex, row: Row) -> str:
+    """Return the extracted answer, else what the model did last; of a failure, its message."""
+    from gymcli.types import Rollout
+
+    if row.answer is not None:
+        return one_line(row.answer)
+    record = _recorded(index, row)
+    if not isinstance(record, Rollout):
+        return one_line(record.error.message)
+    calls = (f"→ {call.name}({call.arguments})" for call in record.tool_calls[-1:])
+    return one_line(record.last_text or "".join(calls))
+
+
+def _print_record(found: Rollout | Failure, *, is_json: bool) -> None:
+    import msgspec
+
+    from gymcli.types import Rollout
+
+    if is_json:
         print_json(found)
         return
     env, task_id, model = map(one_line, (found.env, found.task_id, found.model))
@@ -52,7 +200,8 @@ def show(
         _print_message(message, is_prompt=number < num_prompt_messages)
     result()
     if isinstance(found, Rollout):
-        result("── score")
+        is_scored = found.reward is not None
+        result("── score" if is_scored else "── not scored yet (gym verify --pending scores it)")
         _print_fields(
             {
                 "reward": found.reward,
@@ -60,6 +209,7 @@ def show(
                 "components": found.components,
                 "metrics": found.metrics,
                 "details": found.details,
+                "step rewards": found.step_rewards,
                 "stop reason": found.stop_reason,
                 "final state": found.final_state,
                 "tool errors": found.tool_errors,

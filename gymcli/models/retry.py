@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
@@ -39,6 +40,8 @@ class RetryPolicy:
         self._was_reached = was_reached
         self._clock = clock
         self._sleep = sleep
+        self.counts: Counter[str] = Counter()
+        """Failed tries except the last one of each request, by error class."""
 
     async def resume(
         self, call: Callable[[], Awaitable[Answer]], failed: ModelError, request: RequestState
@@ -61,6 +64,11 @@ class RetryPolicy:
                 raise error
             return await call()
 
+        def count(state: RetryCallState) -> None:
+            error = _error_of(state)
+            request.tries.count(error)
+            self.counts[type(error).__name__] += 1
+
         def is_over(state: RetryCallState) -> bool:
             nonlocal num_counted
             error = _error_of(state)
@@ -80,7 +88,7 @@ class RetryPolicy:
             retry=retry_if_exception(is_retried),
             wait=lambda state: self._wait(state, request),
             stop=is_over,
-            before_sleep=lambda state: request.tries.count(_error_of(state)),
+            before_sleep=count,
             reraise=True,
         )
         answer: Answer = await retrying(attempt)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import KW_ONLY, dataclass, field
@@ -268,6 +269,11 @@ class ModelPool:
             await self._stack.enter_async_context(client)
             self._clients.append((source, client))
             return client
+
+    @property
+    def retries(self) -> Counter[str]:
+        """Failed requests to these models that are sent again, by error class."""
+        return sum((client.retries.counts for _, client in self._clients), Counter())
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A JUnit file of a run: a suite for each environment and one for the gates, a case for each task.
+"""A JUnit file of a run: a case for each gate and, if asked for, one for each task.
 
 Valid in the two common schemas: Ant's (github.com/windyroad/JUnit-Schema), which allows texts only
 in failed cases, and Jenkins' (junit-10.xsd of its xunit plugin).
@@ -6,19 +6,25 @@ in failed cases, and Jenkins' (junit-10.xsd of its xunit plugin).
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
+
+import msgspec
 
 from gymcli.metrics.results import Metrics
 from gymcli.reporting.formatting import Clean, between, number, one_line, plain
 from gymcli.reporting.run_report import RunReport
 from gymcli.store.run_index import Row, RunIndex
-from gymcli.types import Failure
+from gymcli.types import Failure, JSONObject, Rollout
 
-__all__ = ["IndexedReport", "write_junit"]
+__all__ = ["IndexedReport", "TaskPasses", "write_junit"]
+
+TaskPasses: TypeAlias = Literal["any", "majority", "all"]
+"""How many attempts of a task must pass so that its case passes."""
 
 _MAX_NAME = 200
 _MAX_MESSAGE = 300
@@ -26,15 +32,17 @@ _MAX_TEXT = 4000
 _MAX_LINES = 20
 _LAST_SECOND = 253_402_300_799
 """Seconds since 1970, in the year 9999."""
+_EXPECTED = ("expected_answer", "answer", "expected", "gold", "target", "solution")
+"""Fields of task rows that hold the right answer, in order of preference."""
 _WAITING = "Waiting"
 """The class of an attempt whose conversation is complete but not scored yet."""
 
 
 class IndexedReport(NamedTuple):
-    """A run to write, and the index of its attempts."""
+    """A run to write, and the index of its attempts if its tasks are to have cases."""
 
     report: RunReport
-    attempts: RunIndex
+    attempts: RunIndex | None = None
 
 
 class _Problem(NamedTuple):
@@ -56,16 +64,24 @@ class _Case(NamedTuple):
     problem: _Problem | None
 
 
-def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) -> None:
+def write_junit(
+    runs: Sequence[IndexedReport],
+    file: BinaryIO,
+    *,
+    clean: Clean,
+    passes: TaskPasses = "all",
+) -> None:
     """Write a JUnit file of runs.
 
-    A task with an unscored attempt is an error with the class of that attempt; a task with a mean
-    reward below the success threshold is a failure; an inconclusive gate is an error.
+    The suite of gates begins with a case for the run itself, an error if too little of it is
+    scored; an inconclusive gate is an error. A task with an unscored attempt is an error with the
+    class of that attempt; one of which too few attempts pass is a failure.
 
     Args:
         runs: The runs; with several, each suite is named after its run.
         file: Written to in UTF-8.
         clean: Removes secrets from a text.
+        passes: How many attempts of a task must pass.
 
     Raises:
         UsageError: A record cannot be read.
@@ -75,25 +91,30 @@ def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) 
     for report, index in runs:
         prefix = f"{report.run}: " if len(runs) > 1 else ""
         told = {"run": report.run, "model": report.model}
-        gates = list(_gates(report))
-        suites = [("gates", told, gates)] if gates else []
-        tasks: dict[str, dict[str, list[int]]] = {}  # row numbers; rows are read when needed
-        for row in index.rows:
-            tasks.setdefault(row.env, {}).setdefault(row.task_id, []).append(row.number)
-        for env, metrics in report.metrics.environments.items():
-            threshold = index.facts(env).success_threshold
-            cases = [
-                _task_case(task_id, [index.rows[n] for n in numbers], threshold, index, clean)
-                for task_id, numbers in sorted(tasks.get(env, {}).items())
-            ]
-            suites.append((env, told | _properties(metrics), cases))
         # One suite at a time, so that memory never holds the XML of all of them.
-        for name, properties, cases in suites:
-            suite = _suite(num_suites, prefix + name, report, properties, cases, clean)
+        suites = () if index is None else _task_suites(report, index, passes, clean)
+        first = ("gates", _properties(report.metrics), list(_gates(report)))
+        for name, properties, cases in itertools.chain([first], suites):
+            suite = _suite(num_suites, prefix + name, report, told | properties, cases, clean)
             num_suites += 1
             ET.indent(suite, level=1)
             file.write(b"\n  " + ET.tostring(suite, encoding="utf-8"))
     file.write(b"\n</testsuites>\n")
+
+
+def _task_suites(
+    report: RunReport, index: RunIndex, passes: TaskPasses, clean: Clean
+) -> Iterator[tuple[str, dict[str, str], list[_Case]]]:
+    """Yield the name, the properties and the cases of each environment."""
+    tasks: dict[str, dict[str, list[int]]] = {}  # row numbers; rows are read when needed
+    for row in index.rows:
+        tasks.setdefault(row.env, {}).setdefault(row.task_id, []).append(row.number)
+    for env, metrics in report.metrics.environments.items():
+        cases = [
+            _task_case(task_id, [index.rows[n] for n in numbers], passes, index, clean)
+            for task_id, numbers in sorted(tasks.get(env, {}).items())
+        ]
+        yield env, _properties(metrics), cases
 
 
 def _properties(metrics: Metrics) -> dict[str, str]:
@@ -108,16 +129,21 @@ def _properties(metrics: Metrics) -> dict[str, str]:
 
 
 def _gates(report: RunReport) -> Iterator[_Case]:
+    lack = None
     if report.incomplete:
         lack = _Problem("error", "Incomplete", report.incomplete, report.incomplete)
-        yield _Case("the run is whole", 0.0, "", lack)
+    metrics = report.metrics
+    expected = "" if metrics.num_expected is None else f" of {metrics.num_expected}"
+    # Without it a run without gates would have no case, which CI systems take for a mistake.
+    yield _Case("the run is usable", 0.0, f"{metrics.num_scored}{expected} attempts scored", lack)
     for gate in report.gates:
         sure = f" ({between(gate.interval)})" if gate.interval else ""
         text = f"{gate.verdict}: {gate.value:.4g}{sure}"
         problem = None
         if gate.verdict != "PASS":
             kind: Literal["failure", "error"] = "failure" if gate.verdict == "FAIL" else "error"
-            problem = _Problem(kind, gate.verdict, text, gate.way_out)
+            message = f"{gate.verdict}: expected {gate.gate}, got {gate.value:.4g}{sure}"
+            problem = _Problem(kind, gate.verdict, message, gate.way_out)
         yield _Case(gate.gate, 0.0, text, problem)
     for unjudged in report.problems:
         problem = _Problem("error", "NotJudged", unjudged.reason, unjudged.reason)
@@ -125,12 +151,12 @@ def _gates(report: RunReport) -> Iterator[_Case]:
 
 
 def _task_case(
-    task_id: str, rows: list[Row], threshold: float | None, index: RunIndex, clean: Clean
+    task_id: str, rows: list[Row], passes: TaskPasses, index: RunIndex, clean: Clean
 ) -> _Case:
     rows.sort(key=lambda row: row.attempt)
     scored = [row for row in rows if row.reward is not None]
-    mean = rows[0].avg
     seconds = sum(row.seconds or 0.0 for row in rows)
+    num_passed = sum(bool(row.passed) for row in scored)
     kind: Literal["failure", "error"] = "failure"
     if len(scored) < len(rows):
         classes = Counter(row.error or _WAITING for row in rows if row.reward is None)
@@ -139,29 +165,62 @@ def _task_case(
         if scored:
             message += f"; {_counted(scored)}"
         kind, class_ = "error", classes.most_common(1)[0][0]
-    elif threshold is None or mean is None or mean >= threshold:
-        return _Case(task_id, seconds, _counted(scored), None)
+    elif _is_passed(num_passed, len(rows), passes) or None in [row.passed for row in rows]:
+        return _Case(task_id, seconds, _counted(rows), None)
     else:
-        message = f"{_counted(rows)}, below {threshold:g}"
-        class_ = "Flaky" if any(row.passed for row in rows) else "Failed"
+        wanted = {"any": "one", "majority": "most", "all": "all"}[passes]
+        message = _counted(rows)
+        if len(rows) > 1:
+            message += f", and {wanted} must pass"
+        class_ = "Flaky" if num_passed else "Failed"
     text = [_line(row, index, clean) for row in rows[:_MAX_LINES]]
+    if kind == "failure":
+        # Some CI systems show nothing but this message.
+        message += f"; {_line(next(row for row in rows if not row.passed), index, clean)}"
     if len(rows) > _MAX_LINES:
         text.append(f"and {len(rows) - _MAX_LINES} more attempts")
     problem = _Problem(kind, class_, message, "\n".join(text))
     return _Case(task_id, seconds, "", problem)
 
 
+def _is_passed(num_passed: int, num_attempts: int, passes: TaskPasses) -> bool:
+    if passes == "any":
+        return num_passed > 0
+    return num_passed == num_attempts if passes == "all" else 2 * num_passed > num_attempts
+
+
 def _line(row: Row, index: RunIndex, clean: Clean) -> str:
-    """Return the result of an attempt as one line."""
+    """Return the result of an attempt as one line: what was expected, and what came."""
+    record = index.read(row)
     # Texts are cleaned before they are cut, since half a secret would not be found.
     if row.reward is not None:
-        answer = "" if row.answer is None else f", answer {one_line(clean(row.answer), 80)}"
-        return f"attempt {row.attempt}: reward {row.reward:g}, {row.stop_reason or 'done'}{answer}"
+        assert isinstance(record, Rollout), "a failure has no reward"
+        came = record.last_text if record.answer is None else record.answer
+        parts = [f"got {_short(came, clean)}" if came.strip() else "no answer"]
+        if (expected := _expected(record.task)) is not None and not row.passed:
+            parts.insert(0, f"expected {_short(expected, clean)}")
+        parts += [f"reward {row.reward:g}", row.stop_reason or "done"]
+        if isinstance(reason := record.details.get("reason"), str):
+            parts.append(_short(reason, clean))
+        return f"attempt {row.attempt}: {', '.join(parts)}"
     if row.status == "waiting":
         return f"attempt {row.attempt}: waits for its score (gym verify --pending)"
-    record = index.read(row)
     message = record.error.message if isinstance(record, Failure) else ""
     return f"attempt {row.attempt}: {row.error} ({row.phase}): {one_line(clean(message), 500)}"
+
+
+def _short(text: str, clean: Clean) -> str:
+    return one_line(clean(text), 80)
+
+
+def _expected(task: JSONObject) -> str | None:
+    """Return the right answer of a task; None if its row has none in a usual field."""
+    inner = task.get("verifier_metadata")
+    fields = {**inner, **task} if isinstance(inner, dict) else task
+    found = next((fields[name] for name in _EXPECTED if fields.get(name) not in (None, "")), None)
+    if found is None or isinstance(found, str):
+        return found
+    return msgspec.json.encode(found).decode()
 
 
 def _counted(rows: Sequence[Row]) -> str:

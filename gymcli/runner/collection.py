@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -154,6 +155,7 @@ class Collection:
         manifest = new_manifest(model, options, found, env_options, identity)
         self._writer = RunWriter(manifest, supervised)
         self.num_expected = manifest.num_expected
+        self._num_planned = {n: one.num_expected for n, one in manifest.environments.items()}
         self._most_planned = found.most_copies * options.repeats
         self.path: Path | None = None
         if has_directory:
@@ -179,6 +181,8 @@ class Collection:
         self._state = ResumeState()
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have crashed an earlier process of the run; they are tried last."""
+        self.begun_at: dict[AttemptKey, float] = {}
+        """When each attempt that has not ended yet began, by `time.monotonic`."""
         self._shared: Shared | None = None
         self._outages: RayEngine | SharedLimiters | None = self._engine
         """Counts how often endpoints were down."""
@@ -204,6 +208,29 @@ class Collection:
     def num_left(self) -> int:
         """Attempts of this plan that are not scored yet."""
         return self.num_expected - self.num_scored - self.num_left_failed
+
+    @property
+    def left(self) -> Counter[str]:
+        """The attempts that this command runs, by environment."""
+        others = Counter(self._state.num_done) + Counter(key.env for key in self._state.left_failed)
+        return Counter(self._num_planned) - others
+
+    @property
+    def num_in_flight(self) -> int:
+        """Attempts that are being played or scored."""
+        return self.stopping.num_in_flight
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run ends early, so that no further attempts begin."""
+        return self.stopping.cause is not None
+
+    @property
+    def retries(self) -> Counter[str]:
+        """Failed requests that are sent again, counted by error class."""
+        if self._engine is not None:
+            return self._engine.retries
+        return Counter() if self._shared is None else self._shared.roles.pool.retries
 
     @property
     def num_outages(self) -> int:
@@ -359,7 +386,7 @@ class Collection:
                 "choose another directory with --out"
             )
         self._done, self._state = done, state
-        self._writer.num_scored = state.num_done
+        self._writer.num_scored = sum(state.num_done.values())
         if state.warning:
             self.warnings.append(state.warning)
         if before is not None:
@@ -419,6 +446,7 @@ class Collection:
                 for records in self._rounds(self._shared):
                     async with aclosing(records):
                         async for record in records:
+                            self.begun_at.pop(record.key, None)
                             yield record
         except FatalEndpointError as error:
             one = self.options.endpoint
@@ -485,14 +513,15 @@ class Collection:
         attempts = self._plan.attempts(
             self._state, done, directory, takes if self._suspects else None
         )
-        if directory is None or self.supervised is None:
-            return attempts
-        begun = directory.begun
+        begun = None if directory is None or self.supervised is None else directory.begun
 
         def note(attempt: Attempt) -> Attempt:
-            # Noted before it starts, since it may end the process immediately.
             if not attempt.is_done:
-                begun.add(attempt.key)
+                key = attempt.key
+                # Noted before it starts, since it may end the process immediately.
+                if begun is not None:
+                    begun.add(key)
+                self.begun_at[key] = time.monotonic()
             return attempt
 
         return map(note, attempts)

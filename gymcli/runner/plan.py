@@ -53,7 +53,8 @@ _NUM_NAMED = 3
 class ResumeState(NamedTuple):
     """The state of a plan's attempts in a run directory when a run begins or is resumed."""
 
-    num_done: int = 0
+    num_done: Mapping[str, int] = {}
+    """Planned attempts that are scored, by environment."""
     waiting: tuple[Waiting, ...] = ()
     """Finished conversations of planned attempts that have no score yet."""
     scored_members: tuple[Rollout, ...] = ()
@@ -159,7 +160,7 @@ def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Ma
         {file.get("sha256") for file in manifest.tasks} for manifest in (plan, before)
     )
     has_same_files = hashes_now == hashes_before
-    is_scoring = plan.num_expected > state.num_done + len(state.left_failed)
+    is_scoring = plan.num_expected > sum(state.num_done.values()) + len(state.left_failed)
     environments = {}
     for name in {**before.environments, **plan.environments}:
         earlier = before.environments.get(name, EnvironmentRecord())
@@ -339,7 +340,7 @@ class RunPlan:
             if task not in removed:
                 num_on_record[task[0]] += scored.attempts.bit_count()
         return ResumeState(
-            num_done=num_done.total(),
+            num_done=num_done,
             waiting=tuple(waiting),
             scored_members=directory.scored_members(done),
             removed_ids=tuple(sorted(task_id for _, task_id in removed)),

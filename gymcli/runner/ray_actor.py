@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -197,6 +198,8 @@ class Report:
     num_in_flight: int = 0
     num_outages: int = 0
     outage_seconds: float = 0.0
+    retries: Counter[str] = field(default_factory=Counter)
+    """All failed requests of this worker that are sent again, by error class."""
     is_over: bool = False
 
 
@@ -320,6 +323,7 @@ class _Session:
             self._working.result()
             report.is_over = True
         report.verdicts, self._verdicts.new = self._verdicts.new, []
+        report.retries = self._shared.roles.pool.retries
         report.num_in_flight = self._stopping.num_in_flight
         report.num_outages = self._shared.roles.pool.limiters.num_outages
         report.outage_seconds = self._shared.roles.pool.limiters.outage_seconds

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -173,6 +173,8 @@ class RayEngine:
         """How often an endpoint was down: the maximum over the workers."""
         self.outage_seconds = 0.0
         """How long endpoints were down: the maximum over the workers."""
+        self.retries: Counter[str] = Counter()
+        """Failed requests that workers sent again, by error class."""
         self._stack = ExitStack()
         self._thread = ThreadPoolExecutor(1, "gymcli-ray")
         self._starting: Future[None] | None = None
@@ -446,6 +448,7 @@ class _Worker:
         self.num_in_flight = 0
         self.num_ended = 0
         self.num_written = 0
+        self.retries: Counter[str] = Counter()
 
     async def call(self, method: str, *arguments: object) -> object:
         import ray  # late: heavy, and optional
@@ -635,6 +638,8 @@ class _RayRun:
         engine = self._engine
         engine.num_outages = max(engine.num_outages, report.num_outages)
         engine.outage_seconds = max(engine.outage_seconds, report.outage_seconds)
+        engine.retries += report.retries - worker.retries
+        worker.retries = report.retries
         worker.num_in_flight = report.num_in_flight
         worker.num_ended = len(report.outcomes)
         self._count_in_flight()

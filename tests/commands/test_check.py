@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.commands.running import FLAKY, gym, write_sums
+from tests.commands.running import FLAKY, gym, gym_line, write_sums
 
 BROKEN = "tests.checks.broken:{}"
 
@@ -148,3 +148,22 @@ def test_check_of_a_file(tmp_path, monkeypatch):
     done = gym("check", "flaky.py:Flaky", "--tasks", "t.jsonl")
     assert done.exit_code == 3
     assert "empty       FAILED   the top reward in 4 of 4 tasks [sum-0, " in done.stdout
+
+
+def test_failed_check_says_how_to_look_at_it(tmp_path, monkeypatch):
+    """The commands that are printed run as they are, and look at a run of the present code."""
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.py").write_text(FLAKY.replace("Flaky", "Wrong").replace("Score(1.0", "Score(0.5"))
+    write_sums(Path("t.jsonl"), 4, env="wrong")
+    for _ in range(2):
+        done = gym("check", "wrong.py:Wrong", "--tasks", "t.jsonl")
+        assert done.exit_code == 3
+        say, collect, show = done.stderr.splitlines()
+        assert say == "to look at one of these tasks:"
+        assert " --task sum-0 " in collect
+        assert gym_line(collect.removeprefix("gym ")).exit_code == 0
+        assert "reward        0.5\n" in gym_line(show.removeprefix("gym ")).stdout
+    assert show == "gym show runs/check-2"
+    roles = gym("check", BROKEN.format("Roleless"))
+    assert "--role judge=oracle" in roles.stderr
+    assert gym("check", "wrong.py:Wrong", "--tasks", "t.jsonl", "--json").stderr == ""

@@ -137,12 +137,17 @@ def test_metrics_judges_each_of_several_runs(run, collect):
 def test_metrics_writes_files(run):
     gates = ("--gate", "pass@1 >= 0.7", "--gate", "coverage >= 0.5")
     files = ("--junit", "junit.xml", "--markdown", "summary.md", "--csv", "numbers.csv")
-    done = gym("metrics", run, *gates, *files, "--by", "level")
+    done = gym("metrics", run, *gates, *files, "--by", "level", "--junit-tasks", "all")
     assert done.exit_code == 5
 
     suites = ET.parse("junit.xml").getroot()
     counts = [(s.get("name"), s.get("tests"), s.get("failures"), s.get("errors")) for s in suites]
-    assert counts == [("gates", "2", "0", "1"), ("arithmetic", "20", "5", "1")]
+    assert counts == [("gates", "3", "0", "1"), ("arithmetic", "20", "5", "1")]
+    wrong = suites.find(".//testcase[@name='sum-4']/failure")
+    assert wrong.get("message").endswith("; attempt 0: expected 5, got 0, reward 0, done")
+    gym("metrics", run, *gates, "--junit", "gates.xml")
+    assert [suite.get("name") for suite in ET.parse("gates.xml").getroot()] == ["gates"]
+    Path("gates.xml").unlink()
     text = Path("summary.md").read_text(encoding="utf-8")
     assert text.startswith("## **INCONCLUSIVE**: `run` of `m`\n")
     assert "### By `level`" in text
@@ -196,6 +201,7 @@ def test_metrics_writes_a_table_of_tasks(run):
         (["--csv", "run/rollouts.jsonl"], "is an input of this command"),
         (["--csv", "a.csv", "--junit", "run/../a.csv"], "name a different file for each"),
         (["--gate", "difference > 0"], "--gate difference: needs --baseline RUN"),
+        (["--junit-tasks", "all"], "--junit-tasks all: add --junit FILE"),
     ],
 )
 def test_wrong_options_are_refused(run, options, message):
@@ -319,7 +325,7 @@ def test_summary_of_a_stopped_run_says_so(collect):
     assert reason.startswith("The run is incomplete: the budget --max-tokens-total 30 is reached")
     gates = ET.parse("junit.xml").getroot()[0]
     assert [(case.get("name"), len(case)) for case in gates.iter("testcase")] == [
-        ("the run is whole", 1),
+        ("the run is usable", 1),
         ("coverage > 0.01", 0),
     ]
 
@@ -453,6 +459,7 @@ def test_files_hold_no_secret(run):
     path = Path("bare.jsonl")
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     files = ("--junit", "a.xml", "--csv", "a.csv", "--markdown", "a.md", "--by-task")
+    files += ("--junit-tasks", "any")
     environment = clean_environment() | {"OPENAI_API_KEY": "sk-live-0123456789abcdef"}
     done = subprocess.run(
         gym_process("metrics", path, *files), env=environment, capture_output=True, check=False

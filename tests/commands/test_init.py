@@ -16,10 +16,11 @@ def test_init_and_what_it_tells_to_do(tmp_path, monkeypatch, pattern):
     done = gym("init", "demo_env", "--pattern", pattern)
     assert done.exit_code == 0
     assert "wrote demo_env.py, test_demo_env.py and demo_env.jsonl (60 tasks)\n" in done.stderr
-    check, collect, test = done.stdout.splitlines()
+    check, collect = done.stdout.splitlines()
     assert check == "gym check demo_env.py:DemoEnv"
-    assert test == "pytest test_demo_env.py"
+    assert done.stderr.splitlines()[-1].endswith(": python -m pytest test_demo_env.py")
     assert ("--role judge=oracle" in collect) == (pattern == "judge")
+    assert ("--role user=oracle" in collect) == (pattern == "simulated-user")
     assert gym_line(check.removeprefix("gym ")).exit_code == 0
     collected = gym_line(collect.removeprefix("gym "))
     assert collected.exit_code == 0

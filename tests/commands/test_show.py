@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from gymcli.mock import MockAnswer, scripted
-from tests.commands.running import HOSTILE, UNSAFE, gym, lines_of
+from gymcli.mock.behaviours import last_user_text, refusal_of
+from tests.commands.running import HOSTILE, NO_ENDPOINT, UNSAFE, add_up, gym, lines_of, write_sums
 
 TASK = {
     "id": "count/one",
@@ -136,3 +137,134 @@ def test_show_lets_no_name_pass_for_a_line_of_ours(run):
     assert done.exit_code == 0
     flat = "x ── score reward 1"
     assert done.stdout.splitlines()[0] == f"{flat}  task {flat}  attempt 0  {flat}"
+
+
+def behave(request):
+    """Answer most sums; one is wrong, one is refused, one ends in a call."""
+    number = int(last_user_text(request).split()[2])
+    if number == 3:
+        return refusal_of(400, f"no such sum: {HOSTILE}")
+    return MockAnswer(text=f"{HOSTILE} 0") if number == 2 else add_up(request)
+
+
+@pytest.fixture
+def sums(tmp_path, monkeypatch, mock_server) -> Path:
+    """Return a run of 35 sums, one wrong and one without a score."""
+    monkeypatch.chdir(tmp_path)
+    mock_server.behaviour = behave
+    tasks = write_sums(Path("t.jsonl"), 35)
+    where = ("--base-url", mock_server.base_url, "--model", "m", "--concurrency", "1")
+    assert gym("collect", tasks, *where, "--out", "sums").exit_code == 0
+    return Path("sums")
+
+
+def test_show_lists_the_attempts(sums):
+    done = gym("show", sums)
+    assert done.exit_code == 0
+    head, first, *rows, blank, count, way = done.stdout.splitlines()
+    assert head.split() == ["attempt", "reward", "ended", "answer"]
+    assert first.split() == ["sum-0/0", "1", "done", "1"]
+    assert len(rows) == 29
+    assert blank == ""
+    assert count == "30 of 35 attempts; --limit 35 lists all"
+    assert way == "one of them: gym show sums sum-0/0, or --first, --worst, --random"
+    everything = gym("show", sums, "--limit", "35").stdout.splitlines()
+    assert len(everything) == 38
+    [failed] = [line for line in everything if line.startswith("sum-3/0 ")]
+    assert failed.split()[1:4] == ["-", "RequestRefusedError", "POST"]
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_show_lists_within_the_width_and_without_control_characters(sums, columns, monkeypatch):
+    monkeypatch.setitem(NO_ENDPOINT, "COLUMNS", columns)
+    done = gym("show", sums, "--where", "not passed or error is not None")
+    assert not set(UNSAFE) & set(done.output)
+    rows = done.stdout.splitlines()[:3]
+    assert {row.split()[0] for row in rows} == {"attempt", "sum-2/0", "sum-3/0"}
+    assert all(len(row) <= int(columns) for row in rows)
+
+
+def test_show_lists_environments_where_there_are_several(sums):
+    lines = lines_of(sums / "rollouts.jsonl")[:2]
+    lines[1] |= {"env": "other", "answer": None}
+    Path("r.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    head, first, second, *_ = gym("show", "r.jsonl").stdout.splitlines()
+    assert head.split() == ["attempt", "environment", "reward", "ended", "answer"]
+    assert first.split() == ["sum-0/0", "arithmetic", "1", "done", "1"]
+    assert second.split()[:4] == ["sum-1/0", "other", "1", "done"]
+    assert second.endswith("  It is 2.")
+    assert "environment" in gym("show", "r.jsonl", "--limit", "1").stdout
+    assert gym("show", "r.jsonl", "--env", "arithmetic").stdout.startswith("arithmetic  task sum-0")
+
+
+@pytest.mark.parametrize(
+    ("options", "task"),
+    [
+        (("--first",), "sum-0"),
+        (("--worst",), "sum-2"),
+        (("--where", 'task_id == "sum-7"'), "sum-7"),
+        (("--where", "error is not None", "--random"), "sum-3"),
+        (("--where", "error is not None", "--worst"), "sum-3"),
+        (("--where", "reward > 0.5", "--first"), "sum-0"),
+    ],
+)
+def test_show_picks_an_attempt(sums, options, task):
+    done = gym("show", sums, *options)
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"arithmetic  task {task}  attempt 0  m\n")
+
+
+def test_show_json_lists_every_attempt(sums):
+    listed = msgspec.json.decode(gym("show", sums, "--json").stdout)
+    assert (listed["run"], listed["num_attempts"], len(listed["attempts"])) == ("sums", 35, 35)
+    first = listed["attempts"][0]
+    assert (first["task_id"], first["attempt"], first["reward"]) == ("sum-0", 0, 1.0)
+    # A list of one is a list too; an option picks a record.
+    one = ("--where", 'task_id == "sum-7"', "--json")
+    assert len(msgspec.json.decode(gym("show", sums, *one).stdout)["attempts"]) == 1
+    assert msgspec.json.decode(gym("show", sums, *one, "--first").stdout)["task_id"] == "sum-7"
+    assert (
+        len(msgspec.json.decode(gym("show", sums, "--json", "--limit", "3").stdout)["attempts"])
+        == 3
+    )
+
+
+def test_show_of_a_run_of_one_attempt_needs_no_id(sums):
+    line = lines_of(sums / "rollouts.jsonl")[0] | {"step_rewards": [None, 0.5]}
+    Path("r.jsonl").write_bytes(msgspec.json.encode(line))
+    done = gym("show", "r.jsonl")
+    assert done.stdout.startswith("arithmetic  task sum-0  attempt 0  m\n")
+    assert "\nstep rewards  [null,0.5]\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--first", "--worst"), "--first and --worst: give only one of them"),
+        (("sum-0", "--worst"), "--worst: leave out sum-0, or leave out the option"),
+        (("sum-0", "--where", "passed"), "--where: leave out sum-0"),
+        (("--where", "rewrd < 1"), 'there is no name "rewrd"; did you mean "reward"?'),
+        (("--where", "reward > 7"), "sums: no attempt matches"),
+        (("sum-99",), "no attempt of task sum-99 is recorded (gym show sums lists the attempts)"),
+    ],
+)
+def test_show_used_wrongly(sums, arguments, reason):
+    done = gym("show", sums, *arguments)
+    assert done.exit_code == 2
+    assert reason in done.stderr
+
+
+def test_show_of_an_attempt_that_waits_says_why(run, mock_server):
+    """The conversation is complete, and the failure has the reason why there is no score."""
+    lines = lines_of(run / "rollouts.jsonl")
+    waiting = {k: v for k, v in lines[1].items() if k not in ("reward", "answer", "verifier")}
+    (run / "rollouts.jsonl").write_bytes(msgspec.json.encode(lines[0]) + b"\n")
+    (run / "generations.jsonl").write_bytes(msgspec.json.encode(waiting) + b"\n")
+    done = gym("show", run, "--where", 'status == "waiting"')
+    assert "\n── not scored yet (gym verify --pending scores it)\n" in done.stdout
+    error = {"class": "VerifierTimeoutError", "phase": "verify", "message": "too slow"}
+    failure = {k: waiting[k] for k in ("schema_version", "task_id", "attempt", "env", "messages")}
+    (run / "failures.jsonl").write_bytes(msgspec.json.encode(failure | {"error": error}) + b"\n")
+    done = gym("show", run, "--where", 'status == "waiting"')
+    assert "\n── not scored\nerror         VerifierTimeoutError\n" in done.stdout
+    assert "VerifierTimeoutError  too slow" in gym("show", run).stdout

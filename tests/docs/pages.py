@@ -63,9 +63,10 @@ def output_of(line: str, folder: Path) -> str:
         result = gym_line(line.removeprefix("gym "))
         assert result.exit_code == 0, result.stderr
         return result.stdout
-    module = ["-m", "pytest", "-p", "no:cacheprovider"] if program == "pytest" else []
+    if arguments[:2] == ["-m", "pytest"]:
+        arguments[2:2] = ["-p", "no:cacheprovider"]
     done = subprocess.run(
-        [sys.executable, *module, *arguments],
+        [sys.executable, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(CHECKOUT)))},
         capture_output=True,

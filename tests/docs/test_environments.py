@@ -4,6 +4,7 @@ import inspect
 import re
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import gymcli
 from gymcli import errors
 from gymcli.checks.checks import CHECKS
+from gymcli.commands.init import Pattern
 from gymcli.environment.contract import Context, Environment, Model
 from gymcli.environment.judge import Judge, Verdict
 from gymcli.environment.registry import ALIASES, ENTRY_POINT_GROUP
@@ -74,7 +76,7 @@ def test_commands_of_the_readme_that_need_no_model_run(folder):
         output_of(line, folder)
 
 
-@pytest.mark.parametrize("pattern", ["single-step", "multi-step", "multi-turn", "judge", "game"])
+@pytest.mark.parametrize("pattern", get_args(Pattern))
 def test_patterns_are_those_of_gym_init(folder, pattern):
     assert f"`{pattern}`" in TEXT
     assert gym("init", "other_env", "--pattern", pattern).exit_code == 0

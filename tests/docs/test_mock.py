@@ -59,7 +59,7 @@ def test_ci_script_ends_where_the_mock_does_not_start(folder):
 
 @pytest.mark.slow
 def test_pytest_example_passes(folder):
-    assert "1 passed" in output_of("pytest test_sums.py", folder)
+    assert "1 passed" in output_of("python -m pytest test_sums.py", folder)
 
 
 def test_faults_are_all_listed():

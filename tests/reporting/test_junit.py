@@ -1,4 +1,4 @@
-"""The file has the format of JUnit and reports the outcome of each task."""
+"""The file has the format of JUnit and reports the verdicts, and tasks where they are asked for."""
 
 import io
 import re
@@ -29,10 +29,11 @@ line = partial(scored, env="sums", timing=Timing(total_seconds=1.5))
 failed = partial(indexed_runs.failed, env="sums")
 
 
-def written(*runs: tuple[RunReport, object]) -> ET.Element:
+def written(*runs: tuple[RunReport, object], passes: str = "all") -> ET.Element:
     """Write a file, check it against both schemas in common use, and return its root."""
     file = io.BytesIO()
-    write_junit([IndexedReport(*run) for run in runs], file, clean=lambda text: text)
+    indexed = [IndexedReport(*run) for run in runs]
+    write_junit(indexed, file, clean=lambda text: text, passes=passes)
     root = ET.fromstring(file.getvalue())
     assert (root.tag, root.attrib) == ("testsuites", {})
     for number, suite in enumerate(root):
@@ -68,16 +69,18 @@ def folder(tmp_path):
     return write_run(tmp_path / "run", *lines, failed("breaks", 1), failed("never", 0))
 
 
-def of_folder(folder, **more: object) -> ET.Element:
+def of_folder(folder, *, passes: str = "all", **more: object) -> ET.Element:
     metrics = measure(folder).metrics()
     report = report_of([])._replace(run=str(folder), metrics=metrics, **more)
     with RunIndex(folder) as index:
-        return written((report, index))
+        return written((report, index), passes=passes)
 
 
 def test_every_task_is_a_case(folder):
     root = of_folder(folder, started_at=1_700_000_000.0)
-    [suite] = root
+    gates, suite = root
+    assert [case.get("name") for case in gates.iter("testcase")] == ["the run is usable"]
+    assert gates.findtext("system-out") == "the run is usable: 7 of 9 attempts scored\n"
     assert (suite.get("name"), suite.get("timestamp")) == ("sums", "2023-11-14T22:13:20")
     cases = {case.get("name"): case for case in suite.iter("testcase")}
     assert list(cases) == ["breaks", "fails", "flaky", "never", "passes"]
@@ -88,13 +91,72 @@ def test_every_task_is_a_case(folder):
     assert "passes: 2 of 2 attempts passed, mean reward 1.000\n" in suite.findtext("system-out")
     [failure] = cases["fails"]
     assert (failure.tag, failure.get("type")) == ("failure", "Failed")
-    assert failure.get("message") == "0 of 2 attempts passed, mean reward 0.000, below 1"
+    assert failure.get("message") == (
+        "0 of 2 attempts passed, mean reward 0.000, and all must pass; "
+        "attempt 0: got 5, reward 0, done"
+    )
     assert failure.text.splitlines() == [
-        "attempt 0: reward 0, done, answer 5",
-        "attempt 1: reward 0, done, answer 5",
+        "attempt 0: got 5, reward 0, done",
+        "attempt 1: got 5, reward 0, done",
     ]
     [flaky] = cases["flaky"]
     assert (flaky.tag, flaky.get("type")) == ("failure", "Flaky")
+
+
+def test_failure_says_what_was_expected_and_what_came(tmp_path):
+    nested = {"verifier_metadata": {"expected": [4, 2]}}
+    folder = write_run(
+        tmp_path / "run",
+        line("a", 0, 0.0, answer="5", task={"answer": 42}, details={"reason": "wrong_answer"}),
+        line("b", 0, 0.0, said="I do\nnot know", task=nested, stop_reason="max_turns"),
+        line("c", 0, 0.0, said="", task={"expected_answer": "x" * 500, "answer": "y"}),
+    )
+    messages = [one.get("message") for one in of_folder(folder).iter("failure")]
+    counted = "0 of 1 attempts passed, mean reward 0.000; attempt 0: "
+    assert messages == [
+        f"{counted}expected 42, got 5, reward 0, done, wrong_answer",
+        f"{counted}expected [4,2], got I do not know, reward 0, max_turns",
+        f"{counted}expected {'x' * 79}…, no answer, reward 0, done",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("passes", "failing"),
+    [
+        ("any", ["none"]),
+        ("majority", ["half", "none", "one"]),
+        ("all", ["half", "most", "none", "one"]),
+    ],
+)
+def test_a_task_passes_as_asked(tmp_path, passes, failing):
+    num_passed = {"none": 0, "one": 1, "half": 2, "most": 3, "every": 4}
+    folder = write_run(
+        tmp_path / "run",
+        *(
+            line(name, attempt, float(attempt < num))
+            for name, num in num_passed.items()
+            for attempt in range(4)
+        ),
+    )
+    root = of_folder(folder, passes=passes)
+    failed_cases = [case for case in root.iter("testcase") if case.find("failure") is not None]
+    assert sorted(case.get("name") for case in failed_cases) == failing
+    for case in failed_cases:
+        assert case[0].get("type") == ("Failed" if case.get("name") == "none" else "Flaky")
+        assert "; attempt " in case[0].get("message")
+
+
+def test_tasks_are_no_cases_unless_they_are_asked_for(folder):
+    report = report_of([], run="run")._replace(metrics=measure(folder).metrics())
+    [gates] = written((report,))
+    assert [case.get("name") for case in gates.iter("testcase")] == ["the run is usable"]
+
+
+def test_run_that_is_not_usable_is_an_error(folder):
+    root = of_folder(folder, incomplete="7 of 9 attempts are scored, less than --min-coverage 0.95")
+    error = root[0].find("testcase/error")
+    assert error.get("type") == "Incomplete"
+    assert error.get("message").startswith("7 of 9 attempts are scored, less than ")
 
 
 def test_unscored_attempts_are_errors_of_their_class(folder):
@@ -111,8 +173,9 @@ def test_unscored_attempts_are_errors_of_their_class(folder):
 
 
 def test_properties_are_the_numbers(folder):
-    root = of_folder(folder, model="m")
-    found = {one.get("name"): one.get("value") for one in root.iter("property")}
+    gates, tasks = of_folder(folder, model="m")
+    found = {one.get("name"): one.get("value") for one in tasks.iter("property")}
+    assert {one.get("name"): one.get("value") for one in gates.iter("property")} == found
     assert found["model"] == "m"
     assert (found["num_expected"], found["num_unscored"]) == ("9", "2")
     assert re.fullmatch(r"0\.6250 \(95 %: 0\.\d+ \.\. [01]\.\d+\)", found["pass@1"])
@@ -136,12 +199,15 @@ def test_gates_are_a_suite(folder):
         for case in root[0].iter("testcase")
     }
     assert kinds == {
+        "the run is usable": [],
         "coverage >= 0.5": [],
         "coverage >= 0.99": [("failure", "FAIL")],
         "pass@1 >= 0.6": [("error", "INCONCLUSIVE")],
         "cost < 1": [("error", "NotJudged")],
     }
     assert "tasks such as these" in root.findtext(".//error[@type='INCONCLUSIVE']")
+    failure = root[0].find("testcase/failure")
+    assert failure.get("message") == "FAIL: expected coverage >= 0.99, got 0.7778"
 
 
 def test_hostile_text_is_text(tmp_path):
@@ -151,7 +217,7 @@ def test_hostile_text_is_text(tmp_path):
         failed(HOSTILE, 0, "<&\"'>", said=HOSTILE * 99),
     )
     root = of_folder(folder, model=HOSTILE)
-    hostile, plain = root.iter("testcase")
+    hostile, plain = root[1].iter("testcase")
     if hostile.get("name") == "t":
         hostile, plain = plain, hostile
     assert "<img src=x onerror=alert(1)>" in hostile.get("name")
@@ -165,7 +231,7 @@ def test_hostile_text_is_text(tmp_path):
 def test_texts_are_bounded(tmp_path):
     """Of a task with very many attempts, only the first are listed."""
     folder = write_run(tmp_path / "run", *(line("t" * 5000, n, 0.0) for n in range(300)))
-    [case] = of_folder(folder).iter("testcase")
+    [case] = of_folder(folder)[1].iter("testcase")
     assert len(case.get("name")) == 200
     lines = case[0].text.splitlines()
     assert (len(lines), lines[-1]) == (21, "and 280 more attempts")
@@ -200,8 +266,8 @@ def test_secrets_are_taken_out_before_texts_are_cut(tmp_path):
 
 @pytest.mark.parametrize("started_at", [1e300, -1e300])
 def test_any_start_is_a_time(folder, started_at):
-    [suite] = of_folder(folder, started_at=started_at)
-    assert suite.get("timestamp")[:4] in ("1970", "9999")
+    for suite in of_folder(folder, started_at=started_at):
+        assert suite.get("timestamp")[:4] in ("1970", "9999")
 
 
 def test_several_runs_have_suites_of_their_own(folder, tmp_path):
@@ -212,7 +278,9 @@ def test_several_runs_have_suites_of_their_own(folder, tmp_path):
     ]
     with RunIndex(folder) as first, RunIndex(other) as second:
         root = written((reports[0], first), (reports[1], second))
-    assert [suite.get("name") for suite in root] == ["one: sums", "two: sums"]
+    assert [suite.get("name") for suite in root] == [
+        *("one: gates", "one: sums", "two: gates", "two: sums"),
+    ]
 
 
 def test_conversation_that_waits_for_its_score_is_an_error(tmp_path):

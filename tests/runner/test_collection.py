@@ -72,6 +72,43 @@ def test_an_interrupted_run_keeps_its_time(tmp_path):
     assert manifest["ended_at"] > manifest["started_at"]
 
 
+def test_a_collection_says_what_is_left_in_flight_and_tried_again(tmp_path):
+    """This is what the display of progress reads; a resumed run has only the rest left."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 4), tmp_path / "run"
+    options = CollectOptions(model="oracle", out=out, task_ids=("sum-0",))
+    assert asyncio.run(_progress(tasks, options)) == ({"arithmetic": 1}, [0], {})
+    refused = []
+
+    def refuse_once(request):
+        if not refused:
+            refused.append(request)
+            return refusal_of(429, "once")
+        return add_up(request)
+
+    async def resumed():
+        async with MockServer(refuse_once) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m")
+            options = CollectOptions(endpoint=endpoint, concurrency=1)
+            return await _progress(tasks, options)
+
+    left, num_begun, retries = asyncio.run(resumed())
+    assert (left, retries) == ({"arithmetic": 4}, {"RateLimitError": 1})
+    # The next attempt may have begun before the record of the last one is read.
+    assert max(num_begun) <= 1
+    options = CollectOptions(model="oracle", out=out)
+    assert asyncio.run(_progress(tasks, options))[0] == {"arithmetic": 3}
+
+
+async def _progress(tasks, options):
+    """Return what is left at the start, in flight after each record, and tried again."""
+    async with Collection([tasks], options, has_directory=options.out is not None) as collection:
+        left, num_begun = collection.left, []
+        async for _ in collection.run():
+            num_begun.append(len(collection.begun_at))
+        assert not collection.begun_at
+        return left, num_begun, collection.retries
+
+
 def test_a_manifest_that_cannot_be_written_hides_no_error(tmp_path, caplog):
     tasks, out = write_sums(tmp_path / "t.jsonl", 2), tmp_path / "run"
 
