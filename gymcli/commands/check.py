@@ -17,6 +17,7 @@ from gymcli.commands.console import (
     print_json,
     print_table,
     result,
+    results,
     scrubbed,
 )
 from gymcli.commands.options import JsonOption, OwnEnvArgOption, complete_env, key_values
@@ -149,6 +150,7 @@ def _print_way_to_look(
     for key, value in env_args.items():
         source += ["--env-arg", f"{key}={value}"]
     collect = ["gym", "collect", *source, "--model", "oracle", "--task", ids[0], "--out", out]
+    results().flush()  # the findings come first
     message("to look at one of these tasks:")
     message(one_line(shlex.join(collect)))
     message(f"gym show {out}")
