@@ -402,7 +402,7 @@ def test_a_blocked_run_ends_at_the_third_signal(start):
 @pytest.mark.slow
 def test_a_background_task_cannot_end_the_command(start):
     write_tasks("leave", "")
-    running = start(*COMMAND, "--gate", "pass@1 >= 2")
+    running = start(*COMMAND, "--gate", "pass@1 < 0.5", "--gate-on", "point")
     assert running.end() == 3, running.stderr
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
 
