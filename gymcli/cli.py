@@ -16,7 +16,7 @@ from typing import Annotated, cast
 import typer
 
 from gymcli.commands.check import check
-from gymcli.commands.collect import EXAMPLES, TYPED, collect
+from gymcli.commands.collect import EXAMPLES, collect
 from gymcli.commands.compare import compare
 from gymcli.commands.console import (
     LOGGER,
@@ -38,6 +38,7 @@ from gymcli.commands.metrics import metrics
 from gymcli.commands.mock import mock
 from gymcli.commands.options import collect_defaults
 from gymcli.commands.report import report
+from gymcli.commands.run_results import TYPED
 from gymcli.commands.runs import runs
 from gymcli.commands.serve import serve
 from gymcli.commands.show import show

@@ -15,6 +15,7 @@ GymError                      1   a bug in gymcli, except for the classes below
 │   └── TerminatedRunError  143   SIGTERM ended the run
 ├── RunError                  4   the run is not usable
 │   ├── FatalEndpointError        the endpoint would refuse every request of the run
+│   ├── TooManyFailuresError      as many attempts failed as `--max-failures` allows
 │   ├── EngineError               the workers of a cluster cannot be started, or keep dying
 │   ├── RunDirectoryError         the run directory cannot be written
 │   └── OutputError               standard output cannot be written
@@ -96,6 +97,7 @@ __all__ = [
     "SetupTimeoutError",
     "TasksError",
     "TerminatedRunError",
+    "TooManyFailuresError",
     "UnfinishedAttemptError",
     "UnknownNameError",
     "UnknownUsageError",
@@ -186,6 +188,10 @@ class RunError(GymError):
 
 class FatalEndpointError(RunError):
     """Raised when the endpoint refused for a reason that applies to every request of the run."""
+
+
+class TooManyFailuresError(RunError):
+    """Raised when a run stopped because as many attempts failed as the user allows."""
 
 
 class EngineError(RunError):

@@ -269,7 +269,7 @@ CASES = [
         "--out is a file",
         "collect tasks.jsonl --model oracle --out tasks.jsonl",
         4,
-        "cannot be created",
+        "tasks.jsonl: cannot be created: tasks.jsonl is a file, not a folder; use another --out",
     ),
     Case(
         "other tasks in the default folder",

@@ -262,6 +262,27 @@ def test_a_restart_goes_on_with_the_directory_that_fresh_made(start):
     assert len(lines_of(run / "rollouts.jsonl")) == 2
 
 
+@pytest.mark.slow
+def test_an_attempt_that_ends_the_process_is_recorded_for_each_model(start, mock_server):
+    """After a death the models take turns, so that the attempt that was alone is known."""
+    write_tasks("", "exit", "", "")
+    models = ("--model", "a", "--model", "b", "--base-url", mock_server.base_url)
+    Path("run").mkdir()
+    Path("run/other").touch()
+    line = (*COMMAND[:4], *models, "--out", "run", "--fresh")
+    running = start(*line)
+    assert running.end() == 4, running.stderr
+    for model in "ab":
+        assert len(lines_of(Path(f"run-2/{model}/rollouts.jsonl"))) == 3
+        failures = lines_of(Path(f"run-2/{model}/failures.jsonl"))
+        assert [(one["task_id"], one["error"]["class"]) for one in failures] == [
+            ("t1", "CrashedAttemptError")
+        ]
+    assert running.stderr.count("restarting it") == 3
+    assert sorted(path.name for path in Path("run-2").iterdir()) == ["a", "b"]
+    assert not Path("run-3").exists()
+
+
 def test_three_deaths_without_a_record_end_the_command(start):
     write_tasks("exit", "exit", "exit")
     running = start(*COMMAND, "--concurrency", "1")
@@ -381,7 +402,7 @@ def test_a_blocked_run_ends_at_the_third_signal(start):
 @pytest.mark.slow
 def test_a_background_task_cannot_end_the_command(start):
     write_tasks("leave", "")
-    running = start(*COMMAND, "--gate", "pass@1 >= 2")
+    running = start(*COMMAND, "--gate", "pass@1 < 0.5", "--gate-on", "point")
     assert running.end() == 3, running.stderr
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
 

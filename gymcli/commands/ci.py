@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gymcli.metrics.scored_lines import EnvironmentFacts
     from gymcli.reporting.junit import TaskPasses
     from gymcli.reporting.run_report import RunReport
+    from gymcli.types import AttemptKey
 
 __all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparisons"]
 
@@ -216,8 +217,12 @@ class CiRequest:
         env: str | None = None,
         by: Sequence[str] = (),
         incomplete: str = "",
+        attempts: frozenset[AttemptKey] | None = None,
     ) -> RunReport:
-        """Judge a run; a gate or baseline that cannot be judged becomes a problem of the report."""
+        """Judge a run; a gate or baseline that cannot be judged becomes a problem of the report.
+
+        `attempts` are those that the metrics cover, None: all of the run.
+        """
         from gymcli.metrics.gates import GateProblem
         from gymcli.reporting.run_report import RunReport
         from gymcli.runner.paired_runs import compare_runs
@@ -227,7 +232,9 @@ class CiRequest:
         problems: list[GateProblem] = []
         if self._baseline is not None and metrics.num_scored:
             try:
-                comparison = compare_runs(self._baseline, run, by=by, env=env, allow_drift=True)
+                comparison = compare_runs(
+                    self._baseline, run, by=by, env=env, allow_drift=True, attempts=attempts
+                )
             except (UsageError, RunError) as error:
                 what = f"--baseline {self._baseline}"
                 problems.append(GateProblem(what=what, reason=str(error)))
@@ -244,6 +251,7 @@ class CiRequest:
             model=manifest.model if manifest is not None else "",
             started_at=run.stat().st_mtime if manifest is None else manifest.started_at,
             incomplete=incomplete,
+            attempts=attempts,
         )
 
     def judge(

@@ -5,27 +5,16 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
-import shlex
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
-from gymcli.commands.console import (
-    LOGGER,
-    harmless,
-    hide,
-    message,
-    one_line,
-    print_json,
-    result,
-    warn,
-)
+from gymcli.commands.console import LOGGER, hide, message, print_json, result, warn
 from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
     EnvArgOption,
@@ -45,28 +34,18 @@ from gymcli.commands.options import (
     settings_secrets,
     with_expanded_options,
 )
+from gymcli.commands.run_results import RunResult, end_runs, resume_command
 from gymcli.commands.signals import run_async, stop_at_signals
-from gymcli.commands.summary import print_at_k, print_summary
-from gymcli.errors import (
-    BudgetReachedError,
-    EngineError,
-    FatalEndpointError,
-    GymError,
-    InterruptedRunError,
-    RunError,
-    UsageError,
-)
+from gymcli.errors import GymError, InterruptedRunError, UsageError
 from gymcli.runner.run_options import Heading, RowOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
 
 if TYPE_CHECKING:
-    from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.results import RunMetrics
     from gymcli.models.endpoint import Endpoint
-    from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
+    from gymcli.types import Failure, Rollout
 
-__all__ = ["EXAMPLES", "GARBAGE_THRESHOLD", "TYPED", "collect", "missing_coverage"]
+__all__ = ["EXAMPLES", "GARBAGE_THRESHOLD", "collect"]
 
 EXAMPLES = """\b
 Examples:
@@ -79,16 +58,12 @@ Examples:
     gym collect mcqa -m NAME --gate 'pass@1 >= 0.7' \\
       --junit junit.xml --quiet
 """
-TYPED = "gymcli.typed"
-"""The key in a command's context of the arguments as they were typed."""
 GARBAGE_THRESHOLD = 50_000
 """New objects between two runs of the garbage collector (Python's default is 700). An attempt in
 flight holds a few hundred objects until it ends: with 4,000 in flight, scanning them again and
 again takes a third of the CPU."""
 _SPARE_FILES = 128
 """Open files beyond connections: those of the run, of Python, of its workers and their pipes."""
-_MAX_FAILURES = 3
-"""Failures of an author's code that are printed with their place."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -96,12 +71,13 @@ class PolicyOptions:
     """Which model is asked, and where."""
 
     model: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--model",
             "-m",
             metavar="NAME",
-            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle.",
+            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle; repeat "
+            "it for a run of each, DIR/NAME.",
             rich_help_panel=Heading.MODEL,
             autocompletion=complete_model,
         ),
@@ -247,49 +223,114 @@ def collect(
     if not quiet:
         announce_settings()
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
-    ci = CiRequest(
-        ci_options, inputs=[*map(Path, tasks), *filter(None, [run_options.out])], is_json=json
-    )
+    models: Sequence[str | None] = policy.model or (None,)
+    supervised = context.find_object(Supervised)
+    outs = _out_of_each(models, run_options, None if supervised is None else supervised.directory)
+    out_paths = [out.out for out in outs if out.out is not None]
+    ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=json)
     params: dict[str, object] = {k: v for k, v in vars(sampling).items() if v is not None}
     params |= parameters(param or ())
-    name, endpoint = _endpoint(policy)
-    hide(endpoint.secrets if endpoint is not None else ())
-    check_parameters(params, endpoint)
+    policies = [_endpoint(model, policy) for model in models]
+    for _, endpoint in policies:
+        hide(endpoint.secrets if endpoint is not None else ())
+        check_parameters(params, endpoint)
     sources, (default_roles, missing_roles) = roles(role or ()), resolved_roles()
     params_by_role = role_params(role_param or ())
     check_role_parameters(params_by_role, {**default_roles, **sources})
-    supervised = context.find_object(Supervised)
-    if supervised is not None and supervised.directory is not None:
-        run_options = dataclasses.replace(run_options, out=Path(supervised.directory), fresh=False)
-    options = CollectOptions(
-        secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
-        model=name,
-        endpoint=endpoint,
-        env=env,
-        env_args=key_values("--env-arg", env_arg or ()),
-        params=params,
-        seed=seed,
-        roles=sources,
-        default_roles=default_roles,
-        missing_roles=missing_roles,
-        role_params=params_by_role,
-        **vars(run_options),
-        **vars(row_options),
-    )
-    with _same_directory() as go_back:
-        collection = Collection(
-            tasks, options, supervised=supervised, notify=LOGGER.info if quiet else message
+    options = [
+        CollectOptions(
+            secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
+            model=name,
+            endpoint=endpoint,
+            env=env,
+            env_args=key_values("--env-arg", env_arg or ()),
+            params=params,
+            seed=seed,
+            roles=sources,
+            default_roles=default_roles,
+            missing_roles=missing_roles,
+            role_params=params_by_role,
+            **vars(out),
+            **vars(row_options),
         )
-        go_back()
-        _check_gates(ci, collection)
+        for (name, endpoint), out in zip(policies, outs, strict=True)
+    ]
+    with _same_directory() as go_back:
+        runs: dict[str, Collection] = {}
+        for model, of_model in zip(models, options, strict=True):
+            first = next(iter(runs.values()), None)
+            runs[model or of_model.model] = Collection(
+                tasks,
+                of_model,
+                supervised=supervised,
+                notify=LOGGER.info if quiet else message,
+                beside=first,
+            )
+            go_back()
+        _check_paths(runs)
+        for collection in runs.values():
+            _check_gates(ci, collection)
         if dry_run:
-            _show_plan(collection, is_json=json)
+            _show_plans(list(runs.values()), is_json=json)
             return
-        command = _resume_command(context, collection)
+        command = resume_command(context, runs)
         gc.set_threshold(GARBAGE_THRESHOLD)
-        found = run_async(_run(collection, command, go_back, ks=ci.ks, is_quiet=quiet))
+        found = run_async(_run(runs, command, go_back, ks=ci.ks, is_quiet=quiet))
         go_back()
-        _end_run(context, collection, found, ci, min_coverage=min_coverage, is_json=json)
+        end_runs(context, found, ci, min_coverage=min_coverage, is_json=json)
+
+
+def _out_of_each(
+    models: Sequence[str | None], options: RunOptions, resumed: str | None
+) -> list[RunOptions]:
+    """Return the options of each model's run: those of several models are in folders of `--out`.
+
+    `resumed` is the directory of the first run in the process that died before.
+    """
+    from gymcli.runner.identity import file_safe, unused
+    from gymcli.store.manifest import MANIFEST
+
+    if len(models) == 1:
+        if resumed is None:
+            return [options]
+        return [dataclasses.replace(options, out=Path(resumed), fresh=False)]
+    names = [model or "" for model in models]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"--model {twice}: is named twice; name each model once")
+    if options.engine != "local":
+        raise UsageError("--engine ray takes one --model; run the command once for each model")
+    if options.out is None:
+        if options.fresh:
+            raise UsageError("--fresh with several models needs --out DIR")
+        return [options] * len(models)
+    out = options.out
+    if (out / MANIFEST).exists() and not options.fresh:
+        raise UsageError(
+            f"--out {out}: holds a run; several models need a folder that holds a run of each"
+        )
+    if resumed is not None:
+        out = Path(resumed).parent
+    elif options.fresh:
+        out = unused(out)
+    folders = [file_safe(name.removeprefix("local:").removesuffix(".gguf")) for name in names]
+    return [
+        dataclasses.replace(options, out=out / (folder or "model"), fresh=False)
+        for folder in folders
+    ]
+
+
+def _check_paths(runs: Mapping[str, Collection]) -> None:
+    """Refuse models whose runs would be written to one directory."""
+    models: dict[str, str] = {}
+    for model, collection in runs.items():
+        # Upper and lower case are the same on some file systems.
+        other = models.setdefault(str(collection.path).casefold(), model)
+        if other != model:
+            raise UsageError(
+                f"--model {other} and --model {model}: both runs would be {collection.path}; "
+                "run the command once for each, with another --out"
+            )
 
 
 @contextmanager
@@ -306,17 +347,17 @@ def _same_directory() -> Iterator[Callable[[], None]]:
         os.close(descriptor)
 
 
-def _endpoint(policy: PolicyOptions) -> tuple[str, Endpoint | None]:
+def _endpoint(model: str | None, policy: PolicyOptions) -> tuple[str, Endpoint | None]:
     from gymcli.models.endpoint import SCALAR_DIALECTS
     from gymcli.models.local_model import parse_local
     from gymcli.models.settings import load_settings, resolve_endpoint
 
-    model = policy.model
     if model is not None and (model == "oracle" or parse_local(model) is not None):
         if policy.base_url or policy.api_key_env or policy.dialect:
             raise UsageError(f"--model {model} takes no --base-url, --api-key-env or --dialect")
         return model, None
-    endpoint = resolve_endpoint(**vars(policy), settings=load_settings(), environ=os.environ)
+    given = {**vars(policy), "model": model}
+    endpoint = resolve_endpoint(**given, settings=load_settings(), environ=os.environ)
     if endpoint.dialect in SCALAR_DIALECTS:
         raise UsageError(
             f"--model {endpoint.model}: is a reward model ({endpoint.dialect}), which cannot be "
@@ -324,13 +365,6 @@ def _endpoint(policy: PolicyOptions) -> tuple[str, Endpoint | None]:
         )
     check_parameters(endpoint.params, endpoint, option=f"[models.{endpoint.name}]")
     return endpoint.model, endpoint
-
-
-class _RunResult(NamedTuple):
-    aggregator: Aggregator
-    metrics: RunMetrics
-    cause: GymError | None
-    """The error that stopped the run early."""
 
 
 def _check_gates(ci: CiRequest, collection: Collection) -> None:
@@ -352,57 +386,108 @@ def _check_gates(ci: CiRequest, collection: Collection) -> None:
 
 
 async def _run(
-    collection: Collection,
+    runs: Mapping[str, Collection],
     command: str,
     go_back: Callable[[], None],
     *,
     ks: Sequence[int],
     is_quiet: bool,
-) -> _RunResult:
-    """Run the collection under a progress display, then measure what is on disk."""
-    import msgspec
+) -> list[RunResult]:
+    """Run the collections, by model, under a progress display, then measure what is on disk."""
+    from gymcli.commands.progress import Progress, SeveralRuns
 
-    from gymcli.commands.progress import Progress
-    from gymcli.runner.measure import measure
-
-    cause: GymError | None = None
-    async with collection:
-        if collection.supervised is not None:
-            collection.supervised.tell(Tag.COMMAND, command)
-        for text in filter(None, [*collection.warnings, _allow_open_files(collection)]):
+    collections = list(runs.values())
+    first = collections[0]
+    async with AsyncExitStack() as stack:
+        for collection in collections:
+            await stack.enter_async_context(collection)
+        if first.supervised is not None:
+            first.supervised.tell(Tag.COMMAND, command)
+        texts = [text for collection in collections for text in collection.warnings]
+        for text in dict.fromkeys(filter(None, [*texts, _allow_open_files(collections)])):
             (LOGGER.warning if is_quiet else warn)(text)
         if not is_quiet:
-            message(_start_text(collection))
-        environments = collection.manifest.environments
+            for collection in collections:
+                message(_start_text(collection))
+        environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
         has_one_scale = len(environments) == 1 or (len(scales) == 1 and None not in scales)
-        progress = Progress(collection, is_quiet=is_quiet, has_one_scale=has_one_scale)
-        try:
-            with progress:
-                async with progress.ticking(), aclosing(collection.run()) as records:
-                    with stop_at_signals(collection.stopping):
-                        async for record in records:
-                            progress.add(record)
-        # These stop a run early; the numbers of its records are still printed.
-        except (InterruptedRunError, BudgetReachedError, FatalEndpointError, EngineError) as error:
-            cause = error
+        several = SeveralRuns(runs) if len(runs) > 1 else None
+        # With several models, the mean over all of them says nothing.
+        has_one_mean = has_one_scale and several is None
+        progress = Progress(several or first, is_quiet=is_quiet, has_one_scale=has_one_mean)
+        names = {} if several is None else several.names
+        with progress:
+            async with progress.ticking():
+                with stop_at_signals([collection.stopping for collection in collections]):
+                    causes = await _collect_all(
+                        runs, lambda model, one: progress.add(one, names.get((model, one.env)))
+                    )
         go_back()  # no environment runs any more
-        assert collection.path is not None
-        aggregator = measure(collection.path, env=collection.options.env)
+        return [_measured(model, one, causes.get(model), ks) for model, one in runs.items()]
+
+
+async def _collect_all(
+    runs: Mapping[str, Collection], add: Callable[[str, Rollout | Failure], None]
+) -> dict[str, GymError]:
+    """Run the collections concurrently; return the errors that stopped some of them early."""
+    from gymcli.runner.attempts import run_together
+    from gymcli.runner.collection import STOPS_EARLY
+
+    causes: dict[str, GymError] = {}
+
+    async def collect_from(model: str) -> None:
+        try:
+            async with aclosing(runs[model].run()) as records:
+                async for record in records:
+                    add(model, record)
+        # These stop a run early; the numbers of its records are still printed.
+        except (InterruptedRunError, *STOPS_EARLY) as error:
+            causes[model] = error
+
+    supervised = next(iter(runs.values())).supervised
+    if supervised is None or supervised.death is None:
+        await run_together(map(collect_from, runs))
+        return causes
+    # One after the other: an attempt that ends the process again must be known to be the one.
+    for model in runs:
+        await collect_from(model)
+    return causes
+
+
+def _measured(
+    model: str, collection: Collection, cause: GymError | None, ks: Sequence[int]
+) -> RunResult:
+    """Measure a run and write its metrics; the numbers to show are those of this command."""
+    import msgspec
+
+    from gymcli.runner.measure import measure
+
+    assert collection.path is not None
+    env = collection.options.env
+    aggregator = measure(collection.path, env=env)
+    metrics = aggregator.metrics(ks=ks)
+    is_stopped = cause is not None and collection.num_left > 0
+    collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
+    attempts = collection.selection
+    if attempts is not None:
+        aggregator = measure(collection.path, env=env, attempts=attempts)
         metrics = aggregator.metrics(ks=ks)
-        is_stopped = cause is not None and collection.num_left > 0
-        collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
-    return _RunResult(aggregator, metrics, cause)
+    return RunResult(model, collection, aggregator, metrics, cause, attempts)
 
 
-def _allow_open_files(collection: Collection) -> str | None:
-    """Raise the limit of open files as far as a run needs; return a warning if that fails."""
+def _allow_open_files(collections: Sequence[Collection]) -> str | None:
+    """Raise the limit of open files as far as the runs need; return a warning if that fails."""
     # An attempt may hold a connection to each model and to a remote environment.
-    options = collection.options
-    models = (options.endpoint, *options.roles.values())
-    num_places = sum(not isinstance(model, str | None) for model in models)
-    num_places += (options.env or "").startswith(("http://", "https://"))
-    needed = min(options.concurrency, collection.num_left) * num_places + _SPARE_FILES
+    num_places = 0
+    for options in (collection.options for collection in collections):
+        models = (options.endpoint, *options.roles.values())
+        num_models = sum(not isinstance(model, str | None) for model in models)
+        is_remote = (options.env or "").startswith(("http://", "https://"))
+        num_places = max(num_places, num_models + is_remote)
+    options = collections[0].options
+    num_left = sum(collection.num_left for collection in collections)
+    needed = min(options.concurrency, num_left) * num_places + _SPARE_FILES * len(collections)
     allowed = allow_open_files(needed)
     if allowed >= needed:
         return None
@@ -412,17 +497,29 @@ def _allow_open_files(collection: Collection) -> str | None:
     )
 
 
-def _show_plan(collection: Collection, *, is_json: bool) -> None:
-    """Print the plan and the body of the first request."""
+def _show_plans(collections: Sequence[Collection], *, is_json: bool) -> None:
+    """Print the plan of each run and the body of its first request."""
+    for collection in collections:
+        collection.check_existing_run()
+    for text in dict.fromkeys(text for one in collections for text in one.warnings):
+        warn(text)
+    if is_json:
+        plans = [_plan(collection) for collection in collections]
+        print_json(plans[0] if len(plans) == 1 else {"runs": plans})
+        return
+    for number, collection in enumerate(collections):
+        if number:
+            result()
+        _show_plan(collection)
+
+
+def _plan(collection: Collection) -> dict[str, object]:
     import msgspec
 
-    collection.check_existing_run()
-    for text in collection.warnings:
-        warn(text)
     manifest, options = collection.manifest, collection.options
-    if is_json:
-        request = msgspec.Raw(_first_body(collection)) if collection.num_expected else None
-        plan = {
+    request = msgspec.Raw(_first_body(collection)) if collection.num_expected else None
+    return {
+        "plan": {
             "tasks": manifest.tasks,
             "num_tasks": manifest.num_tasks,
             "shard": manifest.shard or None,
@@ -434,9 +531,13 @@ def _show_plan(collection: Collection, *, is_json: bool) -> None:
             "model": manifest.model,
             "base_url": options.endpoint.base_url if options.endpoint else None,
             "run": str(collection.path),
-        }
-        print_json({"plan": plan, "request": request})
-        return
+        },
+        "request": request,
+    }
+
+
+def _show_plan(collection: Collection) -> None:
+    manifest, options = collection.manifest, collection.options
     files = ", ".join(f"{file['path']} ({file['num_rows']} rows)" for file in manifest.tasks)
     result(f"tasks         {files}")
     repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
@@ -485,174 +586,3 @@ def _start_text(collection: Collection) -> str:
     done = f" ({collection.num_scored} already scored)" if collection.num_scored else ""
     attempts = "1 attempt" if collection.num_left == 1 else f"{collection.num_left} attempts"
     return f"{path}: {attempts} to go{done}{failed}"
-
-
-def _end_run(
-    context: typer.Context,
-    collection: Collection,
-    found: _RunResult,
-    ci: CiRequest,
-    *,
-    min_coverage: float,
-    is_json: bool,
-) -> None:
-    """Print the numbers and the verdicts, write the files, and end with the exit code.
-
-    Only the first of several errors is raised: the one that stopped the run, too little coverage,
-    then a file that cannot be written or a gate that cannot be judged.
-    """
-    cause, metrics = found.cause, found.metrics
-    error: GymError | None
-    if collection.num_crashed:
-        num = collection.num_crashed
-        attempts = "1 attempt is" if num == 1 else f"{num} attempts are"
-        warn(
-            f"{attempts} not retried, because the run's process crashed in it; "
-            f"{collection.path}/failures.jsonl has the cause; retry with: "
-            f"{_resume_command(context, collection)} --retry-crashed"
-        )
-    if not context.params.get("quiet"):
-        _show_failures(found.aggregator)
-    if cause is not None:
-        error = _explained(collection, cause, _resume_command(context, collection))
-    else:
-        command = _resume_command(context, collection, without=("--no-retry",))
-        error = missing_coverage(collection, metrics, min_coverage, command)
-    reports = []
-    if collection.num_scored or not isinstance(cause, FatalEndpointError | EngineError):
-        if not ci.is_empty:
-            reports = [_report(collection, found, ci, error)]
-        if not ci.prints_file:
-            _show(collection, metrics, ci, ci.as_json(reports), is_json=is_json)
-        ci.show(reports, is_json=is_json)
-        try:
-            ci.write(reports, env=collection.options.env)
-        except UsageError as unwritten:
-            if error is None:
-                raise
-            warn(str(unwritten))
-    if error is not None:
-        raise error from cause
-    ci.end(reports)
-
-
-def _report(
-    collection: Collection, found: _RunResult, ci: CiRequest, error: GymError | None
-) -> RunReport:
-    """Judge the run by its gates; if they name fields, measure it again, sliced by these."""
-    from gymcli.runner.measure import measure
-
-    assert collection.path is not None
-    env, fields = collection.options.env, ci.fields()
-    aggregator, metrics = found.aggregator, found.metrics
-    if fields:
-        try:
-            aggregator = measure(collection.path, env=env, by=fields)
-            metrics = aggregator.metrics(ks=ci.ks)
-        except UsageError as too_many:  # a field has too many values: there are no slices to judge
-            warn(str(too_many))
-    incomplete = "" if error is None else str(error).partition(";")[0]
-    return ci.report(
-        collection.path, aggregator, metrics, env=env, by=fields, incomplete=incomplete
-    )
-
-
-def _show(
-    collection: Collection,
-    metrics: RunMetrics,
-    ci: CiRequest,
-    more: Mapping[str, object],
-    *,
-    is_json: bool,
-) -> None:
-    import msgspec
-
-    if is_json:
-        report = {"run": harmless(str(collection.path)), **msgspec.to_builtins(metrics), **more}
-        print_json(report)
-        return
-    print_summary(metrics)
-    if collection.num_outages:
-        seconds = f"{collection.outage_seconds:.1f} s in all"
-        result(f"outages       {collection.num_outages} of an endpoint, {seconds}")
-    if collection.num_without_logprobs:
-        result(f"logprobs      missing from {collection.num_without_logprobs} answers")
-    result(f"time          {collection.manifest.seconds:.1f} s")
-    result(f"files         {collection.path}")
-    print_at_k(metrics, ci.requested_ks)
-
-
-def _show_failures(aggregator: Aggregator) -> None:
-    errors = [error for error in aggregator.errors() if error.frames]
-    counts = Counter((error.error_class, error.frames[-1]) for error in errors)
-    for (name, frame), num in counts.most_common(_MAX_FAILURES):
-        first = next(e for e in errors if (e.error_class, e.frames[-1]) == (name, frame))
-        attempts = "1 attempt" if num == 1 else f"{num} attempts"
-        message(f"{attempts} failed with {name}: {one_line(first.message)}")
-        for place in first.frames:
-            message(f"  at {one_line(place)}")
-
-
-def _explained(collection: Collection, cause: GymError, command: str) -> GymError:
-    if isinstance(cause, InterruptedRunError):
-        go_on = f"; resume with: {command}" if collection.num_left else ""
-        text = f"{cause}: {collection.scored_text}{go_on}"
-    elif isinstance(cause, BudgetReachedError):
-        go_on = f"; resume, with a larger budget if it was too small: {command}"
-        text = f"{cause}{go_on if collection.num_left else ''}"
-    elif collection.num_scored:
-        text = f"{cause}; resume with: {command}"
-    else:
-        text = str(cause)
-    return type(cause)(text)  # the class has the exit code
-
-
-def _resume_command(
-    context: typer.Context, collection: Collection, *, without: Iterable[str] = ()
-) -> str:
-    """Return the command that resumes a run: the typed one, without `--fresh`."""
-    is_fresh = bool(context.params.get("fresh"))  # after a restart the run options lack it
-    dropped = {*without, *(("--fresh", "--out", "-o") if is_fresh else ())}
-    options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
-    with_value = {name for option in options for name in option.opts if name.startswith("-")}
-    kept: list[str] = []
-    rest: list[str] = list(context.meta[TYPED])
-    while rest and rest[0] != "--":
-        size = 2 if rest[0] in with_value else 1  # `--option=value` is one argument
-        if rest[0].partition("=")[0] not in dropped:
-            kept += rest[:size]
-        del rest[:size]
-    if is_fresh:
-        kept += ["--out", str(collection.path)]
-    return " ".join(map(_quoted, ["gym", *kept, *rest]))
-
-
-def _quoted(argument: str) -> str:
-    """Quote for a shell, on one line and without control characters."""
-    if argument.isprintable():
-        return shlex.quote(argument)
-    # $'...' of bash and zsh can escape bytes, other quotes cannot.
-    escaped = (
-        character
-        if character.isprintable() and character not in "\\'"
-        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
-        for character in argument
-    )
-    return f"$'{''.join(escaped)}'"
-
-
-def missing_coverage(
-    collection: Collection, metrics: RunMetrics, min_coverage: float, command: str
-) -> RunError | None:
-    """Return an error with exit code 4 if too little of the plan is scored."""
-    # The run may hold attempts outside the plan; attempts missing from the files do not count.
-    num_scored = min(collection.num_scored, metrics.num_scored)
-    num_expected = collection.num_expected
-    if not num_expected or (num_scored and num_scored / num_expected >= min_coverage):
-        return None
-    failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
-    return RunError(
-        f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
-        f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl has the causes; "
-        f"retry with: {command}"
-    )

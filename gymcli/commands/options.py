@@ -17,7 +17,7 @@ import typer
 
 from gymcli.commands.console import hide, message
 from gymcli.commands.signals import run_async
-from gymcli.errors import GymError, UsageError
+from gymcli.errors import FatalEndpointError, GymError, UsageError
 from gymcli.runner.run_options import Heading
 from gymcli.secrets import NOTHING_SECRET
 
@@ -243,8 +243,8 @@ def roles(given: Iterable[str]) -> dict[str, RoleSource]:
             continue
         try:
             specs[role] = f"{spec.rstrip('#')}#{run_async(served_model(address))}"
-        except UsageError as error:
-            raise UsageError(f"--role {role}: {error}") from error
+        except (UsageError, FatalEndpointError) as error:
+            raise type(error)(f"--role {role}: {error}") from error
     return _hidden(role_sources(specs, load_settings(), os.environ))
 
 

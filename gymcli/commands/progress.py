@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-__all__ = ["Progress", "Running"]
+__all__ = ["Progress", "Running", "SeveralRuns"]
 
 _MAX_ROWS = 8
 """Environments with a row of their own in the live display."""
@@ -59,6 +59,46 @@ class Running(Protocol):
     def retries(self) -> Mapping[str, int]:
         """Failed requests that are sent again, counted by error class."""
         ...
+
+
+class SeveralRuns:
+    """The collections of several models, shown as one: each has environments of its own."""
+
+    def __init__(self, runs: Mapping[str, Running]) -> None:
+        self._runs = runs
+        self.left: dict[str, int] = {}
+        """Attempts that the collections run, by the name of their environment here."""
+        self.names: dict[tuple[str, str], str] = {}
+        """The name under which an environment of a model is shown."""
+        for model, run in runs.items():
+            for env, num_left in run.left.items():
+                name = self.names[model, env] = model if len(run.left) == 1 else f"{model} {env}"
+                self.left[name] = num_left
+
+    @property
+    def begun_at(self) -> Mapping[AttemptKey, float]:
+        """When each attempt that has not ended yet began, by `time.monotonic`."""
+        # Copies, since the live display is drawn in a thread of its own.
+        return {
+            AttemptKey(self.names[model, key.env], key.task_id, key.attempt): began_at
+            for model, run in self._runs.items()
+            for key, began_at in dict(run.begun_at).items()
+        }
+
+    @property
+    def num_in_flight(self) -> int:
+        """Attempts that are being played or scored."""
+        return sum(run.num_in_flight for run in self._runs.values())
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether no further attempts begin."""
+        return all(run.is_stopping for run in self._runs.values())
+
+    @property
+    def retries(self) -> Mapping[str, int]:
+        """Failed requests that are sent again, counted by error class."""
+        return sum((Counter(run.retries) for run in self._runs.values()), Counter())
 
 
 class _Ended:
@@ -172,12 +212,12 @@ class Progress:
         finally:
             ticking.cancel()
 
-    def add(self, record: Rollout | Failure) -> None:
-        """Count one outcome."""
+    def add(self, record: Rollout | Failure, env: str | None = None) -> None:
+        """Count one outcome; `env` is the name that `left` has for its environment."""
         self._num_tokens += record.usage.completion_tokens
         if isinstance(record, Failure):
             self.failures[record.error.error_class] += 1
-        for ended in (self._all, self._environments[record.env]):
+        for ended in (self._all, self._environments[env or record.env]):
             ended.add(record)
 
     def print_line(self) -> None:

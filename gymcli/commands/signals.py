@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
@@ -124,10 +124,10 @@ def _exit_at_once(code: int) -> None:
 
 
 @contextmanager
-def stop_at_signals(stopping: Stopping) -> Iterator[None]:
-    """Stop a run after its grace at a first signal, now at a second; end the process at a third.
+def stop_at_signals(runs: Sequence[Stopping]) -> Iterator[None]:
+    """Stop runs after their grace at a first signal, now at a second; end the process at a third.
 
-    Must be used within the run's event loop. No exception is raised into code that computes. A
+    Must be used within the runs' event loop. No exception is raised into code that computes. A
     signal that is ignored, as in a background job of a shell, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -153,25 +153,27 @@ def stop_at_signals(stopping: Stopping) -> Iterator[None]:
             cause, again = InterruptedRunError("interrupted"), "press Ctrl-C again"
         else:
             cause, again = TerminatedRunError("terminated"), "send the signal again"
+        num_in_flight = sum(stopping.num_in_flight for stopping in runs)
         if num_signals > 2:
-            first = stopping.cause if isinstance(stopping.cause, InterruptedRunError) else cause
+            causes = [stopping.cause for stopping in runs]
+            first = next((one for one in causes if isinstance(one, InterruptedRunError)), cause)
             with suppress(RuntimeError):
                 message(str(first))
             _exit_at_once(143 if isinstance(first, TerminatedRunError) else 130)
         if num_signals == 1:
-            grace = stopping.grace
+            grace = runs[0].grace
             text = (
-                f"no new attempts; {stopping.num_in_flight} in flight get {grace:g} s; "
-                f"{again} to stop now"
+                f"no new attempts; {num_in_flight} in flight get {grace:g} s; {again} to stop now"
             )
         else:
             grace = 0.0
-            text = f"cancelling {stopping.num_in_flight} attempts; {again} to quit now"
-        stopping.cause = stopping.cause or cause  # seen before the loop runs the next callback
+            text = f"cancelling {num_in_flight} attempts; {again} to quit now"
         is_hurried = num_signals > 1
-        loop.call_soon_threadsafe(
-            functools.partial(stopping.stop, cause, grace=grace, is_hurried=is_hurried)
-        )
+        for stopping in runs:
+            stopping.cause = stopping.cause or cause  # seen before the loop runs the next callback
+            loop.call_soon_threadsafe(
+                functools.partial(stopping.stop, cause, grace=grace, is_hurried=is_hurried)
+            )
         with suppress(RuntimeError):  # the signal interrupted a write to stderr
             message(f"{cause}: {text}")
 

@@ -17,9 +17,14 @@ def checked_address(value: str, *, what: str, example: str) -> str:
         example: An example for the message.
 
     Raises:
-        ValueError: The address is invalid; the message does not show it.
+        ValueError: The address is invalid; the message does not show it, since it may hold a
+            secret, unless it is an option.
     """
     value = value.strip()
+    if not value:
+        raise ValueError(f"{what} is empty; it looks like {example}")
+    if value.startswith("-"):  # the shell dropped an empty value, such as that of `$(cat file)`
+        raise ValueError(f'{what} is "{value}", an option: its own value is missing or empty')
     try:
         parts = urlsplit(value)
         _ = parts.port

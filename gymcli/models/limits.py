@@ -662,16 +662,6 @@ class SharedLimiters:
         self._sleep = sleep
         self._limiters: dict[tuple[str, object], ConcurrencyLimiter] = {}
 
-    @property
-    def num_outages(self) -> int:
-        """The number of outages of all addresses."""
-        return sum(limiter.breaker.num_outages for limiter in self._limiters.values())
-
-    @property
-    def outage_seconds(self) -> float:
-        """The duration of all outages, summed over the addresses."""
-        return sum(limiter.breaker.outage_seconds for limiter in self._limiters.values())
-
     def of(self, base_url: str, endpoint: Endpoint) -> ConcurrencyLimiter:
         """Return the limiter of an address; the first endpoint there sets the deadlines."""
         # Some providers take the key in a special header; SecretStr compares by value.

@@ -20,7 +20,7 @@ from gymcli.environment.tool import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary, did_you_mean
 from gymcli.models.client import Client
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint, merged_params
-from gymcli.models.limits import SharedLimiters
+from gymcli.models.limits import CircuitBreaker, SharedLimiters
 from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
 from gymcli.models.settings import Settings, resolve_endpoint
 from gymcli.store.verdicts import Verdicts, compact_answer, verdict_key
@@ -231,13 +231,13 @@ def check_missing(
 class ModelPool:
     """One client for each model, whatever roles it plays.
 
-    Models with the same address and key share its limits and its outages. An async context manager
-    that closes the clients.
+    Models with the same address and key share its limits and its outages, also with those of other
+    pools that have the same `limiters`. An async context manager that closes the clients.
     """
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, limiters: SharedLimiters | None = None) -> None:
         self._concurrency = concurrency
-        self.limiters = SharedLimiters(concurrency)
+        self._limiters = limiters or SharedLimiters(concurrency)
         self._opening = asyncio.Lock()
         self._clients: list[tuple[ModelSource, Client]] = []
         self._stack = AsyncExitStack()
@@ -265,10 +265,25 @@ class ModelPool:
                 )
             else:
                 endpoint = source
-            client = Client(endpoint, concurrency=self._concurrency, limiters=self.limiters)
+            client = Client(endpoint, concurrency=self._concurrency, limiters=self._limiters)
             await self._stack.enter_async_context(client)
             self._clients.append((source, client))
             return client
+
+    @property
+    def num_outages(self) -> int:
+        """How often the addresses of these models were down."""
+        return sum(breaker.num_outages for breaker in self._breakers())
+
+    @property
+    def outage_seconds(self) -> float:
+        """How long these addresses were down, summed over them."""
+        return sum(breaker.outage_seconds for breaker in self._breakers())
+
+    def _breakers(self) -> set[CircuitBreaker]:
+        return {
+            replica.limiter.breaker for _, client in self._clients for replica in client.replicas
+        }
 
     @property
     def retries(self) -> Counter[str]:

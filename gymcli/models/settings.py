@@ -25,6 +25,7 @@ from pydantic import (
 from gymcli.environment.addresses import is_loopback
 from gymcli.errors import (
     ConfigError,
+    FatalEndpointError,
     InvalidAnswerError,
     UsageError,
     described,
@@ -119,6 +120,7 @@ class CollectSettings(BaseModel):
     max_tokens_total: int | None = None
     max_cost: float | None = None
     max_run_time: float | None = None
+    max_failures: int | None = None
     grace: float | None = None
     outage_deadline: float | None = None
     min_coverage: float | None = None
@@ -270,12 +272,12 @@ def resolve_endpoint(
         # OPENAI_API_KEY goes to the address of an option only if `api_key_env` names it.
         if not key and not base_urls:
             key = environ.get("OPENAI_API_KEY", "").strip()
-    if not model:
-        raise UsageError("the endpoint needs the name of a model: --model NAME")
     try:
         first, *others = dict.fromkeys(checked_base_url(address) for address in addresses)
     except ValueError as error:
         raise UsageError(f"endpoint: base_url: {error}") from error
+    if not model:
+        raise UsageError("the endpoint needs the name of a model: --model NAME")
     if dialect is not None:
         options["dialect"] = dialect
     options["proxy"] = options.get("proxy") or _shared_proxy([first, *others], environ)
@@ -361,8 +363,9 @@ async def served_model(base_url: str) -> str:
     """Return the only model that an endpoint lists at `/models` or `/v1/models`; no key is sent.
 
     Raises:
-        UsageError: The address is invalid or may hold a secret (then nothing is sent), cannot be
-            reached, or serves several models, which the message names.
+        FatalEndpointError: The address cannot be reached, or answers 5xx.
+        UsageError: The address is invalid or may hold a secret (then nothing is sent), or serves
+            several models, which the message names.
     """
     try:
         base_url = checked_base_url(base_url)
@@ -374,6 +377,8 @@ async def served_model(base_url: str) -> str:
         status, body = await _get(session, f"{base_url}/models", way_out)
         if status == 404:  # a reward model's address does not end in /v1
             status, body = await _get(session, f"{base_url}/v1/models", way_out)
+    if status >= 500:
+        raise FatalEndpointError(f"GET {base_url}/models: status {status}")
     try:
         names = [model.id for model in msgspec.json.decode(body, type=_ModelList).data]
     except JSON_ERRORS as error:
@@ -390,5 +395,7 @@ async def _get(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[
             return response.status, await read_body(response, f"GET {url}", _TIMEOUT)
     except InvalidAnswerError as error:
         raise UsageError(f"{error}; {way_out}") from error
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+    except (aiohttp.ClientConnectionError, TimeoutError) as error:
+        raise FatalEndpointError(f"GET {url}: {described(error)}") from error
+    except (aiohttp.ClientError, ValueError) as error:
         raise UsageError(f"GET {url}: {described(error)}; {way_out}") from error

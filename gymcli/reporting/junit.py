@@ -19,7 +19,7 @@ from gymcli.metrics.results import Metrics
 from gymcli.reporting.formatting import Clean, between, number, one_line, plain
 from gymcli.reporting.run_report import RunReport
 from gymcli.store.run_index import Row, RunIndex
-from gymcli.types import Failure, JSONObject, Rollout
+from gymcli.types import AttemptKey, Failure, JSONObject, Rollout
 
 __all__ = ["IndexedReport", "TaskPasses", "write_junit"]
 
@@ -108,6 +108,9 @@ def _task_suites(
     """Yield the name, the properties and the cases of each environment."""
     tasks: dict[str, dict[str, list[int]]] = {}  # row numbers; rows are read when needed
     for row in index.rows:
+        key = AttemptKey(row.env, row.task_id, row.attempt)
+        if report.attempts is not None and key not in report.attempts:
+            continue
         tasks.setdefault(row.env, {}).setdefault(row.task_id, []).append(row.number)
     for env, metrics in report.metrics.environments.items():
         cases = [

@@ -16,6 +16,7 @@ from gymcli.metrics.gates import GateProblem, GateVerdict
 from gymcli.metrics.planning import Plan
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.formatting import Clean, plain
+from gymcli.types import AttemptKey
 
 __all__ = ["MetricsReport", "MetricsReports", "RunReport", "environments_csv", "tasks_csv"]
 
@@ -37,6 +38,8 @@ class RunReport(NamedTuple):
     """Seconds since 1970; for a single file, when it was written."""
     incomplete: str = ""
     """What stopped the run, or that too little is scored; the gates judge the recorded part."""
+    attempts: frozenset[AttemptKey] | None = None
+    """The attempts that it covers; None: all of the run."""
 
 
 class MetricsReport(RunMetrics, kw_only=True):

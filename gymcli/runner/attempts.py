@@ -19,7 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -120,6 +120,8 @@ class Shared(NamedTuple):
     """Removes the keys in use from conversations before they are scored."""
     written: Callable[[], Awaitable[None]] | None = None
     """Waits until saved conversations are on disk, if another process writes them."""
+    slots: asyncio.Semaphore | None = None
+    """Limits the attempts in flight of several runs together."""
 
 
 class Outcome(NamedTuple):
@@ -506,32 +508,39 @@ class _RunWork:
         )
 
     async def _do(self) -> None:
+        slots = self.shared.slots or nullcontext()
+        has_more = True
+        while has_more:
+            async with slots:
+                has_more = self.shared.stopping.cause is None and await self._do_next()
+
+    async def _do_next(self) -> bool:
+        """Run the next attempt; return False if there is none."""
         shared = self.shared
-        while shared.stopping.cause is None:
-            if isinstance(self.attempts, asyncio.Queue):
-                attempt = await self.attempts.get()
-            else:
-                # Rows are read as they are needed, so memory does not grow with the number of
-                # tasks.
-                attempt = next(self.attempts, None)
-            if attempt is None:
-                break
-            # An attempt that is scored already only completes its group and has no new outcome.
-            self.num_begun += not attempt.is_done
-            played = await _play_attempt(attempt, shared)
-            if isinstance(played, Outcome):
-                await self.outcomes.add([played])
-            elif not attempt.group_size:
-                await self.outcomes.add([await _score_attempt(attempt, played, shared)])
-            if attempt.group_size:
-                group = attempt.key.env, attempt.key.task_id
-                members = self.groups.setdefault(group, [])
-                members.append((attempt, played))
-                if len(members) == attempt.group_size:
-                    del self.groups[group]
-                    # In a fixed order for `verify_group`, whichever attempt ended first.
-                    members.sort(key=lambda member: member[0].key.attempt)
-                    await self.outcomes.add(await _score_members(members, shared))
+        if isinstance(self.attempts, asyncio.Queue):
+            attempt = await self.attempts.get()
+        else:
+            # Rows are read as they are needed, so memory does not grow with the number of tasks.
+            attempt = next(self.attempts, None)
+        if attempt is None:
+            return False
+        # An attempt that is scored already only completes its group and has no new outcome.
+        self.num_begun += not attempt.is_done
+        played = await _play_attempt(attempt, shared)
+        if isinstance(played, Outcome):
+            await self.outcomes.add([played])
+        elif not attempt.group_size:
+            await self.outcomes.add([await _score_attempt(attempt, played, shared)])
+        if attempt.group_size:
+            group = attempt.key.env, attempt.key.task_id
+            members = self.groups.setdefault(group, [])
+            members.append((attempt, played))
+            if len(members) == attempt.group_size:
+                del self.groups[group]
+                # In a fixed order for `verify_group`, whichever attempt ended first.
+                members.sort(key=lambda member: member[0].key.attempt)
+                await self.outcomes.add(await _score_members(members, shared))
+        return True
 
 
 async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
@@ -30,15 +30,16 @@ from gymcli.errors import (
     RunDirectoryError,
     RunError,
     RunMismatchError,
+    TooManyFailuresError,
     boundary,
 )
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import model_name, parse_local
-from gymcli.models.roles import check_missing
+from gymcli.models.roles import ModelPool, check_missing
 from gymcli.rollout.episode import EpisodeFailedError, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
-from gymcli.runner.attempts import POLICY, Attempt, Shared, failure_of, run_attempts
+from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of, run_attempts
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import (
     default_out,
@@ -50,7 +51,7 @@ from gymcli.runner.identity import (
 )
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.measure import measure
-from gymcli.runner.plan import ResumeState, RunPlan, resumed_manifest, source_warnings
+from gymcli.runner.plan import CUT_OFF, ResumeState, RunPlan, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
 from gymcli.runner.task_source import TaskSource, env_of_tasks, survey
@@ -66,8 +67,11 @@ from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout
 if TYPE_CHECKING:
     from gymcli.runner.ray_driver import RayEngine
 
-__all__ = ["Collection", "collect"]
+__all__ = ["STOPS_EARLY", "Collection", "collect"]
 
+
+STOPS_EARLY = (BudgetReachedError, FatalEndpointError, EngineError, TooManyFailuresError)
+"""Errors that stop a run early; what it has recorded is valid."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -75,6 +79,15 @@ _LOCK_SECONDS = 0.1
 """The pause between two tries to lock a run that another process holds."""
 _END_SECONDS = 5.0
 """How long the end of a run may take, after its grace and the closing of environments."""
+
+
+class CommandLimits(NamedTuple):
+    """What limits all runs of one command together."""
+
+    budget: Budget
+    limiters: SharedLimiters
+    slots: asyncio.Semaphore
+    """One for each attempt in flight."""
 
 
 class Collection:
@@ -87,6 +100,8 @@ class Collection:
         has_directory: Whether to write a run directory.
         supervised: The supervisor that restarts the run if this process dies.
         notify: Shows the user a line immediately.
+        beside: A run of the same command that opens before this one and closes after it. Both share
+            its concurrency, the limits of addresses, its budgets and its watchdog.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong. Nothing was sent or written.
@@ -100,8 +115,10 @@ class Collection:
         has_directory: bool = True,
         supervised: Supervised | None = None,
         notify: Callable[[str], None] = _LOGGER.warning,
+        beside: Collection | None = None,
     ) -> None:
         self._started = time.monotonic()
+        self._beside = beside
         tasks = list(tasks)
         env = env_of_tasks(tasks, options.env)
         self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
@@ -120,7 +137,8 @@ class Collection:
         model = options.model if weights is None else model_name(weights)
         registry = Registry((options.env,) if options.env else ())
         source = TaskSource(tasks, options, registry)
-        if supervised is None or supervised.directory is None:  # a restart has said it already
+        is_restart = supervised is not None and supervised.directory is not None
+        if beside is None and not is_restart:  # else it has been said already
             for note in source.notes:
                 notify(note)
         self._scrubber = scrubber_of_run(options)
@@ -138,7 +156,12 @@ class Collection:
         )
         self.stopping = Stopping(options.grace)
         """Ends the run early."""
-        self._budget = Budget(options, self.stopping.stop)
+        num = options.concurrency
+        own = CommandLimits(Budget(options), SharedLimiters(num), asyncio.Semaphore(num))
+        self.limits: CommandLimits = own if beside is None else beside.limits
+        """What limits all runs of this command together."""
+        self._budget = self.limits.budget
+        self._budget.stops.append(self.stopping.stop)
         self._spend = self._budget.add if self._budget.is_limited else None
         self._plan = RunPlan(source, options, found, model, spend=self._spend)
         check_prices(options, self._plan.roles)
@@ -179,12 +202,15 @@ class Collection:
         """Warnings for the user; opening the run may add more."""
         self._done: DoneTasks = {}
         self._state = ResumeState()
+        self.selection: frozenset[AttemptKey] | None = None
+        """The attempts, planned or scored, of the tasks that `--limit` or `--task` selects; None if
+        the run holds no other tasks."""
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have crashed an earlier process of the run; they are tried last."""
         self.begun_at: dict[AttemptKey, float] = {}
         """When each attempt that has not ended yet began, by `time.monotonic`."""
         self._shared: Shared | None = None
-        self._outages: RayEngine | SharedLimiters | None = self._engine
+        self._outages: RayEngine | ModelPool | None = self._engine
         """Counts how often endpoints were down."""
         self._stack = AsyncExitStack()
 
@@ -304,15 +330,19 @@ class Collection:
                 stack.callback(directory.begun.remove)
                 if self.supervised is not None:
                     directory.begun.open(self._suspects)
-                    stack_file = _stack_file(self.path, stack)
+                    if self._beside is None:
+                        stack_file = _stack_file(self.path, stack)
                 if self._engine is None:  # else environments run in other processes
                     self.watchdog = Watchdog(
                         blocking_timeout=self._blocking_timeout, stack_file=stack_file
                     )
-            await stack.enter_async_context(self.watchdog)
+            if self._beside is None:
+                await stack.enter_async_context(self.watchdog)
+            else:
+                self.watchdog = self._beside.watchdog
             self._shared = await self._open_shared(stack)
             if self._engine is None:
-                self._outages = self._shared.roles.pool.limiters
+                self._outages = self._shared.roles.pool
             else:
                 stack.push_async_callback(asyncio.to_thread, self._engine.close)
             # Last: run.json changes only once everything could be opened.
@@ -356,7 +386,8 @@ class Collection:
 
     def _report_to(self, supervised: Supervised, directory: RunDirectory) -> None:
         patience = self.options.grace + self._close_timeout + _END_SECONDS
-        supervised.tell(Tag.DIRECTORY, str(directory.path))
+        if self._beside is None:  # it has the stack file
+            supervised.tell(Tag.DIRECTORY, str(directory.path))
         supervised.tell(Tag.PATIENCE, str(patience))
         death = supervised.death
         if death is None:
@@ -393,6 +424,10 @@ class Collection:
             if done and self.num_left:
                 self.warnings += source_warnings(self.manifest, before)
             self._writer.manifest = resumed_manifest(self.manifest, before, state)
+            if self.options.limit is not None or self.options.task_ids:
+                selection = self._plan.selection(done)
+                if len(selection) < self.manifest.num_expected:
+                    self.selection = selection
 
     async def _open_shared(self, stack: AsyncExitStack) -> Shared:
         options = self.options
@@ -408,8 +443,10 @@ class Collection:
                 stopping=self.stopping,
                 watchdog=self.watchdog,
                 spend=self._spend,
+                limiters=self.limits.limiters,
             )
         )
+        shared = shared._replace(slots=self.limits.slots)
         if self.num_left and self._engine is None:
             # Start a worker while the first request is under way.
             first = self._plan.first()
@@ -476,7 +513,7 @@ class Collection:
         An attempt that crashes the process then affects no other attempt.
         """
         concurrency = max(1, min(self.options.concurrency, self.num_left))
-        attempts, write = self._attempts(of_suspects=False), self._writer.write
+        attempts, write = self._attempts(of_suspects=False), self._write
         if self._engine is not None:
             # Environments run in other processes and are unlikely to crash this one.
             if self._suspects:
@@ -493,6 +530,15 @@ class Collection:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
         suspects = self._attempts(of_suspects=True)
         yield run_attempts(suspects, shared, concurrency=1, write=write)
+
+    def _write(self, outcome: Outcome) -> Outcome:
+        written = self._writer.write(outcome)
+        record = written.record
+        # A group that fails together is one failure.
+        error = record.error if isinstance(record, Failure) and outcome.is_own else None
+        if error is not None and error.error_class not in CUT_OFF:
+            self._budget.add_failure()
+        return written
 
     def _attempts(self, *, of_suspects: bool) -> Iterator[Attempt]:
         done, directory = self._done, self._writer.directory
@@ -561,7 +607,7 @@ async def collect(
             async with aclosing(collection.run()) as records:
                 async for record in records:
                     yield record
-        except (BudgetReachedError, FatalEndpointError, EngineError) as error:
+        except STOPS_EARLY as error:
             # The results so far are valid: their metrics are written before the error is raised.
             cause = error
         if collection.path is not None:

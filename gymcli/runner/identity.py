@@ -33,6 +33,7 @@ __all__ = [
     "declared_sources",
     "default_out",
     "emulates_tools",
+    "file_safe",
     "identity_of",
     "new_manifest",
     "parameter_warnings",
@@ -177,11 +178,12 @@ def default_out(source: TaskSource, options: CollectOptions, identity: JSONObjec
     tasks = (stem == "tasks" and first.parent.name) or stem
     model = options.model.rpartition("/")[2]
     shard = "" if options.shard is None else f"shard-{options.shard.replace('/', '-of-')}"
-    parts = (_plain(tasks), _plain(model), digest(identity)[:8], shard)
+    parts = (file_safe(tasks), file_safe(model), digest(identity)[:8], shard)
     return Path("runs") / "-".join(part for part in parts if part)
 
 
-def _plain(text: str) -> str:
+def file_safe(text: str) -> str:
+    """Return a text as a part of a file's name; different texts may return the same."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:60]
 
 

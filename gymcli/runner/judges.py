@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from gymcli.models.endpoint import Endpoint
+from gymcli.models.limits import SharedLimiters
 from gymcli.models.roles import ModelPool, RoleModels, RoleSource
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import Workers
@@ -66,6 +67,7 @@ async def open_shared(
     stopping: Stopping | None = None,
     watchdog: Watchdog | None = None,
     spend: Callable[[Usage, float | None], None] | None = None,
+    limiters: SharedLimiters | None = None,
     ignores_verdicts: bool = False,
 ) -> AsyncIterator[Shared]:
     """Open what attempts share for scoring: models of roles, verdicts and workers, but no policy.
@@ -77,6 +79,7 @@ async def open_shared(
         stopping: Ends the run early; without it, only refusals of a judge's endpoint do.
         watchdog: The one of the running event loop; without it, one is started.
         spend: Called with the usage of every judge's answer.
+        limiters: Limit the load on addresses; other runs of this process may share them.
         ignores_verdicts: Whether judges are asked again although their answer is known.
     """
     async with AsyncExitStack() as stack:
@@ -84,7 +87,7 @@ async def open_shared(
         stack.callback(verdicts.close)
         if watchdog is None:
             watchdog = await stack.enter_async_context(Watchdog())
-        pool = await stack.enter_async_context(ModelPool(judges.concurrency))
+        pool = await stack.enter_async_context(ModelPool(judges.concurrency, limiters))
         scrubber = judges.scrubber()
         workers = await stack.enter_async_context(Workers(scrubber=scrubber, now=watchdog.now))
         roles = RoleModels(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 from operator import attrgetter
@@ -34,7 +34,15 @@ from gymcli.store.rollout_files import (
     rollouts_file,
     without_torn,
 )
-from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, is_other_source
+from gymcli.types import (
+    JSON_ERRORS,
+    LARGEST,
+    AttemptKey,
+    ErrorRecord,
+    Rollout,
+    Verifier,
+    is_other_source,
+)
 
 if TYPE_CHECKING:
     from gymcli.environment.contract import Environment
@@ -50,6 +58,7 @@ __all__ = [
     "measure",
     "open_run",
     "read_compared_lines",
+    "selected",
 ]
 
 
@@ -62,6 +71,7 @@ _NOTHING = msgspec.Raw(b"")
 _SCORING_ROLES = frozenset({"judge", "reward"})
 """Roles that do not influence the prompt."""
 L = TypeVar("L", bound=ScoredLine)
+K = TypeVar("K", bound=ScoredLine | FailureLine)
 
 
 # `gc=False`: these objects form no cycles, and a run has too many of them to track.
@@ -97,6 +107,18 @@ class RunReading(NamedTuple):
         """Maps names of environments in the lines to their names here, where they differ."""
         return {name: one.name for name, one in self.found.items() if name != one.name}
 
+    def facts_expecting(
+        self, attempts: frozenset[AttemptKey] | None
+    ) -> dict[str, EnvironmentFacts]:
+        """Return the facts if only these attempts are expected; None: those of the run."""
+        if attempts is None:
+            return self.facts
+        num_expected = Counter(key.env for key in attempts)
+        return {
+            name: msgspec.structs.replace(self.facts[name], num_expected=num)
+            for name, num in num_expected.items()
+        }
+
 
 def open_run(path: Path, *, env: str | None = None) -> RunReading:
     """Inspect a run directory, or a rollout file of gymcli or NeMo Gym.
@@ -130,34 +152,54 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
 
 
 def measure(
-    path: Path, *, env: str | None = None, by: Sequence[str] = (), fields: Sequence[str] = ()
+    path: Path,
+    *,
+    env: str | None = None,
+    by: Sequence[str] = (),
+    fields: Sequence[str] = (),
+    attempts: frozenset[AttemptKey] | None = None,
 ) -> Aggregator:
     """Compute the numbers of a run directory, or of a rollout file of gymcli or NeMo Gym.
 
     `env` is the environment of lines that name none, or the code of one with its own metrics; `by`
     are fields of the task rows to slice the numbers by, `fields` those that `Aggregator.groups`
-    yields too.
+    yields too. With `attempts` of a run directory, only these are expected and counted.
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
     """
     run = open_run(path, env=env)
     own, warnings = _own_metrics(run)
-    aggregator = Aggregator(run.facts, own=own, by=by, fields=fields)
+    aggregator = Aggregator(run.facts_expecting(attempts), own=own, by=by, fields=fields)
     aggregator.warnings += warnings
     if run.rollouts is not None:
-        sources = _add_lines(aggregator, run.rollouts, run)
+        sources = _add_lines(aggregator, run.rollouts, run, attempts)
         aggregator.warnings += _mixed_sources(sources, path)
     if run.failures is not None:
-        for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
+        failures = read_structs(run.failures, msgspec.json.Decoder(FailureLine))
+        for failure in selected(failures, attempts):
             aggregator.add_failure(failure)
     return aggregator
 
 
+def selected(lines: Iterable[K], attempts: frozenset[AttemptKey] | None) -> Iterable[K]:
+    """Return the lines of these attempts; None: all lines."""
+    if attempts is None:
+        return lines
+    return (line for line in lines if _key_of(line) in attempts)
+
+
+def _key_of(line: ScoredLine | FailureLine) -> AttemptKey:
+    return AttemptKey(line.env, line.task_id, line.attempt)
+
+
 def _add_lines(
-    aggregator: Aggregator, file: Path, run: RunReading
+    aggregator: Aggregator, file: Path, run: RunReading, attempts: frozenset[AttemptKey] | None
 ) -> Counter[tuple[str, str, str]]:
-    """Add a rollout file; return the number of lines by environment, version and source hash."""
+    """Add a rollout file, or some of its attempts; return the number of lines by their source.
+
+    A source is an environment, its version and its source hash.
+    """
     sources: Counter[tuple[str, str, str]] = Counter()
     fields, names = aggregator.fields, run.names
     decoder: msgspec.json.Decoder[_Line]
@@ -168,6 +210,8 @@ def _add_lines(
         # One call decodes all lines of a block; only if it fails are they decoded one by one.
         decoded = decode_block(block, decoder)
         if decoded is not None:
+            if attempts is not None:
+                decoded = list(selected(decoded, attempts))
             scored += decoded
             sources.update(map(_source, decoded))
             rows = [line.task for line in decoded if isinstance(line, _TaskLine)]
@@ -182,6 +226,8 @@ def _add_lines(
                     sources[_source(found)] += 1
                     if isinstance(found, _TaskLine):
                         row = found.task
+                if attempts is not None and _key_of(line) not in attempts:
+                    continue
                 if isinstance(line, ScoredLine):
                     scored.append(line)
                     rows += [row] if fields else []

@@ -22,10 +22,10 @@ from gymcli.metrics.paired_differences import Measure, PairedAttempts, parse_mea
 from gymcli.metrics.run_comparison import Rule, compare, doubts
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.metrics.slicing import field_of, slice_name
-from gymcli.runner.measure import ComparedLine, open_run, read_compared_lines
+from gymcli.runner.measure import ComparedLine, open_run, read_compared_lines, selected
 from gymcli.store.manifest import Manifest
 from gymcli.store.rollout_files import ROLLOUTS, read_structs
-from gymcli.types import JSON_ERRORS, JSONObject, canonical_json, is_other_source
+from gymcli.types import JSON_ERRORS, AttemptKey, JSONObject, canonical_json, is_other_source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,12 +74,14 @@ def compare_runs(
     env: str | None = None,
     allow_drift: bool = False,
     with_tasks: bool = False,
+    attempts: frozenset[AttemptKey] | None = None,
 ) -> Comparison:
     """Compare run B with run A: directories, or rollout files of gymcli or NeMo Gym.
 
     `metric` is a name that gates use, `rule` the margin and the level; `by` are fields of the task
     rows to slice by, `env` is the environment of lines that name none. With `allow_drift`, runs
     that were made differently are compared too; with `with_tasks`, the result lists every task.
+    With `attempts`, only these of B count.
 
     Raises:
         RunMismatchError: The runs were made differently, without `allow_drift`.
@@ -89,7 +91,8 @@ def compare_runs(
     measure, by = parse_measure(metric), list(dict.fromkeys(by))
     rule = _checked(rule or Rule())._replace(is_same_run=_are_same_rollouts(a, b))
     reader = _RunReader(measure, by, rule.level)
-    first, second = reader.read(a, env, is_a=True), reader.read(b, env, is_a=False)
+    first = reader.read(a, env, is_a=True)
+    second = reader.read(b, env, is_a=False, attempts=attempts)
     environments = sorted(first.contents.keys() & second.contents.keys())
     drift = list(
         drift_of(first.provenance, second.provenance, environments, (first.facts, second.facts))
@@ -159,15 +162,23 @@ class _RunReader:
         self._fields = fields
         self._level = level
 
-    def read(self, path: Path, env: str | None, *, is_a: bool) -> _ReadRun:
+    def read(
+        self,
+        path: Path,
+        env: str | None,
+        *,
+        is_a: bool,
+        attempts: frozenset[AttemptKey] | None = None,
+    ) -> _ReadRun:
         run = open_run(path, env=env)
         provenance = RunProvenance(str(path), run.manifest)
         contents: dict[str, TaskContents] = {}
-        aggregator = Aggregator(run.facts)
+        facts = run.facts_expecting(attempts)
+        aggregator = Aggregator(facts)
         blocks = () if run.rollouts is None else read_compared_lines(run.rollouts, run.reading)
         for lines in blocks:
             by_environment: dict[str, list[ComparedLine]] = {}
-            for line in lines:
+            for line in selected(lines, attempts):
                 line.env = run.names.get(line.env, line.env)
                 if isinstance(line, FailureLine):
                     aggregator.add_failure(line)
@@ -184,7 +195,8 @@ class _RunReader:
                         line.metrics = None
                 aggregator.add_scored_lines(own)
         if run.failures is not None:
-            for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
+            failures = read_structs(run.failures, msgspec.json.Decoder(FailureLine))
+            for failure in selected(failures, attempts):
                 aggregator.add_failure(failure)
         metrics = aggregator.metrics(level=self._level)
         if not metrics.num_scored:
@@ -202,7 +214,7 @@ class _RunReader:
             strict_mean_reward=metrics.strict_mean_reward,
             bounds=metrics.bounds,
         )
-        return _ReadRun(side, run.facts, provenance, contents)
+        return _ReadRun(side, facts, provenance, contents)
 
     def _add(self, lines: Sequence[ComparedLine], contents: TaskContents, *, is_a: bool) -> None:
         env = lines[0].env

@@ -39,6 +39,7 @@ from gymcli.types import (
 )
 
 __all__ = [
+    "CUT_OFF",
     "ResumeState",
     "RunPlan",
     "failed_attempts",
@@ -111,7 +112,7 @@ def _unchanged_tasks(
         yield key
 
 
-_CUT_OFF = frozenset(
+CUT_OFF = frozenset(
     kind.__name__ for kind in (CancelledAttemptError, BudgetAttemptError, EndpointGoneError)
 )
 """Errors of attempts that failed because of what ended the run; these are always retried."""
@@ -143,7 +144,7 @@ def failed_attempts(
             crashed.add(key)
         else:
             crashed.discard(key)
-        if line.error.error_class in _CUT_OFF:
+        if line.error.error_class in CUT_OFF:
             failed.discard(key)
         elif not only_crashed:
             failed.add(key)
@@ -282,6 +283,17 @@ class RunPlan:
             first = row.first_attempt * repeats
             for attempt in range(first, first + repeats):
                 yield row, attempt
+
+    def selection(self, done: DoneTasks) -> frozenset[AttemptKey]:
+        """Return the attempts of the selected tasks that are planned or scored."""
+        keys = set()
+        for row, attempt in self.rows():
+            keys.add(AttemptKey(row.env, row.id, attempt))
+            scored = done.get((row.env, row.id))
+            if scored is not None and attempt == row.first_attempt * self._options.repeats:
+                numbers = range(scored.attempts.bit_length())
+                keys.update(AttemptKey(row.env, row.id, n) for n in numbers if scored.has(n))
+        return frozenset(keys)
 
     def find(self, key: AttemptKey) -> EpisodePlan | None:
         """Return the plan of one attempt; None if it is not selected."""

@@ -325,8 +325,8 @@ class _Session:
         report.verdicts, self._verdicts.new = self._verdicts.new, []
         report.retries = self._shared.roles.pool.retries
         report.num_in_flight = self._stopping.num_in_flight
-        report.num_outages = self._shared.roles.pool.limiters.num_outages
-        report.outage_seconds = self._shared.roles.pool.limiters.outage_seconds
+        report.num_outages = self._shared.roles.pool.num_outages
+        report.outage_seconds = self._shared.roles.pool.outage_seconds
         return report
 
     async def _take(self, orders: Orders) -> None:

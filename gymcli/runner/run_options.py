@@ -247,6 +247,16 @@ class RunOptions:
         ),
     ] = None
     """Counted for this command; no attempt starts later."""
+    max_failures: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Stop the run after N failed attempts, with exit code 4.",
+            rich_help_panel=Heading.BUDGETS,
+        ),
+    ] = None
+    """Counted for this command, retries of a request excluded."""
     grace: Annotated[
         float,
         typer.Option(

@@ -22,6 +22,7 @@ from gymcli.errors import (
     GymError,
     InterruptedRunError,
     Phase,
+    TooManyFailuresError,
     UnfinishedAttemptError,
     UsageError,
 )
@@ -192,17 +193,21 @@ def _gravity(cause: GymError) -> int:
 
 
 class Budget:
-    """The budgets of a run, and how much the policy and the models of roles have spent of them.
+    """The budgets of the runs of a command, and how much their models have spent of them.
 
-    `stop` is called for every answer that arrives once a budget is used up, or that does not report
-    its token usage, so that the budget cannot be enforced.
+    Every function of `stops` ends one of the runs. They are called for every answer that arrives
+    once a budget is used up, or that does not report its token usage, so that the budget cannot be
+    enforced; and for every failure once there are `max_failures`.
     """
 
-    def __init__(self, options: CollectOptions, stop: Callable[[BudgetReachedError], None]) -> None:
+    def __init__(self, options: CollectOptions, *stops: Callable[[GymError], None]) -> None:
         self._max_tokens = options.max_tokens_total
         self._max_cost = options.max_cost
         self._max_seconds = options.max_run_time
-        self._stop = stop
+        self._max_failures = options.max_failures
+        self.stops = list(stops)
+        self.num_failures = 0
+        """Attempts that failed for good in this command."""
         self.num_tokens = 0
         self.cost = 0.0
         self.has_unknown = False
@@ -235,6 +240,19 @@ class Budget:
             self._stop(BudgetReachedError(text))
         elif self._max_cost is not None and self.cost >= self._max_cost:
             self._stop(BudgetReachedError(f"the budget --max-cost {self._max_cost:g} is reached"))
+
+    def add_failure(self) -> None:
+        """Count an attempt that failed for good."""
+        self.num_failures += 1
+        if self._max_failures is not None and self.num_failures >= self._max_failures:
+            attempts = "1 failed attempt"
+            if self._max_failures > 1:
+                attempts = f"{self._max_failures} failed attempts"
+            self._stop(TooManyFailuresError(f"stopped after {attempts} (--max-failures)"))
+
+    def _stop(self, cause: GymError) -> None:
+        for stop in self.stops:
+            stop(cause)
 
     @contextmanager
     def timed(self, started: float) -> Iterator[None]:

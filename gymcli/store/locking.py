@@ -45,8 +45,13 @@ class RunLock:
             for path in new:
                 sync_folder(path.parent)
         except OSError as error:
+            reason = error.strerror or str(error)
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                paths = (self.path, *self.path.parents)
+                file = next((path for path in paths if path.is_file()), self.path)
+                reason = f"{file} is a file, not a folder"
             raise RunDirectoryError(
-                f"{self.path}: cannot be created: {error.strerror or error}; use another --out"
+                f"{self.path}: cannot be created: {reason}; use another --out"
             ) from error
         try:
             self._take()

@@ -373,3 +373,36 @@ def test_a_task_by_its_id_resumes_and_is_guessed(ask, mock_server):
     assert wrong.stderr.startswith('error: --task sun-4: no task has this id (did you mean "sum-')
     assert gym(*ask).exit_code == 0
     assert (scored(), mock_server.num_requests) == (10, 10)
+
+
+def test_failures_stop_the_run(ask, mock_server):
+    """Only those of this command count; the same command resumes and retries them."""
+    wrong = ("What is 2 + 1?", "What is 5 + 1?", "What is 7 + 1?")
+    mock_server.behaviour = lambda request: (
+        refusal_of(400, "no") if last_user_text(request) in wrong else add_up(request)
+    )
+    done = gym(*ask, "--max-failures", "2")
+    assert (done.exit_code, scored(), mock_server.num_requests) == (4, 4, 6)
+    assert "mean reward" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith(
+        "error: stopped after 2 failed attempts (--max-failures); 4 of 10 attempts are scored; "
+        "run/failures.jsonl has the causes; resume with: gym collect sums.jsonl"
+    )
+    again = gym(*ask, "--max-failures", "1")
+    assert (again.exit_code, scored(), mock_server.num_requests) == (4, 4, 7)
+    assert "error: stopped after 1 failed attempt (--max-failures); " in again.stderr
+    # Failures of earlier commands are no failures of this one.
+    assert gym(*ask, "--max-failures", "1", "--no-retry").exit_code == 4
+    mock_server.behaviour = add_up
+    assert (gym(*ask, "--max-failures", "1").exit_code, scored()) == (0, 10)
+
+
+def test_failures_of_all_models_are_counted_together(ask, mock_server):
+    mock_server.behaviour = lambda request: (
+        refusal_of(400, "no") if last_user_text(request) == "What is 3 + 1?" else add_up(request)
+    )
+    two = (*ask[:-1], "two", "--model", "n")
+    done = gym(*two, "--max-failures", "2")
+    assert done.exit_code == 4
+    assert done.stderr.count("stopped after 2 failed attempts (--max-failures)") == 2
+    assert len(lines_of(Path("two/m/rollouts.jsonl"))) < 9

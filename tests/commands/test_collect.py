@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import itertools
+import json
 import shlex
 import signal
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.commands.collect import collect, missing_coverage
+from gymcli.commands.collect import collect
+from gymcli.commands.run_results import missing_coverage
 from gymcli.errors import RunError
+from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.settings import CollectSettings
 from gymcli.runner.collect_options import CollectOptions
@@ -563,3 +566,78 @@ def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
     error = missing_coverage(collection, measure(path.parent).metrics(), 0.95, "gym collect")
     assert isinstance(error, RunError)
     assert "2 of 4 attempts are scored, less than --min-cov" in str(error)
+
+
+def test_a_selection_is_reported_and_judged_alone(ask, mock_server):
+    """`--limit` in a directory with more attempts: numbers and gates are those of the limit."""
+    tasks = write_sums(Path("many.jsonl"), 12)
+    line = ("collect", tasks, *ask[2:], "--out", "run")
+
+    def behave(request):
+        first = last_user_text(request) in ("What is 0 + 1?", "What is 1 + 1?")
+        return add_up(request) if first else MockAnswer(text="I do not know.")
+
+    mock_server.behaviour = behave
+    assert gym(*line, "--repeats", "2").exit_code == 0
+    gate = ("--gate", "mean_reward >= 0.9", "--gate-on", "point")
+    assert gym(*line, "--repeats", "2", *gate).exit_code == 3
+    part = gym(*line, "--limit", "2", "--repeats", "2", *gate, "--json")
+    assert part.exit_code == 0
+    printed = json.loads(part.stdout)
+    assert (printed["num_expected"], printed["num_scored"], printed["mean_reward"]) == (4, 4, 1.0)
+    said = "run: numbers and gates cover the 4 attempts of the selected tasks, of 24 of the run"
+    assert said in part.stderr
+    # The numbers of the whole run stay on disk, and for other commands.
+    assert json.loads(Path("run/metrics.json").read_text())["num_scored"] == 24
+    one = json.loads(gym(*line, "--task", "sum-5", "--json").stdout)
+    assert (one["num_expected"], one["num_scored"], one["mean_reward"]) == (2, 2, 0.0)
+    assert mock_server.num_requests == 24
+    sliced = gym(*line, "--limit", "1", "--gate", "mean_reward[answer=1] >= 0.9", "--json")
+    assert (sliced.exit_code, json.loads(sliced.stdout)["num_scored"]) == (5, 2)
+    # Fewer repeats select no fewer tasks.
+    whole = gym(*line, "--json")
+    assert json.loads(whole.stdout)["num_scored"] == 24
+    assert "numbers and gates cover" not in whole.stderr
+
+
+def test_files_and_the_baseline_of_a_selection_cover_it_alone(ask, mock_server):
+    line = (*ask, "--out", "run")
+    assert gym(*line, "--seed", "1").exit_code == 0
+    mock_server.behaviour = lambda request: (
+        add_up(request) if last_user_text(request) == "What is 0 + 1?" else MockAnswer(text="?")
+    )
+    new = (*ask, "--out", "new", "--seed", "1", "--baseline", "run")
+    assert "over 10 tasks" in gym(*new).stdout
+    gate = ("--gate", "difference >= 0", "--gate-on", "point")
+    files = ("--junit", "j.xml", "--junit-tasks", "all", "--markdown", "m.md")
+    done = gym(*new, "--limit", "1", *gate, *files)
+    assert done.exit_code == 0, done.stdout
+    assert "baseline      run: " in done.stdout
+    assert "over 1 tasks" in done.stdout
+    assert "sum-0" in Path("j.xml").read_text()
+    assert "sum-1" not in Path("j.xml").read_text()
+
+
+def test_failures_outside_a_selection_do_not_count(ask, mock_server):
+    write_sums(Path("sums.jsonl"), 6)
+    mock_server.behaviour = lambda request: (
+        refusal_of(400, "no") if last_user_text(request) == "What is 5 + 1?" else add_up(request)
+    )
+    line = (*ask, "--out", "run")
+    assert gym(*line).exit_code == 4
+    printed = json.loads(gym(*line, "--limit", "3", "--json").stdout)
+    assert (printed["num_expected"], printed["failures"]) == (3, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("", "the base URL is empty; it looks like https://host/v1"),
+        ("--model", 'the base URL is "--model", an option: its own value is missing or empty'),
+    ],
+)
+def test_collect_shows_an_address_that_is_none(ask, given, message):
+    """The shell drops an empty value, so that the next option takes its place."""
+    done = gym(*ask[:2], "--base-url", given, "m")
+    assert done.exit_code == 2
+    assert message in done.stderr

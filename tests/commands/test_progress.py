@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gymcli.commands.progress import Progress, _duration
+from gymcli.commands.progress import Progress, SeveralRuns, _duration
 from gymcli.types import AttemptKey, ErrorRecord, Failure, Rollout, Timing, Usage
 
 GOOD = Rollout(env="sums", reward=0.5, usage=Usage(completion_tokens=1_000))
@@ -246,3 +246,19 @@ def test_progress_on_a_dumb_terminal_is_plain(monkeypatch, capsys):
 )
 def test_duration(seconds, shown):
     assert _duration(seconds) == shown
+
+
+def test_progress_of_several_models_names_each(capsys):
+    a, b = Run({"sums": 3}, retries=Counter(ServerError=1)), Run({"sums": 2, "games": 1})
+    b.begin("games", 1.0)
+    runs = SeveralRuns({"a": a, "b": b})
+    terminal = Terminal()
+    with Progress(runs, is_quiet=False, has_one_scale=False, stream=terminal) as progress:
+        progress.add(ended("sums", 1.0, 0.25), runs.names["a", "sums"])
+        progress.add(ended("sums", 1.0, 0.75), runs.names["b", "sums"])
+        progress.print_line()
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("2/6  ")
+    assert "  1 in flight  mean reward a 0.250, b sums 0.750  retries: 1 ServerError" in line
+    for shown in ("a        1/3", "b sums   1/2", "b games  0/1"):
+        assert shown in terminal.getvalue()

@@ -307,3 +307,12 @@ def test_collect_shares_the_load_of_several_addresses(ask, mock_server):
     again = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
     assert again.exit_code == 0, again.stderr
     assert "all 4 attempts are already scored" in again.stderr
+
+
+@pytest.mark.parametrize("model", ["", pytest.param("#j", marks=pytest.mark.slow)])
+def test_an_address_of_a_role_that_is_down_ends_the_run(ask, model):
+    """With code 4, as the policy's does, whether its model is looked up first or not."""
+    done = gym(*ask, "--role", f"judge=http://127.0.0.1:9/v1{model}", "--outage-deadline", "0")
+    assert done.exit_code == 4, done.stderr
+    assert "judge: " in done.stderr.splitlines()[-1]
+    assert "127.0.0.1:9" in done.stderr.splitlines()[-1]

@@ -26,6 +26,7 @@ def test_checked_address_ends_without_a_slash():
         (f"http://user:{SECRET}@host", "must not carry a user or password"),
         (f"http://host?key={SECRET}", "without a query or a fragment"),
         (f"http://host#{SECRET}", "without a query or a fragment"),
+        (" ", "the address is empty; it looks like http://host"),
     ],
 )
 def test_checked_address_refuses_without_showing(value, complaint):
@@ -33,6 +34,11 @@ def test_checked_address_refuses_without_showing(value, complaint):
         checked(value)
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None
+
+
+def test_checked_address_shows_an_option_that_took_the_place_of_one():
+    with pytest.raises(ValueError, match='the address is "--model", an option: its own value is'):
+        checked("--model")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "localhost"])

@@ -525,6 +525,6 @@ def test_pool_shares_the_limits_of_an_address():
             request = Request(messages=PROMPT)
             asked = [client.answer(request) for client in clients for _ in range(8)]
             await asyncio.gather(*asked)
-            return server.max_in_flight, pool.limiters.num_outages, pool.limiters.outage_seconds
+            return server.max_in_flight, pool.num_outages, pool.outage_seconds
 
     assert asyncio.run(run()) == (3, 0, 0)

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from gymcli.errors import ConfigError, UsageError
+from gymcli.errors import ConfigError, FatalEndpointError, UsageError
 from gymcli.mock import MockServer
 from gymcli.models.endpoint import Endpoint, EndpointLimits, merged_params
 from gymcli.models.http import MAX_ANSWER_BYTES
@@ -356,9 +356,16 @@ def test_resolve_endpoint_refuses_what_cannot_be(options, complaint):
         resolve("m", **options)
 
 
-def test_resolve_endpoint_shows_no_address_that_lacks_a_model():
-    with pytest.raises(UsageError, match="the endpoint needs the name of a model") as raised:
-        resolve(base_url="http://user:hush@h/v1")
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [
+        ("http://hush/v1", "the endpoint needs the name of a model"),
+        ("http://user:hush@h/v1", "must not carry a user or password"),
+    ],
+)
+def test_resolve_endpoint_shows_no_address_that_lacks_a_model(address, complaint):
+    with pytest.raises(UsageError, match=complaint) as raised:
+        resolve(base_url=address)
     assert "hush" not in str(raised.value)
 
 
@@ -488,8 +495,10 @@ def test_served_model_looks_below_v1_as_well():
 
 
 def test_served_model_tells_an_endpoint_that_is_not_there():
-    with pytest.raises(UsageError, match="name the model after the address"):
+    with pytest.raises(FatalEndpointError, match=r"GET http://127\.0\.0\.1:9/v1/models: "):
         asyncio.run(served_model("http://127.0.0.1:9/v1"))
+    with pytest.raises(FatalEndpointError, match="/v1/models: status 503"):
+        asked_of("down", 503)
 
 
 @pytest.mark.parametrize("address", ["http://user:hush@{host}/v1", "http://{host}/v1?key=hush"])

@@ -479,6 +479,17 @@ def test_collect_that_a_budget_ends_leaves_its_metrics(tmp_path):
     assert "ended_at" not in msgspec.json.decode((out / "run.json").read_bytes())
 
 
+def test_collect_that_failures_end_leaves_its_metrics(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 9), tmp_path / "run"
+    options = {"concurrency": 1, "max_failures": 2}
+    with pytest.raises(gymcli.GymError, match=r"stopped after 2 failed attempts \(--max-fail"):
+        collect_all(tasks, lambda _: refusal_of(400, "no"), out=out, **options)
+    assert len(lines_of(out / "failures.jsonl")) == 2
+    metrics = msgspec.json.decode((out / "metrics.json").read_bytes())
+    assert metrics["failures"] == {"RequestRefusedError": 2}
+    assert collect_all(tasks, **options)[0]
+
+
 def test_collect_takes_the_name_of_an_environment():
     async def run():
         return [r async for r in gymcli.collect("arithmetic", model="oracle", limit=3)]

@@ -1,0 +1,334 @@
+"""The end of `gym collect`: the numbers and verdicts of its runs, its exit code, how to resume."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from gymcli.commands.ci import CiRequest
+from gymcli.commands.console import harmless, message, one_line, print_json, result, warn
+from gymcli.commands.runs import RunSummary, print_runs, summary_of
+from gymcli.commands.summary import print_at_k, print_summary
+from gymcli.errors import (
+    BudgetReachedError,
+    EngineError,
+    FatalEndpointError,
+    GymError,
+    InterruptedRunError,
+    RunError,
+    TooManyFailuresError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from gymcli.metrics.aggregate import Aggregator
+    from gymcli.metrics.results import RunMetrics
+    from gymcli.reporting.run_report import RunReport
+    from gymcli.runner.collection import Collection
+    from gymcli.types import AttemptKey
+
+__all__ = ["TYPED", "RunResult", "end_runs", "missing_coverage", "resume_command"]
+
+TYPED = "gymcli.typed"
+"""The key in a command's context of the arguments as they were typed."""
+_MAX_FAILURES = 3
+"""Failures of an author's code that are printed with their place."""
+
+
+class RunResult(NamedTuple):
+    """How a run ended, and what it measured."""
+
+    model: str
+    """Its name, as given."""
+    collection: Collection
+    aggregator: Aggregator
+    """Counts the attempts of the selected tasks."""
+    metrics: RunMetrics
+    cause: GymError | None
+    """The error that stopped the run early."""
+    attempts: frozenset[AttemptKey] | None
+    """Those of the selected tasks; None if the run holds no other tasks."""
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether there is anything to show: an endpoint may have refused everything."""
+        is_refused = isinstance(self.cause, FatalEndpointError | EngineError)
+        return self.collection.num_scored > 0 or not is_refused
+
+
+def end_runs(
+    context: typer.Context,
+    found: Sequence[RunResult],
+    ci: CiRequest,
+    *,
+    min_coverage: float,
+    is_json: bool,
+) -> None:
+    """Print the numbers and the verdicts, write the files, and end with the exit code.
+
+    Only the first of several errors is raised: the one that stopped a run, too little coverage,
+    then a file that cannot be written or a gate that cannot be judged.
+    """
+    runs = {one.model: one.collection for one in found}
+    is_quiet = bool(context.params.get("quiet"))
+    errors: dict[str, GymError] = {}
+    for one in found:
+        _show_problems(context, runs, one, is_quiet=is_quiet)
+        error = _error_of(context, runs, one, min_coverage=min_coverage)
+        if error is not None:
+            errors[one.model] = error
+    shown = [one for one in found if one.has_numbers]
+    reports: dict[str, RunReport] = {}
+    if not ci.is_empty:
+        reports = {one.model: _report(one, ci, errors.get(one.model)) for one in shown}
+    if not ci.prints_file:
+        gates = {model: ci.as_json([report]) for model, report in reports.items()}
+        _show(found, ci, errors, gates, is_json=is_json)
+    if shown:
+        ci.show(list(reports.values()), is_json=is_json)
+        try:
+            ci.write(list(reports.values()), env=shown[0].collection.options.env)
+        except UsageError as unwritten:
+            if not errors:
+                raise
+            warn(str(unwritten))
+    if context.params.get("fresh") and not is_quiet:
+        verb = "runs are" if len(runs) > 1 else "run is"
+        message(f"the new {verb} in {' and '.join(str(one.path) for one in runs.values())}")
+    if errors:
+        raise _gravest(errors, runs, resume=resume_command(context, runs))
+    ci.end(list(reports.values()))
+
+
+def _show_problems(
+    context: typer.Context, runs: Mapping[str, Collection], found: RunResult, *, is_quiet: bool
+) -> None:
+    collection = found.collection
+    if collection.num_crashed:
+        num = collection.num_crashed
+        attempts = "1 attempt is" if num == 1 else f"{num} attempts are"
+        warn(
+            f"{attempts} not retried, because the run's process crashed in it; "
+            f"{collection.path}/failures.jsonl has the cause; retry with: "
+            f"{resume_command(context, runs)} --retry-crashed"
+        )
+    if is_quiet:
+        return
+    _show_failures(found.aggregator)
+    if found.attempts is not None:
+        message(
+            f"{collection.path}: numbers and gates cover the {len(found.attempts):,} attempts of "
+            f"the selected tasks, of {collection.manifest.num_expected:,} of the run"
+        )
+
+
+def _error_of(
+    context: typer.Context,
+    runs: Mapping[str, Collection],
+    found: RunResult,
+    *,
+    min_coverage: float,
+) -> GymError | None:
+    """Return the error that ends the command for one of its runs, if any.
+
+    Of a single run, its message ends with the command that resumes it.
+    """
+    collection, cause = found.collection, found.cause
+    has_command = len(runs) == 1
+    if cause is not None:
+        return _explained(collection, cause, resume_command(context, runs) if has_command else "")
+    command = resume_command(context, runs, without=("--no-retry",)) if has_command else ""
+    return missing_coverage(collection, found.metrics, min_coverage, command)
+
+
+def _gravest(
+    errors: Mapping[str, GymError], runs: Mapping[str, Collection], *, resume: str
+) -> GymError:
+    """Return the error that decides the exit code; of several runs, with a line for each error.
+
+    The last line ends with the command that resumes them.
+    """
+
+    def order(error: GymError) -> tuple[bool, bool]:
+        return not isinstance(error, InterruptedRunError), not isinstance(error, BudgetReachedError)
+
+    gravest = min(errors.values(), key=order)
+    if len(runs) == 1:
+        return gravest
+    lines = [f"{runs[model].path}: {error}" for model, error in errors.items()]
+    lines[-1] += f"; resume with: {resume}"
+    return type(gravest)("\n".join(lines))
+
+
+def _report(found: RunResult, ci: CiRequest, error: GymError | None) -> RunReport:
+    """Judge the run by its gates; if they name fields, measure it again, sliced by these."""
+    from gymcli.runner.measure import measure
+
+    path = found.collection.path
+    assert path is not None
+    env, fields = found.collection.options.env, ci.fields()
+    aggregator, metrics = found.aggregator, found.metrics
+    if fields:
+        try:
+            aggregator = measure(path, env=env, by=fields, attempts=found.attempts)
+            metrics = aggregator.metrics(ks=ci.ks)
+        except UsageError as too_many:  # a field has too many values: there are no slices to judge
+            warn(str(too_many))
+    incomplete = "" if error is None else str(error).partition(";")[0]
+    return ci.report(
+        path,
+        aggregator,
+        metrics,
+        env=env,
+        by=fields,
+        incomplete=incomplete,
+        attempts=found.attempts,
+    )
+
+
+def _show(
+    found: Sequence[RunResult],
+    ci: CiRequest,
+    errors: Mapping[str, GymError],
+    gates: Mapping[str, Mapping[str, object]],
+    *,
+    is_json: bool,
+) -> None:
+    """Print the numbers of each run that has some; as JSON, those of all if there are several."""
+    import msgspec
+
+    if is_json:
+        objects: list[dict[str, object]] = []
+        for one in found:
+            head = {"run": harmless(str(one.collection.path))}
+            if len(found) > 1:
+                head["model"] = one.model
+                head |= {"error": str(errors[one.model])} if one.model in errors else {}
+            objects.append({**head, **msgspec.to_builtins(one.metrics), **gates.get(one.model, {})})
+        if len(found) > 1:
+            print_json({"runs": objects})
+        elif found[0].has_numbers:
+            print_json(objects[0])
+        return
+    shown = [one for one in found if one.has_numbers]
+    for one in shown:
+        if len(found) > 1:
+            result(f"{'model':14}{one_line(one.model)}")
+        _show_numbers(one, ci.requested_ks)
+        if len(found) > 1:
+            result()
+    if len(shown) > 1:
+        print_runs([_summary(one) for one in shown], with_differences=True)
+
+
+def _summary(found: RunResult) -> RunSummary:
+    """Return the run's row in the table of several models."""
+    import msgspec
+
+    collection = found.collection
+    assert collection.path is not None
+    manifest = collection.manifest
+    if found.attempts is not None:
+        manifest = msgspec.structs.replace(manifest, num_expected=len(found.attempts))
+    return summary_of(collection.path, manifest, found.metrics)
+
+
+def _show_numbers(found: RunResult, ks: Sequence[int]) -> None:
+    collection = found.collection
+    print_summary(found.metrics)
+    if collection.num_outages:
+        seconds = f"{collection.outage_seconds:.1f} s in all"
+        result(f"outages       {collection.num_outages} of an endpoint, {seconds}")
+    if collection.num_without_logprobs:
+        result(f"logprobs      missing from {collection.num_without_logprobs} answers")
+    result(f"time          {collection.manifest.seconds:.1f} s")
+    result(f"files         {collection.path}")
+    print_at_k(found.metrics, ks)
+
+
+def _show_failures(aggregator: Aggregator) -> None:
+    errors = [error for error in aggregator.errors() if error.frames]
+    counts = Counter((error.error_class, error.frames[-1]) for error in errors)
+    for (name, frame), num in counts.most_common(_MAX_FAILURES):
+        first = next(e for e in errors if (e.error_class, e.frames[-1]) == (name, frame))
+        attempts = "1 attempt" if num == 1 else f"{num} attempts"
+        message(f"{attempts} failed with {name}: {one_line(first.message)}")
+        for place in first.frames:
+            message(f"  at {one_line(place)}")
+
+
+def _explained(collection: Collection, cause: GymError, command: str) -> GymError:
+    """Return the error with how far the run got and, if given, the command that resumes it."""
+    text, has_more = str(cause), collection.num_left > 0
+    if isinstance(cause, InterruptedRunError):
+        text += f": {collection.scored_text}"
+    elif isinstance(cause, TooManyFailuresError):
+        text += f"; {collection.scored_text}; {collection.path}/failures.jsonl has the causes"
+    elif not isinstance(cause, BudgetReachedError):
+        has_more = collection.num_scored > 0
+    if command and has_more:
+        is_budget = isinstance(cause, BudgetReachedError)
+        how = ", with a larger budget if it was too small:" if is_budget else " with:"
+        text += f"; resume{how} {command}"
+    return type(cause)(text)  # the class has the exit code
+
+
+def resume_command(
+    context: typer.Context, runs: Mapping[str, Collection], *, without: Iterable[str] = ()
+) -> str:
+    """Return the command that resumes its runs: the typed one, without `--fresh`."""
+    is_fresh = bool(context.params.get("fresh"))  # after a restart the run options lack it
+    dropped = {*without, *(("--fresh", "--out", "-o") if is_fresh else ())}
+    options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
+    with_value = {name for option in options for name in option.opts if name.startswith("-")}
+    kept: list[str] = []
+    rest: list[str] = list(context.meta[TYPED])
+    while rest and rest[0] != "--":
+        size = 2 if rest[0] in with_value else 1  # `--option=value` is one argument
+        if rest[0].partition("=")[0] not in dropped:
+            kept += rest[:size]
+        del rest[:size]
+    if is_fresh:
+        path = next(iter(runs.values())).path
+        assert path is not None
+        kept += ["--out", str(path if len(runs) == 1 else path.parent)]
+    return " ".join(map(_quoted, ["gym", *kept, *rest]))
+
+
+def _quoted(argument: str) -> str:
+    """Quote for a shell, on one line and without control characters."""
+    if argument.isprintable():
+        return shlex.quote(argument)
+    # $'...' of bash and zsh can escape bytes, other quotes cannot.
+    escaped = (
+        character
+        if character.isprintable() and character not in "\\'"
+        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+        for character in argument
+    )
+    return f"$'{''.join(escaped)}'"
+
+
+def missing_coverage(
+    collection: Collection, metrics: RunMetrics, min_coverage: float, command: str
+) -> RunError | None:
+    """Return an error with exit code 4 if too little of the plan is scored.
+
+    `command` retries what failed; if it is empty, the message names none.
+    """
+    # The run may hold attempts outside the plan; attempts missing from the files do not count.
+    num_scored = min(collection.num_scored, metrics.num_scored)
+    num_expected = collection.num_expected
+    if not num_expected or (num_scored and num_scored / num_expected >= min_coverage):
+        return None
+    failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
+    return RunError(
+        f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
+        f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl has the causes"
+        f"{command and f'; retry with: {command}'}"
+    )
