@@ -137,7 +137,7 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
 
 class _Record(NamedTuple):
     line: int
-    """The record's last line."""
+    """The record's first line."""
     cells: list[str]
 
 
@@ -162,19 +162,21 @@ def _csv_records(path: Path) -> Iterator[_Record]:
         io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
     ):
         reader = csv.reader(lines(text), strict=True)
-        has_header = False
+        has_header, first = False, 1
         try:
             # Not around the loop: two files may be read at a time, and the limit is the process's.
             while (cells := _next_cells(reader)) is not None:
                 num_characters = 0
-                if not any(cell and not cell.isspace() for cell in cells):
-                    continue
-                if not has_header:
-                    _check_columns(f"{path}:{reader.line_num}", cells)
-                    has_header = True
-                yield _Record(reader.line_num, cells)
+                if any(cell and not cell.isspace() for cell in cells):
+                    if not has_header:
+                        _check_columns(f"{path}:{first}", cells)
+                        has_header = True
+                    yield _Record(first, cells)
+                first = reader.line_num + 1
         except csv.Error as error:
-            raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from error
+            is_open = str(error) == "unexpected end of data"
+            reason = "a quotation mark is not closed" if is_open else error
+            raise UsageError(f"{path}:{first}: is not CSV: {reason}") from error
         except UnicodeError as error:
             place = f"{path}:{_first_undecodable(path)}"
             raise UsageError(f"{place}: is not UTF-8 text: save the file as UTF-8") from error
