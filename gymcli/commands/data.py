@@ -312,12 +312,12 @@ def validate(
     else:
         for problem in found.problems:
             result(str(problem))
-        num, looked = found.num_unchecked, "fields and tools too"
+        num, looked = found.num_unchecked, "fields and tools checked"
         if num and num == found.num_rows - found.num_wrong:
             looked = "shape only; --env checks fields"
         elif num:
             rows = "1 row" if num == 1 else f"{num} rows"
-            looked += f", except of {rows} without an environment; --env checks them"
+            looked += f", except in {rows} without an environment; --env checks them"
         result(
             f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
         )

@@ -80,7 +80,7 @@ def test_validate_of_good_rows_ends_well():
     done = gym("data", "validate", path, "--env", "arithmetic")
 
     assert done.exit_code == 0
-    assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools too)\n"
+    assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools checked)\n"
     assert done.stderr == "warning: 3 rows are copies of others: each adds an attempt to its task\n"
 
 
