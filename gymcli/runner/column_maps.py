@@ -136,10 +136,6 @@ class _Table:
                 both = " ".join(f"{self.by_name[name]} and {column}".split())
                 raise UsageError(f"{path}: the columns {both} differ too little; rename one")
         self.option_columns = self._option_columns()
-        if len(self.columns) == 1 and re.search("[;\t]", self.columns[0]):
-            raise UsageError(
-                f"{path}:1: has one column, {self.columns[0]!r:.80}: separate the cells by commas"
-            )
 
     def rows(self) -> Iterator[dict[str, object]]:
         """Yield the rows that can be read."""

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import itertools
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -169,7 +170,7 @@ def _csv_records(path: Path) -> Iterator[_Record]:
                 num_characters = 0
                 if any(cell and not cell.isspace() for cell in cells):
                     if not has_header:
-                        _check_columns(f"{path}:{first}", cells)
+                        _check_header(f"{path}:{first}", cells)
                         has_header = True
                     yield _Record(first, cells)
                 first = reader.line_num + 1
@@ -201,6 +202,12 @@ def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
         return next(reader, None)
     finally:
         csv.field_size_limit(limit)
+
+
+def _check_header(place: str, names: Sequence[str]) -> None:
+    _check_columns(place, names)
+    if len(names) == 1 and re.search("[;\t]", names[0]):
+        raise UsageError(f"{place}: has one column, {names[0]!r:.80}: separate the cells by commas")
 
 
 def _check_columns(place: str, names: Sequence[str]) -> None:

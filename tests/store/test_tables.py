@@ -106,6 +106,7 @@ def test_local_rows_of_parquet():
         ("a.csv", b"x,y,x\n1,2,3\n", 'a.csv:1: has the column "x" 2 times; rename'),
         ("a.parquet.gz", b"", "a.parquet.gz: Parquet files are compressed internally; unpack it"),
         ("a.csv", b'x\n"1\n2\n', "a.csv:2: is not CSV: a quotation mark is not closed"),
+        ("a.csv", b"\nx;y\n1;2\n", "a.csv:2: has one column, 'x;y': separate the cells by commas"),
         ("a.csv", b"x\n\xff\n", "a.csv:2: is not UTF-8 text: save the file as UTF-8"),
         ("a.csv", b"\n\n,x\n1,2\n", "a.csv:3: column 1 has no name; name it, or remove it"),
         ("a.csv", b"\n", "a.csv: is empty; the first line of a table names its columns"),
