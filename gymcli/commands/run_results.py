@@ -24,6 +24,7 @@ from gymcli.errors import (
     TooManyFailuresError,
     UsageError,
 )
+from gymcli.reporting.formatting import counted
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
@@ -119,9 +120,10 @@ def _show_problems(
     collection = found.collection
     if collection.num_crashed:
         num = collection.num_crashed
-        attempts = "1 attempt is" if num == 1 else f"{num} attempts are"
+        are, them = ("is", "it") if num == 1 else ("are", "them")
         warn(
-            f"{attempts} not retried, because the run's process crashed in it; "
+            f"{counted(num, 'attempt')} {are} not retried, because the run's process crashed in "
+            f"{them}; "
             f"{collection.path}/failures.jsonl has the cause; retry with: "
             f"{resume_command(context, runs, extra=('--retry-crashed',))}"
         )
@@ -268,8 +270,7 @@ def _show_failures(aggregator: Aggregator) -> None:
     counts = Counter((error.error_class, error.frames[-1]) for error in errors)
     for (name, frame), num in counts.most_common(_MAX_FAILURES):
         first = next(e for e in errors if (e.error_class, e.frames[-1]) == (name, frame))
-        attempts = "1 attempt" if num == 1 else f"{num} attempts"
-        message(f"{attempts} failed with {name}: {one_line(first.message)}")
+        message(f"{counted(num, 'attempt')} failed with {name}: {one_line(first.message)}")
         for place in first.frames:
             message(f"  at {one_line(place)}")
 
