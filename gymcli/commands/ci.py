@@ -71,7 +71,7 @@ class GateOptions:
     gate_on: Annotated[
         Literal["bound", "point"],
         typer.Option(
-            help="Judge a gate by the whole interval (bound) or the number (point).",
+            help="Judge a gate by the whole interval, bound, or by the number, point.",
             rich_help_panel=Heading.RESULTS,
         ),
     ] = "bound"

@@ -88,10 +88,10 @@ def _print_role(role: str, use: RoleUse) -> None:
 def _print_doubts(environments: Mapping[str, Metrics]) -> None:
     rough = []
     for name, found in environments.items():
-        prefix = f"{one_line(name)}: " if len(environments) > 1 else ""
         if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
+            of_env = f" of {one_line(name)}" if len(environments) > 1 else ""
             result(
-                f"{prefix}{'bounds':14}{between(found.bounds)}, "
+                f"bounds        {between(found.bounds)}{of_env}, "
                 "for any rewards of the unscored attempts"
             )
         if found.interval is not None and found.num_clusters < _FEW_TASKS:
