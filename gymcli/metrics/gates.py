@@ -22,6 +22,7 @@ from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quanti
 from gymcli.metrics.planning import CHANCE, Needed, fewest
 from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
 from gymcli.metrics.scored_lines import EnvironmentFacts
+from gymcli.metrics.slicing import NONE, check_num_slices, slice_order
 from gymcli.types import StopReason, Usage
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "parse_gate",
     "too_few_attempts",
     "why_impossible",
+    "why_no_slice",
     "with_differences",
 ]
 
@@ -60,6 +62,7 @@ _ACCURACY = "accuracy"
 _MEANS = ("mean_reward", _ACCURACY, "micro_mean_reward", "strict_mean_reward")
 _AT_K = {metric.name: metric for metric in METRICS.values()}
 _IS_AT_K = re.compile(rf"({'|'.join(map(re.escape, _AT_K))})([1-9][0-9]*)")
+_AT_NO_K = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _AT_K))})(?![0-9])")
 _PERCENTILES = ("p50", "p90", "p95", "p99")
 _TIMES = tuple(f"latency.{kind}{share}" for kind in ("", "model.") for share in _PERCENTILES)
 _BOUNDS = ("bounds.low", "bounds.high")
@@ -336,6 +339,11 @@ def parse_gate(text: str) -> Gate:
     found = _PART.search(text)
     # Blanks instead of the part keep the character positions that error messages report.
     rest = _PART.sub(lambda part: " " * len(part[0]), text, count=1)
+    if without_k := _AT_NO_K.search(rest):
+        example = f"{without_k[0]}5"
+        raise FilterError(
+            f"--gate {text}: write a number of attempts after {without_k[0]}, such as {example}"
+        )
     try:
         expression = parse_expression(rest)
     except FilterError as error:
@@ -418,6 +426,20 @@ def why_impossible(
         return "" if has_threshold else _NO_THRESHOLD
     best = max((math.inf if one is None else one for one in best_rewards), default=math.inf)
     return _why_never(gate, -math.inf, best)
+
+
+def why_no_slice(gate: Gate, known: frozenset[str]) -> str:
+    """Return why no task is in the gate's slice, of which `known` has the names; empty if some is.
+
+    Raise UsageError if the field has too many values to slice by.
+    """
+    assert gate.field is not None
+    check_num_slices(gate.field, len(known))
+    if gate.value is None or gate.value in known:
+        return ""
+    if known == {NONE}:
+        return f"no task has the field {gate.field}"
+    return _no_part(sorted(known, key=slice_order), gate.value, gate.field)
 
 
 class GateProblem(msgspec.Struct, kw_only=True):
