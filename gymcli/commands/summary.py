@@ -210,6 +210,8 @@ def print_slices(metrics: RunMetrics) -> None:
 
 def print_agreement(found: Mapping[str, Agreement], *, source: str) -> None:
     """Print how far rewards agree with labels, by environment."""
+    from gymcli.metrics.results import FEW_TASKS
+
     for name, own in found.items():
         result()
         result(f"{one_line(name)}: agreement with the labels of {one_line(source)}")
@@ -219,6 +221,8 @@ def print_agreement(found: Mapping[str, Agreement], *, source: str) -> None:
         result(f"{'agreement':14}{share(own.agreement)}")
         kappa = number(own.kappa, unknown="undefined: all labels and all rewards are the same")
         interval = f", 95 % {between(own.interval)}" if own.interval else ""
+        if own.interval and own.num_clusters < FEW_TASKS:
+            interval += f" (rough: fewer than {FEW_TASKS} tasks)"
         result(f"{'kappa':14}{kappa}{interval}")
         rows = [
             (f"reward >= {own.threshold:g}", own.num_both_pass, own.num_only_reward_passes),

@@ -148,14 +148,10 @@ def headline(
     columns["mean reward"] = [number(one.mean_reward) for one in parts]
     columns["95 %"] = [between(one.interval) for one in parts]
     for name, values in at_n(parts).items():
+        sizes = [f" (n = {one.usual_num_attempts})" if name.endswith("n") else "" for one in parts]
         columns[name] = [
-            number(value)
-            + (
-                f" (n = {one.usual_num_attempts})"
-                if name.endswith("n") and value is not None
-                else ""
-            )
-            for one, value in zip(parts, values, strict=True)
+            "-" if value is None else f"{number(value)}{size}"
+            for value, size in zip(values, sizes, strict=True)
         ]
     if have_flaky(parts):
         columns["flaky"] = [number(one.num_flaky_tasks, ",") for one in parts]
@@ -174,9 +170,9 @@ def at_n(parts: Sequence[Metrics]) -> dict[str, list[float | None]]:
         ("pass@", [one.pass_at_k or {} for one in parts]),
         ("pass^", [one.pass_hat_k or {} for one in parts]),
     ):
-        # One attempt that passes has the best reward, and pass^1 is pass@1.
-        is_new = sizes - {1} or (name == "pass@" and any(one.is_graded for one in parts))
-        if is_new and any(curves):
+        # pass^1 is pass@1, which is the mean of rewards of 0 and 1.
+        is_new_at_1 = name == "pass@" and any(one.is_graded for one in parts)
+        if any(curves) and (is_new_at_1 or max(sizes, default=0) > 1):
             found[f"{name}{k}"] = [
                 curve.get(str(one.usual_num_attempts))
                 for one, curve in zip(parts, curves, strict=True)

@@ -227,6 +227,7 @@ def test_a_line_that_was_not_finished_is_left_out_with_a_warning(runs, tmp_path)
     assert done.exit_code == 3
     assert "worse/rollouts.jsonl: the last line was not finished" in done.stderr
     assert "coverage is 100.0% in A and 99.6% in B" in done.stderr
+    assert "tasks  scored  coverage  mean reward  strict mean\n" in done.stdout
 
 
 @pytest.mark.parametrize(
