@@ -482,7 +482,8 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
     else:
         found.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
         if found.verdict == "INCONCLUSIVE":
-            needs = needed(number, gate.thresholds, part)
+            top = best if math.isfinite(best) else 1.0
+            needs = needed(number, gate.thresholds, part, best=top)
             found.tasks_needed, found.attempts_needed, found.way_out = needs
     return found
 
@@ -575,8 +576,12 @@ def _parts(inside: str, text: str) -> dict[str, str]:
     return parts
 
 
-def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> Needed:
+def needed(
+    number: Estimate, thresholds: Sequence[Threshold], part: Metrics, *, best: float = 1.0
+) -> Needed:
     """Return the number of tasks or attempts that would decide an inconclusive gate.
+
+    `best` is the top of the number's range, if it has one.
 
     Another run of n tasks has the standard error s/sqrt(n), where s is that of one task here. Its
     number is taken to be less favourable by 0.84 standard errors, the normal quantile of `CHANCE`.
@@ -588,12 +593,10 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     if method == "t-adjusted" and not error:
         return Needed(None, None, "no task differs from the others; gym compare says what decides")
     attempts = number.num_values / num_tasks
-    # An estimate does not hold its best reward; 1 is assumed if its interval allows that.
-    best = 1.0 if method == "wilson-neff" and number.interval.high <= 1.0 else None
-    # Nor does it say whether rewards are graded, which matters only if they vary less than passes
-    # and failures would.
-    is_graded = number.value * (1.0 - number.value) > number.num_values * error**2
-    scale = NO_SCALE if best is None else Scale(best, is_graded)
+    # An estimate does not say whether rewards are graded, which matters only if they vary less than
+    # passes and failures would.
+    is_graded = number.value * (best - number.value) > number.num_values * error**2
+    scale = Scale(best, is_graded) if method == "wilson-neff" else NO_SCALE
     lacking = [threshold for threshold in thresholds if not threshold.holds(number.value)]
 
     def is_decided(tasks: int, attempts: float, error: float) -> bool:
@@ -604,7 +607,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
             is_away = threshold.is_lower == bool(lacking)
             value = number.value + shift if is_away else number.value - shift
             interval = interval_of(
-                value if best is None else min(best, max(0.0, value)),
+                value if scale.best is None else min(best, max(0.0, value)),
                 error,
                 scale=scale,
                 num_values=math.ceil(tasks * attempts),
