@@ -285,7 +285,11 @@ def validate(
     *,
     env: Annotated[
         str | None,
-        typer.Option(metavar="ENV", help="Environment of rows that name none."),
+        typer.Option(
+            metavar="ENV",
+            help="Environment of rows that name none.",
+            autocompletion=complete_env,
+        ),
     ] = None,
     env_arg: EnvArgOption = None,
     row_options: RowOptions,

@@ -115,7 +115,7 @@ def metrics(
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     fields = ci.fields(by or ())
-    given = None if labels is None else _labels(labels)
+    source, given = str(labels), None if labels is None else _labels(labels)
     reports: list[dict[str, object]] = []
     summaries: list[RunSummary] = []
     pilots, judged = [], []
@@ -123,7 +123,7 @@ def metrics(
         aggregator, numbers = _count(
             run, env, fields, ci, given if isinstance(given, str) else None
         )
-        agreed = None if given is None else agreement(aggregator, given, source=str(labels))
+        agreed = None if given is None else agreement(aggregator, given, source=source, warn=warn)
         tasks = aggregator.task_rows() if by_task else None
         if power:
             pilots.append(aggregator)
@@ -141,7 +141,7 @@ def metrics(
                 numbers,
                 tasks,
                 agreed,
-                source=str(labels),
+                source=source,
                 show_all=show_all,
                 ks=ci.requested_ks,
                 num_runs=len(runs),
