@@ -68,7 +68,7 @@ class Deal(Task):
     """The order of the deck."""
 
     deck_seed: int | None = None
-    """Shuffles the deck; None uses the attempt's seed."""
+    """Shuffles the deck; without it, the attempt's seed does."""
 
 
 class Blackjack(Environment[Deal]):

@@ -129,7 +129,7 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
         use_per_record_regex: bool = True
         """False: the rows' own patterns are not used."""
         extraction_length_threshold: int | None = 120
-        """A row's pattern is dropped if its expected answer has more characters; None: never."""
+        """A row's pattern is dropped if its expected answer has more characters; null: never."""
         check_full_generation_on_fail: bool = True
         """Ask about the whole text if the judge does not say equal about what a row's pattern
         found."""

@@ -91,7 +91,7 @@ class SimulationTask(Task):
     profile: Literal["general", "proactive"] = "general"
     """`proactive`: the customer reveals only what they are asked for."""
     initial_user_message: str | None = None
-    """The customer's first message; None: the simulated customer writes it."""
+    """The customer's first message; without it, the simulated customer writes it."""
     gold_calls: list[GoldCall] = []
     """The tool calls that serve the customer, for the oracle."""
     facts: dict[str, str] = {}

@@ -82,14 +82,14 @@ class InverseInstruction(Task):
     rubric: list[Criterion] = Field(min_length=1)
     """The criteria that the judge checks, one by one."""
     prompt: str | None = None
-    """The instruction that the judge is shown; None: the prompt of the model."""
+    """The instruction that the judge is shown; without it, the prompt of the model."""
     reference_response: str | None = None
     """A response that meets every criterion."""
     judge_prompt_template: str | None = None
     """With `{prompt}`, `{model_response}`, `{standard_response}` and `{criteria}`; literal braces
     are doubled."""
     judge_system_prompt: str | None = None
-    """The judge's system message; None: ours."""
+    """The judge's system message; without it, ours."""
 
     @model_validator(mode="before")
     @classmethod

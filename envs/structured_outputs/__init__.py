@@ -85,9 +85,9 @@ class RecordTask(Task):
     response_mode: Literal["text", "tool_call"] | None = "text"
     """Whether the record is a text, or the arguments of a tool call."""
     tool_name: str | None = None
-    """The tool to call; None or empty: any."""
+    """The tool to call; without it, any."""
     tool_payload_key: str | None = None
-    """The argument that holds the record; None or empty: the arguments are the record."""
+    """The argument that holds the record; without it, the arguments are the record."""
     gold: object = None
     """A record that fits the schema, if the row has one."""
 

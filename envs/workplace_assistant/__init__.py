@@ -86,7 +86,7 @@ class WorkplaceTask(Task):
     ground_truth: list[GoldCall]
     """The calls that lead to the right end state."""
     tables: Literal["made_up"] | None = None
-    """The tables that the row was written for; None: those of the option `data_dir`."""
+    """The tables that the row was written for; without it, those of the option `data_dir`."""
 
     @property
     def gold_calls(self) -> list[ToolCall]:
@@ -118,7 +118,7 @@ class WorkplaceAssistant(
         """The source of the tables."""
 
         data_dir: Path | None = None
-        """A folder of CSV files; None: the tables of the made-up company."""
+        """A folder of CSV files; without it, the tables of the made-up company."""
 
         @field_validator("data_dir")
         @classmethod

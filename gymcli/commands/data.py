@@ -20,6 +20,7 @@ from gymcli.commands.options import (
     with_expanded_options,
 )
 from gymcli.errors import TasksError, UsageError
+from gymcli.reporting.formatting import counted
 from gymcli.runner.run_options import IdFieldOption, MapOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
 
@@ -68,14 +69,14 @@ def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Pa
             written.write(scrubbed + b"\n")
             num_rows += 1
             num_scrubbed += scrubbed is not row  # the same object if nothing was removed
-    message(f"wrote {out}: {num_rows} rows")
+    message(f"wrote {out}: {counted(num_rows, 'row')}")
     warn_of_redacted(out, num_scrubbed)
 
 
 def warn_of_redacted(out: Path, num_rows: int) -> None:
     """Warn of rows from which a key in use was removed."""
     if num_rows:
-        warn(f"{out}: {num_rows} rows held a key in use, which is written as {REDACTED}")
+        warn(f"{out}: {counted(num_rows, 'row')} held a key in use, which is written as {REDACTED}")
 
 
 def generate(
@@ -126,7 +127,10 @@ def generate(
         else:
             for one in comparisons:
                 status = "ok" if one.difference is None else f"FAILED {one_line(one.difference)}"
-                result(f"{one.env}: {one.num_rows} rows: {status}", word=status.partition(" ")[0])
+                result(
+                    f"{one.env}: {counted(one.num_rows, 'row')}: {status}",
+                    word=status.partition(" ")[0],
+                )
         if any(one.difference is not None for one in comparisons):
             raise typer.Exit(3)
         return
@@ -190,7 +194,7 @@ def pull(
         warn(line)
     record = pulled.provenance
     skipped = f", {record.num_skipped} left out" if record.num_skipped else ""
-    message(f"wrote {out}: {record.num_rows} rows{skipped}")
+    message(f"wrote {out}: {counted(record.num_rows, 'row')}{skipped}")
     warn_of_redacted(out, pulled.num_redacted)
 
 
@@ -316,15 +320,13 @@ def validate(
     else:
         for problem in found.problems:
             result(str(problem))
-        num, looked = found.num_unchecked, "fields and tools too"
+        num, looked = found.num_unchecked, "fields and tools checked"
         if num and num == found.num_rows - found.num_wrong:
             looked = "shape only; --env checks fields"
         elif num:
-            rows = "1 row" if num == 1 else f"{num} rows"
-            looked += f", except of {rows} without an environment; --env checks them"
-        result(
-            f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
-        )
+            looked += f", except in {counted(num, 'row')} without an environment; --env checks them"
+        counts = f"{counted(found.num_rows, 'row')}, {counted(found.num_tasks, 'task')}"
+        result(f"{counts}, {found.num_wrong} wrong ({looked})")
     if found.problems:
         raise typer.Exit(2)
 

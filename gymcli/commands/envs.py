@@ -158,7 +158,7 @@ def _describe_one(found: Found, *, is_json: bool) -> None:
         if key == "options" and options:
             continue
         result(folded(f"{key.replace('_', ' '):16}{_shown(value)}", 16))
-    _print_fields("fields of a row, beside its prompt", fields)
+    _print_fields("fields of a row, besides its prompt", fields)
     _print_fields("options, as in --env-arg NAME=VALUE", options)
     if example is not None:
         result()
@@ -174,7 +174,8 @@ def _is_long(row: JSONObject) -> bool:
 def _as_json(value: object) -> str:
     import msgspec
 
-    return msgspec.json.encode(value).decode()
+    # With spaces, at which a long line can be broken.
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
 def _print_fields(head: str, fields: list[FieldDescription]) -> None:

@@ -8,6 +8,7 @@ import textwrap
 import types
 import typing
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 from pydantic import BaseModel, TypeAdapter
@@ -44,6 +45,7 @@ _WORDS = {
     float: ("number", "numbers"),
     bool: ("true or false", "booleans"),
     type(None): ("null", "nulls"),
+    Path: ("path", "paths"),
 }
 """Types in words, of one value and of several."""
 

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import itertools
 import os
 import pkgutil
 import sys
@@ -550,5 +551,6 @@ def generated_lines(found: Found, num: int = NUM_GENERATED, *, seed: int = 0) ->
         EpisodeError: The environment has no generator, or the generator fails.
     """
     with boundary(EpisodeError):
-        for row in found.environment.generate(Random(seed), num):
+        # One row too many is enough to see that a generator ignores `num`: it may be endless.
+        for row in itertools.islice(found.environment.generate(Random(seed), num), num + 1):
             yield msgspec.json.encode(row) + b"\n"

@@ -17,7 +17,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from gymcli.environment.registry import Found
 from gymcli.errors import UsageError
-from gymcli.store.maps import RowMap, json_value
+from gymcli.store.maps import TRANSFORMS, RowMap
 from gymcli.store.tables import local_rows, mapped_rows, table_columns
 from gymcli.store.task_row import listed
 from gymcli.types import JSON, JSONObject
@@ -111,9 +111,13 @@ def infer_map(
     if found is None:
         if has_template or any(name in table.columns for name in _PROMPTS):
             return TableMap(table.plain({}))  # rows that may name their own environments
+        if isinstance(options := table.option_columns, str):
+            raise table.unclear(f'"{options}" holds no JSON list of options, such as ["yes", "no"]')
         if table.find(_QUESTIONS) and table.find(_ANSWERS):
-            env_option = "--env, such as --env string_match"
-            raise table.unclear(f"name the environment that scores the answers with {env_option}")
+            raise table.unclear(
+                "has questions and answers, but no environment to score them",
+                "name it, as in --env string_match, or say what the columns are with --map FILE",
+            )
         raise table.unclear("has no columns with a question and its answer")
     return _answer_map(table, found, has_template=has_template)
 
@@ -128,21 +132,18 @@ class _Table:
         """Columns by their names in lower case, with underscores."""
         for column in self.columns:
             name = re.sub(r"[\s-]+", "_", column.strip().casefold())
-            self.by_name.setdefault(name, column)
+            if self.by_name.setdefault(name, column) != column:
+                both = " ".join(f"{self.by_name[name]} and {column}".split())
+                raise UsageError(f"{path}: the columns {both} differ too little; rename one")
         self.option_columns = self._option_columns()
-        if len(self.columns) == 1 and re.search("[;\t]", self.columns[0]):
-            raise UsageError(
-                f"{path}:1: has one column, {self.columns[0]!r:.80}: separate the cells by commas"
-            )
 
     def rows(self) -> Iterator[dict[str, object]]:
         """Yield the rows that can be read."""
         return (row for _, row in local_rows(self.path) if not isinstance(row, str))
 
     def find(self, names: Sequence[str]) -> list[str]:
-        """Return the columns with one of these names; the first name alone if there is one."""
-        found = [self.by_name[name] for name in names if name in self.by_name]
-        return found[:1] if names[0] in self.by_name else found
+        """Return the columns with one of these names."""
+        return [self.by_name[name] for name in names if name in self.by_name]
 
     def one(self, names: Sequence[str], purpose: str) -> str | None:
         """Return the column with one of these names; raise UsageError if there are several."""
@@ -206,14 +207,13 @@ class _Table:
                 others[column] = {"from": column, "apply": [apply] if is_converted else []}
         return _row_map({**others, **fields}, **keys)
 
-    def unclear(self, reason: str) -> UsageError:
+    def unclear(
+        self, reason: str, way_out: str = "say what the columns are with --map FILE"
+    ) -> UsageError:
         """Return the error for columns that do not say how they become tasks."""
-        names = listed(self.columns)
-        text = " ".join(f"{reason} (columns: {names})".split())  # a name may have several lines
-        return UsageError(
-            f"{self.path}: {text}; or say what the columns are with --map FILE: `gym docs data` "
-            "has an example of a map"
-        )
+        text = f"{reason} (columns: {listed(self.columns)}); {way_out}"
+        one_line = " ".join(text.split())  # a name may have several lines
+        return UsageError(f"{self.path}: {one_line}: `gym docs data` has an example of a map")
 
 
 def _row_map(fields: Mapping[str, object], **keys: object) -> RowMap:
@@ -226,7 +226,6 @@ def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
     assert question is not None
     assert answer is not None
     assert options is not None
-    columns = _names(options)
     decode = ["json"] if isinstance(options, str) and table.holds_text(options) else []
     transform = _answer_transform(table, answer, options)
     fields: _Fields = {
@@ -241,12 +240,18 @@ def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
     prompt = {} if has_template else {"user": _CHOICE_PROMPT}
     used = {column for one in fields.values() for column in _names(one["from"])}
     row_map = table.plain(fields, without=[*used], **prompt)
-    shown = columns[0] if len(columns) == 1 else f"{columns[0]}-{columns[-1]}"
-    renamed = (
-        f"{question} → {'question' if has_template else 'prompt'}, {shown} → options, "
-        f"{answer} ({_READ_AS[transform]}) → expected_answer"
-    )
-    return TableMap(row_map, env, " ".join(f"{renamed} (environment {env})".split()))
+    shown = options if isinstance(options, str) else f"{options[0]}-{options[-1]}"
+    field_by_column = {
+        question: "question" if has_template else "prompt",
+        shown: "options",
+        f"{answer} ({_READ_AS[transform]})": "expected_answer",
+    }
+    renamed = [f"{column} → {name}" for column, name in field_by_column.items() if column != name]
+    return TableMap(row_map, env, _note(renamed, env))
+
+
+def _note(renamed: Sequence[str], env: str) -> str:
+    return " ".join(f"{', '.join(renamed)} (environment {env})".split())
 
 
 def _names(source: object) -> tuple[str, ...]:
@@ -255,35 +260,33 @@ def _names(source: object) -> tuple[str, ...]:
 
 def _answer_transform(table: _Table, answer: str, options: _Source) -> str:
     """Return the transform that reads most answers, if all that do agree on the letters."""
-    maps = {
-        name: _row_map({"answer": {"from": answer, "apply": [{name: options}]}})
-        for name in _READ_AS
-    }
-    letters: dict[str, list[JSON]] = {name: [] for name in maps}
-    example: object = None
-    for row in table.rows():
-        if row[answer] in (None, ""):
+    row_map = _row_map({"answer": {"from": answer}, "options": {"from": options}})
+    letters: dict[str, list[JSON]] = {name: [] for name in _READ_AS}
+    example: JSON = None
+    for _, row in mapped_rows(local_rows(table.path), row_map):
+        if isinstance(row, str) or "answer" not in row:
             continue
-        example = row[answer] if example is None else example
-        for name, row_map in maps.items():
+        example = row["answer"] if example is None else example
+        for name, found in letters.items():
             try:
-                letters[name].append(row_map.apply(row)["answer"])
+                found.append(TRANSFORMS[name].function(row["answer"], row.get("options")))
             except ValueError:
-                letters[name].append(None)
+                found.append(None)
     num_read = {name: sum(one is not None for one in found) for name, found in letters.items()}
     most = max(num_read.values())
     best = [name for name, num in num_read.items() if num == most]
     if 2 * most < len(letters[best[0]]):
         raise table.unclear(
             f'"{answer}" holds neither letters nor positions nor texts of the options: '
-            f"{json_value(example, answer)!r:.60}"
+            f"{example!r:.60}"
         )
     if any(letters[name] != letters[best[0]] for name in best):
         both = " or ".join(_READ_AS[name] for name in best)
         source = options if isinstance(options, str) else f"[{', '.join(options)}]"
         raise table.unclear(
-            f'"{answer}" may hold {both}; say which in a map, such as '
-            f"expected_answer: {{from: {answer}, apply: {{{best[-1]}: {source}}}}}"
+            f'"{answer}" may hold {both}',
+            "say which in --map FILE, such as "
+            f"expected_answer: {{from: {answer}, apply: {{{best[-1]}: {source}}}}}",
         )
     return best[0]
 
@@ -318,8 +321,7 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
     used = {str(column["from"]) for column in fields.values()}
     row_map = table.plain(fields, without=[*used])
     _check_first(table, found, row_map)
-    note = f"{', '.join(renamed)} (environment {found.name})" if renamed else ""
-    return TableMap(row_map, None, " ".join(note.split()))
+    return TableMap(row_map, None, _note(renamed, found.name) if renamed else "")
 
 
 def _conversion(table: _Table, found: Found, name: str, column: str) -> list[str]:

@@ -242,11 +242,11 @@ class RowMap(BaseModel):
             kept = {n: v for n, v in row.items() if not (self.drop_empty and _is_empty(v))}
             mapped = {name: json_value(value, name) for name, value in kept.items()}
         else:
-            mapped = {
-                name: _value(column, row)
-                for name, column in self.fields.items()
-                if not (self.drop_empty and _is_empty(_source(column.source, row)))
-            }
+            mapped = {}
+            for name, column in self.fields.items():
+                value = _source(column.source, row)
+                if not (self.drop_empty and _is_empty(value)):
+                    mapped[name] = _converted(value, column, row)
         mapped.update(self.constants)
         if self.template is not None:
             if mapped.get("messages") is not None:
@@ -274,8 +274,7 @@ def read_map(path: Path) -> RowMap:
     return row_map
 
 
-def _value(column: _Column, row: Mapping[str, object]) -> JSON:
-    value = _source(column.source, row)
+def _converted(value: JSON, column: _Column, row: Mapping[str, object]) -> JSON:
     for step in column.apply:
         transform = TRANSFORMS[step.name]
         argument: JSON = None
@@ -330,7 +329,7 @@ def json_value(value: object, column: str) -> JSON:
     Dates and times become ISO 8601 text, decimals text, NaN null, numpy scalars numbers, and numpy
     arrays lists.
     """
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, int | str):
         return value
     if isinstance(value, float):
         if math.isinf(value):

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import itertools
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -137,7 +138,7 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
 
 class _Record(NamedTuple):
     line: int
-    """The record's last line."""
+    """The record's first line."""
     cells: list[str]
 
 
@@ -162,19 +163,21 @@ def _csv_records(path: Path) -> Iterator[_Record]:
         io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
     ):
         reader = csv.reader(lines(text), strict=True)
-        has_header = False
+        has_header, first = False, 1
         try:
             # Not around the loop: two files may be read at a time, and the limit is the process's.
             while (cells := _next_cells(reader)) is not None:
                 num_characters = 0
-                if not any(cell and not cell.isspace() for cell in cells):
-                    continue
-                if not has_header:
-                    _check_columns(f"{path}:{reader.line_num}", cells)
-                    has_header = True
-                yield _Record(reader.line_num, cells)
+                if any(cell and not cell.isspace() for cell in cells):
+                    if not has_header:
+                        _check_header(f"{path}:{first}", cells)
+                        has_header = True
+                    yield _Record(first, cells)
+                first = reader.line_num + 1
         except csv.Error as error:
-            raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from error
+            is_open = str(error) == "unexpected end of data"
+            reason = "a quotation mark is not closed" if is_open else error
+            raise UsageError(f"{path}:{first}: is not CSV: {reason}") from error
         except UnicodeError as error:
             place = f"{path}:{_first_undecodable(path)}"
             raise UsageError(f"{place}: is not UTF-8 text: save the file as UTF-8") from error
@@ -199,6 +202,12 @@ def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
         return next(reader, None)
     finally:
         csv.field_size_limit(limit)
+
+
+def _check_header(place: str, names: Sequence[str]) -> None:
+    _check_columns(place, names)
+    if len(names) == 1 and re.search("[;\t]", names[0]):
+        raise UsageError(f"{place}: has one column, {names[0]!r:.80}: separate the cells by commas")
 
 
 def _check_columns(place: str, names: Sequence[str]) -> None:

@@ -45,7 +45,7 @@ def test_validate_prints_problems_and_ends_with_2():
     lines = done.stdout.splitlines()
     assert lines[0] == 't.jsonl:2: "prompt" must be text, or a list of chat messages'
     assert lines[1].startswith('t.jsonl:3: another row, t.jsonl:1, has the same id "a"')
-    assert lines[2:] == ["3 rows, 1 tasks, 2 wrong (shape only; --env checks fields)"]
+    assert lines[2:] == ["3 rows, 1 task, 2 wrong (shape only; --env checks fields)"]
     assert done.stderr == ""
 
 
@@ -80,7 +80,7 @@ def test_validate_of_good_rows_ends_well():
     done = gym("data", "validate", path, "--env", "arithmetic")
 
     assert done.exit_code == 0
-    assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools too)\n"
+    assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools checked)\n"
     assert done.stderr == "warning: 3 rows are copies of others: each adds an attempt to its task\n"
 
 
@@ -219,7 +219,7 @@ def test_generate_ends_with_3_where_a_file_differs():
     )
 
     assert done.returncode == 3, done.stderr
-    assert done.stdout == "arithmetic: 1 rows: FAILED line 1 differs\n"
+    assert done.stdout == "arithmetic: 1 row: FAILED line 1 differs\n"
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_pull_writes_and_says_what_it_left_out():
     assert (done.exit_code, done.stdout) == (0, "")
     warned, wrote = done.stderr.splitlines()
     assert warned.startswith('warning: t.jsonl:2: "prompt" must be text')
-    assert wrote == "wrote out.jsonl.gz: 1 rows, 1 left out"
+    assert wrote == "wrote out.jsonl.gz: 1 row, 1 left out"
     assert gym("data", "validate", "out.jsonl.gz").exit_code == 0
 
 

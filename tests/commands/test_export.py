@@ -148,7 +148,7 @@ def test_export_takes_secrets_out(run, monkeypatch):
     Path("run/rollouts.jsonl").write_bytes(lines(scored("a", said=f"It is {secret}")))
     monkeypatch.setenv("HF_TOKEN", secret)
     done = gym("export", run, "--to", "sft", "-o", "x.jsonl")
-    assert "x.jsonl: 1 rows held a key in use" in done.stderr
+    assert "x.jsonl: 1 row held a key in use" in done.stderr
     assert secret not in Path("x.jsonl").read_text()
 
 

@@ -58,6 +58,18 @@ def test_collect_takes_what_code_generates_and_resumes():
     assert next(Path("runs").iterdir()).name.startswith("quest-oracle-")
 
 
+def test_an_endless_generator_ends():
+    Path("quest.py").write_text(
+        QUEST.replace("in range(num)", "in __import__('itertools').count()")
+    )
+    done = gym("collect", "quest.py", "--model", "oracle", "--out", "run")
+    assert (done.exit_code, len(lines_of(Path("run/rollouts.jsonl")))) == (0, 60)
+    assert gym("check", "quest.py").exit_code == 0
+    done = gym("data", "generate", "quest.py", "-n", "2", "-o", "quest.jsonl")
+    assert done.exit_code == 2
+    assert done.stderr == "error: environment quest generated 3 rows, not 2\n"
+
+
 def test_data_commands_take_what_code_generates():
     assert gym("data", "validate", "quest.py").stdout.startswith("60 rows, 60 tasks, 0 wrong (f")
     assert gym("data", "stats", "quest.py:Quest").stdout.startswith("rows          60, of 60 tasks")
@@ -110,5 +122,5 @@ def test_rows_are_checked_by_the_environment_that_they_name():
         "--env nobody_simple_agent=ENV names the environment of its rows"
     ]
     last = gym("data", "validate", path).stdout.splitlines()[-1]
-    only = "fields and tools too, except of 2 rows without an environment; --env checks them"
+    only = "fields and tools checked, except in 2 rows without an environment; --env checks them"
     assert last == f"5 rows, 3 tasks, 2 wrong ({only})"

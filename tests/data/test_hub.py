@@ -91,7 +91,7 @@ def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
     assert pull(
         ["hf:org/sums", *options, "-o", "out.jsonl"],
         ["hf:org/single", "--revision", SHA, "-o", "single.jsonl"],
-    ) == [(0, "wrote out.jsonl: 2 rows\n"), (0, "wrote single.jsonl: 1 rows\n")]
+    ) == [(0, "wrote out.jsonl: 2 rows\n"), (0, "wrote single.jsonl: 1 row\n")]
     rows = rows_of(tmp_path / "out.jsonl")
     assert [(row["answer"], row["messages"][0]["content"]) for row in rows] == [
         (4, "What is 3 + 1?"),

@@ -105,10 +105,10 @@ def test_data_files_hold_no_secret(tmp_path, monkeypatch):
     source.write_bytes(msgspec.json.encode({"id": "a", "prompt": f"Say {SECRET}"}) + b"\n")
     rendered = gym("data", "render", source, "-o", out)
     assert rendered.exit_code == 0, rendered.stderr
-    assert "1 rows held a key in use" in rendered.stderr
+    assert "1 row held a key in use" in rendered.stderr
     pulling = gym("data", "pull", source, "-o", pulled)
     assert pulling.exit_code == 0
-    assert "1 rows held a key in use" in pulling.stderr
+    assert "1 row held a key in use" in pulling.stderr
     for path in (out, pulled):
         [row] = lines_of(path)
         assert SECRET not in path.read_text()

@@ -53,7 +53,7 @@ def test_local_rows_of_csv():
     data = '\ufeffname,text\n1,"two\nlines"\n2\n3,a,b\n4,é\n'.encode()
 
     assert table_rows("a.csv", data) == [
-        (3, {"name": "1", "text": "two\nlines"}),
+        (2, {"name": "1", "text": "two\nlines"}),
         (4, "has 1 cells, but the header has 2"),
         (5, "has 3 cells, but the header has 2"),
         (6, {"name": "4", "text": "é"}),
@@ -105,7 +105,8 @@ def test_local_rows_of_parquet():
         ),
         ("a.csv", b"x,y,x\n1,2,3\n", 'a.csv:1: has the column "x" 2 times; rename'),
         ("a.parquet.gz", b"", "a.parquet.gz: Parquet files are compressed internally; unpack it"),
-        ("a.csv", b'x\n"1', "a.csv:2: is not CSV: unexpected end of data"),
+        ("a.csv", b'x\n"1\n2\n', "a.csv:2: is not CSV: a quotation mark is not closed"),
+        ("a.csv", b"\nx;y\n1;2\n", "a.csv:2: has one column, 'x;y': separate the cells by commas"),
         ("a.csv", b"x\n\xff\n", "a.csv:2: is not UTF-8 text: save the file as UTF-8"),
         ("a.csv", b"\n\n,x\n1,2\n", "a.csv:3: column 1 has no name; name it, or remove it"),
         ("a.csv", b"\n", "a.csv: is empty; the first line of a table names its columns"),
