@@ -312,7 +312,7 @@ def validate(
     else:
         for problem in found.problems:
             result(str(problem))
-        num, looked = found.num_unchecked, "fields and tools too"
+        num, looked = found.num_unchecked, "fields and tools checked"
         if num and num == found.num_rows - found.num_wrong:
             looked = "shape only; --env checks fields"
         elif num:

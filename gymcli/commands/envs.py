@@ -155,7 +155,7 @@ def _describe_one(found: Found, *, is_json: bool) -> None:
         if key == "options" and options:
             continue
         result(folded(f"{key.replace('_', ' '):16}{_shown(value)}", 16))
-    _print_fields("fields of a row, beside its prompt", fields)
+    _print_fields("fields of a row, besides its prompt", fields)
     _print_fields("options, as in --env-arg NAME=VALUE", options)
     if example is not None:
         result()

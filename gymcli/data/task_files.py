@@ -85,11 +85,12 @@ class Validation(msgspec.Struct, kw_only=True):
         texts = []
         if self.num_copies:
             texts.append(
-                f"{self.num_copies} rows are copies of others: each adds an attempt to its task"
+                f"rows that are copies of others: {self.num_copies}; each adds an attempt to its "
+                "task"
             )
         if self.num_without_id:
             texts.append(
-                f"{self.num_without_id} tasks have no id: a hash of their content is used, "
+                f"tasks without an id: {self.num_without_id}; a hash of their content is used, "
                 "which any edit changes"
             )
         if self.num_shared_ids:

@@ -80,8 +80,11 @@ def test_validate_of_good_rows_ends_well():
     done = gym("data", "validate", path, "--env", "arithmetic")
 
     assert done.exit_code == 0
-    assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools too)\n"
-    assert done.stderr == "warning: 3 rows are copies of others: each adds an attempt to its task\n"
+    assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools checked)\n"
+    assert (
+        done.stderr
+        == "warning: rows that are copies of others: 3; each adds an attempt to its task\n"
+    )
 
 
 def test_commands_name_a_field_in_one_line():

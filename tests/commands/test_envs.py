@@ -56,7 +56,7 @@ def test_envs_describes_one():
 
 def test_envs_describes_rows_and_options():
     done = shown(80, "mcqa")
-    fields = done.stdout.partition("fields of a row, beside its prompt\n")[2]
+    fields = done.stdout.partition("fields of a row, besides its prompt\n")[2]
     fields, options = fields.split("options, as in --env-arg NAME=VALUE\n")
     assert "options: list of objects; required\n      Each item is one option" in fields
     assert "  expected_answer: text; required\n      The letter of the right option.\n" in fields
