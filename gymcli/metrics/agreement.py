@@ -18,7 +18,15 @@ from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.intervals import normal_quantile
 from gymcli.metrics.results import Interval
 
-__all__ = ["Agreement", "Labels", "agreement", "agreement_of", "is_pass", "labels_of_rows"]
+__all__ = [
+    "Agreement",
+    "Labels",
+    "agreement",
+    "agreement_of",
+    "is_pass",
+    "labels_of_rows",
+    "unmatched_tasks",
+]
 
 _LEVEL = 0.95
 _WORDS = {"pass": True, "true": True, "1": True, "fail": False, "false": False, "0": False}
@@ -151,6 +159,13 @@ def agreement(aggregator: Aggregator, labels: Labels | str, *, source: str) -> d
         found[env] = agreement_of(tasks, threshold=aggregator.facts[env].success_threshold or 0.0)
         found[env].num_unlabelled = num_unlabelled.get(env, 0)
     return found
+
+
+def unmatched_tasks(aggregator: Aggregator, labels: Labels) -> list[str]:
+    """Return the ids of labelled tasks that have no scored attempt, in the order of the labels."""
+    scored = {group.task_id for _, group in aggregator.groups()}
+    found = (place.task_id for place in labels)
+    return list(dict.fromkeys(task_id for task_id in found if task_id not in scored))
 
 
 def _label_of(labels: Labels, env: str, task_id: str, attempt: int) -> bool | None:

@@ -282,7 +282,7 @@ def test_metrics_says_how_certain_the_numbers_are(run):
     assert (
         "2 of 12 attempts are not scored: whatever their rewards, the mean lies in 0.583 .. 0.750"
     ) in shown
-    assert "1 of 5 tasks passes in some attempts and not in others" in shown
+    assert "1 of 5 tasks passes only sometimes: gym show RUN --where" in shown
     assert "fewer than 10 tasks: the interval is rough" in shown
 
 
@@ -462,10 +462,12 @@ def test_metrics_labels_say_how_far_rewards_agree(run):
     """Of ten scored attempts eight pass; the labels call one of these and both others wrong."""
     rows = ["task_id,attempt,label", *(f"sum-{n},{k},pass" for n in range(4) for k in (0, 1))]
     rows[1] = "sum-0,0,fail"
-    rows += ["sum-4,,pass"]
+    rows += ["sum-4,,pass", "sum-44,,pass", "sum-44,1,fail"]
     Path("labels.csv").write_text("\n".join(rows))
     done = gym("metrics", run, "--labels", "labels.csv")
     assert done.exit_code == 0
+    absent = f"labelled tasks without a scored attempt in {run}: 1, such as sum-44"
+    assert f"warning: --labels labels.csv: {absent}\n" in done.stderr
     text = " ".join(done.stdout.split())
     for part in (
         "arithmetic: agreement with the labels of labels.csv attempts 10 of 5 tasks",
