@@ -225,7 +225,8 @@ def test_the_supervisor_imports_nothing_heavy():
 def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     """The command scores all others; this one is only retried on request."""
     write_tasks("", "", do, "", "")
-    running = start(*COMMAND, "--concurrency", "2", "--min-coverage", "0")
+    command, tasks, *options = COMMAND
+    running = start(command, *options, "--concurrency", "2", "--min-coverage", "0", "--", tasks)
     assert running.end() == 0, running.stderr
     assert running.stderr.count(f"the run died: {how}; restarting it\n") == 2
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
@@ -241,8 +242,8 @@ def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     warning = running.stderr.splitlines()[-1]
     assert warning.startswith("warning: 1 attempt is not retried")
     name, *again = shlex.split(warning.partition("retry with: ")[2])
-    assert (name, again[-1]) == ("gym", "--retry-crashed")
-    assert gym(*again[:-1]).exit_code == 0  # with it this process would end here
+    assert (name, again[-3:]) == ("gym", ["--retry-crashed", "--", tasks])
+    assert gym(*again[:-3], *again[-2:]).exit_code == 0  # with it this process would end here
 
 
 def test_an_attempt_that_ends_the_process_once_is_scored(start):

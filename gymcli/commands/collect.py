@@ -37,6 +37,7 @@ from gymcli.commands.options import (
 from gymcli.commands.run_results import RunResult, end_runs, resume_command
 from gymcli.commands.signals import run_async, stop_at_signals
 from gymcli.errors import GymError, InterruptedRunError, UsageError
+from gymcli.reporting.formatting import counted
 from gymcli.runner.run_options import Heading, RowOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
 
@@ -541,7 +542,8 @@ def _show_plan(collection: Collection) -> None:
     files = ", ".join(f"{file['path']} ({file['num_rows']} rows)" for file in manifest.tasks)
     result(f"tasks         {files}")
     repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
-    result(f"attempts      {collection.num_expected} of {manifest.num_tasks} tasks{repeats}")
+    tasks = counted(manifest.num_tasks, "task")
+    result(f"attempts      {collection.num_expected} of {tasks}{repeats}")
     if manifest.shard:
         result(f"shard         {manifest.shard}")
     if collection.num_scored:
@@ -584,5 +586,4 @@ def _start_text(collection: Collection) -> str:
             return f"{path}: {collection.num_scored} attempts are already scored{failed}"
         return f"{path}: all {num_expected} attempts are already scored"
     done = f" ({collection.num_scored} already scored)" if collection.num_scored else ""
-    attempts = "1 attempt" if collection.num_left == 1 else f"{collection.num_left} attempts"
-    return f"{path}: {attempts} to go{done}{failed}"
+    return f"{path}: {counted(collection.num_left, 'attempt')} to go{done}{failed}"

@@ -52,7 +52,7 @@ class Running(Protocol):
 
     @property
     def is_stopping(self) -> bool:
-        """Whether no further attempts begin."""
+        """Whether not all that is left will begin."""
         ...
 
     @property
@@ -92,8 +92,8 @@ class SeveralRuns:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether no further attempts begin."""
-        return all(run.is_stopping for run in self._runs.values())
+        """Whether a run ends early: how many attempts are still to come is unknown then."""
+        return any(run.is_stopping for run in self._runs.values())
 
     @property
     def retries(self) -> Mapping[str, int]:

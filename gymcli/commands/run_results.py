@@ -24,6 +24,7 @@ from gymcli.errors import (
     TooManyFailuresError,
     UsageError,
 )
+from gymcli.reporting.formatting import counted
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
@@ -36,6 +37,7 @@ __all__ = ["TYPED", "RunResult", "end_runs", "missing_coverage", "resume_command
 
 TYPED = "gymcli.typed"
 """The key in a command's context of the arguments as they were typed."""
+_RETRY = "retry with:"
 _MAX_FAILURES = 3
 """Kinds of failures that are printed with their message."""
 
@@ -61,6 +63,14 @@ class RunResult(NamedTuple):
         return self.collection.num_scored > 0 or not is_refused
 
 
+class _Ending(NamedTuple):
+    """The error that ends the command for one of its runs."""
+
+    error: GymError
+    way_out: str
+    """What the resuming command does, as the words before it; empty if it would do nothing."""
+
+
 def end_runs(
     context: typer.Context,
     found: Sequence[RunResult],
@@ -76,32 +86,31 @@ def end_runs(
     """
     runs = {one.model: one.collection for one in found}
     is_quiet = bool(context.params.get("quiet"))
-    errors: dict[str, GymError] = {}
+    endings: dict[str, _Ending] = {}
     for one in found:
         _show_problems(context, runs, one, is_quiet=is_quiet)
-        error = _error_of(context, runs, one, min_coverage=min_coverage)
-        if error is not None:
-            errors[one.model] = error
-    shown = [one for one in found if one.has_numbers]
+        ending = _ending_of(one, min_coverage)
+        if ending is not None:
+            endings[one.model] = ending
+    errors = {model: ending.error for model, ending in endings.items()}
     reports: dict[str, RunReport] = {}
-    if not ci.is_empty:
-        reports = {one.model: _report(one, ci, errors.get(one.model)) for one in shown}
+    if not ci.is_empty:  # files that lack a run without numbers would look like a success
+        reports = {one.model: _report(one, ci, errors.get(one.model)) for one in found}
     if not ci.prints_file:
         gates = {model: ci.as_json([report]) for model, report in reports.items()}
         _show(found, ci, errors, gates, is_json=is_json)
-    if shown:
-        ci.show(list(reports.values()), is_json=is_json)
-        try:
-            ci.write(list(reports.values()), env=shown[0].collection.options.env)
-        except UsageError as unwritten:
-            if not errors:
-                raise
-            warn(str(unwritten))
+    ci.show(list(reports.values()), is_json=is_json)
+    try:
+        ci.write(list(reports.values()), env=found[0].collection.options.env)
+    except UsageError as unwritten:
+        if not errors:
+            raise
+        warn(str(unwritten))
     if context.params.get("fresh") and not is_quiet:
         verb = "runs are" if len(runs) > 1 else "run is"
         message(f"the new {verb} in {' and '.join(str(one.path) for one in runs.values())}")
-    if errors:
-        raise _gravest(errors, runs, resume=resume_command(context, runs))
+    if endings:
+        raise _gravest(context, runs, endings)
     ci.end(list(reports.values()))
 
 
@@ -111,11 +120,12 @@ def _show_problems(
     collection = found.collection
     if collection.num_crashed:
         num = collection.num_crashed
-        attempts = "1 attempt is" if num == 1 else f"{num} attempts are"
+        are, them = ("is", "it") if num == 1 else ("are", "them")
         warn(
-            f"{attempts} not retried, because the run's process crashed in it; "
+            f"{counted(num, 'attempt')} {are} not retried, because the run's process crashed in "
+            f"{them}; "
             f"{collection.path}/failures.jsonl has the cause; retry with: "
-            f"{resume_command(context, runs)} --retry-crashed"
+            f"{resume_command(context, runs, extra=('--retry-crashed',))}"
         )
     if is_quiet:
         return
@@ -127,42 +137,46 @@ def _show_problems(
         )
 
 
-def _error_of(
-    context: typer.Context,
-    runs: Mapping[str, Collection],
-    found: RunResult,
-    *,
-    min_coverage: float,
-) -> GymError | None:
-    """Return the error that ends the command for one of its runs, if any.
-
-    Of a single run, its message ends with the command that resumes it.
-    """
+def _ending_of(found: RunResult, min_coverage: float) -> _Ending | None:
+    """Return the error that ends the command for one of its runs, if any."""
     collection, cause = found.collection, found.cause
-    has_command = len(runs) == 1
-    if cause is not None:
-        return _explained(collection, cause, resume_command(context, runs) if has_command else "")
-    command = resume_command(context, runs, without=("--no-retry",)) if has_command else ""
-    return missing_coverage(collection, found.metrics, min_coverage, command)
+    if cause is None:
+        lack = missing_coverage(collection, found.metrics, min_coverage)
+        return None if lack is None else _Ending(lack, _RETRY)
+    text, way_out, has_more = str(cause), "resume with:", collection.num_left > 0
+    if isinstance(cause, InterruptedRunError):
+        text += f": {collection.scored_text}"
+    elif isinstance(cause, TooManyFailuresError):
+        text += f"; {collection.scored_text}; {collection.path}/failures.jsonl has the causes"
+    elif isinstance(cause, BudgetReachedError):
+        way_out = "resume, with a larger budget if it was too small:"
+    else:
+        has_more = collection.num_scored > 0
+    # The class has the exit code.
+    return _Ending(type(cause)(text), way_out if has_more else "")
 
 
 def _gravest(
-    errors: Mapping[str, GymError], runs: Mapping[str, Collection], *, resume: str
+    context: typer.Context, runs: Mapping[str, Collection], endings: Mapping[str, _Ending]
 ) -> GymError:
     """Return the error that decides the exit code; of several runs, with a line for each error.
 
-    The last line ends with the command that resumes them.
+    Its text ends with the command that resumes the runs.
     """
 
-    def order(error: GymError) -> tuple[bool, bool]:
+    def order(ending: _Ending) -> tuple[bool, bool]:
+        error = ending.error
         return not isinstance(error, InterruptedRunError), not isinstance(error, BudgetReachedError)
 
-    gravest = min(errors.values(), key=order)
-    if len(runs) == 1:
-        return gravest
-    lines = [f"{runs[model].path}: {error}" for model, error in errors.items()]
-    lines[-1] += f"; resume with: {resume}"
-    return type(gravest)("\n".join(lines))
+    gravest = min(endings.values(), key=order)
+    text, way_out = str(gravest.error), gravest.way_out
+    if len(runs) > 1:
+        text = "\n".join(f"{runs[model].path}: {one.error}" for model, one in endings.items())
+        way_out = way_out or "resume with:"
+    if way_out:
+        without = ("--no-retry",) if way_out == _RETRY else ()
+        text += f"; {way_out} {resume_command(context, runs, without=without)}"
+    return type(gravest.error)(text)
 
 
 def _report(found: RunResult, ci: CiRequest, error: GymError | None) -> RunReport:
@@ -265,32 +279,23 @@ def _show_failures(found: RunResult) -> None:
     ]
     for common, num in Counter(map(kind, errors)).most_common(_MAX_FAILURES):
         first = next(error for error in errors if kind(error) == common)
-        attempts = "1 attempt" if num == 1 else f"{num} attempts"
-        message(f"{attempts} failed with {first.error_class}: {one_line(first.message)}")
+        failed = f"{counted(num, 'attempt')} failed with {first.error_class}"
+        message(f"{failed}: {one_line(first.message)}")
         for place in first.frames:
             message(f"  at {one_line(place)}")
 
 
-def _explained(collection: Collection, cause: GymError, command: str) -> GymError:
-    """Return the error with how far the run got and, if given, the command that resumes it."""
-    text, has_more = str(cause), collection.num_left > 0
-    if isinstance(cause, InterruptedRunError):
-        text += f": {collection.scored_text}"
-    elif isinstance(cause, TooManyFailuresError):
-        text += f"; {collection.scored_text}; {collection.path}/failures.jsonl has the causes"
-    elif not isinstance(cause, BudgetReachedError):
-        has_more = collection.num_scored > 0
-    if command and has_more:
-        is_budget = isinstance(cause, BudgetReachedError)
-        how = ", with a larger budget if it was too small:" if is_budget else " with:"
-        text += f"; resume{how} {command}"
-    return type(cause)(text)  # the class has the exit code
-
-
 def resume_command(
-    context: typer.Context, runs: Mapping[str, Collection], *, without: Iterable[str] = ()
+    context: typer.Context,
+    runs: Mapping[str, Collection],
+    *,
+    without: Iterable[str] = (),
+    extra: Iterable[str] = (),
 ) -> str:
-    """Return the command that resumes its runs: the typed one, without `--fresh`."""
+    """Return the command that resumes its runs: the typed one, without `--fresh`.
+
+    `without` are options to drop, `extra` options to add.
+    """
     is_fresh = bool(context.params.get("fresh"))  # after a restart the run options lack it
     dropped = {*without, *(("--fresh", "--out", "-o") if is_fresh else ())}
     options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
@@ -306,7 +311,8 @@ def resume_command(
         path = next(iter(runs.values())).path
         assert path is not None
         kept += ["--out", str(path if len(runs) == 1 else path.parent)]
-    return " ".join(map(_quoted, ["gym", *kept, *rest]))
+    # `rest` begins with "--", after which nothing is an option.
+    return " ".join(map(_quoted, ["gym", *kept, *extra, *rest]))
 
 
 def _quoted(argument: str) -> str:
@@ -324,12 +330,9 @@ def _quoted(argument: str) -> str:
 
 
 def missing_coverage(
-    collection: Collection, metrics: RunMetrics, min_coverage: float, command: str
+    collection: Collection, metrics: RunMetrics, min_coverage: float
 ) -> RunError | None:
-    """Return an error with exit code 4 if too little of the plan is scored.
-
-    `command` retries what failed; if it is empty, the message names none.
-    """
+    """Return an error with exit code 4 if too little of the plan is scored."""
     # The run may hold attempts outside the plan; attempts missing from the files do not count.
     num_scored = min(collection.num_scored, metrics.num_scored)
     num_expected = collection.num_expected
@@ -339,5 +342,4 @@ def missing_coverage(
     return RunError(
         f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
         f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl has the causes"
-        f"{command and f'; retry with: {command}'}"
     )

@@ -66,9 +66,9 @@ class RunSummary(NamedTuple):
         """Request parameters, seed and other settings that are set and affect answers."""
         identity = {} if self.manifest is None else self.manifest.identity
         params = identity.get("params")
-        others = {key: value for key, value in identity.items() if key not in _NOT_SAMPLING}
-        found = {**(params if isinstance(params, dict) else {}), **others}
-        return {key: value for key, value in found.items() if value is not None}
+        # Without unset ones: `seed`, if unset, leaves that of the parameters.
+        others = {k: v for k, v in identity.items() if k not in _NOT_SAMPLING and v is not None}
+        return {**params, **others} if isinstance(params, dict) else others
 
     def as_json(self) -> JSONObject:
         """Return what `gym runs --json` prints."""

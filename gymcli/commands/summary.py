@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gymcli.commands.console import one_line, print_table, result, terminal_width
-from gymcli.reporting.formatting import between, cost, headline, number, share
+from gymcli.reporting.formatting import between, cost, counted, headline, number, share
 
 if TYPE_CHECKING:
     from gymcli.metrics.agreement import Agreement
@@ -270,9 +270,7 @@ def _print_plan(name: str, found: Plan) -> None:
             continue
         result()
         result(f"tasks so that gym compare passes in {found.power:.0%} of the cases if {meaning}:")
-        attempts = [
-            "1 attempt" if row.num_attempts == 1 else f"{row.num_attempts} attempts" for row in own
-        ]
+        attempts = [counted(row.num_attempts, "attempt") for row in own]
         rows = [
             (f"--margin {margin}", *(_two_digits(row.num_tasks[margin]) for row in own))
             for margin in own[0].num_tasks

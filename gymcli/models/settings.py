@@ -18,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Strict,
     ValidationError,
     model_validator,
 )
@@ -76,22 +77,25 @@ class ModelSettings(EndpointOptions):
     """The model's name at the endpoint; None: the name of the table."""
     api_key_env: str | None = None
     """The environment variable that holds the key; None: no key is sent."""
-    temperature: Annotated[float, AllowInfNan(False)] | None = None
-    top_p: Annotated[float, AllowInfNan(False)] | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
+    # Strict: a text or a boolean is no number.
+    temperature: Annotated[float, AllowInfNan(False), Strict()] | None = None
+    top_p: Annotated[float, AllowInfNan(False), Strict()] | None = None
+    max_tokens: Annotated[int, Strict()] | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _check_once(self) -> Self:
-        for name in ("temperature", "top_p", "max_tokens"):
-            if name in self.params and getattr(self, name) is not None:
-                raise ValueError(f"{name} is set twice; take it out of params")
+        for name in self._own_params.keys() & self.params:
+            raise ValueError(f"{name} is set twice; take it out of params")
         return self
+
+    @property
+    def _own_params(self) -> dict[str, object]:
+        return self.model_dump(include={"temperature", "top_p", "max_tokens"}, exclude_none=True)
 
     @property
     def request_params(self) -> dict[str, object]:
         """The parameters of `params` and those that have a key of their own."""
-        own = {name: getattr(self, name) for name in ("temperature", "top_p", "max_tokens")}
-        return {**{k: v for k, v in own.items() if v is not None}, **self.params}
+        return {**self._own_params, **self.params}
 
 
 def _texts(value: object) -> object:

@@ -19,6 +19,7 @@ __all__ = [
     "Clean",
     "between",
     "cost",
+    "counted",
     "headline",
     "legible",
     "number",
@@ -45,6 +46,11 @@ _UNFIT = re.compile(
 def number(value: float | None, spec: str = ".3f", *, unknown: str = "-") -> str:
     """Format a number, with three decimals by default."""
     return unknown if value is None else format(value, spec)
+
+
+def counted(num: int, noun: str) -> str:
+    """Return a number of things in words, such as `1 task` or `2 tasks`."""
+    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"
 
 
 def signed(value: float | None) -> str:

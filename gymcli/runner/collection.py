@@ -157,8 +157,11 @@ class Collection:
         self.stopping = Stopping(options.grace)
         """Ends the run early."""
         num = options.concurrency
-        own = CommandLimits(Budget(options), SharedLimiters(num), asyncio.Semaphore(num))
-        self.limits: CommandLimits = own if beside is None else beside.limits
+        self.limits: CommandLimits = (
+            CommandLimits(Budget(options), SharedLimiters(num), asyncio.Semaphore(num))
+            if beside is None
+            else beside.limits
+        )
         """What limits all runs of this command together."""
         self._budget = self.limits.budget
         self._budget.stops.append(self.stopping.stop)

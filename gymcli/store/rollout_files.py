@@ -172,9 +172,10 @@ def rollouts_file(path: Path) -> Path:
     if path.is_dir():
         file = path / ROLLOUTS
         if not file.is_file():
-            raise UsageError(
-                f"{path}: holds no {ROLLOUTS}; expected a run directory or rollout file"
-            )
+            expected = "expected a run directory or rollout file"
+            if any(path.glob("*/run.json")):
+                expected = f"gym runs {path} lists the runs in it"
+            raise UsageError(f"{path}: holds no {ROLLOUTS}; {expected}")
         return file
     if not path.exists():
         raise UsageError(f"{path}: no such run directory or rollout file")

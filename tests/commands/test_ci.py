@@ -354,6 +354,14 @@ def test_collect_that_scores_nothing_ends_so(collect, mock_server):
     assert "**NOT JUDGED**" in Path("summary.md").read_text(encoding="utf-8")
 
 
+def test_collect_writes_its_files_if_the_endpoint_refuses_everything(collect, mock_server):
+    """A file of an earlier command, which may be green, does not stay."""
+    mock_server.behaviour = lambda request: refusal_of(401, "no")
+    done = collect("--junit", "junit.xml", "--json")
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert ' errors="1" ' in Path("junit.xml").read_text(encoding="utf-8")
+
+
 def test_collect_with_too_many_slices_prints_its_numbers_all_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tasks = write_sums(Path("tasks.jsonl"), MAX_SLICES + 1)

@@ -564,9 +564,9 @@ def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
 
     assert len(asyncio.run(run())) == 4
     path = tmp_path / "run" / "rollouts.jsonl"
-    assert missing_coverage(collection, measure(path.parent).metrics(), 1.0, "gym") is None
+    assert missing_coverage(collection, measure(path.parent).metrics(), 1.0) is None
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
-    error = missing_coverage(collection, measure(path.parent).metrics(), 0.95, "gym collect")
+    error = missing_coverage(collection, measure(path.parent).metrics(), 0.95)
     assert isinstance(error, RunError)
     assert "2 of 4 attempts are scored, less than --min-cov" in str(error)
 

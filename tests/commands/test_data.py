@@ -45,7 +45,7 @@ def test_validate_prints_problems_and_ends_with_2():
     lines = done.stdout.splitlines()
     assert lines[0] == 't.jsonl:2: "prompt" must be text, or a list of chat messages'
     assert lines[1].startswith('t.jsonl:3: another row, t.jsonl:1, has the same id "a"')
-    assert lines[2:] == ["3 rows, 1 tasks, 2 wrong (shape only; --env checks fields)"]
+    assert lines[2:] == ["3 rows, 1 task, 2 wrong (shape only; --env checks fields)"]
     assert done.stderr == ""
 
 

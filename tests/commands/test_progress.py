@@ -262,3 +262,15 @@ def test_progress_of_several_models_names_each(capsys):
     assert "  1 in flight  mean reward a 0.250, b sums 0.750  retries: 1 ServerError" in line
     for shown in ("a        1/3", "b sums   1/2", "b games  0/1"):
         assert shown in terminal.getvalue()
+
+
+def test_progress_of_several_models_says_no_time_left_once_one_has_stopped(capsys):
+    a, b = sums(3), sums(2)
+    runs = SeveralRuns({"a": a, "b": b})
+    with Progress(runs, is_quiet=False, has_one_scale=False) as progress:
+        progress.add(ended("sums", 1.0), "a")
+        progress.print_line()
+        b.is_stopping = True  # its second attempt does not begin
+        progress.add(ended("sums", 1.0), "b")
+    running, stopped = capsys.readouterr().err.splitlines()
+    assert (" left" in running, " left" in stopped) == (True, False)

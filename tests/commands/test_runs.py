@@ -65,6 +65,19 @@ def test_runs_json(made):
     assert third["started_at"] == 1_700_000_002.0
 
 
+def test_a_seed_among_the_parameters_is_shown(made):
+    change("runs/a/run.json", identity={"params": {"seed": 3, "top_p": 0.5}, "seed": None})
+    assert gym("runs").stdout.splitlines()[1].split()[4:8] == ["seed", "3,", "top_p", "0.5"]
+    first = msgspec.json.decode(gym("runs", "--json").stdout)["runs"][0]
+    assert first["sampling"] == {"seed": 3, "top_p": 0.5}
+
+
+def test_a_folder_of_runs_is_no_run(made):
+    done = gym("metrics", "runs")
+    assert done.exit_code == 2
+    assert "runs: holds no rollouts.jsonl; gym runs runs lists the runs in it" in done.stderr
+
+
 def test_runs_reads_metrics_that_are_current_and_counts_others(made):
     """Read: changed numbers are shown. Counted: they are not."""
     path = Path("runs/a/metrics.json")

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -88,7 +89,7 @@ def test_without_out_each_model_has_its_default_directory(ask):
 
 def test_the_gravest_run_decides_the_exit_code(ask, mock_server):
     """An endpoint that refuses one model does not stop the other."""
-    line = [*ask, "--gate", "pass@1 >= 0.5"]
+    line = [*ask, "--gate", "pass@1 >= 0.5", "--junit", "j.xml"]
     with serving(MockServer(add_up, models=("a",))) as server:
         line[line.index(mock_server.base_url)] = server.base_url
         done = gym(*line, "--json")
@@ -96,8 +97,12 @@ def test_the_gravest_run_decides_the_exit_code(ask, mock_server):
         first, second = json.loads(done.stdout)["runs"]
         assert (first["num_scored"], first["gates"][0]["verdict"]) == (10, "PASS")
         assert "error" not in first
-        assert (second["num_scored"], "gates" in second) == (0, False)
+        assert (second["num_scored"], second["gates"]) == (0, [])
         assert "b" in second["error"]
+        # The file is not green because of the other run.
+        suites = ET.parse("j.xml").getroot().findall("testsuite")
+        assert [suite.get("name") for suite in suites] == ["x/a: gates", "x/b: gates"]
+        assert [suite.get("errors") for suite in suites] == ["0", "2"]
         text = gym(*line)
         assert text.exit_code == 4
         assert "model         a\n" in text.stdout
@@ -131,7 +136,7 @@ def test_models_of_the_command_share_its_budget(ask, mock_server):
     reached = "the budget --max-tokens-total 90 is reached, 100 tokens are spent"
     assert first.startswith(f"x/a: {reached}; ")
     assert second.startswith(f"x/b: {reached}; ")
-    assert "; resume with: gym collect" in second
+    assert "; resume, with a larger budget if it was too small: gym collect" in second
     # Tokens of the earlier command count, those of both runs.
     assert gym(*line, "--max-tokens-total", "90").exit_code == 6
     assert mock_server.num_requests == 5

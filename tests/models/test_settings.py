@@ -124,6 +124,14 @@ def test_load_settings_has_defaults(tmp_path):
             '[models.big]\nbase_url = "http://h"\ntop_p = 1\nparams = {top_p = 0.5}',
             "models.big: top_p is set twice; take it out of params",
         ),
+        (
+            '[models.big]\nbase_url = "http://h"\ntemperature = true',
+            "models.big.temperature: is not a number",
+        ),
+        (
+            '[models.big]\nbase_url = "http://h"\nmax_tokens = "9"',
+            "models.big.max_tokens: is not a whole number",
+        ),
         ("[collect]\nrepeat = 4", 'collect.repeat: unknown key (did you mean "repeats"?)'),
         ('[collect]\nout = "runs/mine"', "collect.out: unknown key"),
         ("[collect]\ntop_p = 1", "collect.top_p: unknown key (it belongs to [models.NAME])"),

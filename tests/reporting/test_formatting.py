@@ -10,6 +10,7 @@ from gymcli.metrics.results import Interval
 from gymcli.reporting.formatting import (
     between,
     cost,
+    counted,
     legible,
     number,
     one_line,
@@ -92,3 +93,7 @@ INTERVAL = Interval(low=-0.25, high=1234.5, level=0.95, method="t")
 )
 def test_numbers_as_tables_show_them(shown, text):
     assert shown == text
+
+
+def test_counted_names_one_thing_and_several():
+    assert [counted(num, "task") for num in (0, 1, 2)] == ["0 tasks", "1 task", "2 tasks"]

@@ -148,7 +148,7 @@ def test_difference_to_a_baseline_is_a_section():
     assert re.search(shown, text)
     part_shown = r"\| `level=3` \| 3 \| 0.500 \| 0.600 \| .* \| 0.250 \| 0.500 \| INCONCLUSIVE \|"
     assert re.search(part_shown, text)
-    assert "about 30 tasks would decide; the run passes with --margin 0.062 or more" in text
+    assert "About 30 tasks would decide; the run passes with --margin 0.062 or more" in text
     assert "Broken: `t1`\n" in text
     assert text.split("Fixed: ")[1].splitlines()[0].endswith("`f29` and 20 more")
 
