@@ -375,5 +375,5 @@ def test_what_would_decide_is_said():
         a=RunSide(run="a"), b=RunSide(run="b"), way_out="about 30 tasks would decide"
     )
     [table, way_out] = comparison_blocks(comparison, TEXT)
-    assert way_out == "about 30 tasks would decide"
+    assert way_out == "About 30 tasks would decide"
     assert "| `all` | 0 |" in table
