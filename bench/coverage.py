@@ -515,16 +515,21 @@ TWO_RUNS = [
 ]
 
 
-def share_passing(runs: TwoRuns, *, loss: float, num_replications: int, seed: int = 0) -> Passing:
-    """Simulate comparisons with the default margin; equal arguments return equal shares."""
+def share_passing(
+    runs: TwoRuns, *, loss: float, num_replications: int, seed: int = 0, margin: float = _MARGIN
+) -> Passing:
+    """Simulate comparisons, by default with the default margin of rewards up to 1.
+
+    Equal arguments return equal shares.
+    """
     random = np.random.default_rng([seed, *f"{runs}/{loss}".encode()])
     before = now = done = 0
     at_once = max(1, _AT_ONCE // (runs.num_tasks * runs.num_attempts))
     while done < num_replications:
         a, b = runs.draw(random, min(at_once, num_replications - done), loss)
         student, adjusted = lower_ends(a, b)
-        before += int((student > -_MARGIN).sum())
-        now += int((adjusted > -_MARGIN).sum())
+        before += int((student > -margin).sum())
+        now += int((adjusted > -margin).sum())
         done += len(a)
     return Passing(before / done, now / done)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -71,7 +71,7 @@ class GateOptions:
     gate_on: Annotated[
         Literal["bound", "point"],
         typer.Option(
-            help="Judge a gate by the whole interval (bound) or the number (point).",
+            help="Judge a gate by the whole interval, bound, or by the number, point.",
             rich_help_panel=Heading.RESULTS,
         ),
     ] = "bound"
@@ -178,17 +178,27 @@ class CiRequest:
         """The k of --k and of the gates."""
         return sorted({*self.requested_ks, *(gate.k for gate in self.gates if gate.k)})
 
-    def check(self, environments: Mapping[str, EnvironmentFacts], *, most_attempts: int) -> None:
+    def check(
+        self,
+        environments: Mapping[str, EnvironmentFacts],
+        *,
+        most_attempts: int,
+        slices: Callable[[str, str | None], frozenset[str]] | None,
+    ) -> None:
         """Refuse a k or a gate that no run of these environments can have or meet.
 
-        `most_attempts` is the largest number of attempts of a task.
+        `most_attempts` is the largest number of attempts of a task. `slices` returns the names of
+        the slices by a field, of one environment or of all; None if the run may hold other tasks.
         """
         self.check_ks(most_attempts)
         if self.gates:
-            from gymcli.metrics.gates import why_impossible
+            from gymcli.metrics.gates import why_impossible, why_no_slice
 
             for gate in self.gates:
-                if reason := why_impossible(gate, environments, most_attempts=most_attempts):
+                reason = why_impossible(gate, environments, most_attempts=most_attempts)
+                if not reason and slices is not None and gate.field is not None:
+                    reason = why_no_slice(gate, slices(gate.field, gate.env))
+                if reason:
                     raise UsageError(f"--gate {gate.text}: {reason}")
 
     def check_ks(self, most_attempts: int) -> None:

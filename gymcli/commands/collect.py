@@ -372,18 +372,18 @@ def _check_gates(ci: CiRequest, collection: Collection) -> None:
     """Refuse before the first request what no result of this collection can meet."""
     from gymcli.runner.measure import facts_of
 
-    def check() -> None:
+    def check(slices: Callable[[str, str | None], frozenset[str]] | None) -> None:
         records = collection.manifest.environments.items()
         facts = {name: facts_of(record) for name, record in records}
-        ci.check(facts, most_attempts=collection.most_attempts)
+        ci.check(facts, most_attempts=collection.most_attempts, slices=slices)
 
     try:
-        check()
+        check(collection.slices)
     except UsageError:
         if collection.path is None or not collection.path.is_dir():
             raise
-        collection.check_existing_run()  # it may hold more environments, and more attempts
-        check()
+        collection.check_existing_run()  # it may hold other tasks, and more attempts
+        check(None)
 
 
 async def _run(

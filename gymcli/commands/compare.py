@@ -199,19 +199,20 @@ def _print_comparison(comparison: Comparison) -> None:
 
 
 def _print_runs(comparison: Comparison) -> None:
-    head = ("", "tasks", "scored", "coverage", "mean reward", "strict mean")
-    rows = [
-        (
-            f"{letter}  {_short(side.run, _MAX_TASK)}",
-            f"{side.num_tasks:,}",
-            f"{side.num_scored:,}",
-            share(side.coverage, unknown="unknown"),
-            number(side.mean_reward),
-            number(side.strict_mean_reward),
-        )
-        for letter, side in (("A", comparison.a), ("B", comparison.b))
-    ]
-    print_table(head, rows)
+    sides = (comparison.a, comparison.b)
+    names = zip("AB", sides, strict=True)
+    columns = {
+        "": [f"{letter}  {_short(side.run, _MAX_TASK)}" for letter, side in names],
+        "tasks": [f"{side.num_tasks:,}" for side in sides],
+        "scored": [f"{side.num_scored:,}" for side in sides],
+    }
+    is_whole = all(side.coverage == 1.0 for side in sides)
+    if not is_whole:
+        columns["coverage"] = [share(side.coverage, unknown="unknown") for side in sides]
+    columns["mean reward"] = [number(side.mean_reward) for side in sides]
+    if not is_whole:
+        columns["strict mean"] = [number(side.strict_mean_reward) for side in sides]
+    print_table([*columns], list(zip(*columns.values(), strict=True)))
     result()
     for setting in comparison.compared:
         a, b = _short(setting.a, _MAX_SETTING), _short(setting.b, _MAX_SETTING)

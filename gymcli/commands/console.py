@@ -64,6 +64,10 @@ _COLOURS = {
 }
 """The words of gymcli that have a colour on a terminal, with its number in an escape sequence."""
 _VERDICT_COLUMNS = ("verdict", "result")
+_PIPE_WIDTH = 120
+"""Columns of a table in a file or pipe, if its last column is cut."""
+_MIN_CUT = 20
+"""The least width to which the last column of a table is cut."""
 _FIELD = re.compile(r"(?=.{13} \S)[a-z].{0,11}  +")
 """The name of a value that `result` prints in the columns before the 15th."""
 
@@ -371,17 +375,26 @@ def _json_escaped(found: re.Match[str]) -> str:
 
 
 def print_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    is_last_cut: bool = False,
 ) -> None:
-    """Print an aligned table: the first column is left-aligned, the others right-aligned.
+    """Print an aligned table: the first column and those of `left` are left-aligned.
 
     If the terminal is too narrow, the words of the head are stacked, then the `optional` columns
     are left out, the first of them first; if that is not enough, each row becomes a few lines of
-    names and values.
+    names and values. With `is_last_cut` the last column is first cut to the room that there is.
     """
     table = [[harmless(" ".join(cell.split())) for cell in row] for row in (head, *rows)]
     width = terminal_width()
-    layouts = _layouts(table, optional)
+    if is_last_cut:
+        taken = max(map(len, _aligned([row[:-1] for row in table], left))) + 2
+        room = max((width or _PIPE_WIDTH) - taken, _MIN_CUT)
+        table = [[*row[:-1], one_line(row[-1], room)] for row in table]
+    layouts = _layouts(table, left, optional)
     fitting = (lines for lines in layouts if width is None or max(map(len, lines)) <= width)
     lines = next(fitting, None) or _as_pairs(table, width or 0)
     for line in lines:
@@ -389,25 +402,27 @@ def print_table(
         result(line, word=last[0] if last and head[-1] in _VERDICT_COLUMNS else "")
 
 
-def _layouts(table: list[list[str]], optional: Sequence[str]) -> Iterator[list[str]]:
+def _layouts(
+    table: list[list[str]], left: Sequence[str], optional: Sequence[str]
+) -> Iterator[list[str]]:
     """Yield the lines of a table in ever narrower layouts."""
-    yield _aligned(table)
-    names = list(table[0])
-    yield _aligned([*_stacked(names), *table[1:]])
+    yield _aligned(table, left)
+    yield _aligned(table, left, is_stacked=True)
     for name in optional:
-        place = names.index(name)
-        names.pop(place)
+        place = table[0].index(name)
         table = [row[:place] + row[place + 1 :] for row in table]
-        yield _aligned([*_stacked(names), *table[1:]])
+        yield _aligned(table, left, is_stacked=True)
 
 
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *others]).rstrip())
-    return lines
+def _aligned(table: list[list[str]], left: Sequence[str], *, is_stacked: bool = False) -> list[str]:
+    head, *rows = table
+    columns = []
+    heads = _stacked(head) if is_stacked else [head]
+    for place, column in enumerate(zip(*heads, *rows, strict=True)):
+        width = max(map(len, column))
+        is_left = place == 0 or head[place] in left
+        columns.append([cell.ljust(width) if is_left else cell.rjust(width) for cell in column])
+    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
 def _stacked(head: Sequence[str]) -> list[list[str]]:

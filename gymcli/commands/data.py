@@ -20,7 +20,6 @@ from gymcli.commands.options import (
     with_expanded_options,
 )
 from gymcli.errors import TasksError, UsageError
-from gymcli.reporting.formatting import counted
 from gymcli.runner.run_options import IdFieldOption, MapOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
 
@@ -282,7 +281,11 @@ def validate(
     *,
     env: Annotated[
         str | None,
-        typer.Option(metavar="ENV", help="Environment of rows that name none."),
+        typer.Option(
+            metavar="ENV",
+            help="Environment of rows that name none.",
+            autocompletion=complete_env,
+        ),
     ] = None,
     env_arg: EnvArgOption = None,
     row_options: RowOptions,
@@ -317,10 +320,11 @@ def validate(
         if num and num == found.num_rows - found.num_wrong:
             looked = "shape only; --env checks fields"
         elif num:
-            without = f"{counted(num, 'row')} without an environment"
-            looked += f", except of {without}; --env checks them"
-        shown = f"{counted(found.num_rows, 'row')}, {counted(found.num_tasks, 'task')}"
-        result(f"{shown}, {found.num_wrong} wrong ({looked})")
+            rows = "1 row" if num == 1 else f"{num} rows"
+            looked += f", except in {rows} without an environment; --env checks them"
+        result(
+            f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
+        )
     if found.problems:
         raise typer.Exit(2)
 

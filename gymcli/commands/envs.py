@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import folded, one_line, print_json, result, scrubbed, terminal_width
+from gymcli.commands.console import (
+    folded,
+    one_line,
+    print_json,
+    print_table,
+    result,
+    scrubbed,
+    terminal_width,
+)
 from gymcli.commands.options import JsonOption, complete_env
 from gymcli.errors import EnvironmentImportError, UsageError
 
@@ -90,26 +98,21 @@ def envs(
 
 def _print_list(described: list[JSONObject]) -> None:
     """Print a line for each environment, with as many properties as the terminal has room for."""
-    columns = ["name", "description"]
-    texts: list[JSONObject] = [
-        {**one, "description": one.get("error") or one["description"]} for one in described
+    head = ["name", "description", *(column.replace("_", " ") for column in _FILTERS)]
+    rows = [
+        [
+            one_line(str(one["name"])),
+            one_line(str(one.get("error") or one["description"]), 1000),
+            *(one_line(str(one.get(column, ""))) for column in _FILTERS),
+        ]
+        for one in described
     ]
     width = terminal_width()
-    widths = {
-        column: max(len(column), *(len(str(one.get(column, ""))) for one in texts))
-        for column in (*columns, *_FILTERS)
-    }
-    for column in _FILTERS:
-        if width is None or sum(widths[one] + 2 for one in (*columns, column)) <= width:
-            columns.append(column)
-    if len(columns) > 2:
-        head: JSONObject = {column: column.replace("_", " ") for column in columns}
-        for one in (head, *texts):
-            cells = (one_line(str(one.get(column, ""))).ljust(widths[column]) for column in columns)
-            result("  ".join(cells).rstrip())
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    if width is None or sum(widths[:3]) + 4 <= width:
+        print_table(head, rows, left=head, optional=head[:2:-1])
         return
-    for one in texts:
-        name, text = one_line(str(one["name"])), one_line(str(one["description"]), 1000)
+    for name, text, *_ in rows:
         if len(name) > _MAX_NAME:
             result(name)
             name = ""

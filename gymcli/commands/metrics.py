@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
-from gymcli.commands.console import harmless, one_line, print_json, result, warn
+from gymcli.commands.console import harmless, print_json, result, warn
 from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
 from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.summary import (
@@ -109,11 +109,13 @@ def metrics(
     """
     import msgspec
 
+    from gymcli.metrics.agreement import agreement
+
     if margin is not None and not power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     fields = ci.fields(by or ())
-    given = None if labels is None else _labels(labels)
+    source, given = str(labels), None if labels is None else _labels(labels)
     reports: list[dict[str, object]] = []
     summaries: list[RunSummary] = []
     pilots, judged = [], []
@@ -121,7 +123,7 @@ def metrics(
         aggregator, numbers = _count(
             run, env, fields, ci, given if isinstance(given, str) else None
         )
-        agreed = None if given is None else _agreement(aggregator, given, str(labels), run)
+        agreed = None if given is None else agreement(aggregator, given, source=source, warn=warn)
         tasks = aggregator.task_rows() if by_task else None
         if power:
             pilots.append(aggregator)
@@ -139,7 +141,7 @@ def metrics(
                 numbers,
                 tasks,
                 agreed,
-                source=str(labels),
+                source=source,
                 show_all=show_all,
                 ks=ci.requested_ks,
                 num_runs=len(runs),
@@ -203,20 +205,6 @@ def _summary(run: Path, numbers: RunMetrics) -> RunSummary:
     from gymcli.store.manifest import read_manifest
 
     return summary_of(run, read_manifest(run) if run.is_dir() else None, numbers)
-
-
-def _agreement(
-    aggregator: Aggregator, given: Labels | str, source: str, run: Path
-) -> dict[str, Agreement]:
-    """Return the agreement by environment; warn of labels that belong to no scored attempt."""
-    from gymcli.metrics.agreement import agreement, unmatched_tasks
-
-    found = agreement(aggregator, given, source=source)
-    absent = [] if isinstance(given, str) else unmatched_tasks(aggregator, given)
-    if absent:
-        without = f"labelled tasks without a scored attempt in {run}"
-        warn(f"--labels {source}: {without}: {len(absent):,}, such as {one_line(absent[0])}")
-    return found
 
 
 def _labels(given: str) -> Labels | str:

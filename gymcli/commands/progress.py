@@ -229,8 +229,12 @@ class Progress:
             means = self._mean() or ([] if is_over else self._means())
             message("  ".join([count, *self._pace(), *means, *self._tokens(), *self._errors()]))
 
+    @property
+    def _elapsed(self) -> float:
+        return max(time.monotonic() - self._started, 1e-9)
+
     def _pace(self) -> list[str]:
-        elapsed = max(time.monotonic() - self._started, 1e-9)
+        elapsed = self._elapsed
         parts = [f"{self._all.num_ended / elapsed:.1f}/s"]
         if self._all.num_ended == self._all.num_left:
             parts.append(f"in {elapsed:.1f} s" if elapsed < 10 else f"in {_duration(elapsed)}")
@@ -251,8 +255,7 @@ class Progress:
         return [f"mean reward {', '.join(means[:_MAX_MEANS])}{more}"] if means else []
 
     def _tokens(self) -> list[str]:
-        elapsed = max(time.monotonic() - self._started, 1e-9)
-        return [f"{self._num_tokens / elapsed:,.0f} tokens/s"] if self._num_tokens else []
+        return [f"{self._num_tokens / self._elapsed:,.0f} tokens/s"] if self._num_tokens else []
 
     def _errors(self) -> list[str]:
         """Return the retried requests and the failed attempts, by error class."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import harmless, one_line, print_json, result, terminal_width
-from gymcli.commands.options import complete_run
-from gymcli.errors import FilterError, UnknownNameError, UsageError
+from gymcli.commands.console import harmless, one_line, print_json, print_table, result
+from gymcli.commands.options import complete_env, complete_run
+from gymcli.errors import FilterError, UnknownNameError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from gymcli.store.run_index import Row, RunIndex
@@ -22,10 +22,6 @@ __all__ = ["show"]
 
 _MAX_ROWS = 30
 """Attempts in the list, unless `--limit` asks for another number."""
-_WIDTH = 120
-"""Columns of the list in a file or pipe."""
-_MIN_ANSWER = 20
-"""The least width of the column of answers."""
 _MAX_ID = 40
 
 
@@ -54,13 +50,17 @@ def show(
             "--limit",
             "-n",
             min=1,
-            help="List N attempts.",
+            help="List at most N attempts.",
             show_default=f"{_MAX_ROWS}, and all with --json",
         ),
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option(metavar="ENV", help="Its environment, if several have this task."),
+        typer.Option(
+            metavar="ENV",
+            help="Only attempts of this environment.",
+            autocompletion=complete_env,
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print the list or the record as JSON.")
@@ -114,12 +114,18 @@ def _selected(index: RunIndex, where: str | None, env: str | None, *, sort: str)
         numbers = index.select(None if where is None else parse_filter(where), sort=sort)
     except FilterError as error:
         raise FilterError(f"{index.path}: {error}") from error
+    if not index.rows:
+        raise UsageError(f"{index.path}: no attempt is recorded yet")
     if env is not None:
         names = index.values("env")
+        if env not in names:
+            known = dict.fromkeys(map(str, names))
+            hint = did_you_mean(env, known) or f"there are {', '.join(map(one_line, known))}"
+            raise UnknownNameError(f'{index.path}: no attempt is of environment "{env}"; {hint}')
         numbers = [number for number in numbers if names[number] == env]
     if not numbers:
-        what = "is recorded yet" if where is None and env is None else "matches"
-        raise UsageError(f"{index.path}: no attempt {what}")
+        of_env = "" if env is None else f" of environment {env}"
+        raise UsageError(f"{index.path}: no attempt{of_env} matches the filter {where!r}")
     return numbers
 
 
@@ -145,31 +151,26 @@ def _print_json_list(index: RunIndex, numbers: Sequence[int], num_attempts: int)
 
 def _print_list(index: RunIndex, numbers: Sequence[int], num_attempts: int) -> None:
     rows = [index.rows[number] for number in numbers]
-    table = [("attempt", "environment", "reward", "ended", "answer")]
+    table: list[tuple[str, ...]] = [("attempt", "environment", "reward", "ended", "answer")]
     for row in rows:
         name = f"{one_line(row.task_id, _MAX_ID)}/{row.attempt}"
         reward = "-" if row.reward is None else f"{row.reward:g}"
         ended = row.error or row.stop_reason or row.status
         table.append((name, one_line(row.env), reward, one_line(ended), _answer(index, row)))
-    columns = [[harmless(cell) for cell in column] for column in zip(*table, strict=True)]
-    if len(set(index.values("env"))) == 1:
-        del columns[1]
-    *others, answers = columns
-    lines = [""] * len(table)
-    for column in others:
-        width = max(map(len, column))
-        is_number = column[0] == "reward"
-        cells = [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
-        lines = [f"{line}{cell}  " for line, cell in zip(lines, cells, strict=True)]
-    # The answers take what is left of the terminal's width.
-    room = max((terminal_width() or _WIDTH) - len(lines[0]), _MIN_ANSWER)
-    for line, answer in zip(lines, answers, strict=True):
-        result(f"{line}{answer if len(answer) <= room else f'{answer[: room - 1]}…'}".rstrip())
+    envs = index.values("env")
+    if len(set(envs)) == 1:
+        table = [(attempt, *others) for attempt, _, *others in table]
+    head, *cells = table
+    print_table(head, cells, left=("environment", "ended", "answer"), is_last_cut=True)
     result()
     if len(rows) < num_attempts:
         result(f"{len(rows)} of {num_attempts:,} attempts; --limit {num_attempts} lists all")
-    example = shlex.join(["gym", "show", str(index.path), f"{rows[0].task_id}/{rows[0].attempt}"])
-    result(f"one of them: {one_line(example)}, or --first, --worst, --random")
+    first = rows[0]
+    words = ["gym", "show", str(index.path), f"{first.task_id}/{first.attempt}"]
+    task_ids = index.values("task_id")
+    if len({env for env, id_ in zip(envs, task_ids, strict=True) if id_ == first.task_id}) > 1:
+        words += ["--env", first.env]
+    result(f"one of them: {one_line(shlex.join(words))}, or --first, --worst, --random")
 
 
 def _answer(index: RunIndex, row: Row) -> str:

@@ -28,7 +28,6 @@ __all__ = [
 
 _MAX_ANSWER = 40
 _MAX_VALUE = 24
-_FEW_TASKS = 10
 _MAX_WIDTH = 100
 
 
@@ -86,19 +85,21 @@ def _print_role(role: str, use: RoleUse) -> None:
 
 
 def _print_doubts(environments: Mapping[str, Metrics]) -> None:
+    from gymcli.metrics.results import FEW_TASKS
+
     rough = []
     for name, found in environments.items():
-        prefix = f"{one_line(name)}: " if len(environments) > 1 else ""
         if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
+            of_env = f" of {one_line(name)}" if len(environments) > 1 else ""
             result(
-                f"{prefix}{'bounds':14}{between(found.bounds)}, "
+                f"bounds        {between(found.bounds)}{of_env}, "
                 "for any rewards of the unscored attempts"
             )
-        if found.interval is not None and found.num_clusters < _FEW_TASKS:
+        if found.interval is not None and found.num_clusters < FEW_TASKS:
             rough.append(one_line(name))
     if rough:
         names = f" of {', '.join(rough)}" if len(environments) > 1 else ""
-        result(f"fewer than {_FEW_TASKS} tasks{names}: the interval is rough")
+        result(f"fewer than {FEW_TASKS} tasks{names}: the interval is rough")
 
 
 def print_advice(metrics: RunMetrics) -> None:
@@ -121,10 +122,10 @@ def print_at_k(metrics: RunMetrics, ks: Sequence[int]) -> None:
     metrics_of_any = [metric for metric in METRICS.values() if not metric.takes_first]
     names = [f"{metric.name}{k}" for metric in metrics_of_any for k in ks]
     for env, found in metrics.environments.items():
-        shown = [one for one in names if one in {**found.distinct, "pass@1": None}]
-        _print_estimates(
-            env, {one: found.estimates[one] for one in shown if one in found.estimates}
-        )
+        known = found.distinct
+        if "pass@1" in found.estimates:
+            known["pass@1"] = found.estimates["pass@1"]
+        _print_estimates(env, {name: known[name] for name in names if name in known})
 
 
 def print_all_numbers(metrics: RunMetrics) -> None:
@@ -201,28 +202,16 @@ def print_slices(metrics: RunMetrics) -> None:
         for field, slices in found.slices.items():
             result()
             result(f"{one_line(env)} by {one_line(field)}")
-            head = ["value", "tasks", "scored", "unscored", "mean reward", "95 %", "error"]
-            # Of rewards of 0 and 1, pass@1 is the mean.
-            is_graded = any(numbers.is_graded for numbers in slices.values())
-            rows = [
-                [
-                    one_line(name, _MAX_VALUE) or '""',
-                    f"{numbers.num_tasks:,}",
-                    f"{numbers.num_scored:,}",
-                    f"{numbers.num_unscored:,}",
-                    number(numbers.mean_reward),
-                    between(numbers.interval),
-                    number(numbers.standard_error),
-                    *([number((numbers.pass_at_k or {}).get("1"))] if is_graded else []),
-                    number(numbers.num_flaky_tasks, ","),
-                ]
-                for name, numbers in slices.items()
-            ]
-            print_table([*head, *(["pass@1"] if is_graded else []), "flaky"], rows)
+            head, cells = headline([*slices.values()], have_coverage=False)
+            names = [one_line(name, _MAX_VALUE) or '""' for name in slices]
+            rows = [[name, *own] for name, own in zip(names, cells, strict=True)]
+            print_table(["value", *head], rows)
 
 
 def print_agreement(found: Mapping[str, Agreement], *, source: str) -> None:
     """Print how far rewards agree with labels, by environment."""
+    from gymcli.metrics.results import FEW_TASKS
+
     for name, own in found.items():
         result()
         result(f"{one_line(name)}: agreement with the labels of {one_line(source)}")
@@ -232,6 +221,8 @@ def print_agreement(found: Mapping[str, Agreement], *, source: str) -> None:
         result(f"{'agreement':14}{share(own.agreement)}")
         kappa = number(own.kappa, unknown="undefined: all labels and all rewards are the same")
         interval = f", 95 % {between(own.interval)}" if own.interval else ""
+        if own.interval and own.num_clusters < FEW_TASKS:
+            interval += f" (rough: fewer than {FEW_TASKS} tasks)"
         result(f"{'kappa':14}{kappa}{interval}")
         rows = [
             (f"reward >= {own.threshold:g}", own.num_both_pass, own.num_only_reward_passes),

@@ -148,8 +148,8 @@ def verify(
     judges are added to its verdicts. Existing scores stay as they are: rescored lines go to --out.
 
     With --repeat nothing is written: every rollout is scored N times, ignoring the verdicts on
-    record, to find verifiers that disagree with themselves. Exit code 3 if one does that asks no
-    model.
+    record, to find verifiers that disagree with themselves. The exit code is 3 if one of
+    these asks no model.
     """
     from gymcli.runner.rescoring import Rescoring
     from gymcli.store.manifest import read_manifest

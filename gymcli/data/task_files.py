@@ -85,8 +85,7 @@ class Validation(msgspec.Struct, kw_only=True):
         texts = []
         if self.num_copies:
             texts.append(
-                f"rows that are copies of others: {self.num_copies}; each adds an attempt to its "
-                "task"
+                f"{self.num_copies} rows are copies of others: each adds an attempt to its task"
             )
         if self.num_without_id:
             texts.append(

@@ -294,7 +294,9 @@ def _from_code(spec: str) -> Found:
         return Found(name, _only_class(module, place))
     loaded = getattr(module, class_name, None)
     if loaded is None:
-        raise UnknownNameError(f"{place} has no class {class_name} (from the environment {spec})")
+        hint = did_you_mean(class_name, (k for k, v in vars(module).items() if isinstance(v, type)))
+        reason = f"{place} has no class {class_name} (from the environment {spec})"
+        raise UnknownNameError(f"{reason}; {hint}" if hint else reason)
     return _checked(loaded, name, spec)
 
 

@@ -8,7 +8,7 @@ of passes alone would cause: 1 if all agree, 0 if labels and rewards are indepen
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -18,15 +18,7 @@ from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.intervals import normal_quantile
 from gymcli.metrics.results import Interval
 
-__all__ = [
-    "Agreement",
-    "Labels",
-    "agreement",
-    "agreement_of",
-    "is_pass",
-    "labels_of_rows",
-    "unmatched_tasks",
-]
+__all__ = ["Agreement", "Labels", "agreement", "agreement_of", "is_pass", "labels_of_rows"]
 
 _LEVEL = 0.95
 _WORDS = {"pass": True, "true": True, "1": True, "fail": False, "false": False, "0": False}
@@ -120,17 +112,25 @@ def _attempt(value: object, where: str) -> int:
     return int(text)
 
 
-def agreement(aggregator: Aggregator, labels: Labels | str, *, source: str) -> dict[str, Agreement]:
+def agreement(
+    aggregator: Aggregator,
+    labels: Labels | str,
+    *,
+    source: str,
+    warn: Callable[[str], None] = lambda text: None,
+) -> dict[str, Agreement]:
     """Return the agreement of each environment that has labels, by name.
 
     `labels` are those of `labels_of_rows`, or the field of the task rows that has them, which is
-    one of `Aggregator.fields`; `source` names them in messages.
+    one of `Aggregator.fields`; `source` names them in messages. `warn` is told of labels that no
+    scored attempt has.
 
     Raises:
         UsageError: No scored attempt has a label, a label is neither pass nor fail, or an
             environment with labels has no threshold of success.
     """
     tables: dict[str, list[list[Outcome]]] = {}
+    unused = set() if isinstance(labels, str) else set(labels)
     num_unlabelled: dict[str, int] = {}
     for env, group in aggregator.groups():
         facts = aggregator.facts.get(env)
@@ -140,7 +140,9 @@ def agreement(aggregator: Aggregator, labels: Labels | str, *, source: str) -> d
             if isinstance(labels, str):
                 label = _label_of_field(group.fields[labels], f"{source} of task {group.task_id}")
             else:
-                label = _label_of(labels, env, group.task_id, score.attempt)
+                place = _place_of(labels, env, group.task_id, score.attempt)
+                unused.discard(place)
+                label = None if place is None else labels[place]
             if label is None:
                 num_unlabelled[env] = num_unlabelled.get(env, 0) + 1
                 continue
@@ -154,6 +156,11 @@ def agreement(aggregator: Aggregator, labels: Labels | str, *, source: str) -> d
             tables.setdefault(env, []).append(outcomes)
     if not tables:
         raise UsageError(f"--labels {source}: no scored attempt of this run has a label")
+    if unused:
+        warn(
+            f"--labels {source}: {len(unused):,} of {len(labels):,} labels apply to no scored "
+            "attempt of this run"
+        )
     found = {}
     for env, tasks in tables.items():
         found[env] = agreement_of(tasks, threshold=aggregator.facts[env].success_threshold or 0.0)
@@ -161,24 +168,15 @@ def agreement(aggregator: Aggregator, labels: Labels | str, *, source: str) -> d
     return found
 
 
-def unmatched_tasks(aggregator: Aggregator, labels: Labels) -> list[str]:
-    """Return the ids of labelled tasks that have no scored attempt, in the order of the labels."""
-    scored = {group.task_id for _, group in aggregator.groups()}
-    found = (place.task_id for place in labels)
-    return list(dict.fromkeys(task_id for task_id in found if task_id not in scored))
-
-
-def _label_of(labels: Labels, env: str, task_id: str, attempt: int) -> bool | None:
+def _place_of(labels: Labels, env: str, task_id: str, attempt: int) -> _Place | None:
     # The label that says most wins: of this attempt, then of its task.
-    for place in (
+    places = (
         _Place(env, task_id, attempt),
         _Place("", task_id, attempt),
         _Place(env, task_id, None),
         _Place("", task_id, None),
-    ):
-        if place in labels:
-            return labels[place]
-    return None
+    )
+    return next((place for place in places if place in labels), None)
 
 
 def _label_of_field(value: object, where: str) -> bool | None:

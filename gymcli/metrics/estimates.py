@@ -24,20 +24,24 @@ from gymcli.metrics.estimators import (
     variance,
 )
 from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of
-from gymcli.metrics.results import Bounds, Estimate, Latency, Metrics, Percentiles, Variance
+from gymcli.metrics.results import (
+    FEW_TASKS,
+    Bounds,
+    Estimate,
+    Latency,
+    Metrics,
+    Percentiles,
+    Variance,
+)
 from gymcli.metrics.tally import EnvironmentPart, Totals
 
 __all__ = [
-    "FEW_TASKS",
     "advice_of",
     "best_num_attempts",
     "estimate_of",
     "summarise",
     "variance_parts",
 ]
-
-FEW_TASKS = 10
-"""With fewer tasks, the spread between them is too uncertain for an exact interval."""
 
 _MEAN_OF_TASKS = "mean of task means"
 _RULE_OF_THREE_LEVEL = 0.95

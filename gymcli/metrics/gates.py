@@ -22,6 +22,7 @@ from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quanti
 from gymcli.metrics.planning import CHANCE, Needed, fewest
 from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
 from gymcli.metrics.scored_lines import EnvironmentFacts
+from gymcli.metrics.slicing import NONE, check_num_slices, slice_order
 from gymcli.types import StopReason, Usage
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "parse_gate",
     "too_few_attempts",
     "why_impossible",
+    "why_no_slice",
     "with_differences",
 ]
 
@@ -60,6 +62,7 @@ _ACCURACY = "accuracy"
 _MEANS = ("mean_reward", _ACCURACY, "micro_mean_reward", "strict_mean_reward")
 _AT_K = {metric.name: metric for metric in METRICS.values()}
 _IS_AT_K = re.compile(rf"({'|'.join(map(re.escape, _AT_K))})([1-9][0-9]*)")
+_AT_NO_K = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _AT_K))})(?![0-9])")
 _PERCENTILES = ("p50", "p90", "p95", "p99")
 _TIMES = tuple(f"latency.{kind}{share}" for kind in ("", "model.") for share in _PERCENTILES)
 _BOUNDS = ("bounds.low", "bounds.high")
@@ -336,6 +339,11 @@ def parse_gate(text: str) -> Gate:
     found = _PART.search(text)
     # Blanks instead of the part keep the character positions that error messages report.
     rest = _PART.sub(lambda part: " " * len(part[0]), text, count=1)
+    if without_k := _AT_NO_K.search(rest):
+        example = f"{without_k[0]}5"
+        raise FilterError(
+            f"--gate {text}: write a number of attempts after {without_k[0]}, such as {example}"
+        )
     try:
         expression = parse_expression(rest)
     except FilterError as error:
@@ -420,6 +428,20 @@ def why_impossible(
     return _why_never(gate, -math.inf, best)
 
 
+def why_no_slice(gate: Gate, known: frozenset[str]) -> str:
+    """Return why no task is in the gate's slice, of which `known` has the names; empty if some is.
+
+    Raise UsageError if the field has too many values to slice by.
+    """
+    assert gate.field is not None
+    check_num_slices(gate.field, len(known))
+    if gate.value is None or gate.value in known:
+        return ""
+    if known == {NONE}:
+        return f"no task has the field {gate.field}"
+    return _no_part(sorted(known, key=slice_order), gate.value, gate.field)
+
+
 class GateProblem(msgspec.Struct, kw_only=True):
     """A gate or a comparison that could not be judged."""
 
@@ -460,7 +482,8 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
     else:
         found.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
         if found.verdict == "INCONCLUSIVE":
-            needs = needed(number, gate.thresholds, part)
+            top = best if math.isfinite(best) else 1.0
+            needs = needed(number, gate.thresholds, part, best=top)
             found.tasks_needed, found.attempts_needed, found.way_out = needs
     return found
 
@@ -553,8 +576,12 @@ def _parts(inside: str, text: str) -> dict[str, str]:
     return parts
 
 
-def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> Needed:
+def needed(
+    number: Estimate, thresholds: Sequence[Threshold], part: Metrics, *, best: float = 1.0
+) -> Needed:
     """Return the number of tasks or attempts that would decide an inconclusive gate.
+
+    `best` is the top of the number's range, if it has one.
 
     Another run of n tasks has the standard error s/sqrt(n), where s is that of one task here. Its
     number is taken to be less favourable by 0.84 standard errors, the normal quantile of `CHANCE`.
@@ -566,12 +593,10 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     if method == "t-adjusted" and not error:
         return Needed(None, None, "no task differs from the others; gym compare says what decides")
     attempts = number.num_values / num_tasks
-    # An estimate does not hold its best reward; 1 is assumed if its interval allows that.
-    best = 1.0 if method == "wilson-neff" and number.interval.high <= 1.0 else None
-    # Nor does it say whether rewards are graded, which matters only if they vary less than passes
-    # and failures would.
-    is_graded = number.value * (1.0 - number.value) > number.num_values * error**2
-    scale = NO_SCALE if best is None else Scale(best, is_graded)
+    # An estimate does not say whether rewards are graded, which matters only if they vary less than
+    # passes and failures would.
+    is_graded = number.value * (best - number.value) > number.num_values * error**2
+    scale = Scale(best, is_graded) if method == "wilson-neff" else NO_SCALE
     lacking = [threshold for threshold in thresholds if not threshold.holds(number.value)]
 
     def is_decided(tasks: int, attempts: float, error: float) -> bool:
@@ -582,7 +607,7 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
             is_away = threshold.is_lower == bool(lacking)
             value = number.value + shift if is_away else number.value - shift
             interval = interval_of(
-                value if best is None else min(best, max(0.0, value)),
+                value if scale.best is None else min(best, max(0.0, value)),
                 error,
                 scale=scale,
                 num_values=math.ceil(tasks * attempts),

@@ -11,6 +11,7 @@ from gymcli.metrics.at_k import METRICS
 from gymcli.types import RoleUse
 
 __all__ = [
+    "FEW_TASKS",
     "Bounds",
     "Curve",
     "Effect",
@@ -24,6 +25,9 @@ __all__ = [
     "TaskMetrics",
     "Variance",
 ]
+
+FEW_TASKS = 10
+"""With fewer tasks, the spread between them is too uncertain for an exact interval."""
 
 Curve: TypeAlias = dict[str, float]
 """A value for each k; the keys are text, as in JSON."""

@@ -27,7 +27,6 @@ from gymcli.metrics.comparison_results import (
     Unmatched,
     Verdict,
 )
-from gymcli.metrics.estimates import FEW_TASKS
 from gymcli.metrics.estimators import mean_of, sum_of, variance
 from gymcli.metrics.intervals import normal_quantile, student_t_cdf, t_interval
 from gymcli.metrics.paired_differences import (
@@ -40,7 +39,7 @@ from gymcli.metrics.paired_differences import (
     with_pseudo_tasks,
 )
 from gymcli.metrics.planning import CHANCE, Needed, fewest
-from gymcli.metrics.results import Bounds, Estimate, Interval
+from gymcli.metrics.results import FEW_TASKS, Bounds, Estimate, Interval
 from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.metrics.slicing import check_num_slices, slice_order
 
@@ -656,9 +655,13 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
     if difference is not None and difference.standard_error == 0.0:
         # The exact upper bound if 0 of n tasks differ otherwise: Clopper and Pearson 1934.
         share = 1.0 - (1.0 - comparison.level) ** (1.0 / comparison.num_tasks)
+        same, other = "no task differs", "may differ"
+        if difference.value:
+            same = f"every task differs by {difference.value:+g}"
+            other = "may differ by another amount"
         found.append(
-            f"all tasks differ by {difference.value:g}; up to {share:.0%} of other tasks may "
-            f"differ by another amount (one-sided {100 * comparison.level:g} % bound)"
+            f"{same}; up to {share:.0%} of other tasks {other} (one-sided "
+            f"{100 * comparison.level:g}% bound)"
         )
     if comparison.margin == 0.0 and rule.margin is None:
         found.append(

@@ -271,7 +271,7 @@ def parse_behaviour(text: str) -> Behaviour:
         return fixed(argument)
     if name == "script" and argument:
         return read_script(Path(argument))
-    hint = did_you_mean(name, ("echo", "fixed", "script"))
-    raise UsageError(
-        f"no behaviour {text!r}; {hint and f'{hint} '}use echo, fixed:TEXT or script:FILE.jsonl"
-    )
+    known = ("echo", "fixed", "script")
+    hint = "" if name in known else did_you_mean(name, known)
+    reason = f"--behaviour {text}: is not one of echo, fixed:TEXT, script:FILE.jsonl"
+    raise UsageError(f"{reason}; {hint}" if hint else reason)

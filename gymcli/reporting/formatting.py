@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ROWS_OF_RUNS",
     "Clean",
+    "at_n",
     "between",
     "cost",
     "counted",
+    "have_flaky",
     "headline",
     "legible",
     "number",
@@ -129,14 +131,20 @@ def between(
     return f"{interval.low:{spec}}{separator}{interval.high:{spec}}"
 
 
-def headline(parts: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
+def headline(
+    parts: Sequence[Metrics], *, have_coverage: bool = True
+) -> tuple[list[str], list[list[str]]]:
     """Return the numbers that are shown first: their names, and a row for each part of a run.
 
     Left out is what says nothing: coverage if all attempts are scored, and pass@n, pass^n and flaky
-    tasks if each task has one attempt.
+    tasks if each task has one attempt. The coverage of slices is unknown: without `have_coverage`,
+    scored attempts are counted among those on record, if some of these are not scored.
     """
     columns = {"tasks": [f"{one.num_tasks:,}" for one in parts]}
-    if any(one.coverage != 1.0 for one in parts):
+    if not have_coverage:
+        if any(one.num_unscored for one in parts):
+            columns["scored"] = [f"{one.num_scored:,} of {one.num_present:,}" for one in parts]
+    elif any(one.coverage != 1.0 for one in parts):
         columns["scored"] = [
             f"{one.num_scored:,}"
             + ("" if one.num_expected is None else f" of {one.num_expected:,}")
@@ -145,23 +153,42 @@ def headline(parts: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
         columns["coverage"] = [share(one.coverage, unknown="unknown") for one in parts]
     columns["mean reward"] = [number(one.mean_reward) for one in parts]
     columns["95 %"] = [between(one.interval) for one in parts]
-    sizes = {one.usual_num_attempts for one in parts} - {0}
-    is_repeated = any(size > 1 for size in sizes)
-    k = str(*sizes) if len(sizes) == 1 else "n"
-    for name, curves in (
-        ("pass@", [one.pass_at_k for one in parts]),
-        ("pass^", [one.pass_hat_k for one in parts]),
-    ):
-        is_new = is_repeated or (name == "pass@" and any(one.is_graded for one in parts))
-        if is_new and any(curves):
-            columns[f"{name}{k}"] = [
-                number((curve or {}).get(str(one.usual_num_attempts)))
-                + (f" (n = {one.usual_num_attempts})" if curve and k == "n" else "")
-                for one, curve in zip(parts, curves, strict=True)
-            ]
-    if is_repeated and any(one.num_flaky_tasks is not None for one in parts):
+    for name, values in at_n(parts).items():
+        sizes = [f" (n = {one.usual_num_attempts})" if name.endswith("n") else "" for one in parts]
+        columns[name] = [
+            "-" if value is None else f"{number(value)}{size}"
+            for value, size in zip(values, sizes, strict=True)
+        ]
+    if have_flaky(parts):
         columns["flaky"] = [number(one.num_flaky_tasks, ",") for one in parts]
     return [*columns], [list(row) for row in zip(*columns.values(), strict=True)]
+
+
+def at_n(parts: Sequence[Metrics]) -> dict[str, list[float | None]]:
+    """Return pass@n and pass^n of each part by name, unless they repeat the mean reward.
+
+    The name has an `n` if the usual number of attempts differs between the parts.
+    """
+    sizes = {one.usual_num_attempts for one in parts} - {0}
+    k = str(*sizes) if len(sizes) == 1 else "n"
+    found = {}
+    for name, curves in (
+        ("pass@", [one.pass_at_k or {} for one in parts]),
+        ("pass^", [one.pass_hat_k or {} for one in parts]),
+    ):
+        # pass^1 is pass@1, which is the mean of rewards of 0 and 1.
+        is_new_at_1 = name == "pass@" and any(one.is_graded for one in parts)
+        if any(curves) and (is_new_at_1 or max(sizes, default=0) > 1):
+            found[f"{name}{k}"] = [
+                curve.get(str(one.usual_num_attempts))
+                for one, curve in zip(parts, curves, strict=True)
+            ]
+    return found
+
+
+def have_flaky(parts: Sequence[Metrics]) -> bool:
+    """Return whether some part has tasks with several attempts, which may be flaky."""
+    return any(one.usual_num_attempts > 1 and one.num_flaky_tasks is not None for one in parts)
 
 
 def legible(value: float | None, sign: str = "-", *, digits: int = 3) -> str:

@@ -17,7 +17,7 @@ from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.estimators import mean, percentile
 from gymcli.metrics.gates import GateVerdict
 from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
-from gymcli.reporting.formatting import cost, number, share
+from gymcli.reporting.formatting import at_n, cost, have_flaky, number, share
 from gymcli.reporting.html_parts import (
     ESTIMATE_HEAD,
     MAX_DRAWN,
@@ -305,15 +305,13 @@ def _cards(metrics: Metrics) -> list[Card]:
     bounds = f"; bounds {interval_cell(metrics.bounds)}" if metrics.bounds else ""
     found = [Card("Mean reward", number_cell(metrics.mean_reward), sure)]
     k = metrics.usual_num_attempts
-    if k > 1 or metrics.is_graded:
-        one = f"at least one of {k} attempts" if k > 1 else "an attempt"
-        for title, curve, note in (
-            (f"pass@{k}", metrics.pass_at_k, f"the chance that {one} passes"),
-            (f"pass^{k}", metrics.pass_hat_k, f"the chance that all {k} attempts pass"),
-        ):
-            if curve and (k > 1 or curve is metrics.pass_at_k):
-                found.append(Card(title, number_cell(curve[str(k)]), note))
-    if k > 1:
+    for name, (value,) in at_n([metrics]).items():
+        passing = (
+            f"all {k} attempts pass" if "^" in name else f"at least one of {k} attempts passes"
+        )
+        note = f"the chance that {passing if k > 1 else 'an attempt passes'}"
+        found.append(Card(name, number_cell(value), note))
+    if have_flaky([metrics]):
         num_tasks = f"of {metrics.num_clusters:,} tasks with a score"
         found.append(Card("Flaky tasks", count_cell(metrics.num_flaky_tasks), num_tasks))
     if metrics.coverage != 1.0:
@@ -386,32 +384,28 @@ def _method(metrics: RunMetrics) -> list[str]:
 
 def runs_table(runs: Sequence[ReportedRun]) -> Table:
     """Return a row for each run."""
-    rows: list[tuple[Cell, ...]] = []
-    has_cost = any(run.metrics.cost is not None for run in runs)
-    for run in runs:
-        found = run.metrics
-        rows.append(
-            (
-                run.name,
-                ", ".join(run.models),
-                ", ".join(found.environments),
-                count_cell(found.num_scored),
-                share_cell(found.coverage),
-                number_cell(found.mean_reward),
-                interval_cell(found.interval),
-                number_cell(found.strict_mean_reward),
-                count_cell(found.num_unscored),
-                count_cell(found.num_flaky_tasks),
-                amount_cell(found.latency.total_seconds.p50 if found.latency else None),
-                *([amount_cell(found.cost)] if has_cost else []),
-            )
-        )
-    head = (
-        *("run", "model", "environments", "scored", "coverage", "mean reward"),
-        *("interval", "strict mean", "unscored", "flaky tasks", "p50 seconds"),
-        *(["cost"] if has_cost else []),
-    )
-    return Table("Runs", head, rows)
+    every = [run.metrics for run in runs]
+    columns: dict[str, list[Cell]] = {
+        "run": [run.name for run in runs],
+        "model": [", ".join(run.models) for run in runs],
+        "environments": [", ".join(found.environments) for found in every],
+        "scored": [count_cell(found.num_scored) for found in every],
+        "mean reward": [number_cell(found.mean_reward) for found in every],
+        "interval": [interval_cell(found.interval) for found in every],
+    }
+    if any(found.coverage != 1.0 for found in every):
+        columns |= {
+            "coverage": [share_cell(found.coverage) for found in every],
+            "unscored": [count_cell(found.num_unscored) for found in every],
+            "strict mean": [number_cell(found.strict_mean_reward) for found in every],
+        }
+    if have_flaky(every):
+        columns["flaky tasks"] = [count_cell(found.num_flaky_tasks) for found in every]
+    times = [found.latency for found in every]
+    columns["p50 seconds"] = [amount_cell(t.total_seconds.p50 if t else None) for t in times]
+    if any(found.cost is not None for found in every):
+        columns["cost"] = [amount_cell(found.cost) for found in every]
+    return Table("Runs", tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
 def environments_table(metrics: RunMetrics) -> Table:
@@ -439,17 +433,8 @@ def environments_table(metrics: RunMetrics) -> Table:
             "strict mean": [number_cell(found.strict_mean_reward) for found in parts],
             "bounds": [interval_cell(found.bounds) for found in parts],
         }
-    ks = {found.usual_num_attempts for found in parts} - {0}
-    k = str(*ks) if len(ks) == 1 else "n"
-    is_repeated = max(ks, default=0) > 1
-    for name, key in (("pass@", "pass_at_k"), ("pass^", "pass_hat_k")):
-        is_new = is_repeated or (name == "pass@" and any(found.is_graded for found in parts))
-        if is_new:
-            columns[f"{name}{k}"] = [
-                number_cell((getattr(found, key) or {}).get(str(found.usual_num_attempts)))
-                for found in parts
-            ]
-    if is_repeated:
+    columns |= {name: [*map(number_cell, values)] for name, values in at_n(parts).items()}
+    if have_flaky(parts):
         columns["flaky tasks"] = [count_cell(found.num_flaky_tasks) for found in parts]
     rows = list(zip(*columns.values(), strict=True))
     return Table("Environments", tuple(columns), rows, note)

@@ -123,12 +123,13 @@ def _task_suites(
 def _properties(metrics: Metrics) -> dict[str, str]:
     """Return the numbers of an environment."""
     counts = ("num_expected", "num_present", "num_scored", "num_unscored", "coverage", "cost")
-    properties = {name: str(getattr(metrics, name)) for name in counts}
+    values = {name: getattr(metrics, name) for name in counts}
+    properties = {name: f"{value:.6g}" for name, value in values.items() if value is not None}
     for name, found in metrics.estimates.items():
         interval = found.interval
         sure = f" ({100 * interval.level:g} %: {between(interval)})" if interval else ""
         properties[name] = f"{found.value:.4f}{sure}"
-    return {name: value for name, value in properties.items() if value != "None"}
+    return properties
 
 
 def _gates(report: RunReport) -> Iterator[_Case]:

@@ -18,7 +18,6 @@ from gymcli.reporting.formatting import (
     p_value,
     passes_with,
     rows_of_runs,
-    share,
     signed,
 )
 from gymcli.reporting.run_report import RunReport
@@ -38,7 +37,6 @@ MAX_CHARACTERS = 65_000
 """A GitHub comment may have 65,536 characters, a step summary 1 MiB."""
 _MAX_ROWS = 30
 _MAX_NUMBERS = 80
-_MAX_COLUMNS = 4
 _MAX_TASKS = 50
 _MAX_ADVICE = 10
 
@@ -133,8 +131,7 @@ def _numbers(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
     if any(own.cost is not None for _, own in parts):
         more["cost"] = [cost(own.cost) for _, own in parts]
     yield table(
-        # `pass@4` outside of a code span would mention a user.
-        ("environment", *(text.code(name) if "pass" in name else name for name in head), *more),
+        ("environment", *_titles(head), *more),
         [
             (text.code(env), *row, *(column[place] for column in more.values()))
             for place, ((env, _), row) in enumerate(zip(parts, rows, strict=True))
@@ -168,18 +165,14 @@ def _slices(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
         for field, slices in part.slices.items():
             of = f"{text.code(env)} by" if env else "By"
             yield f"### {of} {text.code(field)}"
-            every = dict.fromkeys(name for own in slices.values() for name in own.distinct)
-            names = [*every][:_MAX_COLUMNS]
-            rows = []
-            for value, own in slices.items():
-                found = [own.estimates.get(name) for name in names]
-                cells = [
-                    f"{number(one.value)} in {between(one.interval)}" if one else "-"
-                    for one in found
-                ]
-                counts = (f"{own.num_scored:,}", share(own.coverage))
-                rows.append((text.code(value), *counts, *cells))
-            yield table([text.code(name) for name in (field, "scored", "coverage", *names)], rows)
+            head, cells = headline([*slices.values()], have_coverage=False)
+            rows = [(text.code(value), *own) for value, own in zip(slices, cells, strict=True)]
+            yield table((text.code(field), *_titles(head)), rows)
+
+
+def _titles(names: Iterable[str]) -> list[str]:
+    # `pass@4` outside of a code span would mention a user.
+    return [f"`{name}`" if "pass" in name else name for name in names]
 
 
 def comparison_markdown(comparison: Comparison, *, clean: Clean) -> str:
@@ -229,7 +222,7 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
                 number(found.mean_a),
                 number(found.mean_b),
                 signed(difference.value if difference else None),
-                between(difference.interval if difference else None),
+                between(difference.interval if difference else None, "+.3f"),
                 *(one.replace("<", "&lt;") for one in (p_value(found.p_value), *adjusted)),
                 found.verdict,
             )

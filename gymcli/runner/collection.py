@@ -33,6 +33,7 @@ from gymcli.errors import (
     TooManyFailuresError,
     boundary,
 )
+from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import ModelPool, check_missing
@@ -227,6 +228,11 @@ class Collection:
         """The most attempts of a task; once the run is read, those on record count too."""
         on_record = (one.attempts.bit_count() for one in self._done.values())
         return max([self._most_planned, *on_record])
+
+    def slices(self, field: str, env: str | None) -> frozenset[str]:
+        """Return the names of the slices of the planned tasks, of one environment or of all."""
+        planned = (row for row, _ in self._plan.rows() if env in (None, row.env))
+        return frozenset(slice_name(field_of(row.fields, field)) for row in planned)
 
     @property
     def num_scored(self) -> int:

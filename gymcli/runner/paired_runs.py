@@ -339,9 +339,11 @@ def _checked(rule: Rule) -> Rule:
 def _nothing_shared(a: Path, b: Path, comparison: Comparison) -> str:
     unmatched = comparison.unmatched
     if unmatched.num_too_few_attempts:
+        at_k = re.fullmatch(r"[a-z]+[@^](\d+)", comparison.metric)
         return (
             f"--metric {comparison.metric}: none of {unmatched.num_too_few_attempts:,} tasks has "
-            "it in both runs; gym metrics lists the metrics of a run"
+            f"{f'{at_k[1]} attempts' if at_k else 'it'} in both runs; gym metrics --all lists the "
+            "metrics of a run"
         )
     return (
         f"{a} and {b} share no task: one has {unmatched.only_a[0]}, the other "

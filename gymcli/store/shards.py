@@ -28,9 +28,9 @@ class Shard(NamedTuple):
             raise ValueError(f"{text!r} is not I/N, such as 1/4")
         shard = cls(int(match[1]), int(match[2]))
         if not 1 <= shard.number <= shard.num_shards:
-            raise ValueError(f"{text!r}: shards are counted from 1/N to N/N")
+            raise ValueError(f"{text!r} is not one of 1/N to N/N")
         if shard.num_shards > _MAX_SHARDS:
-            raise ValueError(f"{text!r}: there are no more than {_MAX_SHARDS:,} shards")
+            raise ValueError(f"{text!r} has more than {_MAX_SHARDS:,} shards")
         return shard
 
     def __str__(self) -> str:

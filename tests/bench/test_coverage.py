@@ -141,6 +141,19 @@ def test_passes_are_rarely_wrong_where_nearly_all_tasks_pass():
     assert found.now < 0.06
 
 
+def test_larger_margins_pass_more_often_near_the_ceiling():
+    """The shares that docs/compare.md names."""
+    for num_tasks, num_attempts, margin, share in (
+        (30, 1, 0.05, 0.14),
+        (10, 1, 0.12, 0.24),
+        (30, 4, 0.05, 0.01),
+        (10, 4, 0.12, 0.01),
+    ):
+        runs = TwoRuns("0.97", num_tasks, num_attempts)
+        found = share_passing(runs, loss=margin, margin=margin, num_replications=4000)
+        assert found.now == pytest.approx(share, abs=0.02)
+
+
 def test_main_prints_the_verdicts(capsys):
     main(["--verdicts", "--replications", "1"])
     text = capsys.readouterr().out

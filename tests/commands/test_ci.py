@@ -250,6 +250,9 @@ def test_folder_of_any_name_is_reported(run):
         (("--gate", "pass@1 > 2"), "pass@1 lies between 0 and 1"),
         (("--gate", "mean_reward >= 70"), "mean_reward is never above 1, the best reward"),
         (("--gate", "pass@1[env=arithmetics] > 0"), 'did you mean "arithmetic"?'),
+        (("--gate", "pass@k > 0.5"), "write a number of attempts after pass@, such as pass@5"),
+        (("--gate", "pass@1[level=hrad] > 0.5"), 'no task has level=hrad; did you mean "hard"?'),
+        (("--gate", "pass@1[levle=hard] > 0.5"), "no task has the field levle"),
         (("--gate", "pass@5 > 0", "--repeats", "4"), "no task has more than 4 attempts; --repeats"),
         (("--k", "3,5", "--repeats", "4"), "--k 5: no task has more than 4 attempts"),
     ],
@@ -362,11 +365,19 @@ def test_collect_writes_its_files_if_the_endpoint_refuses_everything(collect, mo
     assert ' errors="1" ' in Path("junit.xml").read_text(encoding="utf-8")
 
 
-def test_collect_with_too_many_slices_prints_its_numbers_all_the_same(tmp_path, monkeypatch):
+def test_collect_with_too_many_slices_is_refused_and_a_run_that_has_them_prints_its_numbers(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     tasks = write_sums(Path("tasks.jsonl"), MAX_SLICES + 1)
-    options = ("--out", "run", "--quiet", "--gate", "pass@1[id=1] > 0", "--gate", "coverage == 1")
-    done = gym("collect", tasks, "--model", "oracle", *options)
+    collect = ("collect", tasks, "--model", "oracle", "--out", "run", "--quiet")
+    gates = ("--gate", "pass@1[id=1] > 0", "--gate", "coverage == 1")
+    refused = gym(*collect, *gates)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "id: has more than 1,000 values" in refused.stderr
+    assert not Path("run").exists()
+    assert gym(*collect).exit_code == 0
+    done = gym(*collect, *gates)
     assert done.exit_code == 2
     assert "files         run\n" in done.stdout
     assert "gate          coverage == 1: PASS, 1\n" in done.stdout

@@ -159,6 +159,37 @@ def test_print_table_fits_the_terminal(capsys, monkeypatch, width, shown):
     assert capsys.readouterr().out == shown
 
 
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (
+            "45",
+            """\
+task  reward  answer
+a        0.5  one two three four five six se…
+b/0        1  x
+""",
+        ),
+        (
+            "30",
+            """\
+task
+a
+  reward 0.5
+  answer one two three four …
+b/0
+  reward 1   answer x
+""",
+        ),
+    ],
+)
+def test_print_table_cuts_the_last_column(capsys, monkeypatch, width, shown):
+    monkeypatch.setenv("COLUMNS", width)
+    rows = [("a", "0.5", "one two three four five six seven"), ("b/0", "1", "x")]
+    print_table(("task", "reward", "answer"), rows, left=["answer"], is_last_cut=True)
+    assert capsys.readouterr().out == shown
+
+
 @given(
     table=st.integers(1, 5).flatmap(
         lambda size: st.lists(st.lists(st.text(), min_size=size, max_size=size), min_size=2)

@@ -45,7 +45,7 @@ def test_validate_prints_problems_and_ends_with_2():
     lines = done.stdout.splitlines()
     assert lines[0] == 't.jsonl:2: "prompt" must be text, or a list of chat messages'
     assert lines[1].startswith('t.jsonl:3: another row, t.jsonl:1, has the same id "a"')
-    assert lines[2:] == ["3 rows, 1 task, 2 wrong (shape only; --env checks fields)"]
+    assert lines[2:] == ["3 rows, 1 tasks, 2 wrong (shape only; --env checks fields)"]
     assert done.stderr == ""
 
 
@@ -81,10 +81,7 @@ def test_validate_of_good_rows_ends_well():
 
     assert done.exit_code == 0
     assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools checked)\n"
-    assert (
-        done.stderr
-        == "warning: rows that are copies of others: 3; each adds an attempt to its task\n"
-    )
+    assert done.stderr == "warning: 3 rows are copies of others: each adds an attempt to its task\n"
 
 
 def test_commands_name_a_field_in_one_line():

@@ -110,5 +110,5 @@ def test_rows_are_checked_by_the_environment_that_they_name():
         "--env nobody_simple_agent=ENV names the environment of its rows"
     ]
     last = gym("data", "validate", path).stdout.splitlines()[-1]
-    only = "fields and tools checked, except of 2 rows without an environment; --env checks them"
+    only = "fields and tools checked, except in 2 rows without an environment; --env checks them"
     assert last == f"5 rows, 3 tasks, 2 wrong ({only})"

@@ -272,7 +272,7 @@ def test_a_damaged_manifest_is_named(ask):
     Path(run, "run.json").write_bytes(msgspec.json.encode({**manifest_of(run), "shard": "2/1"}))
     done = gym("merge", run, "-o", "merged")
     assert done.exit_code == 2
-    assert "s1/run.json: shard '2/1': shards are counted from 1/N to N/N" in done.stderr
+    assert "s1/run.json: shard '2/1' is not one of 1/N to N/N" in done.stderr
 
 
 def test_merged_answers_of_judges_are_not_asked_again(tmp_path, monkeypatch, mock_server):

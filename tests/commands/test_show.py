@@ -194,6 +194,10 @@ def test_show_lists_environments_where_there_are_several(sums):
     assert second.split()[:4] == ["sum-1/0", "other", "1", "done"]
     assert second.endswith("  It is 2.")
     assert "environment" in gym("show", "r.jsonl", "--limit", "1").stdout
+    assert "one of them: gym show r.jsonl sum-0/0, or" in gym("show", "r.jsonl").stdout
+    lines[1] |= {"task_id": "sum-0"}  # now its environment has to be named, too
+    Path("r.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    assert "gym show r.jsonl sum-0/0 --env arithmetic, or" in gym("show", "r.jsonl").stdout
     assert gym("show", "r.jsonl", "--env", "arithmetic").stdout.startswith("arithmetic  task sum-0")
 
 
@@ -244,7 +248,13 @@ def test_show_of_a_run_of_one_attempt_needs_no_id(sums):
         (("sum-0", "--worst"), "--worst: leave out sum-0, or leave out the option"),
         (("sum-0", "--where", "passed"), "--where: leave out sum-0"),
         (("--where", "rewrd < 1"), 'there is no name "rewrd"; did you mean "reward"?'),
-        (("--where", "reward > 7"), "sums: no attempt matches"),
+        (("--where", "reward > 7"), "sums: no attempt matches the filter 'reward > 7'"),
+        (("--env", "arithmatic"), 'environment "arithmatic"; did you mean "arithmetic"?'),
+        (("--env", "x"), 'sums: no attempt is of environment "x"; there are arithmetic'),
+        (
+            ("--env", "arithmetic", "--where", "reward > 7"),
+            "no attempt of environment arithmetic matches the filter",
+        ),
         (("sum-99",), "no attempt of task sum-99 is recorded (gym show sums lists the attempts)"),
     ],
 )

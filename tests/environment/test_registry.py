@@ -230,6 +230,7 @@ def test_registry_finds_a_class_in_a_module():
     [
         (None, "{path}:Quiz", UsageError, "quiz.py: no such file (from the environment"),
         (SOURCE, "{path}:Quizz", UnknownNameError, "has no class Quizz (from the environment"),
+        (SOURCE, "{path}:Quizz", UnknownNameError, 'did you mean "Quiz"?'),
         (SOURCE, "{path}:Score", EnvironmentImportError, "is not a subclass of gymcli.Environment"),
         ("thing = 3", "{path}:thing", EnvironmentImportError, "is not a subclass of"),
         ("1 / 0", "{path}:Quiz", EnvironmentImportError, "ZeroDivisionError: division by zero"),

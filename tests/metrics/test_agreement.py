@@ -112,7 +112,9 @@ def test_labels_of_tasks_hold_for_all_attempts_but_those_with_their_own():
         {"task_id": "b", "label": ""},
         {"task_id": "other", "label": "pass"},
     )
-    found = agreement(counted(), labels, source="l.csv")["quiz"]
+    said: list[str] = []
+    found = agreement(counted(), labels, source="l.csv", warn=said.append)["quiz"]
+    assert said == ["--labels l.csv: 1 of 3 labels apply to no scored attempt of this run"]
     assert table(found) == (1, 0, 0, 1)
     assert (found.num_values, found.num_clusters, found.num_unlabelled) == (2, 1, 2)
 

@@ -431,6 +431,20 @@ def test_rewards_of_any_range_are_decided(most):
     assert found.way_out.startswith(f"about {found.num_tasks} tasks")
 
 
+def test_the_unit_of_rewards_does_not_matter():
+    found = []
+    for best in (1.0, 10.0):
+        lines = [
+            ScoredLine(env="e", task_id=str(task), reward=best * (0.95 + 0.01 * (task % 5)))
+            for task in range(20)
+        ]
+        metrics = aggregate(lines, facts={"e": EnvironmentFacts(max_reward=best)})
+        found.append(judge(parse_gate(f"mean_reward >= {0.968 * best}"), metrics))
+    assert [one.verdict for one in found] == ["INCONCLUSIVE"] * 2
+    assert found[0].tasks_needed == found[1].tasks_needed
+    assert found[0].tasks_needed is not None
+
+
 TIMES = Percentiles(p50=1.0, p90=2.0, p95=3.0, p99=4.0)
 
 

@@ -112,12 +112,12 @@ def test_parse_behaviour(tmp_path: Path):
 
 
 def test_parse_behaviour_unknown():
-    with pytest.raises(UsageError, match="no behaviour 'mirror'; use echo"):
+    with pytest.raises(UsageError, match="--behaviour mirror: is not one of echo, "):
         parse_behaviour("mirror")
     with pytest.raises(UsageError, match='did you mean "script"'):
         parse_behaviour("scirpt:x.jsonl")
     for name in ("fixed", "script", "script:"):
-        with pytest.raises(UsageError, match=f"no behaviour '{name}'; .*use echo, fixed:TEXT"):
+        with pytest.raises(UsageError, match=f"{name}: is not one of .*FILE.jsonl$"):
             parse_behaviour(name)
 
 

@@ -1,5 +1,6 @@
 """The page about one run: no value is lost, and omissions are stated."""
 
+import dataclasses
 import itertools
 import math
 
@@ -27,6 +28,7 @@ from gymcli.reporting.html_run import (
     groups_of,
     reward_chart,
     run_section,
+    runs_table,
     slice_charts,
     task_data,
 )
@@ -204,6 +206,16 @@ def test_environments_of_different_best_rewards_have_no_mean_together():
     assert [row[0] for row in table.rows] == ["a", "b", "all"]
     assert "there is no mean over all of them" in table.note
     assert environments_table(RunMetrics(environments={"a": parts["a"]})).note == ""
+
+
+def test_coverage_of_runs_is_shown_if_an_attempt_is_missing():
+    whole, part = (
+        dataclasses.replace(run_of(), metrics=RunMetrics(coverage=share)) for share in (1.0, 0.5)
+    )
+    head = runs_table([whole, whole]).head
+    assert not {"coverage", "unscored", "strict mean", "flaky tasks", "cost"} & set(head)
+    table = runs_table([whole, part])
+    assert [row[table.head.index("coverage")].text for row in table.rows] == ["100.0 %", "50.0 %"]
 
 
 def test_numbers_of_the_environment_itself_stand_with_the_components():

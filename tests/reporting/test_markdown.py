@@ -99,8 +99,9 @@ def test_slices_are_tables():
     report = report_of(sums(REWARDS))
     report.metrics.slices["level"] = {"3": report.metrics.environments["sums"]}
     text = text_of(report)
-    assert "### By `level`\n\n| `level` | `scored` | `coverage` | `mean_reward` | " in text
-    assert re.search(r"\| `3` \| 44 \| 440.0% \| 0.932 in 0.\d+ .. 0.\d+ \|", text)
+    head = "| `level` | tasks | mean reward | 95 % | `pass@2` | `pass^2` | flaky |"
+    assert f"### By `level`\n\n{head}\n" in text
+    assert re.search(r"\| `3` \| 22 \| 0.932 \| 0.\d+ .. 0.\d+ \| 0.955 \| 0.909 \| 1 \|", text)
 
 
 def test_slices_of_environments_that_share_no_scale_are_their_own():
@@ -364,7 +365,7 @@ def test_blocks_of_a_comparison():
     assert table.splitlines() == [
         "| `pass@1` | tasks | baseline | run | difference | interval | p | p (Holm) | verdict |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-        "| `all` | 1,200 | 0.500 | 0.400 | -0.100 | -0.200 .. 0.000 | 0.031 | - | FAIL |",
+        "| `all` | 1,200 | 0.500 | 0.400 | -0.100 | -0.200 .. +0.000 | 0.031 | - | FAIL |",
         "| `a` | 2 | - | - | - | - | - | 0.500 | INCONCLUSIVE |",
         "| `b` | 0 | - | - | - | - | - | - | INCONCLUSIVE |",
     ]

@@ -240,6 +240,8 @@ def test_metrics_of_attempts_are_compared(tmp_path):
     assert compare_runs(a, b, metric="pass@2").difference.value == 0.0
     with pytest.raises(UsageError, match=r"--metric metrics\.steps: none of 20 tasks has it"):
         compare_runs(a, b, metric="metrics.steps")
+    with pytest.raises(UsageError, match="none of 20 tasks has 3 attempts in both runs"):
+        compare_runs(a, b, metric="pass@3")
 
 
 def test_bare_files_take_their_facts_from_the_environment(runs, tmp_path):
