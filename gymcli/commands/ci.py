@@ -302,15 +302,21 @@ class CiRequest:
     def show(self, reports: Sequence[RunReport], *, is_json: bool = False) -> None:
         """Print the verdicts, to stderr if stdout holds something else."""
         show = message if is_json or self.prints_file else result
-        for report in reports:
-            if len(reports) > 1 and (report.gates or report.problems or report.comparison):
+        has_several = len(reports) > 1
+        judged = [report for report in reports if report.gates or report.comparison]
+        if has_several and judged:
+            show("")
+        for report in judged:
+            if has_several:
                 show(report.run)
             if report.comparison is not None:
                 show(_difference_text(report.comparison), word=report.comparison.verdict)
             for gate in report.gates:
                 show(_gate_text(gate), word=gate.verdict)
+        for report in reports:
+            place = f"{report.run}: " if has_several else ""
             for problem in report.problems:
-                warn(f"{problem.what}: {problem.reason}")
+                warn(f"{place}{problem.what}: {problem.reason}")
 
     def write(
         self, reports: Sequence[RunReport], *, env: str | None = None, by_task: bool = False

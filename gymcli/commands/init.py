@@ -53,6 +53,4 @@ def init(
     message("try them:")
     result(f"gym check {spec}")
     result(f"gym collect {files.tasks} --env {spec} --model oracle{_ROLES.get(pattern, '')}")
-    message(
-        f"with pytest (pip install pytest), the checks are a test: python -m pytest {files.test}"
-    )
+    message(f"the same checks as a test (pip install pytest): python -m pytest {files.test}")

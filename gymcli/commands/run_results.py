@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
-    from gymcli.types import AttemptKey
+    from gymcli.types import AttemptKey, ErrorRecord
 
 __all__ = ["TYPED", "RunResult", "end_runs", "missing_coverage", "resume_command"]
 
@@ -39,7 +39,7 @@ TYPED = "gymcli.typed"
 """The key in a command's context of the arguments as they were typed."""
 _RETRY = "retry with:"
 _MAX_FAILURES = 3
-"""Failures of an author's code that are printed with their place."""
+"""Kinds of failures that are printed with their message."""
 
 
 class RunResult(NamedTuple):
@@ -129,7 +129,7 @@ def _show_problems(
         )
     if is_quiet:
         return
-    _show_failures(found.aggregator)
+    _show_failures(found)
     if found.attempts is not None:
         message(
             f"{collection.path}: numbers and gates cover the {len(found.attempts):,} attempts of "
@@ -265,12 +265,22 @@ def _show_numbers(found: RunResult, ks: Sequence[int]) -> None:
     print_at_k(found.metrics, ks)
 
 
-def _show_failures(aggregator: Aggregator) -> None:
-    errors = [error for error in aggregator.errors() if error.frames]
-    counts = Counter((error.error_class, error.frames[-1]) for error in errors)
-    for (name, frame), num in counts.most_common(_MAX_FAILURES):
-        first = next(e for e in errors if (e.error_class, e.frames[-1]) == (name, frame))
-        message(f"{counted(num, 'attempt')} failed with {name}: {one_line(first.message)}")
+def _show_failures(found: RunResult) -> None:
+    """Print the commonest failures of an author's code, and of a model that did not end the run."""
+
+    def kind(error: ErrorRecord) -> tuple[str, ...]:
+        return (error.error_class, *error.frames[-1:])
+
+    is_complete = found.cause is None  # else the cause says what the model answered
+    errors = [
+        error
+        for error in found.aggregator.errors()
+        if error.frames or (is_complete and error.phase == "model")
+    ]
+    for common, num in Counter(map(kind, errors)).most_common(_MAX_FAILURES):
+        first = next(error for error in errors if kind(error) == common)
+        failed = f"{counted(num, 'attempt')} failed with {first.error_class}"
+        message(f"{failed}: {one_line(first.message)}")
         for place in first.frames:
             message(f"  at {one_line(place)}")
 

@@ -89,7 +89,7 @@ class Validation(msgspec.Struct, kw_only=True):
             )
         if self.num_without_id:
             texts.append(
-                f"{self.num_without_id} tasks have no id: a hash of their content is used, "
+                f"tasks without an id: {self.num_without_id}; a hash of their content is used, "
                 "which any edit changes"
             )
         if self.num_shared_ids:

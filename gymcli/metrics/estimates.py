@@ -414,8 +414,8 @@ def advice_of(
     if metrics.num_flaky_tasks:
         verb = "passes" if metrics.num_flaky_tasks == 1 else "pass"
         advice.append(
-            f"{metrics.num_flaky_tasks:,} of {num_tasks:,} tasks {verb} in some "
-            "attempts and not in others: gym metrics --by-task lists them"
+            f"{metrics.num_flaky_tasks:,} of {num_tasks:,} tasks {verb} only sometimes: "
+            "gym show RUN --where '0 < num_passed < num_attempts'"
         )
     return advice
 

@@ -243,6 +243,8 @@ _WORD = re.compile(
 )
 _ESCAPE = re.compile(r"""\\(?:[\\'"nrt]|u[0-9a-fA-F]{4})""")
 _HINTS = {
+    "=>": "write >= to compare",
+    "=<": "write <= to compare",
     "=": "write == to compare",
     "&": "write and",
     "|": "write or",
@@ -266,7 +268,8 @@ def _python_text(text: str) -> str:
         sign = text[place]
         if found is None or any(letter in found[0] for letter in _SIGNS.values()):
             known = "is not a number" if sign.isdigit() else f"{sign!r} has no meaning here"
-            raise _error(text, place, _HINTS.get(sign, known))
+            hint = _HINTS.get(text[place : place + 2]) or _HINTS.get(sign, known)
+            raise _error(text, place, hint)
         word = found[0]
         if found.lastgroup == "space":
             word = " " * len(word)  # to Python, a line break would end the expression

@@ -400,6 +400,7 @@ async def _get(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[
     except InvalidAnswerError as error:
         raise UsageError(f"{error}; {way_out}") from error
     except (aiohttp.ClientConnectionError, TimeoutError) as error:
-        raise FatalEndpointError(f"GET {url}: {described(error)}") from error
+        question = "is the server running, and the address right?"
+        raise FatalEndpointError(f"GET {url}: {described(error)}; {question}") from error
     except (aiohttp.ClientError, ValueError) as error:
         raise UsageError(f"GET {url}: {described(error)}; {way_out}") from error

@@ -233,7 +233,8 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
     passes = passes_with(comparison.smallest_margin)
     said = [comparison.way_out, f"the run {passes}" if passes else ""]
     if any(said):
-        yield text.sentence("; ".join(filter(None, said)))
+        said_all = "; ".join(filter(None, said))
+        yield text.sentence(said_all[:1].upper() + said_all[1:])
     if comparison.num_tasks:
         yield _changes(comparison)
     if comparison.regressions:

@@ -27,6 +27,11 @@ __all__ = ["CHOICE_ENV", "TableMap", "infer_map", "mapped_file"]
 CHOICE_ENV = "mcqa"
 """The environment of multiple-choice tables."""
 _CHOICE_PROMPT = "{question}\n\n{choices}\n\nPut the letter in \\boxed{{}}."
+_ANSWER_PROMPTS = {
+    "math_with_judge": "{question}\n\nPut your final answer in \\boxed{{}}.",
+    "string_match": '{question}\n\nEnd with a line that says "Final answer:" and the answer.',
+}
+"""Prompts for environments that read an answer only where it is marked."""
 
 _QUESTIONS = ("prompt", "question", "input", "query", "problem", "instruction")
 _ANSWERS = (
@@ -306,11 +311,17 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
             add(name, name)
         elif name in table.by_name:
             add(name, table.by_name[name])
+    prompt = {}
     if not has_template and not any(name in fields for name in _PROMPTS):
         question = table.one(_QUESTIONS, "prompt")
         if question is None:
             raise table.unclear("has no column with the prompt, such as prompt or question")
-        add("prompt", question)
+        if found.name in _ANSWER_PROMPTS and "extraction_mode" not in fields:
+            fields["question"] = {"from": question}
+            renamed.append(f"{question} → prompt")
+            prompt["user"] = _ANSWER_PROMPTS[found.name]
+        else:
+            add("prompt", question)
     if "question" in own and "question" not in fields and "prompt" in fields:
         add("question", str(fields["prompt"]["from"]))
     answers = [name for name in _ANSWERS if name in own]
@@ -319,7 +330,7 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
         if answer is not None:
             add(answers[0], answer)
     used = {str(column["from"]) for column in fields.values()}
-    row_map = table.plain(fields, without=[*used])
+    row_map = table.plain(fields, without=[*used], **prompt)
     _check_first(table, found, row_map)
     return TableMap(row_map, None, _note(renamed, found.name) if renamed else "")
 

@@ -73,7 +73,10 @@ def test_collect_again_exits_as_it_would_have(ask, mock_server):
         return refusal_of(400, "no") if "9 + 1" in last_user_text(request) else add_up(request)
 
     mock_server.behaviour = behave
-    assert gym(*ask, "--out", "run").exit_code == 4
+    done = gym(*ask, "--out", "run")
+    assert done.exit_code == 4
+    assert "\n1 attempt failed with RequestRefusedError: POST " in done.stderr
+    assert " answered 400: " in done.stderr
     assert gym(*ask, "--out", "run").exit_code == 4
     assert gym(*ask, "--out", "run", "--min-coverage", "0.9").exit_code == 0
     assert mock_server.num_requests == 12

@@ -118,7 +118,8 @@ def test_gates_are_judged_for_each_run(ask, mock_server):
     )
     done = gym(*ask, "--gate", "pass@1 >= 0.5", "--concurrency", "1", "--junit", "j.xml")
     assert done.exit_code == 3
-    tail = done.stdout.splitlines()[-4:]
+    blank, *tail = done.stdout.splitlines()[-5:]
+    assert not blank
     assert tail[0::2] == ["x/a", "x/b"]
     assert "PASS" in tail[1]
     assert "FAIL" in tail[3]

@@ -85,7 +85,7 @@ def test_validate_warns_of_what_may_not_be_meant(path):
     assert found.ignored_params == {"model": 2, "n": 2}
     assert found.warnings == [
         "1 rows are copies of others: each adds an attempt to its task",
-        "1 tasks have no id: a hash of their content is used, which any edit changes",
+        "tasks without an id: 1; a hash of their content is used, which any edit changes",
         "rows set model, n: ignored, since the command line sets these",
     ]
 

@@ -480,7 +480,7 @@ def test_advice_on_graded_rewards_below_the_threshold_names_it(num_tasks, tasks)
 
 @pytest.mark.parametrize(
     ("num_flaky", "expected"),
-    [(1, "1 of 50 tasks passes in some"), (7, "7 of 50 tasks pass in some"), (None, "")],
+    [(1, "1 of 50 tasks passes only"), (7, "7 of 50 tasks pass only"), (None, "")],
 )
 def test_advice_on_flaky_tasks(num_flaky, expected):
     assert expected in told(numbers(num_flaky_tasks=num_flaky))

@@ -113,6 +113,8 @@ def test_filter_reads_only_what_it_needs():
         ("", None, "is empty"),
         ("x" * 3000, None, "3000 characters"),
         ("reward = 1", 8, "write == to compare"),
+        ("reward => 1", 8, "write >= to compare"),
+        ("reward =< 1", 8, "write <= to compare"),
         ("a && b", 3, "write and"),
         ("a || b", 3, "write or"),
         ("!a", 1, "write not"),

@@ -149,7 +149,7 @@ def test_difference_to_a_baseline_is_a_section():
     assert re.search(shown, text)
     part_shown = r"\| `level=3` \| 3 \| 0.500 \| 0.600 \| .* \| 0.250 \| 0.500 \| INCONCLUSIVE \|"
     assert re.search(part_shown, text)
-    assert "about 30 tasks would decide; the run passes with --margin 0.062 or more" in text
+    assert "About 30 tasks would decide; the run passes with --margin 0.062 or more" in text
     assert "Broken: `t1`\n" in text
     assert text.split("Fixed: ")[1].splitlines()[0].endswith("`f29` and 20 more")
 
@@ -376,5 +376,5 @@ def test_what_would_decide_is_said():
         a=RunSide(run="a"), b=RunSide(run="b"), way_out="about 30 tasks would decide"
     )
     [table, way_out] = comparison_blocks(comparison, TEXT)
-    assert way_out == "about 30 tasks would decide"
+    assert way_out == "About 30 tasks would decide"
     assert "| `all` | 0 |" in table

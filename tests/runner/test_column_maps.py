@@ -152,10 +152,8 @@ def test_rows_of_mcqa_in_parquet_stay_as_they_are():
 @pytest.mark.parametrize(
     ("env", "fields"),
     [
-        ("string_match", {"expected_answer": "4"}),
         ("arithmetic", {"answer": 4}),
         ("equivalence_llm_judge", {"expected_answer": "4"}),
-        ("math_with_judge", {"question": "2 + 2?", "expected_answer": "4"}),
     ],
 )
 def test_question_and_answer_become_what_the_environment_needs(env, fields):
@@ -163,6 +161,25 @@ def test_question_and_answer_become_what_the_environment_needs(env, fields):
 
     assert row.messages[0].text == "2 + 2?"
     assert row.fields == {**fields, "level": "easy"}
+
+
+@pytest.mark.parametrize(
+    ("env", "asks"),
+    [("string_match", '"Final answer:" and the answer.'), ("math_with_judge", r"in \boxed{}.")],
+)
+def test_the_prompt_asks_for_the_mark_by_which_the_answer_is_found(env, asks):
+    [row] = read("Question,Answer,level\n2 + 2?,4,easy\n", env=env)
+
+    assert row.messages[0].text.startswith("2 + 2?\n\n")
+    assert row.messages[0].text.endswith(asks)
+    assert row.fields == {"question": "2 + 2?", "expected_answer": "4", "level": "easy"}
+
+
+def test_a_table_that_says_how_answers_are_read_has_its_own_prompts():
+    header = "question,answer,extraction_mode"
+    [row] = read(f"{header}\nSay 4.,4,full_response\n", env="string_match")
+
+    assert row.messages[0].text == "Say 4."
 
 
 def test_columns_that_are_named_as_fields_are_converted_to_their_types():
@@ -178,8 +195,10 @@ def test_columns_that_are_named_as_fields_are_converted_to_their_types():
 def test_another_environment_takes_the_options_as_fields():
     first, _ = read(CHOICES, env="string_match")
 
-    assert (first.env, first.messages[0].text) == ("string_match", "Which, of these, swims?")
-    own = {"id": "q1", "topic": "birds", "expected_answer": "B"}
+    question = "Which, of these, swims?"
+    assert first.env == "string_match"
+    assert first.messages[0].text.startswith(question)
+    own = {"id": "q1", "topic": "birds", "question": question, "expected_answer": "B"}
     assert first.fields == {**own, "A": "wren", "B": "puffin", "C": "emu"}
 
 
