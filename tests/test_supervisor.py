@@ -390,7 +390,8 @@ def test_a_blocked_run_ends_at_the_third_signal(start):
     Path("rough.py").write_text(source.replace("        sum(", reached))
     running = start(*COMMAND, "--grace", "600")
     pid = running.run_of()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    # In the order of their numbers, in which pending signals are taken.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         running.process.send_signal(number)
     assert running.end() == 143
     assert not state_of(pid)
