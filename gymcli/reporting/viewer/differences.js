@@ -187,10 +187,10 @@ function comparedFigures(found) {
     : "";
   const margin = found.margin === null ? "" : `margin ${decimal(found.margin)}${passing}`;
   return [
+    figure("verdict", element("span", { class: VERDICTS[found.verdict] }, found.verdict), margin),
     figure("mean A", decimal(found.mean_a)),
     figure("mean B", decimal(found.mean_b)),
     figure("B \u2212 A", value > 0 ? `+${decimal(value)}` : decimal(value), range),
-    figure("verdict", element("span", { class: VERDICTS[found.verdict] }, found.verdict), margin),
     found.p_value === null ? null : figure("p", pValue(found.p_value), found.test),
     figure("paired tasks", count(found.num_tasks)),
   ];
