@@ -123,8 +123,7 @@ def _show_problems(
         are, them = ("is", "it") if num == 1 else ("are", "them")
         warn(
             f"{counted(num, 'attempt')} {are} not retried, because the run's process crashed in "
-            f"{them}; "
-            f"{collection.path}/failures.jsonl has the cause; retry with: "
+            f"{them}; {collection.path}/failures.jsonl has the cause; retry with: "
             f"{resume_command(context, runs, extra=('--retry-crashed',))}"
         )
     if is_quiet:

@@ -26,6 +26,9 @@ _EXPECTED = "write pass or fail, true or false, 1 or 0; a score has to be made o
 
 Outcome: TypeAlias = tuple[bool, bool]
 """Whether the label is a pass, and whether the reward is."""
+_CELLS: tuple[Outcome, ...] = ((True, True), (True, False), (False, True), (False, False))
+_ROUNDING = 1e-12
+"""A standard error that rounding alone may cause."""
 
 
 class Agreement(msgspec.Struct, kw_only=True):
@@ -239,8 +242,3 @@ def agreement_of(tasks: Sequence[Sequence[Outcome]], *, threshold: float) -> Agr
         num_only_reward_passes=counts[False, True],
         num_both_fail=counts[False, False],
     )
-
-
-_CELLS: tuple[Outcome, ...] = ((True, True), (True, False), (False, True), (False, False))
-_ROUNDING = 1e-12
-"""A standard error that rounding alone may cause."""
