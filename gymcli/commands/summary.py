@@ -116,7 +116,7 @@ def print_advice(metrics: RunMetrics) -> None:
 
 
 def print_at_k(metrics: RunMetrics, ks: Sequence[int]) -> None:
-    """Print the metrics of so many attempts of each environment."""
+    """Print the metrics of k attempts of each environment, for every k that was asked for."""
     from gymcli.metrics.at_k import METRICS
 
     metrics_of_any = [metric for metric in METRICS.values() if not metric.takes_first]

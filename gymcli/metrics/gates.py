@@ -221,7 +221,7 @@ def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
 
 
 def too_few_attempts(k: int, most: int) -> str:
-    """Return why a run whose tasks have at most so many attempts has no metric of k attempts."""
+    """Return the reason why there is no metric of k attempts if no task has more than `most`."""
     attempts = "1 attempt" if most == 1 else f"{most} attempts"
     return f"no task has more than {attempts}; --repeats {k} would make {k} of each"
 

@@ -197,7 +197,7 @@ class Metrics(msgspec.Struct, kw_only=True):
 
     @property
     def usual_num_attempts(self) -> int:
-        """The k of the numbers that are shown first: half of the tasks have so many attempts."""
+        """The k of the numbers that are shown first: half of the tasks have at least k attempts."""
         counts = self.num_tasks_at_k or {}
         return max((int(k) for k, num in counts.items() if 2 * num >= self.num_clusters), default=0)
 
