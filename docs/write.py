@@ -18,6 +18,7 @@ from gymcli.cli import EXIT_CODES, app
 from gymcli.environment.registry import Registry
 from gymcli.metrics.comparison_results import Comparison, Comparisons
 from gymcli.reporting.run_report import MetricsReport, MetricsReports
+from gymcli.store.tokens import TokenCall
 from gymcli.types import Failure, Rollout
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +28,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMAS: dict[str, tuple[type, ...]] = {
     "rollout.schema.json": (Rollout,),
     "failure.schema.json": (Failure,),
+    "tokens.schema.json": (TokenCall,),
     "metrics.schema.json": (MetricsReport, MetricsReports),
     "comparison.schema.json": (Comparison, Comparisons),
 }

@@ -30,6 +30,7 @@ __all__ = [
     "FinishReason",
     "FunctionCall",
     "JSONObject",
+    "LogprobMode",
     "Message",
     "RecordHead",
     "RecordNumbers",
@@ -37,10 +38,13 @@ __all__ = [
     "Role",
     "RoleUse",
     "Rollout",
+    "SampledMessage",
     "Score",
     "StopReason",
     "TaskRow",
     "Timing",
+    "TokenSource",
+    "Tokens",
     "ToolCall",
     "Tries",
     "Usage",
@@ -195,6 +199,45 @@ class Tries(msgspec.Struct, kw_only=True):
         self.retries[name] = self.retries.get(name, 0) + 1
 
 
+TokenSource = Literal["vllm", "token_id", "llamacpp", "nemo_gym", "model"]
+"""Where token ids come from.
+
+`vllm`: `return_token_ids`; `token_id`: log-probabilities whose tokens are `token_id:<n>`;
+`llamacpp`: log-probabilities with an `id`; `nemo_gym`: NeMo Gym's three fields on messages and
+output items; `model`: a policy in the same process.
+"""
+
+LogprobMode = Literal["raw", "processed", "unknown"]
+"""Log-probabilities before (`raw`) or after (`processed`) temperature and the other parameters."""
+
+
+class Tokens(msgspec.Struct, kw_only=True, gc=False):
+    """The token ids of one answer, as the engine that sampled them reported them."""
+
+    prompt: list[int]
+    """The whole prompt of the request, rendered by the chat template."""
+    sampled: list[int]
+    """The ids of the answer, with the one that ended it if the engine reports it."""
+    logprobs: list[float]
+    """The natural logarithm of the probability with which each of `sampled` was drawn."""
+    source: TokenSource
+    logprob_mode: LogprobMode = "unknown"
+    weight_version: str = ""
+    """The version of the weights, if the endpoint reports one."""
+    problem: str = ""
+    """Why the ids cannot be read or used; empty if nothing is wrong."""
+
+
+class SampledMessage(Message, kw_only=True, gc=False):
+    """An answer of a policy in the same process, with its token ids.
+
+    The loop takes the ids off and records a plain `Message`.
+    """
+
+    tokens: Tokens
+    finish_reason: FinishReason = "stop"
+
+
 class Request(msgspec.Struct, kw_only=True):
     """The request to a model in one turn, independent of any wire format."""
 
@@ -203,6 +246,8 @@ class Request(msgspec.Struct, kw_only=True):
     """Tools in chat shape: `{"type": "function", "function": {...}}`, others verbatim."""
     params: JSONObject = {}
     """Sampling and other parameters under their Chat Completions names."""
+    last_tokens: Tokens | None = None
+    """The ids of the last assistant message, for an endpoint that wants them back."""
     tries: Tries = msgspec.field(default_factory=Tries)
     """Filled while the request is answered."""
 
@@ -219,6 +264,8 @@ class Answer(msgspec.Struct, kw_only=True):
     """The model's name as the endpoint reports it."""
     response_id: str = ""
     """The endpoint's id for the answer."""
+    tokens: Tokens | None = None
+    """Only if they were requested."""
 
 
 class Call(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
@@ -393,6 +440,8 @@ class Rollout(RecordHead, kw_only=True):
 
     group_size: int = 0
     """Attempts of the task that are scored together; 0 if each is scored separately."""
+    play: str = ""
+    """Names this playing of the attempt in tokens.jsonl; empty if no token ids were recorded."""
     task: JSONObject = {}
     messages: list[Message] = []
     tools: list[JSONObject] = []

@@ -249,8 +249,15 @@ def test_keys_of_a_line_keep_their_order():
     """Readers may look up a line by its bytes, and diffs of runs stay small."""
     shared = ("schema_version", "task_id", "task_hash", "attempt", "env", "env_version")
     shared += ("env_options", "seed")
-    conversation = ("group_size", "task", "messages", "tools", "num_prompt_messages", "model")
-    conversation += ("sampling", "response_model", "stop_reason", "final_state", "step_rewards")
+    conversation = ("group_size", "play", "task", "messages", "tools", "num_prompt_messages")
+    conversation += (
+        "model",
+        "sampling",
+        "response_model",
+        "stop_reason",
+        "final_state",
+        "step_rewards",
+    )
     spent = ("usage", "calls", "cost", "role_usage")
     score = ("reward", "components", "metrics", "answer", "details", "verifier")
     assert Rollout.__struct_encode_fields__ == (

@@ -55,6 +55,7 @@ from gymcli.errors import (
     leave_copy,
 )
 from gymcli.rollout.event_loop import Watchdog
+from gymcli.store.tokens import PlayTokens
 from gymcli.types import (
     SCHEMA_VERSION,
     Answer,
@@ -122,6 +123,8 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the attempt's seed goes into the requests."""
     max_turns: int | None
     """The command line's limit, if any."""
+    records_tokens: bool = False
+    """Whether to record the token ids of every call."""
     roles: Mapping[str, Model] = {}
     limits: EpisodeLimits = EpisodeLimits()
     cost: Callable[[Usage], float | None] | None = None
@@ -191,6 +194,10 @@ class Episode:
 
     def __init__(self, plan: EpisodePlan, policy: Policy | None, watchdog: Watchdog) -> None:
         self.rollout = plan.new_record()
+        self.tokens = PlayTokens() if plan.records_tokens and policy is not None else None
+        """The token ids of the calls so far, if they are recorded."""
+        if self.tokens is not None:
+            self.rollout.play = self.tokens.play
         self.phase: Phase = "setup"
         self.is_finished = False
         """Whether the record is complete and can be scored; only `close` is left to run."""
@@ -375,7 +382,12 @@ class Episode:
         if plan.sends_seed:
             # The attempt's own: with the run's, all attempts of a task might be the same.
             params = {**params, "seed": rollout.seed}
-        request = Request(messages=rollout.messages, tools=rollout.tools, params=params)
+        request = Request(
+            messages=rollout.messages,
+            tools=rollout.tools,
+            params=params,
+            last_tokens=None if self.tokens is None else self.tokens.last,
+        )
         tries = request.tries
         assert self._task is not None, "an episode is played in a task"
         num_cancellations = self._task.cancelling()
@@ -410,11 +422,16 @@ class Episode:
         if self._is_cancelled:  # the policy swallowed the cancellation
             raise asyncio.CancelledError
         self._count(answer.usage)
-        message = answer.message
+        self._record_call(answer, params, seconds)
+        return answer
+
+    def _record_call(self, answer: Answer, params: JSONObject, seconds: float) -> None:
+        rollout, message = self.rollout, answer.message
+        finish_reason = answer.unknown_finish or answer.finish_reason
         rollout.calls.append(
             Call(
                 usage=answer.usage,
-                finish_reason=answer.unknown_finish or answer.finish_reason,
+                finish_reason=finish_reason,
                 response_id=answer.response_id,
                 seconds=round(seconds, 6),
                 lacks_logprobs=bool(
@@ -422,9 +439,10 @@ class Episode:
                 ),
             )
         )
-        if answer.model is not None and answer.model != plan.model:
+        if self.tokens is not None:
+            self.tokens.add(rollout, answer.tokens, finish_reason=finish_reason, sampling=params)
+        if answer.model is not None and answer.model != self._plan.model:
             rollout.response_model = answer.model
-        return answer
 
     async def _ask_oracle(self, environment: Environment[Task]) -> Answer:
         with self._within_limit("oracle", environment.step_timeout):

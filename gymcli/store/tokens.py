@@ -1,0 +1,254 @@
+"""tokens.jsonl: the token ids of every call of the policy, as the engine saw and sampled them.
+
+A line is a call. Its prompt is stored as a difference to the call before, so that the file grows
+with the length of a conversation and not with its square. An attempt may be played several times;
+its rollout names the play that counts.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import msgspec
+
+from gymcli.errors import RunFileError
+from gymcli.store.lines import lines_of, read_errors
+from gymcli.store.rollout_files import ROLLOUTS, lines_with_structs
+from gymcli.types import (
+    JSON_ERRORS,
+    JSONObject,
+    LogprobMode,
+    Rollout,
+    Tokens,
+    TokenSource,
+)
+
+__all__ = ["TOKENS", "PlayTokens", "TokenCall", "TokenFile", "prompts", "tokens_file"]
+
+TOKENS = "tokens.jsonl"
+
+_NEUTRAL: Mapping[str, tuple[float, ...]] = {
+    "top_p": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "repeat_penalty": (1,),
+}
+"""Parameters that cut off or shift the distribution, and the values at which they do not."""
+
+
+class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """One line of tokens.jsonl: a call of the policy.
+
+    The whole prompt is the first `num_shared` ids of the call before (its prompt and its sample
+    together) followed by `added`; see `prompts`. Calls with a `problem` are skipped: they share
+    nothing, and the next call is compared with the last one without a problem.
+    """
+
+    env: str
+    task_id: str
+    attempt: int
+    play: str
+    call: int
+    """Counted from 0 within the play: the position in the rollout's `calls`."""
+    num_shared: int = 0
+    added: list[int] = []
+    sampled: list[int] = []
+    logprobs: list[float] = []
+    """The natural logarithm of each sampled id's probability."""
+    finish_reason: str = ""
+    sampling: JSONObject = {}
+    """The parameters that the request set."""
+    weight_version: str = ""
+    source: TokenSource | None = None
+    """None if the answer had no ids."""
+    logprob_mode: LogprobMode = "unknown"
+    problem: str = ""
+    """Why the call cannot be trained on; empty if it can."""
+    off_policy: str = ""
+    """Why `logprobs` are not those of the distribution that was sampled from; empty if they are."""
+
+
+class PlayTokens:
+    """Records the calls of one play of an attempt."""
+
+    def __init__(self) -> None:
+        self.play = secrets.token_hex(6)
+        self.calls: list[TokenCall] = []
+        self.last: Tokens | None = None
+        """The ids of the last answer."""
+        self._held: list[int] = []
+        """The prompt and the sample of the last call without a problem."""
+
+    def add(
+        self, rollout: Rollout, tokens: Tokens | None, *, finish_reason: str, sampling: JSONObject
+    ) -> None:
+        """Record the next call of a rollout; None: the answer had no ids."""
+        self.last = tokens
+        call = TokenCall(
+            env=rollout.env,
+            task_id=rollout.task_id,
+            attempt=rollout.attempt,
+            play=self.play,
+            call=len(self.calls),
+            finish_reason=finish_reason,
+            sampling=sampling,
+        )
+        self.calls.append(call)
+        if tokens is None:
+            call.problem = "the answer has no token ids"
+            return
+        call.source = tokens.source
+        call.logprob_mode = tokens.logprob_mode
+        call.weight_version = tokens.weight_version
+        call.problem = tokens.problem or _problem(tokens)
+        call.off_policy = _off_policy(sampling, tokens.logprob_mode)
+        call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
+        if call.problem:
+            call.added = tokens.prompt
+            return
+        call.num_shared = _num_common(self._held, tokens.prompt)
+        call.added = tokens.prompt[call.num_shared :]
+        self._held = tokens.prompt + tokens.sampled
+
+
+def _problem(tokens: Tokens) -> str:
+    """Return what is wrong with the ids of a call, by the rules of OpenEnv's `check_turn`."""
+    if not tokens.prompt:
+        return "the prompt is empty"
+    if not tokens.sampled:
+        return "no id was sampled"
+    if min(tokens.prompt) < 0 or min(tokens.sampled) < 0:
+        return "an id is negative"
+    if len(tokens.logprobs) != len(tokens.sampled):
+        return (
+            f"{len(tokens.sampled)} ids were sampled and there are {len(tokens.logprobs)} "
+            "log-probabilities"
+        )
+    if not all(map(math.isfinite, tokens.logprobs)):
+        return "a log-probability is not finite"
+    if max(tokens.logprobs) > 0:
+        return "a log-probability is above 0"
+    return ""
+
+
+def _finite(logprobs: list[float]) -> list[float]:
+    """Replace what JSON cannot write; the call has a problem then."""
+    if all(map(math.isfinite, logprobs)):
+        return logprobs
+    return [value if math.isfinite(value) else 0.0 for value in logprobs]
+
+
+def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
+    temperature = sampling.get("temperature", 1)
+    for name, neutral in _NEUTRAL.items():
+        if name in sampling and sampling[name] not in (None, *neutral):
+            return f"{name} = {sampling[name]}"
+    if temperature not in (None, 1) and mode != "processed":
+        return f"{mode} log-probabilities at temperature {temperature}"
+    return ""
+
+
+def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
+    """Return how many leading ids are equal."""
+    if prompt[: len(held)] == held:
+        return len(held)
+    pairs = enumerate(zip(held, prompt, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(held), len(prompt)))
+
+
+def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
+    """Return the whole prompt of each call of one play, in order.
+
+    Raises:
+        ValueError: A call claims to share more ids than the call before has.
+    """
+    held: list[int] = []
+    found = []
+    for call in calls:
+        if call.problem:
+            found.append(call.added)
+            continue
+        if call.num_shared > len(held):
+            raise ValueError(
+                f"call {call.call} shares {call.num_shared} ids, and the call before has only "
+                f"{len(held)}"
+            )
+        found.append(held[: call.num_shared] + call.added)
+        held = found[-1] + call.sampled
+    return found
+
+
+class _TokenPlay(msgspec.Struct):
+    """The fields of a line that say where it belongs."""
+
+    task_id: str
+    attempt: int
+    play: str
+
+
+class _Span(NamedTuple):
+    start: int
+    num_bytes: int
+
+
+def tokens_file(run: Path) -> Path:
+    """Return the file with the token ids of a run directory or of a rollout file."""
+    if run.is_dir():
+        return run / TOKENS
+    if run.name == ROLLOUTS:
+        return run.with_name(TOKENS)
+    return run.with_name(run.name.removesuffix(".jsonl") + f".{TOKENS}")
+
+
+class TokenFile:
+    """The token ids of a run, read when they are needed; a context manager.
+
+    Memory holds the place of every play, not its ids.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.path = tokens_file(run)
+        self._plays: dict[str, list[_Span]] = {}
+        self._file = self.path.open("rb") if self.path.is_file() else None
+        if self._file is None:
+            return
+        end = 0
+        decoder = msgspec.json.Decoder(_TokenPlay)
+        with read_errors(self.path):
+            for _, line in lines_with_structs(self.path, decoder, lines_of(self._file, self.path)):
+                start, end = end, self._file.tell()
+                self._plays.setdefault(line.play, []).append(_Span(start, end - start))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def calls(self, rollout: Rollout) -> list[TokenCall]:
+        """Return the calls of the play that counts, in order; none if no ids were recorded.
+
+        Raises:
+            RunFileError: The rollout names a play that the file lacks, or a line is damaged.
+        """
+        if not rollout.play:
+            return []
+        what = f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
+        if self._file is None or rollout.play not in self._plays:
+            raise RunFileError(f"{self.path}: has no token ids of {what}, play {rollout.play}")
+        calls = []
+        for span in self._plays[rollout.play]:
+            self._file.seek(span.start)
+            try:
+                calls.append(msgspec.json.decode(self._file.read(span.num_bytes), type=TokenCall))
+            except JSON_ERRORS as error:
+                raise RunFileError(f"{self.path}: {what}: is damaged: {error}") from error
+        return calls
