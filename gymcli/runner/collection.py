@@ -34,6 +34,7 @@ from gymcli.errors import (
     boundary,
 )
 from gymcli.metrics.slicing import field_of, slice_name
+from gymcli.models.in_process import InProcessPolicy
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import ModelPool, check_missing
@@ -471,6 +472,8 @@ class Collection:
         source = policy_source(options) if self.num_left > len(self._state.waiting) else None
         if source is not None and self._engine is None:
             shared = shared._replace(policy=await shared.roles.pool.client(source))
+        if options.policy is not None:
+            shared = shared._replace(policy=InProcessPolicy(options.policy))
         return shared
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
@@ -599,9 +602,9 @@ async def collect(
     Args:
         tasks: A task file, several, or the name of an environment for its shipped tasks.
         options: The fields of `gymcli.runner.collect_options.CollectOptions`: `endpoint`, or
-            `model` for `local` and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With
-            `out`, a run directory is written, or resumed if it exists; attempts that are already
-            done are not yielded again.
+            `model` for `local`, `oracle` and a model in this process; `env`, `repeats`, `seed`,
+            `params` and so on. With `out`, a run directory is written, or resumed if it exists;
+            attempts that are already done are not yielded again.
 
     Raises:
         GymError: Any error that would end `gym collect`, before or during the run.
