@@ -386,7 +386,6 @@ class RunPlan:
         repeats = self._options.repeats
         for row in self._source.selected():
             scored = done.get((row.env, row.id))
-            environment, options, verifier, *_ = self._attempts[row.env]
             size = self.group_sizes[row.env, row.id]
             first = row.first_attempt * repeats
             for attempt in range(first, first + repeats):
@@ -394,8 +393,12 @@ class RunPlan:
                 if key in left_out or (scored is not None and scored.has(attempt)):
                     continue
                 if takes is None or takes(key):
-                    plan = self._episode(row, attempt)
-                    yield Attempt(environment, options, verifier, plan, group_size=size)
+                    yield self.attempt(row, attempt, group_size=size)
+
+    def attempt(self, row: TaskRow, number: int, *, group_size: int) -> Attempt:
+        """Return one attempt of a task; `group_size` is as in `Attempt`."""
+        plan = self._episode(row, number)
+        return self._attempts[row.env]._replace(plan=plan, group_size=group_size)
 
     def _recorded(self, rollout: Rollout) -> Attempt:
         attempt = self._attempts[rollout.env]
