@@ -6,6 +6,7 @@ An attempt's error becomes its failure record; only errors that end the run are 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import (
@@ -47,6 +48,7 @@ from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.runner.stopping import Stopping
 from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.rollout_files import redacted
 from gymcli.types import (
     AttemptKey,
@@ -73,6 +75,8 @@ __all__ = [
 
 POLICY = ""
 """The name of the policy among the roles."""
+
+_LOGGER = logging.getLogger(__name__)
 
 _MAX_TASKS_IN_A_ROW = 20
 
@@ -124,6 +128,15 @@ class Shared(NamedTuple):
     """Waits until saved conversations are on disk, if another process writes them."""
     slots: asyncio.Semaphore | None = None
     """Limits the attempts in flight of several runs together."""
+    save_tokens: Callable[[Sequence[bytes]], None] = lambda _: None
+    """Saves the lines of a finished conversation's token ids, before the conversation itself."""
+
+    def policy_of_attempt(self) -> Policy | None:
+        """Return the policy that one attempt asks."""
+        if isinstance(self.policy, Client):
+            # One per attempt: it stays with one replica, and counts how long it waited.
+            return Conversation(self.policy)
+        return self.policy
 
 
 class Outcome(NamedTuple):
@@ -195,9 +208,7 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     if shared.roles.sources:
         roles = _counted_models(attempt, plan.row.fields, shared, use)
         plan = msgspec.structs.replace(plan, roles=roles)
-    # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
-    policy = Conversation(shared.policy) if isinstance(shared.policy, Client) else shared.policy
-    episode = Episode(plan, policy, shared.watchdog)
+    episode = Episode(plan, shared.policy_of_attempt(), shared.watchdog)
     # The models of roles add to it while they are asked, so a record that is cut off has it too.
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size
@@ -215,12 +226,14 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     except asyncio.CancelledError:
         # The caller left. A finished conversation is saved: a resume only has to score it.
         if episode.is_finished:
-            shared.save(redacted(episode.rollout, shared.scrubber))
+            shared.save(_finished(episode, shared))
         if not episode.is_over:
             shared.stopping.add_closing(episode)
         raise
-    # Before scoring: the verifier must see the record as `gym verify` reads it from disk.
-    rollout = redacted(episode.rollout, shared.scrubber)
+    if error is not None and not episode.is_finished:
+        rollout = redacted(episode.rollout, shared.scrubber)
+    else:
+        rollout = _finished(episode, shared)
     if error is not None:
         return Outcome(
             failure_of(rollout, error),
@@ -232,6 +245,29 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
         shared.save(rollout)
         if shared.written is not None:
             await shared.written()
+    return rollout
+
+
+def _finished(episode: Episode, shared: Shared) -> Rollout:
+    """Return the record of a finished conversation, and save its token ids.
+
+    It is redacted before scoring: the verifier must see it as `gym verify` reads it from disk.
+    """
+    rollout = redacted(episode.rollout, shared.scrubber)
+    if episode.tokens is None:
+        return rollout
+    # The ids of a redacted conversation would decode to the key.
+    calls = [] if rollout.redacted else episode.tokens.calls
+    lines = [msgspec.json.encode(call) for call in calls]
+    if any(len(line) > MAX_LINE_BYTES for line in lines):
+        _LOGGER.warning(
+            "%s %s/%d: a line of its token ids %s; they are not written", *rollout.key, TOO_LONG
+        )
+        lines = []
+    if lines:
+        shared.save_tokens(lines)
+    else:
+        rollout.play = ""
     return rollout
 
 
