@@ -34,8 +34,8 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     model: str = Field(min_length=1)
     """A model's name at the endpoint, `local`, `local:PATH.gguf`, or `oracle` for gold answers.
 
-    Defaults to the endpoint's model. A model in this process, with a method `complete`, may stand in
-    its place: then it becomes `policy`, and its attribute `name`, else its class, names it.
+    Defaults to the endpoint's model. A model in this process, with a method `complete`, may stand
+    in its place: then it becomes `policy`, and its attribute `name`, else its class, names it.
     """
     policy: InstanceOf[PolicyModel] | None = Field(default=None, exclude=True)
     """A model in this process that answers in place of an endpoint."""
