@@ -21,6 +21,7 @@ import msgspec
 
 from gymcli.mock.behaviours import MockAnswer, argument_text, last_user_text, num_turns
 from gymcli.mock.tokenizer import END, END_TEXT, TokenSampler, decode, encode, render, written
+from gymcli.nemo_gym.payload import list_in, object_in, objects_in
 from gymcli.nemo_gym.responses_items import messages_from_items
 from gymcli.types import (
     JSON,
@@ -227,7 +228,7 @@ def _share_out(
     choices: Sequence[JSONObject], tokens: Tokens, logprobs: JSON, about: ParsedRequest
 ) -> None:
     """Give each choice of a stream its part of the ids and of their log-probabilities."""
-    entries = logprobs["content"] if isinstance(logprobs, dict) else []
+    entries = objects_in(object_in(logprobs).get("content"))
     for index, choice in enumerate(choices):
         part = slice(
             index * len(tokens.sampled) // len(choices),
@@ -236,7 +237,10 @@ def _share_out(
         if _reports_ids(about):
             choice["token_ids"] = tokens.sampled[part]
         if len(entries) == len(tokens.sampled):
-            choice["logprobs"] = {"content": entries[part]}
+            shown = entries[part]
+            if tokens.source == "llamacpp":  # whose streams leave out the end of the message
+                shown = [entry for entry in shown if entry["token"]]
+            choice["logprobs"] = {"content": shown}
 
 
 def _chat_head(about: ParsedRequest, kind: str) -> JSONObject:
@@ -488,13 +492,12 @@ def with_token_logprobs(answer: MockAnswer, tokens: Tokens, params: JSONObject) 
 def _prompt_ids(about: ParsedRequest) -> list[int]:
     """Return the ids of a prompt: those that the last assistant message has, then what follows."""
     key = "messages" if "messages" in about.body else "input"
-    entries = about.body.get(key)
-    for index in range(len(entries) - 1 if isinstance(entries, list) else -1, -1, -1):
-        entry = entries[index]
-        if isinstance(entry, dict) and "generation_token_ids" in entry:
-            held = msgspec.convert(
-                [*entry["prompt_token_ids"], *entry["generation_token_ids"]], list[int]
-            )
+    entries = list_in(about.body.get(key))
+    for index in reversed(range(len(entries))):
+        entry = object_in(entries[index])
+        if "generation_token_ids" in entry:
+            held = msgspec.convert(entry.get("prompt_token_ids"), list[int])
+            held += msgspec.convert(entry["generation_token_ids"], list[int])
             rest, _ = about.format.read({key: entries[index + 1 :]})
             # The template ends a message that was cut.
             return held + encode(f"{'' if held[-1:] == [END] else END_TEXT}\n{render(rest)}")

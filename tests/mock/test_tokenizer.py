@@ -92,8 +92,10 @@ def test_servers_report_what_was_sampled(source, stream):
     async def run(server, session):
         answers = await converse(server, session, stream=stream)
         first, second = server.tokens
+        # llama.cpp's streams leave out the end of the message.
+        end = -1 if stream and source == "llamacpp" else None
         for answer, tokens in zip(answers, server.tokens, strict=True):
-            assert reported(source, answer) == (tokens.sampled, tokens.logprobs)
+            assert reported(source, answer) == (tokens.sampled[:end], tokens.logprobs[:end])
             assert all(value < 0 for value in tokens.logprobs)
             assert answer["weight_version"] == "7"
         assert decode(first.sampled) == (
