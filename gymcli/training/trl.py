@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RolloutFunction", "dataset", "environment", "reward", "rollout_func"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
@@ -167,7 +168,7 @@ class RolloutFunction:
                 f"is {temperature}: pass params={{'temperature': {trainer.temperature:g}}}"
             )
         sizes = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
-        sampled = self._thread.run(self._sample(sizes, trainer.state.global_step))
+        sampled = self._thread.run(self._sample, sizes, trainer.state.global_step)
         if any(one.reward is not None for one in sampled) and not any(
             one.sequences for one in sampled
         ):
@@ -241,12 +242,17 @@ class _SamplerThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.close: Callable[[], object] = lambda: None
 
-    def run(self, work: Coroutine[object, object, T]) -> T:
-        """Run a coroutine in the loop, and wait for its result."""
+    def run(
+        self,
+        function: Callable[P, Coroutine[object, object, T]],
+        *arguments: P.args,
+        **keywords: P.kwargs,
+    ) -> T:
+        """Call an async function in the loop, and wait for its result."""
         if self._loop is None:
             self._open()
         assert self._loop is not None
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(function(*arguments, **keywords), self._loop)
         try:
             return future.result()
         except BaseException:  # an interrupt must end the attempts
@@ -333,11 +339,11 @@ class TrlEnvironment:
 
     def reset(self, *, task_id: str, **_: object) -> str | None:
         """Begin an episode of a task; return the messages that the environment opens it with."""
-        return self._thread.run(self._begin(task_id))
+        return self._thread.run(self._begin, task_id)
 
     def get_reward(self) -> float | None:
         """End the episode; return its reward, None if it could not be scored."""
-        return None if self._turns is None else self._thread.run(self._end(self._turns))
+        return None if self._turns is None else self._thread.run(self._end, self._turns)
 
     async def _begin(self, task_id: str) -> str | None:
         if self._turns is not None:  # TRL did not ask for the reward of the last episode
@@ -426,7 +432,7 @@ def _method(tool: Tool) -> Callable[..., str]:
     """Return a method that TRL turns back into the tool's schema, by its types and docstring."""
 
     def method(self: TrlEnvironment, **arguments: object) -> str:
-        return self._thread.run(self._call(tool.name, arguments))
+        return self._thread.run(self._call, tool.name, arguments)
 
     properties = tool.parameters.get("properties", {})
     required = tool.parameters.get("required", [])
