@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Protocol, runtime_checkable
 
-from gymcli.types import Answer, JSONObject, Message, Request, SampledMessage, Usage
+from gymcli.types import Answer, FinishReason, JSONObject, Message, Request, SampledMessage, Usage
 
 __all__ = ["InProcessPolicy", "PolicyModel"]
 
@@ -51,7 +51,7 @@ class InProcessPolicy:
             schema=_schema(request.params),
             **({"params": request.params} if self._takes_params else {}),
         )
-        reason = "tool_calls" if message.tool_calls else "stop"
+        reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
         if not isinstance(message, SampledMessage):
             return Answer(message=message, finish_reason=reason)
         tokens = message.tokens

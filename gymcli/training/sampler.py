@@ -23,8 +23,6 @@ from gymcli.environment.registry import (
 )
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import (
-    FatalEndpointError,
-    ModelError,
     TasksError,
     UnknownNameError,
     UsageError,
@@ -251,17 +249,13 @@ class Sampler:
     async def _probe_tokens(self, client: Client) -> None:
         """Find out how the endpoint reports token ids; without any, none are recorded."""
         try:
-            await client.probe_tokens()
-        except ModelError as error:
-            raise FatalEndpointError(str(error)) from error
+            self._plan.neutral_params = neutral_params(await client.probe_tokens())
         except UsageError as error:
             _LOGGER.warning("no token ids are recorded: %s", error)
             self._plan.records_tokens, self._plan.neutral_params = False, {}
-        else:
-            self._plan.neutral_params = neutral_params(client.token_source)
 
     async def group(
-        self, task: str | JSONObject, *, attempts: int = 8, version: object = ""
+        self, task: str | JSONObject, *, attempts: int = 8, version: object = None
     ) -> list[SampledRollout]:
         """Sample several attempts at one task; one that fails is returned with its failure.
 
@@ -284,6 +278,7 @@ class Sampler:
             self._plan.attempt(row, number, group_size=attempts if scores_groups else 0)
             for number in range(first, first + attempts)
         ]
+        weights = "" if version is None else str(version)
         lines: list[bytes] = []
         # A group ends for itself: a later one may find that the endpoint is up again.
         shared = self._shared._replace(stopping=Stopping(), save_tokens=lines.extend)
@@ -299,7 +294,7 @@ class Sampler:
         calls: dict[str, list[TokenCall]] = {}
         for line in lines:
             call = msgspec.json.decode(line, type=TokenCall)
-            call.weight_version = call.weight_version or str(version)
+            call.weight_version = call.weight_version or weights
             calls.setdefault(call.play, []).append(call)
         return [
             SampledRollout(

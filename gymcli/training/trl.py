@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import inspect
 import itertools
 import logging
 import operator
 import threading
+import types
 import weakref
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -32,13 +34,11 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
 from gymcli.rollout import event_loop
 from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.identity import command_params
 from gymcli.training.sampler import SampledRollout, Sampler, Tasks, TaskTable
 from gymcli.types import FunctionCall, JSONObject, Message, ToolCall
 
-if TYPE_CHECKING:
-    import datasets
-
-__all__ = ["RolloutFunction", "dataset", "environment", "reward", "rollout_func"]
+__all__ = ["RolloutFunction", "TrlEnvironment", "dataset", "environment", "reward", "rollout_func"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,8 +54,8 @@ _MAX_OPEN = 1_000_000
 
 def dataset(
     tasks: Tasks, *, env: str | EnvironmentClass | None = None, messages: bool = False
-) -> datasets.Dataset:
-    """Return the tasks as a dataset for TRL.
+) -> Sequence[JSONObject]:
+    """Return the tasks as a `datasets.Dataset` for TRL.
 
     Args:
         tasks: A tasks file, the name of an environment for its shipped tasks, rows, or several.
@@ -70,15 +70,16 @@ def dataset(
     """
     rows = TaskTable(env, tasks, CollectOptions(model="none")).rows
     try:
-        from datasets import Dataset  # late: heavy, and only training needs it
-    except ImportError as error:
+        # Late: heavy, and only training needs it. By name: type checkers see our folder of tasks.
+        from_list = importlib.import_module("datasets").Dataset.from_list
+    except (ImportError, AttributeError) as error:
         raise MissingPackageError(
             "gymcli.training.trl.dataset needs the package datasets: pip install trl"
         ) from error
     if not messages:
-        return Dataset.from_list([{"prompt": task_id} for task_id in rows])
-    return Dataset.from_list(
-        [
+        given: list[JSONObject] = [{"prompt": task_id} for task_id in rows]
+    else:
+        given = [
             {
                 # TRL adds what `reset` returns to the last message.
                 "prompt": [{"role": one.role, "content": one.text} for one in row.messages]
@@ -88,7 +89,8 @@ def dataset(
             }
             for task_id, row in rows.items()
         ]
-    )
+    made: Sequence[JSONObject] = from_list(given)
+    return made
 
 
 def rollout_func(
@@ -161,7 +163,7 @@ class RolloutFunction:
             RunError: No attempt has token ids.
             GymError: What ends every attempt: the key is refused, the endpoint is gone.
         """
-        temperature = self.sampler.options.params.get("temperature", 1)
+        temperature = command_params(self.sampler.options).get("temperature", 1)
         if temperature != trainer.temperature:
             raise UsageError(
                 f"the trainer's temperature is {trainer.temperature:g} and that of the requests "
@@ -216,7 +218,8 @@ class RolloutFunction:
                 )
             self.counts["forked"] += 1
             mask = [0] * len(mask)
-        self.counts["off_policy"] += bool(last.off_policy) and not is_forked
+        elif last.off_policy:
+            self.counts["off_policy"] += 1
         return _Row(
             last.input_ids[:start],
             last.input_ids[start:],
@@ -310,7 +313,8 @@ def environment(
         UsageError: TRL cannot play in this environment, or an argument is wrong.
     """
     # TRL resets all environments of a batch before any of them ends.
-    sampler = Sampler(env, tasks=tasks, policy=_PlayedByTrl(), **options, concurrency=_MAX_OPEN)
+    options["concurrency"] = _MAX_OPEN
+    sampler = Sampler(env, tasks=tasks, endpoint=None, policy=_PlayedByTrl(), **options)
     found = next(iter(sampler.tasks.found.environments.values()))
     played = found.environment
     for is_wrong, why in (
@@ -321,9 +325,9 @@ def environment(
     ):
         if is_wrong:
             raise UsageError(f"{found.name}: TRL cannot play in it, since {why}; use rollout_func")
-    members = {name: _method(tool) for name, tool in played.method_tools().items()}
-    members["_thread"] = _SamplerThread(sampler)
-    return type(played.__name__, (TrlEnvironment,), {**members, "__doc__": played.__doc__})
+    methods = {name: _method(tool) for name, tool in played.method_tools().items()}
+    others = {"_thread": _SamplerThread(sampler), "__doc__": played.__doc__}
+    return type(played.__name__, (TrlEnvironment,), {**methods, **others})
 
 
 class TrlEnvironment:
@@ -428,53 +432,36 @@ class _PlayedByTrl:
         return await turns.answers.get()
 
 
-def _method(tool: Tool) -> Callable[..., str]:
-    """Return a method that TRL turns back into the tool's schema, by its types and docstring."""
+class _Schema(msgspec.Struct, rename={"any_of": "anyOf"}):
+    """The JSON Schema of an argument, as far as a type can say it."""
 
-    def method(self: TrlEnvironment, **arguments: object) -> str:
-        return self._thread.run(self._call, tool.name, arguments)
+    type: str | list[str] = ""
+    description: str = ""
+    default: object = None
+    enum: list[object] = []
+    any_of: list[_Schema] = []
+    items: _Schema | bool = True
 
-    properties = tool.parameters.get("properties", {})
-    required = tool.parameters.get("required", [])
-    kind = inspect.Parameter.KEYWORD_ONLY
-    hints = {name: _hint(schema) for name, schema in properties.items()}
-    described = [
-        f"    {name}: {schema.get('description', name)}" for name, schema in properties.items()
-    ]
-    method.__name__ = method.__qualname__ = tool.name
-    method.__doc__ = "\n".join(
-        [tool.description, *(["", "Args:", *described] if described else [])]
-    )
-    method.__annotations__ = {**hints, "return": str}
-    method.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            *(
-                inspect.Parameter(name, kind, annotation=hints[name])
-                if name in required
-                else inspect.Parameter(
-                    name, kind, annotation=hints[name], default=schema.get("default")
-                )
-                for name, schema in properties.items()
-            ),
-        ],
-        return_annotation=str,
-    )
-    return method
+    @property
+    def hint(self) -> object:
+        """A type from which transformers makes the schema again, or a wider one."""
+        if self.enum:
+            return Literal[tuple(self.enum)]
+        hints = [one.hint for one in self.any_of] or [
+            _HINTS.get(name, Any)
+            for name in ([self.type] if isinstance(self.type, str) else self.type)
+        ]
+        if hints == [list] and isinstance(self.items, _Schema):
+            return types.GenericAlias(list, (self.items.hint,))
+        return functools.reduce(operator.or_, hints)
 
 
-def _hint(schema: JSONObject) -> object:
-    """Return a type from which transformers makes this JSON Schema again, or a wider one."""
-    if isinstance(schema.get("enum"), list):
-        return Literal[tuple(schema["enum"])]
-    if isinstance(schema.get("anyOf"), list):
-        return functools.reduce(operator.or_, map(_hint, schema["anyOf"]))
-    if schema.get("type") == "array" and isinstance(schema.get("items"), dict):
-        return list[_hint(schema["items"])]  # type: ignore[misc]
-    return _HINTS.get(str(schema.get("type")), Any)
+class _Arguments(msgspec.Struct):
+    properties: dict[str, _Schema] = {}
+    required: list[str] = []
 
 
-_HINTS = {
+_HINTS: dict[str, object] = {
     "string": str,
     "integer": int,
     "number": float,
@@ -483,3 +470,30 @@ _HINTS = {
     "object": dict,
     "null": type(None),
 }
+
+
+def _method(tool: Tool) -> Callable[..., str]:
+    """Return a method that transformers turns back into the tool's schema."""
+
+    def method(self: TrlEnvironment, **arguments: object) -> str:
+        return self._thread.run(self._call, tool.name, arguments)
+
+    known = msgspec.convert(tool.parameters, _Arguments)
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    lines = [tool.description, *(["", "Args:"] if known.properties else [])]
+    for name, schema in known.properties.items():
+        default = inspect.Parameter.empty if name in known.required else schema.default
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=schema.hint
+            )
+        )
+        lines.append(f"    {name}: {schema.description or name}")
+    method.__name__ = method.__qualname__ = tool.name
+    method.__doc__ = "\n".join(lines)
+    method.__annotations__ = {
+        **{one.name: one.annotation for one in parameters[1:]},
+        "return": str,
+    }
+    method.__signature__ = inspect.Signature(parameters, return_annotation=str)  # type: ignore[attr-defined]
+    return method
