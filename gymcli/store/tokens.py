@@ -233,22 +233,47 @@ class TokenFile:
         if self._file is not None:
             self._file.close()
 
+    def lines(self, rollout: Rollout) -> list[bytes]:
+        """Return the lines of the play that counts, in order; none if no ids were recorded.
+
+        Raises:
+            RunFileError: The rollout names a play that the file lacks.
+        """
+        if not rollout.play:
+            return []
+        if self._file is None or rollout.play not in self._plays:
+            raise RunFileError(
+                f"{self.path}: has no token ids of {_name(rollout)}, play {rollout.play}"
+            )
+        found = []
+        for span in self._plays[rollout.play]:
+            self._file.seek(span.start)
+            found.append(self._file.read(span.num_bytes))
+        return found
+
     def calls(self, rollout: Rollout) -> list[TokenCall]:
         """Return the calls of the play that counts, in order; none if no ids were recorded.
 
         Raises:
             RunFileError: The rollout names a play that the file lacks, or a line is damaged.
         """
-        if not rollout.play:
-            return []
-        what = f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
-        if self._file is None or rollout.play not in self._plays:
-            raise RunFileError(f"{self.path}: has no token ids of {what}, play {rollout.play}")
-        calls = []
-        for span in self._plays[rollout.play]:
-            self._file.seek(span.start)
+        calls: list[TokenCall] = []
+        num_held = 0
+        for line in self.lines(rollout):
             try:
-                calls.append(msgspec.json.decode(self._file.read(span.num_bytes), type=TokenCall))
+                call = msgspec.json.decode(line, type=TokenCall)
             except JSON_ERRORS as error:
-                raise RunFileError(f"{self.path}: {what}: is damaged: {error}") from error
+                raise RunFileError(f"{self.path}: {_name(rollout)}: is damaged: {error}") from error
+            if call.num_shared > num_held:
+                raise RunFileError(
+                    f"{self.path}: {_name(rollout)}: call {call.call} shares {call.num_shared} "
+                    f"ids, and the call before has only {num_held}"
+                )
+            if not call.problem:
+                num_held = call.num_shared + len(call.added) + len(call.sampled)
+            calls.append(call)
         return calls
+
+
+def _name(rollout: Rollout) -> str:
+    return f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
