@@ -127,10 +127,8 @@ def _problem(tokens: Tokens) -> str:
     if min(tokens.prompt) < 0 or min(tokens.sampled) < 0:
         return "an id is negative"
     if len(tokens.logprobs) != len(tokens.sampled):
-        return (
-            f"{len(tokens.sampled)} ids were sampled and there are {len(tokens.logprobs)} "
-            "log-probabilities"
-        )
+        # Without the numbers: problems are counted, and the line has both lists.
+        return "there are not as many log-probabilities as sampled ids"
     if not all(map(math.isfinite, tokens.logprobs)):
         return "a log-probability is not finite"
     if max(tokens.logprobs) > 0:
