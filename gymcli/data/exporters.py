@@ -141,7 +141,8 @@ class ExportSource:
         """Return the lines of tokens.jsonl of a scored attempt; none if it has no token ids."""
         if not attempt.rollout.play or attempt.is_redacted:
             return []  # the ids of a redacted conversation decode to the secret
-        return self._token_file(attempt.run).lines(attempt.rollout)
+        lines = self._token_file(attempt.run).lines(attempt.rollout)
+        return [self._scrubber.line(line.strip()) + b"\n" for line in lines]
 
     def token_calls(self, attempt: ExportedAttempt) -> list[TokenCall]:
         """Return the calls of a scored attempt, all of which can be trained on.
