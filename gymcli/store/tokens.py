@@ -47,8 +47,8 @@ class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One line of tokens.jsonl: a call of the policy.
 
     The whole prompt is the first `num_shared` ids of the call before (its prompt and its sample
-    together) followed by `added`; see `prompts`. Calls with a `problem` are skipped: they share
-    nothing, and the next call is compared with the last one without a problem.
+    together) followed by `added`; see `prompts`. Calls with a `problem` have no prompt here, and
+    the next call is compared with the last one without a problem.
     """
 
     env: str
@@ -110,8 +110,7 @@ class PlayTokens:
         call.problem = tokens.problem or _problem(tokens)
         call.off_policy = _off_policy(sampling, tokens.logprob_mode)
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
-        if call.problem:
-            call.added = tokens.prompt
+        if call.problem:  # no prompt: nothing trains on it, and whole ones would add up
             return
         call.num_shared = _num_common(self._held, tokens.prompt)
         call.added = tokens.prompt[call.num_shared :]
@@ -164,7 +163,7 @@ def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
 
 
 def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
-    """Return the whole prompt of each call of one play, in order.
+    """Return the whole prompt of each call of one play, in order; [] for calls with a problem.
 
     Raises:
         ValueError: A call claims to share more ids than the call before has.
@@ -173,7 +172,7 @@ def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
     found = []
     for call in calls:
         if call.problem:
-            found.append(call.added)
+            found.append([])
             continue
         if call.num_shared > len(held):
             raise ValueError(
