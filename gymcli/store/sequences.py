@@ -31,6 +31,8 @@ class TokenSequence(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Of the sampled ids, as the engine reported them; 0.0 where the mask is 0."""
     prompt_length: int
     """The length of its first prompt."""
+    calls: list[int] = []
+    """The numbers of its calls."""
     weight_version: str = ""
     """Of its first call."""
     stop_reason: StopReason | None = None
@@ -92,6 +94,7 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
             sequence.input_ids[call.num_shared :] = call.added
             sequence.loss_mask[call.num_shared :] = [0] * len(call.added)
             sequence.logprobs[call.num_shared :] = [0.0] * len(call.added)
+        sequence.calls.append(call.call)
         last_sample = len(sequence.input_ids)
         sequence.input_ids += call.sampled
         sequence.loss_mask += [1] * len(call.sampled)
