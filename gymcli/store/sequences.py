@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gymcli.store.tokens import TokenCall
+from gymcli.store.tokens import TokenCall, check_shared
 from gymcli.types import Rollout, StopReason
 
 __all__ = ["FORK_THRESHOLD", "TokenSequence", "sequences"]
@@ -58,7 +58,7 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
         calls: The calls of the play that counts, in order; those with a problem are skipped.
 
     Raises:
-        ValueError: A call claims to share more ids than the call before has.
+        RunFileError: A call claims to share more ids than the call before has.
     """
     found: list[TokenSequence] = []
     if rollout.reward is None:
@@ -68,12 +68,8 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
     for call in calls:
         if call.problem:
             continue
+        check_shared(call, len(held))
         changed = len(held) - call.num_shared
-        if changed < 0:
-            raise ValueError(
-                f"call {call.call} shares {call.num_shared} ids, and the call before has only "
-                f"{len(held)}"
-            )
         is_new = not found or (
             changed and (call.num_shared < last_sample or changed >= FORK_THRESHOLD)
         )

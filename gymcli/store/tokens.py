@@ -27,7 +27,17 @@ from gymcli.types import (
     TokenSource,
 )
 
-__all__ = ["TOKENS", "PlayTokens", "TokenCall", "TokenFile", "TokenPlay", "neutral_params", "prompts", "tokens_file"]
+__all__ = [
+    "TOKENS",
+    "PlayTokens",
+    "TokenCall",
+    "TokenFile",
+    "TokenPlay",
+    "check_shared",
+    "neutral_params",
+    "prompts",
+    "tokens_file",
+]
 
 _NEUTRAL: Mapping[str, tuple[float, ...]] = {
     "top_p": (1,),
@@ -147,10 +157,7 @@ def _problem(tokens: Tokens) -> str:
     if min(tokens.prompt) < 0 or min(tokens.sampled) < 0:
         return "an id is negative"
     if len(tokens.logprobs) != len(tokens.sampled):
-        return (
-            f"{len(tokens.sampled)} ids were sampled and there are {len(tokens.logprobs)} "
-            "log-probabilities"
-        )
+        return "there are not as many log-probabilities as sampled ids"
     if not all(map(math.isfinite, tokens.logprobs)):
         return "a log-probability is not finite"
     if max(tokens.logprobs) > 0:
@@ -187,7 +194,7 @@ def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
     """Return the whole prompt of each call of one play, in order; [] for calls with a problem.
 
     Raises:
-        ValueError: A call claims to share more ids than the call before has.
+        RunFileError: A call claims to share more ids than the call before has.
     """
     held: list[int] = []
     found = []
@@ -195,14 +202,20 @@ def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
         if call.problem:
             found.append([])
             continue
-        if call.num_shared > len(held):
-            raise ValueError(
-                f"call {call.call} shares {call.num_shared} ids, and the call before has only "
-                f"{len(held)}"
-            )
+        check_shared(call, len(held))
         found.append(held[: call.num_shared] + call.added)
         held = found[-1] + call.sampled
     return found
+
+
+def check_shared(call: TokenCall, num_held: int) -> None:
+    """Raise RunFileError if a call claims to share more ids than the call before has."""
+    if call.num_shared > num_held:
+        raise RunFileError(
+            f"{TOKENS}: attempt {call.attempt} of task {call.task_id} ({call.env}) is damaged: "
+            f"call {call.call} shares {call.num_shared} ids, and the call before has only "
+            f"{num_held}"
+        )
 
 
 _CALLS = msgspec.json.Decoder(TokenCall)

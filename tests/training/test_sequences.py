@@ -5,6 +5,7 @@ import random
 import msgspec
 import pytest
 
+from gymcli.errors import RunFileError
 from gymcli.store.sequences import FORK_THRESHOLD, sequences
 from gymcli.store.tokens import PlayTokens, prompts
 from gymcli.types import Rollout, Tokens
@@ -110,7 +111,9 @@ def test_attempts_without_a_score_and_damaged_calls_give_no_sequence():
     assert [one.is_cut for one in sequences(refused, calls)] == [True]
     calls[1].num_shared = 9
     for function in (prompts, lambda damaged: sequences(SCORED, damaged)):
-        with pytest.raises(ValueError, match=r"call 1 shares 9 ids, .* has only 2"):
+        with pytest.raises(
+            RunFileError, match=r"task t \(e\) is damaged: call 1 shares 9 ids, .* has only 2"
+        ):
             function(calls)
 
 
