@@ -138,11 +138,11 @@ class ExportSource:
         return ExportedAttempt(run, row, line, run.decoded(row, line), line is not raw)
 
     def token_lines(self, attempt: ExportedAttempt) -> list[bytes]:
-        """Return the lines of tokens.jsonl of a scored attempt; none if it has no token ids."""
-        if not attempt.rollout.play or attempt.is_redacted:
+        """Return the lines of token ids of a scored attempt; none if it has no ids."""
+        if attempt.is_redacted:
             return []  # the ids of a redacted conversation decode to the secret
-        lines = self._token_file(attempt.run).lines(attempt.rollout)
-        return [self._scrubber.line(line.strip()) + b"\n" for line in lines]
+        lines = self._token_file(attempt.run).lines(attempt.rollout).splitlines()
+        return [self._scrubber.line(line) + b"\n" for line in lines if line.strip()]
 
     def token_calls(self, attempt: ExportedAttempt) -> list[TokenCall]:
         """Return the calls of a scored attempt, all of which can be trained on.
@@ -650,13 +650,6 @@ def _write_jsonl(source: ExportSource, file: BinaryIO, open_tokens: Callable[[],
     return num_rows
 
 
-def _tokens_file(out: Path) -> Path:
-    """Return where the readers of an exported rollout file look for its token ids."""
-    suffix = out.suffix if out.suffix in (".gz", ".zst") else ""
-    found = tokens_file(out.with_name(out.name.removesuffix(suffix)))
-    return found.with_name(found.name + suffix)
-
-
 def _aggregate_file(out: Path) -> Path:
     ending = next(ending for ending in _JSON_LINES if out.name.endswith(ending))
     return out.with_name(out.name.removesuffix(ending) + "_aggregate_metrics.json")
@@ -795,7 +788,7 @@ EXPORTERS: Mapping[str, Exporter] = {
     "kto": Exporter(_write_kto, _JSON_LINES),
     "tokens": Exporter(_write_tokens, _JSON_LINES, option="advantage"),
     "openenv": Exporter(_write_openenv, _JSON_LINES),
-    "jsonl": Exporter(_write_jsonl, _JSON_LINES, _tokens_file),
+    "jsonl": Exporter(_write_jsonl, _JSON_LINES, tokens_file),
     "parquet": Exporter(_write_parquet, (".parquet",)),
     "csv": Exporter(_write_csv, (".csv", ".csv.gz", ".csv.zst")),
     "nemo-gym": Exporter(_write_nemo_gym, _JSON_LINES, _aggregate_file),
