@@ -36,6 +36,7 @@ def test_tokens_gives_a_row_for_each_sequence(tmp_path):
         "loss_mask": [0, 0, 0, 1, 1, 0, 0, 1, 1],
         "logprobs": [0, 0, 0, -0.5, -0.5, 0, 0, -0.5, -0.5],
         "prompt_length": 3,
+        "calls": [0, 1],
         "weight_version": "",
         "stop_reason": "done",
         "off_policy": "",
