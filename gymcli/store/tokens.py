@@ -27,7 +27,17 @@ from gymcli.types import (
     TokenSource,
 )
 
-__all__ = ["TOKENS", "TOKEN_SOURCES", "PlayTokens", "TokenCall", "TokenFile", "TokenPlay", "neutral_params", "prompts", "tokens_file"]
+__all__ = [
+    "TOKENS",
+    "TOKEN_SOURCES",
+    "PlayTokens",
+    "TokenCall",
+    "TokenFile",
+    "TokenPlay",
+    "neutral_params",
+    "prompts",
+    "tokens_file",
+]
 
 TOKEN_SOURCES: Mapping[TokenSource, str] = {
     "vllm": "return_token_ids",
@@ -53,10 +63,7 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
 _STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
 _PENALTIES: JSONObject = {"presence_penalty": 0, "frequency_penalty": 0}
 # A top_k of 0 is refused by SGLang, and was by vLLM: https://github.com/vllm-project/vllm/pull/17773
-_VLLM: JSONObject = {
-    **{**_STANDARD, **_PENALTIES},
-    **{"top_k": -1, "min_p": 0, "repetition_penalty": 1},
-}
+_VLLM: JSONObject = {**_STANDARD, **_PENALTIES, "top_k": -1, "min_p": 0, "repetition_penalty": 1}
 _SENT: Mapping[TokenSource, JSONObject] = {
     "vllm": _VLLM,
     "token_id": _VLLM,
