@@ -486,7 +486,9 @@ class Collection:
         if source is not None and (self._engine is None or options.records_tokens):
             policy = await shared.roles.pool.client(source)
             if options.records_tokens:
-                await self._probe_tokens(policy)
+                self._budget.check()  # a run that has used up its budget sends no request
+                if self.stopping.cause is None:
+                    await self._probe_tokens(policy)
             if self._engine is None:
                 shared = shared._replace(policy=policy)
         return shared
