@@ -29,6 +29,7 @@ from gymcli.types import (
 
 __all__ = [
     "TOKENS",
+    "TOKEN_SOURCES",
     "PlayTokens",
     "TokenCall",
     "TokenFile",
@@ -38,6 +39,15 @@ __all__ = [
     "prompts",
     "tokens_file",
 ]
+
+TOKEN_SOURCES: Mapping[TokenSource, str] = {
+    "vllm": "return_token_ids",
+    "token_id": "return_tokens_as_token_ids and /tokenize",
+    "llamacpp": "llama.cpp's log-probabilities, /apply-template and /tokenize",
+    "nemo_gym": "NeMo Gym's fields",
+    "model": "the policy itself",
+}
+"""Where token ids come from, in words."""
 
 _NEUTRAL: Mapping[str, tuple[float, ...]] = {
     "top_p": (1,),
@@ -53,11 +63,11 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
 
 _STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
 _PENALTIES: JSONObject = {"presence_penalty": 0, "frequency_penalty": 0}
-_VLLM: JSONObject = {**_STANDARD, **_PENALTIES, "min_p": 0, "repetition_penalty": 1}
+# A top_k of 0 is refused by SGLang, and was by vLLM: https://github.com/vllm-project/vllm/pull/17773
+_VLLM: JSONObject = {**_STANDARD, **_PENALTIES, "top_k": -1, "min_p": 0, "repetition_penalty": 1}
 _SENT: Mapping[TokenSource, JSONObject] = {
-    "vllm": {**_VLLM, "top_k": 0},
-    # Older versions take only -1: https://github.com/vllm-project/vllm/pull/17773
-    "token_id": {**_VLLM, "top_k": -1},
+    "vllm": _VLLM,
+    "token_id": _VLLM,
     # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     "llamacpp": {**_STANDARD, **_PENALTIES, "top_k": 0, "min_p": 0, "repeat_penalty": 1},
     "nemo_gym": _STANDARD,
