@@ -203,7 +203,7 @@ class Sampler:
             raise UsageError("a Sampler needs an endpoint= or a policy=")
         records_tokens = options.get("model") != ORACLE
         checked = CollectOptions.model_validate({**options, "record_tokens": records_tokens})
-        checked = checked.with_endpoint_options()
+        checked = checked.with_outage_deadline()
         self.tasks = TaskTable(env, tasks, checked)
         """The tasks that `group` finds by their ids."""
         self.options = self.tasks.options
