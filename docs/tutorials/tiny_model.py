@@ -31,9 +31,14 @@ TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 def make_tokenizer(conversations: Iterable[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE with a chat template, trained on conversations in chat shape."""
     bpe = Tokenizer(models.BPE())
-    # Numbers are apart, so that the text between them becomes few tokens.
+    # Few tokens, but none that spans a digit, or the line break that ends a prompt: a prompt must be
+    # the same ids alone and with its answer.
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split("\n", "isolated"),
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     bpe.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(
