@@ -1,9 +1,10 @@
-"""`gym data`: check, render, generate, describe and pull task files."""
+"""`gym data`: check, select, render, generate, describe and pull task files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,9 @@ from gymcli.commands.help import HelpGroup
 from gymcli.commands.options import (
     EnvArgOption,
     JsonOption,
+    LineEnvOption,
     complete_env,
+    complete_run,
     complete_tasks,
     key_values,
     with_expanded_options,
@@ -229,6 +232,100 @@ def render(
     _write_rows(lines, out, inputs=[Path(file), *filter(None, [prompt, map_file])])
 
 
+def select(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE",
+            help="Run directories; or tasks files and names of environments.",
+            autocompletion=complete_run,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="File to write (.gz, .zst).")
+    ],
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Select tasks by their attempts, such as '0.1 < avg < 0.9'."
+        ),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Tasks file of the runs, if it was moved.",
+            show_default="as in run.json",
+            autocompletion=complete_tasks,
+        ),
+    ] = None,
+    env: LineEnvOption = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ENV=NUMBER",
+            help="Share of an environment among the rows; 1 for those that are not named.",
+        ),
+    ] = None,
+    num: Annotated[
+        int | None,
+        typer.Option(
+            "--num", "-n", min=1, help="Draw N rows.", show_default="as many as the weights allow"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Write the task rows of runs that are worth training on.
+
+    A task is selected if an attempt of it is, and its row is written as it stands. Names such as
+    avg are the same for all attempts of a task; `gym docs filters` explains them. With --weight or
+    --num the rows are drawn, in random order. Rows of several environments name theirs.
+    """
+    from gymcli.data.selection import select_rows
+
+    found = select_rows(
+        sources,
+        where=where,
+        tasks=tasks or (),
+        env=env,
+        weights=_weights(weight or ()),
+        num=num,
+        seed=seed,
+    )
+    runs = [Path(source) for source in sources if Path(source).is_dir()]
+    inputs = [*found.files, *(file for run in runs for file in run.iterdir())]
+    _write_rows((line + b"\n" for line in found.lines), out, inputs=inputs)
+    if found.options:
+        message(f"collect it with {' '.join(map(one_line, found.options))}")
+    counts = {
+        name: {
+            "num_tasks": num_tasks,
+            "num_selected": found.num_selected.get(name, 0),
+            "num_rows": found.num_rows.get(name, 0),
+        }
+        for name, num_tasks in found.num_tasks.items()
+    }
+    if json:
+        report = {"num_rows": len(found.lines), "options": found.options}
+        print_json({**report, "environments": counts, "file": str(out)})
+        return
+    head = ("environment", "tasks", "selected", "rows")
+    print_table(head, [(name, *map(str, of_env.values())) for name, of_env in counts.items()])
+
+
+def _weights(given: Iterable[str]) -> dict[str, Fraction]:
+    weights = {}
+    for env, text in key_values("--weight", given).items():
+        try:
+            weights[env] = Fraction(text)
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"--weight {env}={text}: is not a number") from error
+        if weights[env] < 0:
+            raise UsageError(f"--weight {env}={text}: must be 0 or more")
+    return weights
+
+
 def stats(
     files: _FilesArgument,
     prompt: PromptOption = None,
@@ -339,9 +436,9 @@ def _location(place: str, files: list[str]) -> dict[str, str | int | None]:
 
 
 app = typer.Typer(
-    help="Check, render, generate, describe and pull task files.",
+    help="Check, select, render, generate, describe and pull task files.",
     cls=HelpGroup,
     rich_markup_mode=None,
 )
-for command in (validate, render, generate, stats, pull):
+for command in (validate, select, render, generate, stats, pull):
     app.command()(command)
