@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
@@ -55,8 +55,17 @@ _OutOption = Annotated[
 ]
 
 
-def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
-    """Print rows as lines of JSON, or write them without keys to a file that is not an input."""
+def _write_rows(
+    lines: Iterable[bytes],
+    out: Path | None,
+    *,
+    inputs: Iterable[Path] = (),
+    write: Callable[[Iterable[bytes], BinaryIO], None] | None = None,
+) -> None:
+    """Print rows as lines of JSON, or write them without keys to a file that is not an input.
+
+    `write` writes the file in place of lines of JSON.
+    """
     from gymcli.data.output import whole_file
 
     if out is None:
@@ -65,13 +74,21 @@ def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Pa
         return
     scrubber = scrubber_of((), os.environ)
     num_rows = num_scrubbed = 0
-    with whole_file(out, inputs=inputs) as written:
+
+    def scrubbed_lines() -> Iterator[bytes]:
+        nonlocal num_rows, num_scrubbed
         for line in lines:
             row = line.rstrip(b"\n")
             scrubbed = scrubber.line(row)
-            written.write(scrubbed + b"\n")
             num_rows += 1
             num_scrubbed += scrubbed is not row  # the same object if nothing was removed
+            yield scrubbed + b"\n"
+
+    with whole_file(out, inputs=inputs) as written:
+        if write is None:
+            written.writelines(scrubbed_lines())
+        else:
+            write(scrubbed_lines(), written)
     message(f"wrote {out}: {counted(num_rows, 'row')}")
     warn_of_redacted(out, num_scrubbed)
 
@@ -213,23 +230,41 @@ def render(
     prompt: PromptOption = None,
     map_file: MapOption = None,
     id_field: IdFieldOption = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENV",
+            help="Environment to name in rows that name none.",
+            autocompletion=complete_env,
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Use only the first N rows.")
     ] = None,
+    to: Annotated[
+        Literal["plain", "verl"], typer.Option(help="Rows for gym collect, or verl's prompts.")
+    ] = "plain",
     out: _OutOption = None,
 ) -> None:
     """Write rows with their prompts and tools filled in.
 
     They hold `messages`, `tools`, `params` and fields, so gym collect needs no --prompt. NeMo Gym's
-    rows and rows with a plain prompt are accepted too. A file is written whole or not at all.
+    rows and rows with a plain prompt are accepted too. verl's rows are written as Parquet to a
+    .parquet file. A file is written whole or not at all.
     """
     import msgspec
 
-    from gymcli.data.task_files import rendered_rows
+    from gymcli.data.task_files import rendered_rows, write_verl_table
 
-    rows = rendered_rows(file, prompt=prompt, map_file=map_file, id_field=id_field, limit=limit)
+    is_table = out is not None and out.suffix == ".parquet"
+    if is_table and to == "plain":
+        raise UsageError(f"-o {out}: only --to verl writes Parquet; others are JSON Lines")
+    rows = rendered_rows(
+        file, prompt=prompt, map_file=map_file, id_field=id_field, env=env, limit=limit, to=to
+    )
     lines = (msgspec.json.encode(row) + b"\n" for row in rows)
-    _write_rows(lines, out, inputs=[Path(file), *filter(None, [prompt, map_file])])
+    inputs = [Path(file), *filter(None, [prompt, map_file])]
+    _write_rows(lines, out, inputs=inputs, write=write_verl_table if is_table else None)
 
 
 def select(
