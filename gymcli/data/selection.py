@@ -112,7 +112,7 @@ def select_rows(
     all_tasks = set().union(*(source.tasks for source in found))
     names = {name for source in found for of_hash in source.wanted.values() for name in of_hash}
     if not names:
-        of_where = "" if where is None else f" matches --where '{where}'"
+        of_where = "" if where is None else f" matches --where {where}"
         raise UsageError(f"{', '.join(map(str, sources))}: no task{of_where}; nothing was written")
     hashes: dict[tuple[str, str], str] = {}
     taken = [row for source in found for row in _rows(source, hashes, is_mixed=len(names) > 1)]
@@ -122,10 +122,10 @@ def select_rows(
     env_options = sorted({row.env_option for row in taken} - {""})
     needed = sorted({row.options for row in taken})
     if len(env_options) > 1 or len(needed) > 1:
-        texts = [*env_options, *(" ".join(options) or "neither" for options in needed)]
+        texts = [*env_options, *(" ".join(options) or "none" for options in reversed(needed))]
         raise UsageError(
-            f"these rows need different options, {', '.join(texts)}, to be collected; write those "
-            "of each file without the options first, with gym data render"
+            f"a collection of these rows needs different options: {', '.join(texts)}; first fill "
+            "in the prompts and name the environments of each file, with gym data render"
         )
     return Selection(
         lines=[row.line for row in taken],
