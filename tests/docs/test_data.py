@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_commands_print_what_is_shown(folder):
     commands = shown_commands(TEXT)
-    assert len(commands) == 16
+    assert len(commands) == 19
     for line, shown in commands:
         assert not missing_lines(line, shown, folder), f"$ {line}"
 
@@ -77,5 +77,5 @@ def test_sources_are_those_that_are_shown():
 def test_functions_are_those_that_are_shown():
     names = re.findall(r"`(\w+)`", TEXT.split("The same as a library: ")[1].split(" in\n")[0])
 
-    assert len(names) == 5
+    assert len(names) == 6
     assert set(names) <= set(data.__all__)
