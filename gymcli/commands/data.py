@@ -356,8 +356,6 @@ def _weights(given: Iterable[str]) -> dict[str, Fraction]:
             weights[env] = Fraction(text)
         except (ValueError, ZeroDivisionError) as error:
             raise UsageError(f"--weight {env}={text}: is not a number") from error
-        if weights[env] < 0:
-            raise UsageError(f"--weight {env}={text}: must be 0 or more")
     return weights
 
 

@@ -78,7 +78,7 @@ def select_rows(
     where: str | None = None,
     tasks: Sequence[str | Path] = (),
     env: str | None = None,
-    weights: Mapping[str, Fraction] | None = None,
+    weights: Mapping[str, Fraction | float] | None = None,
     num: int | None = None,
     seed: int = 0,
 ) -> Selection:
@@ -290,7 +290,7 @@ def _of_missing(source: _Source, missing: set[str]) -> str:
 
 def _drawn(
     rows: Sequence[_Taken],
-    weights: Mapping[str, Fraction],
+    weights: Mapping[str, Fraction | float],
     num: int | None,
     rng: random.Random,
 ) -> list[_Taken]:
@@ -298,11 +298,14 @@ def _drawn(
     by_env: dict[str, list[_Taken]] = {}
     for row in rows:
         by_env.setdefault(row.env if weights else "", []).append(row)
-    for env in weights:
+    for env, weight in weights.items():
+        if weight < 0:
+            raise UsageError(f"--weight {env}={weight}: must be 0 or more")
         if env not in by_env:
             hint = did_you_mean(env, by_env) or f"there are {', '.join(sorted(by_env))}"
             raise UsageError(f"--weight {env}: no selected task is of this environment; {hint}")
-    shares = {env: weights.get(env, Fraction(1)) for env in by_env}
+    # Exact, so that a share of whole rows is a whole number.
+    shares = {env: Fraction(weights.get(env, 1)) for env in by_env}
     shares = {env: share / sum(shares.values()) for env, share in shares.items() if share}
     if not shares:
         raise UsageError("--weight: every environment has weight 0")

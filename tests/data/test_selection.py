@@ -122,7 +122,7 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
     assert (found.num_rows, found.options) == ({"arithmetic": 20, "mcqa": 60}, [])
     assert drawn(weights={"mcqa": Fraction(3)}).lines == found.lines
     assert drawn(weights={"mcqa": Fraction(3)}, seed=1).lines != found.lines
-    assert drawn(weights={"mcqa": Fraction("0.5")}, num=10).num_rows == {"arithmetic": 7, "mcqa": 3}
+    assert drawn(weights={"mcqa": 0.5}, num=10).num_rows == {"arithmetic": 7, "mcqa": 3}
     assert drawn(weights={"mcqa": Fraction(0)}).num_rows == {"arithmetic": 40}
     assert sum(drawn(num=30).num_rows.values()) == 30
     write("mix.jsonl", map(msgspec.json.decode, found.lines))
