@@ -499,13 +499,10 @@ class Collection:
         if self._engine is not None:
             self._engine.token_source = source
         self._plan.neutral_params = neutral_params(source)
-        mode = policy.endpoint.logprob_mode or ("raw" if source == "llamacpp" else "unknown")
-        told = mode
-        if mode == "unknown":
-            told = "raw or processed (logprob_mode in gym.toml says which)"
+        mode = "raw" if source == "llamacpp" else "raw or processed (gym.toml: logprob_mode)"
         self.token_note = (
             f"{policy.endpoint.model}: token ids come from {TOKEN_SOURCES[source]}; "
-            f"log-probabilities are {told}"
+            f"log-probabilities are {policy.endpoint.logprob_mode or mode}"
         )
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
