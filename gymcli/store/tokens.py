@@ -59,6 +59,21 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
 }
 """Parameters that cut off or shift the distribution, and the values at which they do not."""
 
+_CONSTRAINTS = (
+    "response_format",
+    "structured_outputs",
+    "grammar",
+    "json_schema",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "regex",
+    "ebnf",
+    "logit_bias",
+)
+"""Parameters that forbid ids; only processed log-probabilities are those of the others."""
+
 
 _STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
 _PENALTIES: JSONObject = {"presence_penalty": 0, "frequency_penalty": 0}
@@ -148,7 +163,7 @@ class PlayTokens:
         call.logprob_mode = tokens.logprob_mode
         call.weight_version = tokens.weight_version
         call.problem = tokens.problem or _problem(tokens)
-        call.off_policy = _off_policy(sampling, tokens.logprob_mode)
+        call.off_policy = tokens.off_policy or _off_policy(sampling, tokens.logprob_mode)
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
         if call.problem:
             call.added = tokens.prompt
@@ -190,7 +205,12 @@ def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
     for name, neutral in _NEUTRAL.items():
         if name in sampling and sampling[name] not in (None, *neutral):
             return f"{name} = {sampling[name]}"
-    if temperature not in (None, 1) and mode != "processed":
+    if mode == "processed":
+        return ""
+    for name in _CONSTRAINTS:
+        if sampling.get(name) not in (None, {}, {"type": "text"}):
+            return f"{mode} log-probabilities of an answer that {name} constrains"
+    if temperature not in (None, 1):
         return f"{mode} log-probabilities at temperature {temperature}"
     return ""
 
