@@ -57,6 +57,11 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     """Additional texts that must never be written. Keys of endpoints and the values of environment
     variables with a name such as API_TOKEN are never written either."""
 
+    @property
+    def records_tokens(self) -> bool:
+        """Whether these options, or those of the model's endpoint, ask for token ids."""
+        return self.record_tokens or (self.endpoint is not None and self.endpoint.record_tokens)
+
     def with_outage_deadline(self) -> Self:
         """Return these options with `outage_deadline`, if set, copied to every endpoint."""
         if self.outage_deadline is None:
