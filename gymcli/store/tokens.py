@@ -35,6 +35,7 @@ __all__ = [
     "TokenPlay",
     "check_shared",
     "neutral_params",
+    "num_common",
     "prompts",
     "tokens_file",
 ]
@@ -143,7 +144,7 @@ class PlayTokens:
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
         if call.problem:  # no prompt: nothing trains on it, and whole ones would add up
             return
-        call.num_shared = _num_common(self._held, tokens.prompt)
+        call.num_shared = num_common(self._held, tokens.prompt)
         call.added = tokens.prompt[call.num_shared :]
         self._held = tokens.prompt + tokens.sampled
 
@@ -182,7 +183,7 @@ def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
     return ""
 
 
-def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
+def num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
     """Return how many leading ids are equal."""
     if prompt[: len(held)] == held:
         return len(held)
