@@ -198,7 +198,7 @@ def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
         RunFileError: A call claims to share more ids than the call before has.
     """
     held: list[int] = []
-    found = []
+    found: list[list[int]] = []
     for call in calls:
         if call.problem:
             found.append([])

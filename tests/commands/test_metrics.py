@@ -518,8 +518,8 @@ def test_metrics_says_what_of_the_recorded_tokens_can_be_trained(tmp_path):
     assert done.exit_code == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert (
-        "trainable 4 of 6 attempts in one sequence, 1 in several (history rewritten), 1 in none (no "
-        "usable ids), 1 not on-policy (raw log-probabilities at temperature 0.7) "
+        "trainable 4 of 6 attempts in one sequence, 1 in several (history rewritten), 1 in none "
+        "(no usable ids), 1 not on-policy (raw log-probabilities at temperature 0.7) "
         "sampled ids 15, 2 (13.3%) masked: a later prompt has them re-tokenised "
         "unusable 3 calls (the answer has no token ids)"
     ) in text

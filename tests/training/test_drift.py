@@ -6,7 +6,7 @@ import pytest
 from gymcli.mock import MockServer, TokenSampler
 from gymcli.mock.process import serving
 from gymcli.mock.tokenizer import END, encode, render
-from gymcli.types import Message
+from gymcli.types import FunctionCall, Message, ToolCall
 from tests.commands.running import gym
 from tests.training.token_runs import write_token_run
 
@@ -90,3 +90,54 @@ def test_metrics_says_why_a_tokenizer_cannot_be_used(run, tmp_path):
         done = gym("metrics", run, "--tokenizer", server.base_url)
     assert done.exit_code == 2
     assert "record them with gym collect --record-tokens" in " ".join(done.stderr.split())
+
+
+TEMPLATE = """\
+{% for tool in tools or [] %}{{ tool.function.name }}|{% endfor %}\
+{% for m in messages %}{{ m.role[0] }}{{ m.reasoning_content }}{{ m.content }}\
+{% for c in m.tool_calls or [] %}{{ c.function.arguments.n }}{% endfor %};{% endfor %}\
+{% if add_generation_prompt %}a{% endif %}"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_metrics_renders_with_the_tokenizer_of_a_folder(tmp_path):
+    """The chat template sees tools, reasoning, and arguments as objects."""
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    from tokenizers import Tokenizer, decoders, models  # it comes with it
+
+    letters = sorted(set("abcdefghijklmnopqrstuvwxyz0123456789|; "))
+    vocabulary = {letter: number for number, letter in enumerate([*letters, "ok"])}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[("o", "k")]))
+    backend.decoder = decoders.Fuse()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, chat_template=TEMPLATE
+    )
+    tokenizer.save_pretrained(tmp_path / "model")
+
+    def ids(text):
+        return [vocabulary[letter] for letter in text]
+
+    call = ToolCall(id="1", function=FunctionCall("add", '{"n": 7}'))
+    messages = [
+        Message(role="user", content="go"),
+        Message(role="assistant", content="", reasoning="hm", tool_calls=[call]),
+        Message(role="tool", content="8", tool_call_id="1"),
+        Message(role="assistant", content="ok"),
+    ]
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    first, second = ids("add|ugo;a"), ids("add|ugo;ahm7;t8;a")
+    kinds = {
+        "one": [(first, ids("hm7;")), (second, [vocabulary["ok"], *ids(";")])],
+        "two": [(first, ids("hm7;")), (second, ids("ok;"))],
+    }
+    run = write_token_run(tmp_path / "run", kinds, messages=messages, tools=tools)
+    done = gym("metrics", run, "--tokenizer", tmp_path / "model", "--json")
+    assert done.exit_code == 0, done.stderr
+    drift = msgspec.json.decode(done.stdout)["tokens"]["drift"]
+    changed = ("num_changed_calls", "num_changed_sequences", "num_changed_sampled")
+    assert [drift[name] for name in changed] == [1, 1, 3]
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    damaged = gym("metrics", run, "--tokenizer", tmp_path / "model")
+    assert damaged.exit_code == 2
+    assert "cannot be loaded" in damaged.stderr

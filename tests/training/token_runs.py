@@ -20,10 +20,11 @@ KINDS = {
 """The prompt and the sample of each call; None: the answer had no ids."""
 
 
-def write_token_run(folder: Path, kinds=KINDS, *, env="e", texts=None) -> Path:
+def write_token_run(folder: Path, kinds=KINDS, *, env="e", texts=None, **fields) -> Path:
     """Append an attempt of each kind, a task each, to a run; the kind is the task's id.
 
-    `texts` has the texts of the answers, by kind; "" each by default.
+    `texts` has the texts of the answers, by kind; "" each by default. `fields` replaces fields of
+    the rollouts.
     """
     folder.mkdir(exist_ok=True)
     encoder = msgspec.json.Encoder()
@@ -40,17 +41,9 @@ def write_token_run(folder: Path, kinds=KINDS, *, env="e", texts=None) -> Path:
                     Message(role="user", content="on"),
                 ]
             play = PlayTokens()
-            rollout = Rollout(
-                schema_version=SCHEMA_VERSION,
-                env=env,
-                task_id=kind,
-                attempt=0,
-                play=play.play,
-                messages=messages[:-1],
-                num_prompt_messages=1,
-                reward=1.0,
-                stop_reason="done",
-            )
+            given = {"messages": messages[:-1], "num_prompt_messages": 1, **fields}
+            key = {"schema_version": SCHEMA_VERSION, "env": env, "task_id": kind, "attempt": 0}
+            rollout = Rollout(**key, **given, play=play.play, reward=1.0, stop_reason="done")
             sampling = {"temperature": 0.7} if kind == "raw" else {}
             for call in calls:
                 tokens = None
