@@ -252,8 +252,9 @@ def _count(
 
     aggregator = measure(run, env=env, by=by, fields=[field] if field else [])
     if tokenizer is not None:
-        for name, drift in run_async(_drift(run, env, tokenizer)).items():
-            aggregator.tokens[name].drift = drift
+        drifts = run_async(_drift(run, env, tokenizer))
+        for name, tokens in aggregator.tokens.items():
+            tokens.drift = drifts.get(name)
     numbers = aggregator.metrics(ks=ci.ks)
     attempts = [int(k) for own in numbers.environments.values() for k in own.num_tasks_at_k or ()]
     if attempts:
