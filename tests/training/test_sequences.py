@@ -143,7 +143,7 @@ def test_openenv_takes_the_calls_and_sequences_that_are_trained():
         "openenv.core.harness.capture.validate", reason="needs OpenEnv 0.10"
     )
     num_refused = 0
-    for seed in range(3000):
+    for seed in range(1000):
         rng = random.Random(seed)
         calls = [damaged(call, rng) for call in conversation(seed)]
         lines = recorded(calls)
@@ -155,7 +155,7 @@ def test_openenv_takes_the_calls_and_sequences_that_are_trained():
         for one in sequences(SCORED, lines):
             found = SimpleNamespace(**msgspec.structs.asdict(one), prompt_len=one.prompt_length)
             assert checks.check_sequence(found).ok
-    assert num_refused > 1000
+    assert num_refused > 300
 
 
 @pytest.mark.slow
