@@ -157,7 +157,7 @@ class TokenNumbers(_Counts, kw_only=True):
     """Attempts in sequences whose log-probabilities are not those of the distribution that was
     sampled from, by the first reason."""
     problems: dict[str, int] = {}
-    """Calls that cannot be trained, by reason."""
+    """Calls that cannot be trained, by reason; `N` stands for any number in it."""
     num_sampled: int = 0
     """Sampled ids of all other calls."""
     num_masked: int = 0

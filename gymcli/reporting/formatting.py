@@ -239,7 +239,8 @@ def token_facts(found: TokenNumbers) -> dict[str, str]:
     facts = {"trainable": trainable, "sampled ids": f"{found.num_sampled:,}, {masked}"}
     if found.problems:
         num = sum(found.problems.values())
-        facts["unusable"] = f"{num:,} calls ({_reasons(found.problems)})"
+        calls = "1 call" if num == 1 else f"{num:,} calls"
+        facts["unusable"] = f"{calls} ({_reasons(found.problems)})"
     drift = found.drift
     if drift is not None:
         unknown = f"; {drift.num_unrendered:,} attempts are not comparable"

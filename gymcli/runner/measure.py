@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -70,6 +71,7 @@ _BLOCK_BYTES = 1 << 20
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")
 
 
+_NUMBER = re.compile(r"\d+")
 _NOTHING = msgspec.Raw(b"")
 _SCORING_ROLES = frozenset({"judge", "reward"})
 """Roles that do not influence the prompt."""
@@ -203,7 +205,8 @@ def _token_numbers(calls: Sequence[TokenCall], found: Sequence[TokenSequence]) -
         num_forked=len(found) > 1,
         num_without_ids=not found,
         off_policy={off_policy: 1} if off_policy else {},
-        problems=dict(Counter(call.problem for call in calls if call.problem)),
+        # Without their numbers, since every call may have others.
+        problems=dict(Counter(_NUMBER.sub("N", call.problem) for call in calls if call.problem)),
         num_sampled=num_sampled,
         num_masked=num_sampled - sum(sum(one.loss_mask) for one in found),
     )
