@@ -34,7 +34,9 @@ __all__ = [
     "TokenCall",
     "TokenFile",
     "TokenPlay",
+    "check_shared",
     "neutral_params",
+    "num_common",
     "prompts",
     "tokens_file",
 ]
@@ -102,8 +104,8 @@ class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One line of tokens.jsonl: a call of the policy.
 
     The whole prompt is the first `num_shared` ids of the call before (its prompt and its sample
-    together) followed by `added`; see `prompts`. Calls with a `problem` are skipped: they share
-    nothing, and the next call is compared with the last one without a problem.
+    together) followed by `added`; see `prompts`. Calls with a `problem` have no prompt here, and
+    the next call is compared with the last one without a problem.
     """
 
     env: str
@@ -165,10 +167,9 @@ class PlayTokens:
         call.problem = tokens.problem or _problem(tokens)
         call.off_policy = tokens.off_policy or _off_policy(sampling, tokens.logprob_mode)
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
-        if call.problem:
-            call.added = tokens.prompt
+        if call.problem:  # no prompt: nothing trains on it, and whole ones would add up
             return
-        call.num_shared = _num_common(self._held, tokens.prompt)
+        call.num_shared = num_common(self._held, tokens.prompt)
         call.added = tokens.prompt[call.num_shared :]
         self._held = tokens.prompt + tokens.sampled
 
@@ -182,10 +183,7 @@ def _problem(tokens: Tokens) -> str:
     if min(tokens.prompt) < 0 or min(tokens.sampled) < 0:
         return "an id is negative"
     if len(tokens.logprobs) != len(tokens.sampled):
-        return (
-            f"{len(tokens.sampled)} ids were sampled and there are {len(tokens.logprobs)} "
-            "log-probabilities"
-        )
+        return "there are not as many log-probabilities as sampled ids"
     if not all(map(math.isfinite, tokens.logprobs)):
         return "a log-probability is not finite"
     if max(tokens.logprobs) > 0:
@@ -215,7 +213,7 @@ def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
     return ""
 
 
-def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
+def num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
     """Return how many leading ids are equal."""
     if prompt[: len(held)] == held:
         return len(held)
@@ -224,25 +222,31 @@ def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
 
 
 def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
-    """Return the whole prompt of each call of one play, in order.
+    """Return the whole prompt of each call of one play, in order; [] for calls with a problem.
 
     Raises:
-        ValueError: A call claims to share more ids than the call before has.
+        RunFileError: A call claims to share more ids than the call before has.
     """
     held: list[int] = []
-    found = []
+    found: list[list[int]] = []
     for call in calls:
         if call.problem:
-            found.append(call.added)
+            found.append([])
             continue
-        if call.num_shared > len(held):
-            raise ValueError(
-                f"call {call.call} shares {call.num_shared} ids, and the call before has only "
-                f"{len(held)}"
-            )
+        check_shared(call, len(held))
         found.append(held[: call.num_shared] + call.added)
         held = found[-1] + call.sampled
     return found
+
+
+def check_shared(call: TokenCall, num_held: int) -> None:
+    """Raise RunFileError if a call claims to share more ids than the call before has."""
+    if call.num_shared > num_held:
+        raise RunFileError(
+            f"{TOKENS}: attempt {call.attempt} of task {call.task_id} ({call.env}) is damaged: "
+            f"call {call.call} shares {call.num_shared} ids, and the call before has only "
+            f"{num_held}"
+        )
 
 
 _CALLS = msgspec.json.Decoder(TokenCall)
