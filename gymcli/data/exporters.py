@@ -156,7 +156,7 @@ class ExportSource:
         calls = self._token_file(attempt.run).calls(attempt.rollout)
         if not calls:
             raise LeftOutError("no token ids")
-        if problem := next((call.problem for call in calls if call.problem), ""):
+        if problem := next((call.kind_of_problem for call in calls if call.problem), ""):
             raise LeftOutError(f"a call that cannot be trained on: {problem}")
         return calls
 

@@ -8,6 +8,7 @@ its rollout names the play that counts.
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -130,6 +131,11 @@ class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """Why the call cannot be trained on; empty if it can."""
     off_policy: str = ""
     """Why `logprobs` are not those of the distribution that was sampled from; empty if they are."""
+
+    @property
+    def kind_of_problem(self) -> str:
+        """The problem with N for every number in it, which may differ from call to call."""
+        return re.sub(r"\d+", "N", self.problem)
 
 
 class PlayTokens:

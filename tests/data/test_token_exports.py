@@ -23,6 +23,7 @@ def test_tokens_gives_a_row_for_each_sequence(tmp_path):
             (scored("none"), None),
             (scored("short"), [tokens(PROMPT, [4], logprobs=[])]),
             (scored("empty"), [None]),
+            *((scored(f"odd{n}"), [tokens(PROMPT, [4], problem=f"{n} odd ids")]) for n in (5, 16)),
         ],
         failures=[failed("x")],
     )
@@ -49,6 +50,7 @@ def test_tokens_gives_a_row_for_each_sequence(tmp_path):
         "no token ids": 1,
         f"{because}there are not as many log-probabilities as sampled ids": 1,
         f"{because}the answer has no token ids": 1,
+        f"{because}N odd ids": 2,
         "not scored": 1,
     }
 
