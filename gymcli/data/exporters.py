@@ -462,8 +462,10 @@ def _places(rollout: Rollout, calls: Sequence[TokenCall]) -> list[int]:
 
 def _request_message(message: Message) -> JSONObject:
     """Return a message as Chat Completions has it, with arguments as text."""
-    unsent = {"reasoning": None, "response_items": [], "logprobs": None, "extra": {}}
-    row = msgspec.to_builtins(msgspec.structs.replace(message, **unsent))
+    sent = msgspec.structs.replace(
+        message, reasoning=None, response_items=[], logprobs=None, extra={}
+    )
+    row: JSONObject = msgspec.to_builtins(sent)
     row.setdefault("content", None)
     if message.reasoning:
         row["reasoning_content"] = message.reasoning
