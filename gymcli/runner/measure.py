@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -71,7 +70,6 @@ _BLOCK_BYTES = 1 << 20
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")
 
 
-_NUMBER = re.compile(r"\d+")
 _NOTHING = msgspec.Raw(b"")
 _SCORING_ROLES = frozenset({"judge", "reward"})
 """Roles that do not influence the prompt."""
@@ -205,8 +203,7 @@ def _token_numbers(calls: Sequence[TokenCall], found: Sequence[TokenSequence]) -
         num_forked=len(found) > 1,
         num_without_ids=not found,
         off_policy={off_policy: 1} if off_policy else {},
-        # Without their numbers, since every call may have others.
-        problems=dict(Counter(_NUMBER.sub("N", call.problem) for call in calls if call.problem)),
+        problems=dict(Counter(call.kind_of_problem for call in calls if call.problem)),
         num_sampled=num_sampled,
         num_masked=num_sampled - sum(sum(one.loss_mask) for one in found),
     )

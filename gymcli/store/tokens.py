@@ -8,6 +8,7 @@ its rollout names the play that counts.
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -131,6 +132,11 @@ class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     off_policy: str = ""
     """Why `logprobs` are not those of the distribution that was sampled from; empty if they are."""
 
+    @property
+    def kind_of_problem(self) -> str:
+        """The problem with N for every number in it, which may differ from call to call."""
+        return re.sub(r"\d+", "N", self.problem)
+
 
 class PlayTokens:
     """Records the calls of one play of an attempt."""
@@ -183,6 +189,7 @@ def _problem(tokens: Tokens) -> str:
     if min(tokens.prompt) < 0 or min(tokens.sampled) < 0:
         return "an id is negative"
     if len(tokens.logprobs) != len(tokens.sampled):
+        # Without the numbers: problems are counted, and the line has both lists.
         return "there are not as many log-probabilities as sampled ids"
     if not all(map(math.isfinite, tokens.logprobs)):
         return "a log-probability is not finite"
@@ -297,20 +304,32 @@ class TokenFile:
         if self._file is not None:
             self._file.close()
 
+    def lines(self, rollout: Rollout) -> bytes:
+        """Return the lines of the play that counts; none if no ids were recorded.
+
+        Raises:
+            RunFileError: The rollout names a play that the file lacks.
+        """
+        if not rollout.play:
+            return b""
+        if self._file is None or rollout.play not in self._plays:
+            what = f"{_name(rollout)}, play {rollout.play}"
+            raise RunFileError(f"{self.path}: has no token ids of {what}")
+        start, end = self._plays[rollout.play]
+        self._file.seek(start)
+        return self._file.read(end - start)
+
     def calls(self, rollout: Rollout) -> list[TokenCall]:
         """Return the calls of the play that counts, in order; none if no ids were recorded.
 
         Raises:
             RunFileError: The rollout names a play that the file lacks, or a line is damaged.
         """
-        if not rollout.play:
-            return []
-        what = f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
-        if self._file is None or rollout.play not in self._plays:
-            raise RunFileError(f"{self.path}: has no token ids of {what}, play {rollout.play}")
-        start, end = self._plays[rollout.play]
-        self._file.seek(start)
         try:
-            return _CALLS.decode_lines(self._file.read(end - start))
+            return _CALLS.decode_lines(self.lines(rollout))
         except JSON_ERRORS as error:
-            raise RunFileError(f"{self.path}: {what}: is damaged: {error}") from error
+            raise RunFileError(f"{self.path}: {_name(rollout)}: is damaged: {error}") from error
+
+
+def _name(rollout: Rollout) -> str:
+    return f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
