@@ -36,7 +36,6 @@ from gymcli.errors import (
 )
 from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.models.client import Client
-from gymcli.models.dialects import DIALECTS
 from gymcli.models.in_process import InProcessPolicy
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import model_name, parse_local
@@ -66,7 +65,7 @@ from gymcli.store.rollout_files import DoneTasks
 from gymcli.store.run_directory import RunDirectory
 from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
-from gymcli.store.tokens import neutral_params
+from gymcli.store.tokens import TOKEN_SOURCES, neutral_params
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout
 
@@ -127,7 +126,7 @@ class Collection:
         self._beside = beside
         tasks = list(tasks)
         env = env_of_tasks(tasks, options.env)
-        self.options = options = options.with_endpoint_options().model_copy(update={"env": env})
+        self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
         self._engine: RayEngine | None = None
         # First, since it refuses a missing package or a malformed address before any task is read.
         if options.engine == "ray":
@@ -488,7 +487,9 @@ class Collection:
         if source is not None and (self._engine is None or options.records_tokens):
             policy = await shared.roles.pool.client(source)
             if options.records_tokens:
-                await self._probe_tokens(policy)
+                self._budget.check()  # a run that has used up its budget sends no request
+                if self.stopping.cause is None:
+                    await self._probe_tokens(policy)
             if self._engine is None:
                 shared = shared._replace(policy=policy)
         if options.policy is not None:
@@ -497,19 +498,15 @@ class Collection:
 
     async def _probe_tokens(self, policy: Client) -> None:
         """Find out how the policy's endpoint reports token ids; UsageError if it does not."""
-        try:
-            await policy.probe_tokens()
-        except ModelError as error:
-            raise FatalEndpointError(str(error)) from error
-        source = policy.token_source
+        source = await policy.probe_tokens()
         if self._engine is not None:
             self._engine.token_source = source
-        dialect = DIALECTS[policy.endpoint.dialect]
-        neutral = neutral_params(source)
-        unsent = dialect.unsent(neutral)
-        self._plan.neutral_params = {
-            name: value for name, value in neutral.items() if name not in unsent
-        }
+        self._plan.neutral_params = neutral_params(source)
+        mode = "raw" if source == "llamacpp" else "raw or processed (gym.toml: logprob_mode)"
+        self.token_note = (
+            f"{policy.endpoint.model}: token ids come from {TOKEN_SOURCES[source]}; "
+            f"log-probabilities are {policy.endpoint.logprob_mode or mode}"
+        )
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
         """Run the attempts that are not done; write each record to disk before yielding it.

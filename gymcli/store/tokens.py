@@ -27,7 +27,26 @@ from gymcli.types import (
     TokenSource,
 )
 
-__all__ = ["TOKENS", "PlayTokens", "TokenCall", "TokenFile", "TokenPlay", "neutral_params", "prompts", "tokens_file"]
+__all__ = [
+    "TOKENS",
+    "TOKEN_SOURCES",
+    "PlayTokens",
+    "TokenCall",
+    "TokenFile",
+    "TokenPlay",
+    "neutral_params",
+    "prompts",
+    "tokens_file",
+]
+
+TOKEN_SOURCES: Mapping[TokenSource, str] = {
+    "vllm": "return_token_ids",
+    "token_id": "return_tokens_as_token_ids and /tokenize",
+    "llamacpp": "llama.cpp's log-probabilities, /apply-template and /tokenize",
+    "nemo_gym": "NeMo Gym's fields",
+    "model": "the policy itself",
+}
+"""Where token ids come from, in words."""
 
 _NEUTRAL: Mapping[str, tuple[float, ...]] = {
     "top_p": (1,),
@@ -40,14 +59,29 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
 }
 """Parameters that cut off or shift the distribution, and the values at which they do not."""
 
+_CONSTRAINTS = (
+    "response_format",
+    "structured_outputs",
+    "grammar",
+    "json_schema",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "regex",
+    "ebnf",
+    "logit_bias",
+)
+"""Parameters that forbid ids; only processed log-probabilities are those of the others."""
+
 
 _STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
 _PENALTIES: JSONObject = {"presence_penalty": 0, "frequency_penalty": 0}
-_VLLM: JSONObject = {**_STANDARD, **_PENALTIES, "min_p": 0, "repetition_penalty": 1}
+# A top_k of 0 is refused by SGLang, and was by vLLM: https://github.com/vllm-project/vllm/pull/17773
+_VLLM: JSONObject = {**_STANDARD, **_PENALTIES, "top_k": -1, "min_p": 0, "repetition_penalty": 1}
 _SENT: Mapping[TokenSource, JSONObject] = {
-    "vllm": {**_VLLM, "top_k": 0},
-    # Older versions take only -1: https://github.com/vllm-project/vllm/pull/17773
-    "token_id": {**_VLLM, "top_k": -1},
+    "vllm": _VLLM,
+    "token_id": _VLLM,
     # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     "llamacpp": {**_STANDARD, **_PENALTIES, "top_k": 0, "min_p": 0, "repeat_penalty": 1},
     "nemo_gym": _STANDARD,
@@ -129,7 +163,7 @@ class PlayTokens:
         call.logprob_mode = tokens.logprob_mode
         call.weight_version = tokens.weight_version
         call.problem = tokens.problem or _problem(tokens)
-        call.off_policy = _off_policy(sampling, tokens.logprob_mode)
+        call.off_policy = tokens.off_policy or _off_policy(sampling, tokens.logprob_mode)
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
         if call.problem:
             call.added = tokens.prompt
@@ -171,7 +205,12 @@ def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
     for name, neutral in _NEUTRAL.items():
         if name in sampling and sampling[name] not in (None, *neutral):
             return f"{name} = {sampling[name]}"
-    if temperature not in (None, 1) and mode != "processed":
+    if mode == "processed":
+        return ""
+    for name in _CONSTRAINTS:
+        if sampling.get(name) not in (None, {}, {"type": "text"}):
+            return f"{mode} log-probabilities of an answer that {name} constrains"
+    if temperature not in (None, 1):
         return f"{mode} log-probabilities at temperature {temperature}"
     return ""
 

@@ -129,8 +129,10 @@ class TaskTable:
             self.found.environments.setdefault(parsed.env, registry.find(parsed.env))
             read.append(self._checked(parsed))
         ids = Counter(task_id for _, task_id in {(row.env, row.id) for row in read})
-        self.rows = {row.id if ids[row.id] == 1 else f"{row.env}/{row.id}": row for row in read}
-        """The tasks by id; by ENV/ID where several environments have the id."""
+        self.ids = [row.id if ids[row.id] == 1 else f"{row.env}/{row.id}" for row in read]
+        """The id of each row, in order; ENV/ID where several environments have the id."""
+        self.rows = dict(zip(self.ids, read, strict=True))
+        """The tasks by these ids."""
         if not self.found.environments:
             raise UsageError("name an environment, or tasks that name theirs")
 
@@ -140,7 +142,7 @@ class TaskTable:
         Raises:
             UsageError: There is no such task, or the row is wrong.
         """
-        if not isinstance(task, str):
+        if isinstance(task, dict):
             return self._checked(self.source.row(task, place="the task"))
         if task not in self.rows:
             hint = did_you_mean(task, self.rows)

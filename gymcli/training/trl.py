@@ -68,7 +68,7 @@ def dataset(
         UsageError: A file, a row or a name is wrong.
         MissingPackageError: The package datasets, which TRL needs too, is not installed.
     """
-    rows = TaskTable(env, tasks, CollectOptions(model="none")).rows
+    table = TaskTable(env, tasks, CollectOptions(model="none"))
     try:
         # Late: heavy, and only training needs it. By name: type checkers see our folder of tasks.
         from_list = importlib.import_module("datasets").Dataset.from_list
@@ -77,17 +77,19 @@ def dataset(
             "gymcli.training.trl.dataset needs the package datasets: pip install trl"
         ) from error
     if not messages:
-        given: list[JSONObject] = [{"prompt": task_id} for task_id in rows]
+        given: list[JSONObject] = [{"prompt": task_id} for task_id in table.ids]
     else:
         given = [
             {
                 # TRL adds what `reset` returns to the last message.
-                "prompt": [{"role": one.role, "content": one.text} for one in row.messages]
+                "prompt": [
+                    {"role": one.role, "content": one.text} for one in table.rows[task_id].messages
+                ]
                 or [{"role": "user", "content": ""}],
                 "task_id": task_id,
-                "environment": row.env,
+                "environment": table.rows[task_id].env,
             }
-            for task_id, row in rows.items()
+            for task_id in table.ids
         ]
     made: Sequence[JSONObject] = from_list(given)
     return made
@@ -168,6 +170,10 @@ class RolloutFunction:
             raise UsageError(
                 f"the trainer's temperature is {trainer.temperature:g} and that of the requests "
                 f"is {temperature}: pass params={{'temperature': {trainer.temperature:g}}}"
+            )
+        if not all(isinstance(prompt, str) for prompt in prompts):
+            raise UsageError(
+                "a prompt is not the id of a task: make the dataset with gymcli.training.trl.dataset"
             )
         sizes = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
         sampled = self._thread.run(self._sample, sizes, trainer.state.global_step)
