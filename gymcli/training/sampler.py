@@ -205,7 +205,7 @@ class Sampler:
             raise UsageError("a Sampler needs an endpoint= or a policy=")
         records_tokens = options.get("model") != ORACLE
         checked = CollectOptions.model_validate({**options, "record_tokens": records_tokens})
-        checked = checked.with_endpoint_options()
+        checked = checked.with_outage_deadline()
         self.tasks = TaskTable(env, tasks, checked)
         """The tasks that `group` finds by their ids."""
         self.options = self.tasks.options
@@ -253,6 +253,8 @@ class Sampler:
         try:
             self._plan.neutral_params = neutral_params(await client.probe_tokens())
         except UsageError as error:
+            if client.endpoint.record_tokens:
+                raise
             _LOGGER.warning("no token ids are recorded: %s", error)
             self._plan.records_tokens, self._plan.neutral_params = False, {}
 

@@ -173,7 +173,7 @@ class RolloutFunction:
             )
         if not all(isinstance(prompt, str) for prompt in prompts):
             raise UsageError(
-                "a prompt is not the id of a task: make the dataset with gymcli.training.trl.dataset"
+                "a prompt is no id of a task: make the dataset with gymcli.training.trl.dataset"
             )
         sizes = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
         sampled = self._thread.run(self._sample, sizes, trainer.state.global_step)
