@@ -124,11 +124,15 @@ class TaskTable:
             surveyed = survey(self.source, registry, scrubber_of_run(options))
             self.found.environments.update(surveyed.environments)
             read += self.source.rows()
-        for number, row in enumerate(rows, 1):
-            parsed = self.source.row(row, place=f"row {number} of tasks")
+        for number, fields in enumerate(rows, 1):
+            parsed = self.source.row(fields, place=f"row {number} of tasks")
             self.found.environments.setdefault(parsed.env, registry.find(parsed.env))
             read.append(self._checked(parsed))
-        ids = Counter(task_id for _, task_id in {(row.env, row.id) for row in read})
+        hashes: dict[tuple[str, str], str] = {}
+        for row in read:
+            if hashes.setdefault((row.env, row.id), row.hash) != row.hash:
+                raise TasksError(f"{row.place}: another row has the same id and other content")
+        ids = Counter(task_id for _, task_id in hashes)
         self.ids = [row.id if ids[row.id] == 1 else f"{row.env}/{row.id}" for row in read]
         """The id of each row, in order; ENV/ID where several environments have the id."""
         self.rows = dict(zip(self.ids, read, strict=True))

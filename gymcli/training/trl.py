@@ -327,6 +327,7 @@ def environment(
         (len(sampler.tasks.found.environments) > 1, "its tasks belong to several environments"),
         (played.scores_groups(), "it scores all attempts of a task together"),
         (played.reply is not Environment.reply, "it answers texts, and TRL only calls tools"),
+        (not played.method_tools(), "it has no tools"),
         (played.tools is not Environment.tools, "its tools depend on the task"),
     ):
         if is_wrong:
