@@ -76,21 +76,21 @@ def dataset(
         raise MissingPackageError(
             "gymcli.training.trl.dataset needs the package datasets: pip install trl"
         ) from error
-    if not messages:
-        given: list[JSONObject] = [{"prompt": task_id} for task_id in table.ids]
-    else:
-        given = [
-            {
-                # TRL adds what `reset` returns to the last message.
-                "prompt": [
-                    {"role": one.role, "content": one.text} for one in table.rows[task_id].messages
-                ]
-                or [{"role": "user", "content": ""}],
-                "task_id": task_id,
-                "environment": table.rows[task_id].env,
-            }
-            for task_id in table.ids
-        ]
+    given: list[JSONObject] = []
+    for task_id in table.ids:
+        row = table.rows[task_id]
+        if not messages:
+            given.append({"prompt": task_id})
+            continue
+        if not all(isinstance(one.content, str) for one in row.messages):
+            raise UsageError(
+                f"{row.place}: the prompt is more than texts, which TRL cannot render here; use "
+                "rollout_func"
+            )
+        prompt = [{"role": one.role, "content": one.content} for one in row.messages]
+        # TRL adds what `reset` returns to the last message.
+        prompt = prompt or [{"role": "user", "content": ""}]
+        given.append({"prompt": prompt, "task_id": task_id, "environment": row.env})
     made: Sequence[JSONObject] = from_list(given)
     return made
 
