@@ -43,7 +43,7 @@ from gymcli.errors import (
 from gymcli.models.api_errors import is_fatal, is_unreachable
 from gymcli.models.client import Client, Conversation
 from gymcli.models.roles import RoleModels, waits_to_score
-from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan
+from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, Policy
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.runner.stopping import Stopping
@@ -64,6 +64,7 @@ from gymcli.types import (
 __all__ = [
     "POLICY",
     "Attempt",
+    "FailFast",
     "Outcome",
     "RunOutcomes",
     "Shared",
@@ -111,7 +112,8 @@ class Attempt(NamedTuple):
 class Shared(NamedTuple):
     """What all attempts of a run share."""
 
-    policy: Client | None
+    policy: Client | Policy | None
+    """The policy's endpoint, or a policy in this process; None: the environment's oracle plays."""
     roles: RoleModels
     workers: Workers
     save: Callable[[Rollout], None]
@@ -128,6 +130,13 @@ class Shared(NamedTuple):
     """Limits the attempts in flight of several runs together."""
     save_tokens: Callable[[Sequence[bytes]], None] = lambda _: None
     """Saves the lines of a finished conversation's token ids, before the conversation itself."""
+
+    def policy_of_attempt(self) -> Policy | None:
+        """Return the policy that one attempt asks."""
+        if isinstance(self.policy, Client):
+            # One per attempt: it stays with one replica, and counts how long it waited.
+            return Conversation(self.policy)
+        return self.policy
 
 
 class Outcome(NamedTuple):
@@ -199,9 +208,7 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     if shared.roles.sources:
         roles = _counted_models(attempt, plan.row.fields, shared, use)
         plan = msgspec.structs.replace(plan, roles=roles)
-    # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
-    policy = None if shared.policy is None else Conversation(shared.policy)
-    episode = Episode(plan, policy, shared.watchdog)
+    episode = Episode(plan, shared.policy_of_attempt(), shared.watchdog)
     # The models of roles add to it while they are asked, so a record that is cut off has it too.
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size
@@ -334,7 +341,7 @@ async def _score_members(
             )
     except AttemptError as error:
         is_own = not isinstance(error, IncompleteGroupError)
-        # Only one attempt counts as its own failure: for `_FailFast` the group met one refusal.
+        # Only one attempt counts as its own failure: for `FailFast` the group met one refusal.
         return [
             _unscored(attempt, rollout, error, use)._replace(
                 is_own=is_own and attempt is unscored[0]
@@ -432,7 +439,7 @@ def run_attempts(
     *,
     concurrency: int,
     write: Callable[[Outcome], Outcome],
-    gives_up: bool = True,
+    gives_up: bool | FailFast = True,
 ) -> AsyncGenerator[Rollout | Failure]:
     """Run attempts at most `concurrency` at a time and yield each record as it ends.
 
@@ -444,7 +451,8 @@ def run_attempts(
     ends with a record.
 
     A queue of attempts ends with `concurrency` times None. `write` writes an outcome and returns it
-    as written. With `gives_up`, the run stops when an endpoint refuses everything.
+    as written. With `gives_up`, the run stops when an endpoint refuses everything; a `FailFast` in
+    its place also counts the outcomes of other runs that have it.
 
     Raises:
         GymError: Why the run was stopped; raised after the last record.
@@ -465,12 +473,14 @@ class RunOutcomes:
         *,
         concurrency: int,
         write: Callable[[Outcome], Outcome],
-        gives_up: bool = True,
+        gives_up: bool | FailFast = True,
     ) -> None:
         self.num_ended = 0
         self._stopping = shared.stopping
         self._write = write
-        self._fail_fast = _FailFast(concurrency, shared.answered) if gives_up else None
+        if gives_up is True:
+            gives_up = FailFast(concurrency, shared.answered)
+        self._fail_fast = gives_up or None
         self._waiting: asyncio.Queue[Outcome | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(concurrency)
 
@@ -586,7 +596,7 @@ async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> No
         raise errors.exceptions[0] from None
 
 
-class _FailFast:
+class FailFast:
     """Ends a run that cannot succeed: an endpoint refuses all tasks, or rejects the key.
 
     An endpoint that has not answered yet must refuse two different tasks and `concurrency`
@@ -594,7 +604,7 @@ class _FailFast:
     tasks in a row.
     """
 
-    def __init__(self, concurrency: int, answered: Collection[str]) -> None:
+    def __init__(self, concurrency: int, answered: Collection[str] = ()) -> None:
         self._concurrency = concurrency
         self._on_record = answered
         self._answered: set[str] = set()
@@ -647,7 +657,7 @@ class _FailFast:
             # with the status of a bad key or model, and faster than they answer.
             is_refused = len(refused) > 1 and refused.total() >= self._concurrency
             return _ended_by(fatal) if is_refused else None
-        if len(refused) != _MAX_TASKS_IN_A_ROW:
+        if len(refused) < _MAX_TASKS_IN_A_ROW:
             return None
         return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
 

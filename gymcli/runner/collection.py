@@ -36,6 +36,7 @@ from gymcli.errors import (
 )
 from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.models.client import Client
+from gymcli.models.in_process import InProcessPolicy
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import ModelPool, check_missing
@@ -491,6 +492,8 @@ class Collection:
                     await self._probe_tokens(policy)
             if self._engine is None:
                 shared = shared._replace(policy=policy)
+        if options.policy is not None:
+            shared = shared._replace(policy=InProcessPolicy(options.policy))
         return shared
 
     async def _probe_tokens(self, policy: Client) -> None:
@@ -632,9 +635,9 @@ async def collect(
     Args:
         tasks: A task file, several, or the name of an environment for its shipped tasks.
         options: The fields of `gymcli.runner.collect_options.CollectOptions`: `endpoint`, or
-            `model` for `local` and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With
-            `out`, a run directory is written, or resumed if it exists; attempts that are already
-            done are not yielded again.
+            `model` for `local`, `oracle` and a model in this process; `env`, `repeats`, `seed`,
+            `params` and so on. With `out`, a run directory is written, or resumed if it exists;
+            attempts that are already done are not yielded again.
 
     Raises:
         GymError: Any error that would end `gym collect`, before or during the run.

@@ -45,8 +45,8 @@ __all__ = [
 
 
 def policy_source(options: CollectOptions) -> ModelSource | None:
-    """Return the source of the policy; None: the environment's oracle plays."""
-    if options.model == "oracle":
+    """Return the source of the policy; None: a model in this process or the oracle plays."""
+    if options.policy is not None or options.model == "oracle":
         return None
     source = parse_local(options.model) or options.endpoint
     if source is None:

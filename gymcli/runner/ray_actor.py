@@ -34,6 +34,7 @@ from gymcli.environment.registry import (
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import AttemptError, GymError, RunError
 from gymcli.models.api_errors import is_unreachable
+from gymcli.models.client import Client
 from gymcli.models.roles import ModelSource
 from gymcli.rollout.event_loop import Watchdog, close, drive, new_event_loop
 from gymcli.runner.attempts import Attempt, Outcome, Shared, run_attempts
@@ -360,7 +361,7 @@ class _Session:
         found, options = self._find(sent)
         plan = attempt.plan
         if plan is not None:
-            policy = self._shared.policy
+            policy = self._shared.policy if isinstance(self._shared.policy, Client) else None
             has_prices = policy is not None and policy.endpoint.cost(Usage()) is not None
             plan = msgspec.structs.replace(
                 plan,
