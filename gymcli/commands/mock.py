@@ -71,7 +71,8 @@ def mock(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Seed of faults and latency.", rich_help_panel=Heading.FAULTS)
+        int,
+        typer.Option(help="Seed of faults, latency and token ids.", rich_help_panel=Heading.FAULTS),
     ] = 0,
     max_in_flight: Annotated[
         int | None,
@@ -117,6 +118,32 @@ def mock(
         str | None,
         typer.Option(metavar="URL", help="Endpoint to record.", rich_help_panel=Heading.ANSWERS),
     ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Report token ids as this server does: vllm, token_id, llamacpp or nemo_gym.",
+            rich_help_panel=Heading.ANSWERS,
+        ),
+    ] = None,
+    token_drift: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of ids that a later prompt renders differently.",
+            rich_help_panel=Heading.ANSWERS,
+        ),
+    ] = 0.0,
+    weight_version: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Version of the weights to report.",
+            show_default=False,
+            rich_help_panel=Heading.ANSWERS,
+        ),
+    ] = "",
     log: Annotated[
         Path | None,
         typer.Option(
@@ -141,8 +168,18 @@ def mock(
     their order. GET /stats returns counts; POST /down?seconds=N takes it down.
     """
     from gymcli.environment.addresses import is_loopback
-    from gymcli.mock import Faults, Latency, MockServer, Outage, parse_behaviour, serve
+    from gymcli.mock import (
+        Faults,
+        Latency,
+        MockServer,
+        Outage,
+        TokenSampler,
+        parse_behaviour,
+        serve,
+    )
 
+    if record and tokens:
+        raise UsageError(f"--record {record}: cannot be combined with --tokens {tokens}")
     key = _key(api_key_env)
     secrets = scrubber_of([key] if key else (), os.environ)
     server = MockServer(
@@ -160,6 +197,9 @@ def mock(
         outage=Outage.parse(down_after, down_for),
         log=log,
         recorder=_recorder(record, base_url, key, behaviour, secrets),
+        sampler=TokenSampler.parse(
+            tokens, drift=token_drift, weight_version=weight_version, seed=seed
+        ),
         secrets=secrets,
     )
     if not is_loopback(host):

@@ -148,6 +148,17 @@ class Registry:
             if name:
                 self._found[spec] = self._given[name] = self._found.get(spec) or self.find(target)
 
+    def add(self, environment: EnvironmentClass) -> str:
+        """Add a class of the caller, named after its module, or itself if it is in a script.
+
+        Returns:
+            The name by which it is found.
+        """
+        name = environment.__module__.rpartition(".")[2]
+        name = environment.__name__ if name == "__main__" else name
+        self._given[name] = _checked(environment, name, repr(environment))
+        return name
+
     def find(self, name: str) -> Found:
         """Find an environment by the name in a row, a record or on the command line.
 

@@ -13,6 +13,7 @@ from gymcli.mock.faults import Faults, Latency, Outage
 from gymcli.mock.process import serve
 from gymcli.mock.recording import Exchange, Recorder, Stats
 from gymcli.mock.server import MockServer, Received
+from gymcli.mock.tokenizer import TokenSampler
 
 __all__ = [
     "Behaviour",
@@ -25,6 +26,7 @@ __all__ = [
     "Received",
     "Recorder",
     "Stats",
+    "TokenSampler",
     "echo",
     "fixed",
     "in_order",

@@ -12,6 +12,7 @@ from gymcli.mock.behaviours import Behaviour, parse_behaviour
 from gymcli.mock.faults import Faults, Latency, Outage
 from gymcli.mock.process import serving
 from gymcli.mock.server import MockServer
+from gymcli.mock.tokenizer import TokenSampler
 
 __all__ = ["gym_mock"]
 
@@ -33,6 +34,9 @@ def gym_mock() -> Iterator[Callable[..., MockServer]]:
         down_after: str | None = None,
         down_for: str | None = None,
         log: Path | None = None,
+        tokens: str | None = None,
+        token_drift: float = 0.0,
+        weight_version: str = "",
     ) -> MockServer:
         # Texts are read like the options of `gym mock`.
         server = MockServer(
@@ -46,6 +50,9 @@ def gym_mock() -> Iterator[Callable[..., MockServer]]:
             requests_per_minute=requests_per_minute,
             outage=Outage.parse(down_after, down_for),
             log=log,
+            sampler=TokenSampler.parse(
+                tokens, drift=token_drift, weight_version=weight_version, seed=seed
+            ),
         )
         return stack.enter_context(serving(server))
 

@@ -37,6 +37,7 @@ from gymcli.mock.faults import (
 )
 from gymcli.mock.listener import Listener
 from gymcli.mock.recording import Exchange, LineFile, Recorder, Stats
+from gymcli.mock.tokenizer import TokenSampler
 from gymcli.mock.wire_formats import (
     ANY_MODEL,
     FORMATS,
@@ -44,12 +45,15 @@ from gymcli.mock.wire_formats import (
     WireFormat,
     parse_request,
     rendered,
+    tokenized,
+    tokens_of,
     usage_of,
     with_logprobs,
+    with_token_logprobs,
 )
 from gymcli.models.limits import Bucket
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.types import JSON_ERRORS, JSONObject
+from gymcli.types import JSON_ERRORS, JSONObject, Tokens
 
 __all__ = ["MockServer", "Received"]
 
@@ -87,6 +91,7 @@ class MockServer:
         outage: When the endpoint dies.
         log: The file to which a line is appended for each request.
         recorder: Asks a real endpoint instead of the behaviour.
+        sampler: Reports token ids with the answers.
         secrets: Removed from the log, as is the key; a recorder's own replace them.
 
     Raises:
@@ -111,12 +116,15 @@ class MockServer:
         outage: Outage | None = None,
         log: Path | None = None,
         recorder: Recorder | None = None,
+        sampler: TokenSampler | None = None,
         secrets: Scrubber = NOTHING_SECRET,
     ) -> None:
         self.behaviour = behaviour
         self.latency = latency
         self.faults = faults or Faults()
         self.requests: list[Received] = []
+        self.tokens: list[Tokens] = []
+        """The ids of every rendered answer, if there is a sampler and requests are kept."""
         self.stats = Stats()
         self.site = Listener(self._handle, host=host, port=port)
         """The port; it can `fall` and `rise`."""
@@ -132,6 +140,7 @@ class MockServer:
         self._log_path = log
         self._log: LineFile | None = None
         self._recorder = recorder
+        self._sampler = sampler
         known = secrets if recorder is None else recorder.secrets
         self._secrets = known.also([api_key] if api_key else ())
         self._occurrences: Counter[str] = Counter()
@@ -214,6 +223,8 @@ class MockServer:
             names = self._models or (ANY_MODEL,)
             owned = {"object": "model", "created": 0, "owned_by": "gymcli"}
             return _json({"object": "list", "data": [{"id": name, **owned} for name in names]})
+        if self._sampler is not None and request.path in ("/tokenize", "/apply-template"):
+            return await self._handle_tokenizing(request, self._sampler)
         if request.path == "/stats" and request.method == "GET":
             return _json(self.stats)
         if request.path != "/down" or request.method != "POST":
@@ -233,6 +244,22 @@ class MockServer:
         # `fall` spared this connection for its answer only.
         response.force_close()
         return response
+
+    async def _handle_tokenizing(
+        self, request: web.BaseRequest, sampler: TokenSampler
+    ) -> web.StreamResponse:
+        if not self._is_authorized(request):
+            return _response(key_refused())
+        raw = await request.content.read()
+        if self._keeps_requests:
+            self.requests.append(Received(request.path, request.headers, raw))
+        try:
+            found = tokenized(request.path, raw, sampler.source)
+        except (ValueError, *JSON_ERRORS) as error:
+            return _response(error_answer(400, f"not a request: {error}"))
+        if found is None:
+            return _response(error_answer(404, f"no such address: {request.path}"))
+        return _json(found)
 
     def _admits_one_more(self) -> bool:
         if self._max_in_flight is not None and self.stats.in_flight >= self._max_in_flight:
@@ -287,9 +314,7 @@ class MockServer:
             return _refuse(refusal_for(fault, parsed.model, parsed.text), exchange)
         try:
             answer = await self._ask(parsed)
-            if answer.body is None:
-                answer = with_logprobs(answer, parsed.request.params)
-            answer, fault = with_content_fault(answer, fault, parsed)
+            answer, fault, parsed = self._completed(answer, fault, parsed)
             wire_answer = rendered(answer, parsed)
         except Exception as error:  # noqa: BLE001 (a behaviour may raise anything)
             text = f"the mock's behaviour failed: {type(error).__name__}: {error}"
@@ -309,6 +334,23 @@ class MockServer:
             return await self._recorder.answer(parsed.format.dialect, parsed.body, parsed.request)
         answer = self.behaviour(parsed.request)
         return MockAnswer(text=answer) if isinstance(answer, str) else answer
+
+    def _completed(
+        self, answer: MockAnswer, fault: str | None, parsed: ParsedRequest
+    ) -> tuple[MockAnswer, str | None, ParsedRequest]:
+        """Add the content of a fault, log-probabilities and token ids to an answer."""
+        sampler, params = self._sampler, parsed.request.params
+        if sampler is not None and parsed.format.dialect not in sampler.dialects:
+            sampler = None
+        if answer.body is None and sampler is None:
+            answer = with_logprobs(answer, params)
+        answer, fault = with_content_fault(answer, fault, parsed)
+        if answer.body is not None or sampler is None:
+            return answer, fault, parsed
+        tokens = tokens_of(answer, parsed, sampler)
+        if self._keeps_requests:
+            self.tokens.append(tokens)
+        return with_token_logprobs(answer, tokens, params), fault, parsed._replace(tokens=tokens)
 
     def _draw(self, body: str, text: str) -> tuple[str | None, float]:
         latency, faults = self.latency, self.faults

@@ -3,6 +3,10 @@
 Shapes: https://platform.openai.com/docs/api-reference/chat and .../responses; reasoning text is
 where vLLM and SGLang put it (`reasoning_content`, a `reasoning` item). For reward models the text
 of the answer is read as a number and sent in vLLM's shapes; any other text becomes null.
+
+Token ids are where these servers put them: vLLM 0.11 (`protocol.py` of its chat completions),
+llama.cpp (the README of its server), NeMo Gym 0.7 (`TokenIDLogProbMixin`); the version of the
+weights is where rLLM's gateway reads it.
 """
 
 from __future__ import annotations
@@ -16,8 +20,20 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.mock.behaviours import MockAnswer, argument_text, last_user_text, num_turns
+from gymcli.mock.tokenizer import END, END_TEXT, TokenSampler, decode, encode, render, written
+from gymcli.nemo_gym.payload import list_in, object_in, objects_in
 from gymcli.nemo_gym.responses_items import messages_from_items
-from gymcli.types import JSON, JSONObject, Message, Request, Usage
+from gymcli.types import (
+    JSON,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Request,
+    Tokens,
+    TokenSource,
+    ToolCall,
+    Usage,
+)
 
 __all__ = [
     "ANY_MODEL",
@@ -27,8 +43,11 @@ __all__ = [
     "WireFormat",
     "parse_request",
     "rendered",
+    "tokenized",
+    "tokens_of",
     "usage_of",
     "with_logprobs",
+    "with_token_logprobs",
 ]
 
 ANY_MODEL = "mock"
@@ -53,6 +72,8 @@ class ParsedRequest(NamedTuple):
     """Whether the client wants events, in a format that has them."""
     wants_usage: bool
     """A chat stream has usage only if the request asks for it."""
+    tokens: Tokens | None = None
+    """The ids of its prompt and of its answer, if the server reports ids."""
 
 
 def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
@@ -144,12 +165,16 @@ def _chat_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
         message["tool_calls"] = _chat_calls(answer, about)
     choice: JSONObject = {
         "index": 0,
-        "message": message if answer.has_message else {},
+        "message": {**message, **_nemo_gym_fields(about)} if answer.has_message else {},
         "logprobs": answer.logprobs,
         "finish_reason": _finish_reason(answer),
     }
+    tokens = about.tokens
+    if tokens is not None and _reports_ids(about):
+        choice["token_ids"] = tokens.sampled
     return {
         **_chat_head(about, "chat.completion"),
+        **_prompt_fields(about),
         "choices": [choice] if answer.has_choices else [],
         "usage": _chat_usage(usage_of(answer, about)),
     }
@@ -157,10 +182,18 @@ def _chat_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
 
 def _chat_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
     head = _chat_head(about, "chat.completion.chunk")
+    choices: list[JSONObject] = []
     if answer.has_choices:
-        yield from _chat_deltas(answer, about)
-    else:
-        yield _event({**head, "choices": []})
+        finish: JSONObject = {"logprobs": answer.logprobs, "finish_reason": _finish_reason(answer)}
+        deltas = [*_chat_deltas(answer, about)]
+        choices = [{**_CHOICE, "delta": delta} for delta in deltas]
+        choices.append({**_CHOICE, "delta": _nemo_gym_fields(about), **finish})
+        if about.tokens is not None:
+            _share_out(choices[1:] or choices, about.tokens, answer.logprobs, about)
+    first = {**head, **_prompt_fields(about)}
+    yield _event({**first, "choices": choices[:1]})
+    for choice in choices[1:]:
+        yield _event({**head, "choices": [choice]})
     # In a last chunk without choices, as OpenAI sends it.
     if about.wants_usage:
         usage = _chat_usage(usage_of(answer, about))
@@ -168,34 +201,46 @@ def _chat_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
     yield b"data: [DONE]\n\n"
 
 
-def _chat_deltas(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
+_CHOICE: JSONObject = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
+
+
+def _chat_deltas(answer: MockAnswer, about: ParsedRequest) -> Iterator[JSONObject]:
     if answer.has_message:
-        start = None if answer.text is None else ""
-        yield _chat_chunk(about, {"role": "assistant", "content": start})
+        yield {"role": "assistant", "content": None if answer.text is None else ""}
     for field, text in (
         ("reasoning_content", answer.reasoning),
         ("content", answer.text),
         ("refusal", answer.refusal),
     ):
         for piece in _pieces(text or ""):
-            yield _chat_chunk(about, {field: piece})
+            yield {field: piece}
     for index, call in enumerate(_chat_calls(answer, about)):
         function = call["function"]
         assert isinstance(function, dict)
         # The first delta of a call has its id and name, the others have pieces of the arguments.
         head = {**call, "index": index, "function": {**function, "arguments": ""}}
-        yield _chat_chunk(about, {"tool_calls": [head]})
+        yield {"tool_calls": [head]}
         for piece in _pieces(function["arguments"]):
-            delta: JSONObject = {"index": index, "function": {"arguments": piece}}
-            yield _chat_chunk(about, {"tool_calls": [delta]})
-    yield _chat_chunk(about, {}, _finish_reason(answer), answer.logprobs)
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _chat_chunk(
-    about: ParsedRequest, delta: JSONObject, finish_reason: str | None = None, logprobs: JSON = None
-) -> bytes:
-    choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-    return _event({**_chat_head(about, "chat.completion.chunk"), "choices": [choice]})
+def _share_out(
+    choices: Sequence[JSONObject], tokens: Tokens, logprobs: JSON, about: ParsedRequest
+) -> None:
+    """Give each choice of a stream its part of the ids and of their log-probabilities."""
+    entries = objects_in(object_in(logprobs).get("content"))
+    for index, choice in enumerate(choices):
+        part = slice(
+            index * len(tokens.sampled) // len(choices),
+            (index + 1) * len(tokens.sampled) // len(choices),
+        )
+        if _reports_ids(about):
+            choice["token_ids"] = tokens.sampled[part]
+        if len(entries) == len(tokens.sampled):
+            shown = entries[part]
+            if tokens.source == "llamacpp":  # whose streams leave out the end of the message
+                shown = [entry for entry in shown if entry["token"]]
+            choice["logprobs"] = {"content": shown}
 
 
 def _chat_head(about: ParsedRequest, kind: str) -> JSONObject:
@@ -259,6 +304,8 @@ def _responses_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
     # Responses have no finish reason: whatever is not an ordinary end makes them incomplete.
     is_complete = word is None or word in ("stop", "tool_calls", "function_call")
     reason = None if is_complete else _INCOMPLETE.get(word or "", word)
+    tokens = about.tokens
+    version = tokens.weight_version if tokens is not None else ""
     return {
         "id": f"resp_mock_{about.turn}",
         "object": "response",
@@ -275,10 +322,16 @@ def _responses_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
             "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         },
+        **({"weight_version": version} if version else {}),
     }
 
 
 def _items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
+    items = _plain_items(answer, about)
+    return [*items[:-1], {**items[-1], **_nemo_gym_fields(about)}] if items else []
+
+
+def _plain_items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
     if answer.response_items or not (answer.has_choices and answer.has_message):
         return list(answer.response_items)
     items: list[JSONObject] = []
@@ -334,9 +387,12 @@ def _number(answer: MockAnswer) -> float | None:
 
 
 def usage_of(answer: MockAnswer, about: ParsedRequest) -> Usage:
-    """Return the token count of an answer: its own, else one token for four characters."""
+    """Return the token count of an answer: its own, its ids, or one for four characters."""
     if answer.usage is not None:
         return answer.usage
+    if about.tokens is not None:
+        prompt, sampled = about.tokens.prompt, about.tokens.sampled
+        return Usage(prompt_tokens=len(prompt), completion_tokens=len(sampled))
     written = len(answer.text or "") + len(answer.reasoning or "") + len(answer.refusal or "")
     written += sum(len(name) + len(argument_text(a)) for name, a in answer.tool_calls)
     return Usage(prompt_tokens=about.prompt_characters // 4 + 1, completion_tokens=written // 4 + 1)
@@ -391,6 +447,108 @@ def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
 def _logprob(token: str, logprob: float) -> JSONObject:
     encoded = token.encode("utf-8", "replace")
     return {"token": token, "logprob": logprob, "bytes": list(encoded)}
+
+
+def tokens_of(answer: MockAnswer, about: ParsedRequest, sampler: TokenSampler) -> Tokens:
+    """Sample the ids of an answer."""
+    message = Message(
+        role="assistant",
+        content=answer.text,
+        reasoning=answer.reasoning,
+        refusal=answer.refusal,
+        tool_calls=[
+            ToolCall(id="", function=FunctionCall(name, argument_text(arguments)))
+            for name, arguments in answer.tool_calls
+        ],
+    )
+    items = [*answer.response_items]
+    text = "".join(map(written, messages_from_items(items) if items else [message]))
+    return sampler.sample(_prompt_ids(about), text, is_cut=answer.finish_reason == "length")
+
+
+def with_token_logprobs(answer: MockAnswer, tokens: Tokens, params: JSONObject) -> MockAnswer:
+    """Return the answer with the log-probability of each id, if the request asks for them.
+
+    The answer's own are not replaced.
+    """
+    is_llama = tokens.source == "llamacpp"
+    num_top = params.get("top_logprobs", 20 if is_llama else 0)
+    # In llama.cpp 0 turns all log-probabilities off, and in vLLM null does.
+    is_off = num_top == 0 if is_llama else num_top is None
+    is_asked = params.get("logprobs") is True and not is_off
+    # NeMo Gym's server takes them out, since its own fields have them.
+    if not is_asked or answer.logprobs is not None or tokens.source == "nemo_gym":
+        return answer
+    shows_ids = params.get("return_tokens_as_token_ids") is True and not is_llama
+    content = []
+    for number, logprob in zip(tokens.sampled, tokens.logprobs, strict=True):
+        entry = _logprob(f"token_id:{number}" if shows_ids else decode([number]), logprob)
+        if is_llama:
+            entry["id"] = number
+        content.append({**entry, "top_logprobs": [entry] if num_top else []})
+    return msgspec.structs.replace(answer, logprobs={"content": content})
+
+
+def _prompt_ids(about: ParsedRequest) -> list[int]:
+    """Return the ids of a prompt: those that the last assistant message has, then what follows."""
+    key = "messages" if "messages" in about.body else "input"
+    entries = list_in(about.body.get(key))
+    for index in reversed(range(len(entries))):
+        entry = object_in(entries[index])
+        if "generation_token_ids" in entry:
+            held = msgspec.convert(entry.get("prompt_token_ids"), list[int])
+            held += msgspec.convert(entry["generation_token_ids"], list[int])
+            rest, _ = about.format.read({key: entries[index + 1 :]})
+            # The template ends a message that was cut.
+            return held + encode(f"{'' if held[-1:] == [END] else END_TEXT}\n{render(rest)}")
+    return encode(render(about.request.messages, about.request.tools))
+
+
+def tokenized(path: str, raw: bytes, source: TokenSource) -> JSONObject | None:
+    """Return the answer to `/tokenize` or `/apply-template`; None: the server has no such address.
+
+    Raises ValueError or one of `JSON_ERRORS` if it is not a request.
+    """
+    if source == "nemo_gym" or (path == "/apply-template" and source != "llamacpp"):
+        return None
+    body = msgspec.json.decode(raw, type=JSONObject)
+    tools = msgspec.convert(body.get("tools") or [], list[JSONObject])
+    if path == "/apply-template":
+        return {"prompt": render(_read_chat(body)[0], tools)}
+    if source == "llamacpp":
+        text = msgspec.convert(body.get("content"), str)
+        return {"tokens": encode(text, parse_special=body.get("parse_special", True) is True)}
+    text = render(_read_chat(body)[0], tools) if "messages" in body else str(body.get("prompt"))
+    ids = encode(text)
+    return {"count": len(ids), "max_model_len": 2**20, "tokens": ids, "token_strs": None}
+
+
+def _reports_ids(about: ParsedRequest) -> bool:
+    """Whether the fields that `return_token_ids` asks for are sent."""
+    is_vllm = about.tokens is not None and about.tokens.source == "vllm"
+    return is_vllm and about.request.params.get("return_token_ids") is True
+
+
+def _prompt_fields(about: ParsedRequest) -> JSONObject:
+    """Return the fields at the top of a chat answer, or of the first chunk of its stream."""
+    fields: JSONObject = {}
+    if about.tokens is not None and about.tokens.weight_version:
+        fields["weight_version"] = about.tokens.weight_version
+    if about.tokens is not None and _reports_ids(about):
+        fields["prompt_token_ids"] = about.tokens.prompt
+    return fields
+
+
+def _nemo_gym_fields(about: ParsedRequest) -> JSONObject:
+    """Return the fields of a message or of the last output item, which are never asked for."""
+    tokens = about.tokens
+    if tokens is None or tokens.source != "nemo_gym":
+        return {}
+    return {
+        "prompt_token_ids": tokens.prompt,
+        "generation_token_ids": tokens.sampled,
+        "generation_log_probs": tokens.logprobs,
+    }
 
 
 class WireFormat(NamedTuple):

@@ -154,7 +154,7 @@ class _ForkServer:
     def _reply(self) -> bytes:
         try:
             return self._replies.readline()
-        except OSError:
+        except (OSError, ValueError):  # ValueError: closed, since this process ends
             return b""
 
 

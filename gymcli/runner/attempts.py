@@ -6,6 +6,7 @@ An attempt's error becomes its failure record; only errors that end the run are 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import (
@@ -42,11 +43,12 @@ from gymcli.errors import (
 from gymcli.models.api_errors import is_fatal, is_unreachable
 from gymcli.models.client import Client, Conversation
 from gymcli.models.roles import RoleModels, waits_to_score
-from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan
+from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, Policy
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.runner.stopping import Stopping
 from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.rollout_files import redacted
 from gymcli.types import (
     AttemptKey,
@@ -62,6 +64,7 @@ from gymcli.types import (
 __all__ = [
     "POLICY",
     "Attempt",
+    "FailFast",
     "Outcome",
     "RunOutcomes",
     "Shared",
@@ -72,6 +75,8 @@ __all__ = [
 
 POLICY = ""
 """The name of the policy among the roles."""
+
+_LOGGER = logging.getLogger(__name__)
 
 _MAX_TASKS_IN_A_ROW = 20
 
@@ -107,7 +112,8 @@ class Attempt(NamedTuple):
 class Shared(NamedTuple):
     """What all attempts of a run share."""
 
-    policy: Client | None
+    policy: Client | Policy | None
+    """The policy's endpoint, or a policy in this process; None: the environment's oracle plays."""
     roles: RoleModels
     workers: Workers
     save: Callable[[Rollout], None]
@@ -122,6 +128,15 @@ class Shared(NamedTuple):
     """Waits until saved conversations are on disk, if another process writes them."""
     slots: asyncio.Semaphore | None = None
     """Limits the attempts in flight of several runs together."""
+    save_tokens: Callable[[Sequence[bytes]], None] = lambda _: None
+    """Saves the lines of a finished conversation's token ids, before the conversation itself."""
+
+    def policy_of_attempt(self) -> Policy | None:
+        """Return the policy that one attempt asks."""
+        if isinstance(self.policy, Client):
+            # One per attempt: it stays with one replica, and counts how long it waited.
+            return Conversation(self.policy)
+        return self.policy
 
 
 class Outcome(NamedTuple):
@@ -193,9 +208,7 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     if shared.roles.sources:
         roles = _counted_models(attempt, plan.row.fields, shared, use)
         plan = msgspec.structs.replace(plan, roles=roles)
-    # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
-    policy = None if shared.policy is None else Conversation(shared.policy)
-    episode = Episode(plan, policy, shared.watchdog)
+    episode = Episode(plan, shared.policy_of_attempt(), shared.watchdog)
     # The models of roles add to it while they are asked, so a record that is cut off has it too.
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size
@@ -213,12 +226,11 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     except asyncio.CancelledError:
         # The caller left. A finished conversation is saved: a resume only has to score it.
         if episode.is_finished:
-            shared.save(redacted(episode.rollout, shared.scrubber))
+            shared.save(_record_of(episode, shared))
         if not episode.is_over:
             shared.stopping.add_closing(episode)
         raise
-    # Before scoring: the verifier must see the record as `gym verify` reads it from disk.
-    rollout = redacted(episode.rollout, shared.scrubber)
+    rollout = _record_of(episode, shared)
     if error is not None:
         return Outcome(
             failure_of(rollout, error),
@@ -230,6 +242,31 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
         shared.save(rollout)
         if shared.written is not None:
             await shared.written()
+    return rollout
+
+
+def _record_of(episode: Episode, shared: Shared) -> Rollout:
+    """Return the record of an attempt without secrets; save the token ids of a finished one."""
+    # Before scoring: the verifier must see the record as `gym verify` reads it from disk.
+    rollout = redacted(episode.rollout, shared.scrubber)
+    if episode.tokens is None:
+        return rollout
+    # The ids of a redacted conversation would decode to the key.
+    is_kept = episode.is_finished and not rollout.redacted
+    lines = [msgspec.json.encode(call) for call in episode.tokens.calls] if is_kept else []
+    if any(len(line) > MAX_LINE_BYTES for line in lines):
+        _LOGGER.warning(
+            "%s %s/%d: a line of its token ids %s; they are not written",
+            rollout.env,
+            rollout.task_id,
+            rollout.attempt,
+            TOO_LONG,
+        )
+        lines = []
+    if lines:
+        shared.save_tokens(lines)
+    else:
+        rollout.play = ""
     return rollout
 
 
@@ -304,7 +341,7 @@ async def _score_members(
             )
     except AttemptError as error:
         is_own = not isinstance(error, IncompleteGroupError)
-        # Only one attempt counts as its own failure: for `_FailFast` the group met one refusal.
+        # Only one attempt counts as its own failure: for `FailFast` the group met one refusal.
         return [
             _unscored(attempt, rollout, error, use)._replace(
                 is_own=is_own and attempt is unscored[0]
@@ -402,7 +439,7 @@ def run_attempts(
     *,
     concurrency: int,
     write: Callable[[Outcome], Outcome],
-    gives_up: bool = True,
+    gives_up: bool | FailFast = True,
 ) -> AsyncGenerator[Rollout | Failure]:
     """Run attempts at most `concurrency` at a time and yield each record as it ends.
 
@@ -414,7 +451,8 @@ def run_attempts(
     ends with a record.
 
     A queue of attempts ends with `concurrency` times None. `write` writes an outcome and returns it
-    as written. With `gives_up`, the run stops when an endpoint refuses everything.
+    as written. With `gives_up`, the run stops when an endpoint refuses everything; a `FailFast` in
+    its place also counts the outcomes of other runs that have it.
 
     Raises:
         GymError: Why the run was stopped; raised after the last record.
@@ -435,12 +473,14 @@ class RunOutcomes:
         *,
         concurrency: int,
         write: Callable[[Outcome], Outcome],
-        gives_up: bool = True,
+        gives_up: bool | FailFast = True,
     ) -> None:
         self.num_ended = 0
         self._stopping = shared.stopping
         self._write = write
-        self._fail_fast = _FailFast(concurrency, shared.answered) if gives_up else None
+        if gives_up is True:
+            gives_up = FailFast(concurrency, shared.answered)
+        self._fail_fast = gives_up or None
         self._waiting: asyncio.Queue[Outcome | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(concurrency)
 
@@ -556,7 +596,7 @@ async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> No
         raise errors.exceptions[0] from None
 
 
-class _FailFast:
+class FailFast:
     """Ends a run that cannot succeed: an endpoint refuses all tasks, or rejects the key.
 
     An endpoint that has not answered yet must refuse two different tasks and `concurrency`
@@ -564,7 +604,7 @@ class _FailFast:
     tasks in a row.
     """
 
-    def __init__(self, concurrency: int, answered: Collection[str]) -> None:
+    def __init__(self, concurrency: int, answered: Collection[str] = ()) -> None:
         self._concurrency = concurrency
         self._on_record = answered
         self._answered: set[str] = set()
@@ -617,7 +657,7 @@ class _FailFast:
             # with the status of a bad key or model, and faster than they answer.
             is_refused = len(refused) > 1 and refused.total() >= self._concurrency
             return _ended_by(fatal) if is_refused else None
-        if len(refused) != _MAX_TASKS_IN_A_ROW:
+        if len(refused) < _MAX_TASKS_IN_A_ROW:
             return None
         return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
 

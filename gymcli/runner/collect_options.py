@@ -9,6 +9,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    InstanceOf,
     SecretStr,
     ValidationInfo,
     field_validator,
@@ -17,6 +18,7 @@ from pydantic import (
 from typer.models import OptionInfo
 
 from gymcli.models.endpoint import Endpoint
+from gymcli.models.in_process import PolicyModel
 from gymcli.runner.run_options import RowOptions, RunOptions
 
 __all__ = ["CollectOptions"]
@@ -32,8 +34,11 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     model: str = Field(min_length=1)
     """A model's name at the endpoint, `local`, `local:PATH.gguf`, or `oracle` for gold answers.
 
-    Defaults to the endpoint's model.
+    Defaults to the endpoint's model. A model in this process, with a method `complete`, may stand
+    in its place: then it becomes `policy`, and its attribute `name`, else its class, names it.
     """
+    policy: InstanceOf[PolicyModel] | None = Field(default=None, exclude=True)
+    """A model in this process that answers in place of an endpoint."""
     endpoint: Endpoint | None = None
     """The endpoint of the model; None for `local` and `oracle`."""
     env: str | None = None
@@ -56,6 +61,11 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     secrets: tuple[SecretStr, ...] = Field(default=(), exclude=True)
     """Additional texts that must never be written. Keys of endpoints and the values of environment
     variables with a name such as API_TOKEN are never written either."""
+
+    @property
+    def records_tokens(self) -> bool:
+        """Whether these options, or those of the model's endpoint, ask for token ids."""
+        return self.record_tokens or (self.endpoint is not None and self.endpoint.record_tokens)
 
     def with_outage_deadline(self) -> Self:
         """Return these options with `outage_deadline`, if set, copied to every endpoint."""
@@ -96,13 +106,20 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     @model_validator(mode="before")
     @classmethod
     def _name_model(cls, data: dict[str, object]) -> dict[str, object]:
-        endpoint = data.get("endpoint")
+        endpoint, model = data.get("endpoint"), data.get("model")
+        if isinstance(model, PolicyModel):
+            name = getattr(model, "name", None)
+            named = name if isinstance(name, str) and name else type(model).__name__
+            return {**data, "policy": model, "model": named}
         if "model" not in data and isinstance(endpoint, Endpoint):
             return {**data, "model": endpoint.model}
         return data
 
     @model_validator(mode="after")
     def _check_model(self) -> Self:
+        if self.policy is not None and (self.endpoint is not None or self.engine == "ray"):
+            other = "an endpoint" if self.endpoint is not None else 'engine="ray"'
+            raise ValueError(f"a model in this process cannot be used with {other}")
         if self.endpoint is not None and self.endpoint.model != self.model:
             raise ValueError(f"the endpoint serves {self.endpoint.model}, not {self.model}")
         return self

@@ -31,9 +31,12 @@ from gymcli.errors import (
     RunError,
     RunMismatchError,
     TooManyFailuresError,
+    UsageError,
     boundary,
 )
 from gymcli.metrics.slicing import field_of, slice_name
+from gymcli.models.client import Client
+from gymcli.models.in_process import InProcessPolicy
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import ModelPool, check_missing
@@ -62,6 +65,7 @@ from gymcli.store.rollout_files import DoneTasks
 from gymcli.store.run_directory import RunDirectory
 from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
+from gymcli.store.tokens import TOKEN_SOURCES, neutral_params
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout
 
@@ -155,6 +159,14 @@ class Collection:
             {role: why for role, why in options.missing_roles.items() if role not in options.roles},
             classes,
         )
+        if options.records_tokens:
+            if options.model == "oracle":
+                raise UsageError(
+                    "--record-tokens: the oracle has no token ids, since no engine plays; leave "
+                    "the option out, or name another --model"
+                )
+            if not has_directory:
+                raise UsageError("record_tokens needs out: token ids are written to a directory")
         self.stopping = Stopping(options.grace)
         """Ends the run early."""
         num = options.concurrency
@@ -204,6 +216,8 @@ class Collection:
             ),
         ]
         """Warnings for the user; opening the run may add more."""
+        self.token_note = ""
+        """Where the token ids come from, in words, once the endpoint has been probed for them."""
         self._done: DoneTasks = {}
         self._state = ResumeState()
         self.selection: frozenset[AttemptKey] | None = None
@@ -449,6 +463,7 @@ class Collection:
                 judges,
                 Verdicts(folder, scrubber=self._scrubber),
                 save=self._writer.save,
+                save_tokens=self._writer.save_tokens,
                 stopping=self.stopping,
                 watchdog=self.watchdog,
                 spend=self._spend,
@@ -469,9 +484,30 @@ class Collection:
             shared = shared._replace(answered=frozenset({POLICY}))
         # Waiting conversations are scored even if the policy's endpoint is down.
         source = policy_source(options) if self.num_left > len(self._state.waiting) else None
-        if source is not None and self._engine is None:
-            shared = shared._replace(policy=await shared.roles.pool.client(source))
+        if source is not None and (self._engine is None or options.records_tokens):
+            policy = await shared.roles.pool.client(source)
+            if options.records_tokens:
+                self._budget.check()  # a run that has used up its budget sends no request
+                if self.stopping.cause is None:
+                    await self._probe_tokens(policy)
+            if self._engine is None:
+                shared = shared._replace(policy=policy)
+        if options.policy is not None:
+            shared = shared._replace(policy=InProcessPolicy(options.policy))
         return shared
+
+    async def _probe_tokens(self, policy: Client) -> None:
+        """Find out how the policy's endpoint reports token ids; UsageError if it does not."""
+        source = await policy.probe_tokens()
+        if self._engine is not None:
+            self._engine.token_source = source
+        self._plan.neutral_params = neutral_params(source)
+        mode = "raw" if source == "llamacpp" else "raw or processed (gym.toml: logprob_mode)"
+        self.token_note = (
+            f"{policy.endpoint.model}: token ids come from {TOKEN_SOURCES[source]}; "
+            f"log-probabilities are {policy.endpoint.logprob_mode or mode}"
+        )
+        _LOGGER.info(self.token_note)
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
         """Run the attempts that are not done; write each record to disk before yielding it.
@@ -599,9 +635,9 @@ async def collect(
     Args:
         tasks: A task file, several, or the name of an environment for its shipped tasks.
         options: The fields of `gymcli.runner.collect_options.CollectOptions`: `endpoint`, or
-            `model` for `local` and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With
-            `out`, a run directory is written, or resumed if it exists; attempts that are already
-            done are not yielded again.
+            `model` for `local`, `oracle` and a model in this process; `env`, `repeats`, `seed`,
+            `params` and so on. With `out`, a run directory is written, or resumed if it exists;
+            attempts that are already done are not yielded again.
 
     Raises:
         GymError: Any error that would end `gym collect`, before or during the run.

@@ -45,8 +45,8 @@ __all__ = [
 
 
 def policy_source(options: CollectOptions) -> ModelSource | None:
-    """Return the source of the policy; None: the environment's oracle plays."""
-    if options.model == "oracle":
+    """Return the source of the policy; None: a model in this process or the oracle plays."""
+    if options.policy is not None or options.model == "oracle":
         return None
     source = parse_local(options.model) or options.endpoint
     if source is None:
@@ -109,6 +109,11 @@ def identity_of(
         prompting["send_reasoning"] = endpoint.send_reasoning
     if endpoint is not None and endpoint.send_fields:
         prompting["send_fields"] = sorted(endpoint.send_fields)
+    if options.records_tokens:
+        prompting["record_tokens"] = True
+        # The prompt's ids are others then.
+        if endpoint is not None and endpoint.send_token_ids:
+            prompting["send_token_ids"] = True
     # The rewards of a group depend on its size.
     if any(found.environment.scores_groups() for found in environments.values()):
         prompting["repeats"] = options.repeats

@@ -27,6 +27,7 @@ from gymcli.runner.task_source import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import FAILURES, Done, DoneTasks, read_structs
 from gymcli.store.run_directory import RunDirectory, Waiting
+from gymcli.store.tokens import neutral_params
 from gymcli.types import (
     AttemptKey,
     ErrorRecord,
@@ -235,6 +236,10 @@ class RunPlan:
             options.max_episode_tokens, options.max_episode_cost, options.max_episode_time
         )
         environments = found.environments
+        self.records_tokens = options.records_tokens
+        """Whether the token ids of every call are recorded."""
+        self.neutral_params = neutral_params(None) if options.records_tokens else {}
+        """Request parameters that nobody else set: those with which no token is cut off."""
         self.roles = declared_sources(options, environments)
         classes = {name: item.environment for name, item in environments.items()}
         check_declared(self.roles, (*options.roles, *options.role_params), classes)
@@ -386,7 +391,6 @@ class RunPlan:
         repeats = self._options.repeats
         for row in self._source.selected():
             scored = done.get((row.env, row.id))
-            environment, options, verifier, *_ = self._attempts[row.env]
             size = self.group_sizes[row.env, row.id]
             first = row.first_attempt * repeats
             for attempt in range(first, first + repeats):
@@ -394,8 +398,12 @@ class RunPlan:
                 if key in left_out or (scored is not None and scored.has(attempt)):
                     continue
                 if takes is None or takes(key):
-                    plan = self._episode(row, attempt)
-                    yield Attempt(environment, options, verifier, plan, group_size=size)
+                    yield self.attempt(row, attempt, group_size=size)
+
+    def attempt(self, row: TaskRow, number: int, *, group_size: int) -> Attempt:
+        """Return one attempt of a task; `group_size` is as in `Attempt`."""
+        plan = self._episode(row, number)
+        return self._attempts[row.env]._replace(plan=plan, group_size=group_size)
 
     def _recorded(self, rollout: Rollout) -> Attempt:
         attempt = self._attempts[rollout.env]
@@ -411,10 +419,11 @@ class RunPlan:
             options=self.env_options[row.env],
             env_options=self._recorded_options[row.env],
             model=self._model,
-            params=merged_params(defaults, row.params, options.params),
+            params=merged_params(self.neutral_params, defaults, row.params, options.params),
             run_seed=options.seed or 0,
             sends_seed=options.seed is not None,
             max_turns=options.max_turns,
+            records_tokens=self.records_tokens,
             limits=self._limits,
             cost=self._cost,
             spend=self._spend,

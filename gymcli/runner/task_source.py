@@ -42,7 +42,7 @@ from gymcli.store.lines import Line, decoded_lines, file_sha256
 from gymcli.store.maps import read_map
 from gymcli.store.shards import Shard
 from gymcli.store.tables import is_table
-from gymcli.store.task_row import PromptTemplate, TaskReading, working_directory
+from gymcli.store.task_row import PromptTemplate, TaskReading, task_row, working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSONObject, TaskRow
 
@@ -172,6 +172,17 @@ class TaskSource:
                 )
             if isinstance(item, TaskRow):
                 yield item
+
+    def row(self, fields: JSONObject, *, place: str) -> TaskRow:
+        """Return the task of a row that is in no file; `place` names it in errors.
+
+        Raises:
+            TasksError: The row cannot be used.
+        """
+        try:
+            return task_row(fields, self._reading, place=place, prefix="")[0]
+        except (ValueError, RecursionError) as error:
+            raise TasksError(f"{place}: {error}") from error
 
     def _stamps(self) -> list[tuple[int, ...]] | None:
         try:

@@ -8,16 +8,17 @@ its rollout names the play that counts.
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import msgspec
 
 from gymcli.errors import RunFileError
 from gymcli.store.lines import lines_of, read_errors
-from gymcli.store.rollout_files import ROLLOUTS, lines_with_structs
+from gymcli.store.rollout_files import ROLLOUTS, TOKENS, lines_with_structs
 from gymcli.types import (
     JSON_ERRORS,
     JSONObject,
@@ -27,9 +28,28 @@ from gymcli.types import (
     TokenSource,
 )
 
-__all__ = ["TOKENS", "PlayTokens", "TokenCall", "TokenFile", "prompts", "tokens_file"]
+__all__ = [
+    "TOKENS",
+    "TOKEN_SOURCES",
+    "PlayTokens",
+    "TokenCall",
+    "TokenFile",
+    "TokenPlay",
+    "check_shared",
+    "neutral_params",
+    "num_common",
+    "prompts",
+    "tokens_file",
+]
 
-TOKENS = "tokens.jsonl"
+TOKEN_SOURCES: Mapping[TokenSource, str] = {
+    "vllm": "return_token_ids",
+    "token_id": "return_tokens_as_token_ids and /tokenize",
+    "llamacpp": "llama.cpp's log-probabilities, /apply-template and /tokenize",
+    "nemo_gym": "NeMo Gym's fields",
+    "model": "the policy itself",
+}
+"""Where token ids come from, in words."""
 
 _NEUTRAL: Mapping[str, tuple[float, ...]] = {
     "top_p": (1,),
@@ -42,13 +62,51 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
 }
 """Parameters that cut off or shift the distribution, and the values at which they do not."""
 
+_CONSTRAINTS = (
+    "response_format",
+    "structured_outputs",
+    "grammar",
+    "json_schema",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "regex",
+    "ebnf",
+    "logit_bias",
+)
+"""Parameters that forbid ids; only processed log-probabilities are those of the others."""
+
+
+_STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
+_PENALTIES: JSONObject = {"presence_penalty": 0, "frequency_penalty": 0}
+# A top_k of 0 is refused by SGLang, and was by vLLM: https://github.com/vllm-project/vllm/pull/17773
+_VLLM: JSONObject = {**_STANDARD, **_PENALTIES, "top_k": -1, "min_p": 0, "repetition_penalty": 1}
+_SENT: Mapping[TokenSource, JSONObject] = {
+    "vllm": _VLLM,
+    "token_id": _VLLM,
+    # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+    "llamacpp": {**_STANDARD, **_PENALTIES, "top_k": 0, "min_p": 0, "repeat_penalty": 1},
+    "nemo_gym": _STANDARD,
+    "model": {},
+}
+"""By source, the parameters to send. Others are unknown to it, and may be refused."""
+
+
+def neutral_params(source: TokenSource | None) -> JSONObject:
+    """Return the request parameters with which a server samples from the whole distribution.
+
+    Servers have other defaults of their own and of the model. None: the source is not known yet.
+    """
+    return _STANDARD if source is None else _SENT[source]
+
 
 class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One line of tokens.jsonl: a call of the policy.
 
     The whole prompt is the first `num_shared` ids of the call before (its prompt and its sample
-    together) followed by `added`; see `prompts`. Calls with a `problem` are skipped: they share
-    nothing, and the next call is compared with the last one without a problem.
+    together) followed by `added`; see `prompts`. Calls with a `problem` have no prompt here, and
+    the next call is compared with the last one without a problem.
     """
 
     env: str
@@ -73,6 +131,11 @@ class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """Why the call cannot be trained on; empty if it can."""
     off_policy: str = ""
     """Why `logprobs` are not those of the distribution that was sampled from; empty if they are."""
+
+    @property
+    def kind_of_problem(self) -> str:
+        """The problem with N for every number in it, which may differ from call to call."""
+        return re.sub(r"\d+", "N", self.problem)
 
 
 class PlayTokens:
@@ -108,12 +171,11 @@ class PlayTokens:
         call.logprob_mode = tokens.logprob_mode
         call.weight_version = tokens.weight_version
         call.problem = tokens.problem or _problem(tokens)
-        call.off_policy = _off_policy(sampling, tokens.logprob_mode)
+        call.off_policy = tokens.off_policy or _off_policy(sampling, tokens.logprob_mode)
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
-        if call.problem:
-            call.added = tokens.prompt
+        if call.problem:  # no prompt: nothing trains on it, and whole ones would add up
             return
-        call.num_shared = _num_common(self._held, tokens.prompt)
+        call.num_shared = num_common(self._held, tokens.prompt)
         call.added = tokens.prompt[call.num_shared :]
         self._held = tokens.prompt + tokens.sampled
 
@@ -127,10 +189,8 @@ def _problem(tokens: Tokens) -> str:
     if min(tokens.prompt) < 0 or min(tokens.sampled) < 0:
         return "an id is negative"
     if len(tokens.logprobs) != len(tokens.sampled):
-        return (
-            f"{len(tokens.sampled)} ids were sampled and there are {len(tokens.logprobs)} "
-            "log-probabilities"
-        )
+        # Without the numbers: problems are counted, and the line has both lists.
+        return "there are not as many log-probabilities as sampled ids"
     if not all(map(math.isfinite, tokens.logprobs)):
         return "a log-probability is not finite"
     if max(tokens.logprobs) > 0:
@@ -150,12 +210,17 @@ def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
     for name, neutral in _NEUTRAL.items():
         if name in sampling and sampling[name] not in (None, *neutral):
             return f"{name} = {sampling[name]}"
-    if temperature not in (None, 1) and mode != "processed":
+    if mode == "processed":
+        return ""
+    for name in _CONSTRAINTS:
+        if sampling.get(name) not in (None, {}, {"type": "text"}):
+            return f"{mode} log-probabilities of an answer that {name} constrains"
+    if temperature not in (None, 1):
         return f"{mode} log-probabilities at temperature {temperature}"
     return ""
 
 
-def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
+def num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
     """Return how many leading ids are equal."""
     if prompt[: len(held)] == held:
         return len(held)
@@ -164,38 +229,42 @@ def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
 
 
 def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
-    """Return the whole prompt of each call of one play, in order.
+    """Return the whole prompt of each call of one play, in order; [] for calls with a problem.
 
     Raises:
-        ValueError: A call claims to share more ids than the call before has.
+        RunFileError: A call claims to share more ids than the call before has.
     """
     held: list[int] = []
-    found = []
+    found: list[list[int]] = []
     for call in calls:
         if call.problem:
-            found.append(call.added)
+            found.append([])
             continue
-        if call.num_shared > len(held):
-            raise ValueError(
-                f"call {call.call} shares {call.num_shared} ids, and the call before has only "
-                f"{len(held)}"
-            )
+        check_shared(call, len(held))
         found.append(held[: call.num_shared] + call.added)
         held = found[-1] + call.sampled
     return found
 
 
-class _TokenPlay(msgspec.Struct):
+def check_shared(call: TokenCall, num_held: int) -> None:
+    """Raise RunFileError if a call claims to share more ids than the call before has."""
+    if call.num_shared > num_held:
+        raise RunFileError(
+            f"{TOKENS}: attempt {call.attempt} of task {call.task_id} ({call.env}) is damaged: "
+            f"call {call.call} shares {call.num_shared} ids, and the call before has only "
+            f"{num_held}"
+        )
+
+
+_CALLS = msgspec.json.Decoder(TokenCall)
+
+
+class TokenPlay(msgspec.Struct):
     """The fields of a line that say where it belongs."""
 
     task_id: str
     attempt: int
     play: str
-
-
-class _Span(NamedTuple):
-    start: int
-    num_bytes: int
 
 
 def tokens_file(run: Path) -> Path:
@@ -204,7 +273,8 @@ def tokens_file(run: Path) -> Path:
         return run / TOKENS
     if run.name == ROLLOUTS:
         return run.with_name(TOKENS)
-    return run.with_name(run.name.removesuffix(".jsonl") + f".{TOKENS}")
+    name = run.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl")
+    return run.with_name(f"{name}.{TOKENS}")
 
 
 class TokenFile:
@@ -215,16 +285,17 @@ class TokenFile:
 
     def __init__(self, run: Path) -> None:
         self.path = tokens_file(run)
-        self._plays: dict[str, list[_Span]] = {}
+        self._plays: dict[str, tuple[int, int]] = {}
+        """The first and the last byte of each play, whose lines are written together."""
         self._file = self.path.open("rb") if self.path.is_file() else None
         if self._file is None:
             return
         end = 0
-        decoder = msgspec.json.Decoder(_TokenPlay)
+        decoder = msgspec.json.Decoder(TokenPlay)
         with read_errors(self.path):
             for _, line in lines_with_structs(self.path, decoder, lines_of(self._file, self.path)):
                 start, end = end, self._file.tell()
-                self._plays.setdefault(line.play, []).append(_Span(start, end - start))
+                self._plays[line.play] = self._plays.get(line.play, (start, end))[0], end
 
     def __enter__(self) -> Self:
         return self
@@ -233,22 +304,32 @@ class TokenFile:
         if self._file is not None:
             self._file.close()
 
+    def lines(self, rollout: Rollout) -> bytes:
+        """Return the lines of the play that counts; none if no ids were recorded.
+
+        Raises:
+            RunFileError: The rollout names a play that the file lacks.
+        """
+        if not rollout.play:
+            return b""
+        if self._file is None or rollout.play not in self._plays:
+            what = f"{_name(rollout)}, play {rollout.play}"
+            raise RunFileError(f"{self.path}: has no token ids of {what}")
+        start, end = self._plays[rollout.play]
+        self._file.seek(start)
+        return self._file.read(end - start)
+
     def calls(self, rollout: Rollout) -> list[TokenCall]:
         """Return the calls of the play that counts, in order; none if no ids were recorded.
 
         Raises:
             RunFileError: The rollout names a play that the file lacks, or a line is damaged.
         """
-        if not rollout.play:
-            return []
-        what = f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
-        if self._file is None or rollout.play not in self._plays:
-            raise RunFileError(f"{self.path}: has no token ids of {what}, play {rollout.play}")
-        calls = []
-        for span in self._plays[rollout.play]:
-            self._file.seek(span.start)
-            try:
-                calls.append(msgspec.json.decode(self._file.read(span.num_bytes), type=TokenCall))
-            except JSON_ERRORS as error:
-                raise RunFileError(f"{self.path}: {what}: is damaged: {error}") from error
-        return calls
+        try:
+            return _CALLS.decode_lines(self.lines(rollout))
+        except JSON_ERRORS as error:
+            raise RunFileError(f"{self.path}: {_name(rollout)}: is damaged: {error}") from error
+
+
+def _name(rollout: Rollout) -> str:
+    return f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"

@@ -2,5 +2,16 @@
 
 from gymcli.store.sequences import TokenSequence, sequences
 from gymcli.store.tokens import TokenCall, TokenFile
+from gymcli.training.sampler import SampledRollout, Sampler
+from gymcli.types import SampledMessage, Tokens
 
-__all__ = ["TokenCall", "TokenFile", "TokenSequence", "sequences"]
+__all__ = [
+    "SampledMessage",
+    "SampledRollout",
+    "Sampler",
+    "TokenCall",
+    "TokenFile",
+    "TokenSequence",
+    "Tokens",
+    "sequences",
+]

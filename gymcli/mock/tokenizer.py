@@ -1,0 +1,154 @@
+"""A small deterministic tokenizer with a chat template, for a mock server that reports token ids.
+
+Ids below 256 are bytes, the next 65,536 are pairs of bytes, and the last two begin and end a
+message. Text becomes pairs from the start of each line; a line break is always an id of its own, so
+that a conversation begins with the same ids when it is rendered again with more messages.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gymcli.errors import UsageError, did_you_mean
+from gymcli.types import JSONObject, Message, Tokens, TokenSource
+
+__all__ = ["END", "END_TEXT", "TokenSampler", "decode", "encode", "render", "written"]
+
+_SOURCES: tuple[TokenSource, ...] = ("vllm", "token_id", "llamacpp", "nemo_gym")
+_PAIRS = 256
+"""The first id of a pair of bytes."""
+_START = _PAIRS + 2**16
+END = _START + 1
+"""The id that ends a message."""
+END_TEXT = "<|im_end|>"
+_SPECIAL = {"<|im_start|>": _START, END_TEXT: END}
+_SPECIAL_TEXT = re.compile(r"(<\|im_start\|>|<\|im_end\|>)")
+_PIECE = re.compile(rb"\n|[^\n]{1,2}")
+
+
+def encode(text: str, *, parse_special: bool = True) -> list[int]:
+    """Return the ids of a text; without `parse_special`, what looks like a special id is text."""
+    ids: list[int] = []
+    for part in _SPECIAL_TEXT.split(text) if parse_special else [text]:
+        if parse_special and part in _SPECIAL:
+            ids.append(_SPECIAL[part])
+            continue
+        pieces = _PIECE.findall(part.encode("utf-8", "replace"))
+        ids += [_PAIRS + int.from_bytes(p, "big") if len(p) == 2 else p[0] for p in pieces]
+    return ids
+
+
+def decode(ids: Iterable[int]) -> str:
+    """Return the text of ids, without special ones; bytes that are no UTF-8 are replaced."""
+    said = b"".join(_bytes_of(number) for number in ids if number < _START)
+    return said.decode("utf-8", "replace")
+
+
+def render(messages: Sequence[Message], tools: Sequence[JSONObject] = ()) -> str:
+    """Return a conversation as the model reads it: ChatML, with tools as Hermes writes them."""
+    listed = "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in tools)
+    turns = [("system", f"# Tools\n{listed}")] if tools else []
+    turns += [(message.role, written(message)) for message in messages]
+    text = "".join(f"<|im_start|>{role}\n{said}<|im_end|>\n" for role, said in turns)
+    return f"{text}<|im_start|>assistant\n"
+
+
+def written(message: Message) -> str:
+    """Return a message as the model writes and reads it: reasoning, text and tool calls."""
+    thought = f"<think>\n{message.reasoning}\n</think>\n" if message.reasoning else ""
+    calls = "".join(
+        f'\n<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>'
+        for call in message.tool_calls
+    )
+    return f"{thought}{message.text}{message.refusal or ''}{calls}"
+
+
+class TokenSampler:
+    """Samples the ids of answers, as an engine would report them.
+
+    They depend only on the prompt, on how often it was seen before, and on the seed.
+
+    Args:
+        source: The server whose wire format carries them.
+        drift: The share of pairs that are sampled as two single bytes: the text is the same, but a
+            prompt that renders it again has other ids.
+        weight_version: Reported with every answer, unless it is empty.
+        seed: Of the log-probabilities and the drift.
+    """
+
+    def __init__(
+        self,
+        source: TokenSource,
+        *,
+        drift: float = 0.0,
+        weight_version: str = "",
+        seed: int = 0,
+    ) -> None:
+        self.source = source
+        # NeMo Gym's server alone puts ids into responses.
+        self.dialects = ("chat", "responses") if source == "nemo_gym" else ("chat",)
+        self._drift = drift
+        self._weight_version = weight_version
+        self._seed = seed
+        self._seen: Counter[int] = Counter()
+
+    @classmethod
+    def parse(
+        cls, text: str | None, *, drift: float, weight_version: str, seed: int
+    ) -> TokenSampler | None:
+        """Read the options of `gym mock`; None: it reports no token ids.
+
+        Raises:
+            UsageError: There is no such source, or an option needs `--tokens`.
+        """
+        if text is None:
+            if drift or weight_version:
+                option = "--token-drift" if drift else "--weight-version"
+                raise UsageError(f"{option}: needs --tokens, which says how token ids are reported")
+            return None
+        sources: dict[str, TokenSource] = {name: name for name in _SOURCES}
+        if text not in sources:
+            hint = did_you_mean(text, _SOURCES)
+            raise UsageError(
+                f"--tokens {text}: is not one of {', '.join(_SOURCES)}{hint and f'; {hint}'}"
+            )
+        return cls(sources[text], drift=drift, weight_version=weight_version, seed=seed)
+
+    def sample(self, prompt: list[int], text: str, *, is_cut: bool = False) -> Tokens:
+        """Return the ids of an answer; one that is cut lacks the id that ends a message."""
+        key = zlib.crc32(msgspec.json.encode(prompt))
+        salt = f"{self._seed}/{key}/{self._seen[key]}"
+        self._seen[key] += 1
+        sampled: list[int] = []
+        for place, number in enumerate(encode(text, parse_special=False)):
+            if number >= _PAIRS and _share(f"{salt}/drift/{place}") < self._drift:
+                sampled += _bytes_of(number)
+            else:
+                sampled.append(number)
+        if not is_cut:
+            sampled.append(END)
+        return Tokens(
+            prompt=prompt,
+            sampled=sampled,
+            logprobs=[
+                -5 * _share(f"{salt}/{place}/{number}") - 1e-6
+                for place, number in enumerate(sampled)
+            ],
+            source=self.source,
+            logprob_mode="raw",
+            weight_version=self._weight_version,
+        )
+
+
+def _bytes_of(number: int) -> bytes:
+    return (number - _PAIRS).to_bytes(2, "big") if number >= _PAIRS else bytes([number])
+
+
+def _share(text: str) -> float:
+    """Return a number in [0, 1) that depends only on the text."""
+    return zlib.crc32(text.encode()) / 2**32

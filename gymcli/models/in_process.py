@@ -1,0 +1,72 @@
+"""A policy in the same process: an inference engine, or anything else, asked without HTTP."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Protocol, runtime_checkable
+
+from gymcli.types import Answer, FinishReason, JSONObject, Message, Request, SampledMessage, Usage
+
+__all__ = ["InProcessPolicy", "PolicyModel"]
+
+
+@runtime_checkable
+class PolicyModel(Protocol):
+    """A model in this process that can be the policy."""
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        tools: list[JSONObject] | None,
+        schema: JSONObject | None,
+    ) -> Message:
+        """Answer a conversation with one message; a `SampledMessage` brings its token ids.
+
+        Args:
+            messages: The conversation.
+            tools: The tools that the model may call, in Chat Completions shape.
+            schema: A JSON Schema that constrains the text, if the request has one.
+
+        A method that also has a parameter `params` gets the request parameters in it.
+        """
+        ...
+
+
+class InProcessPolicy:
+    """Asks a model of this process as the loop asks an endpoint."""
+
+    def __init__(self, model: PolicyModel) -> None:
+        self._model = model
+        parameters = inspect.signature(model.complete).parameters.values()
+        self._takes_params = any(
+            one.name == "params" or one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters
+        )
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer a conversation with one message."""
+        message = await self._model.complete(
+            list(request.messages),
+            tools=request.tools or None,
+            schema=_schema(request.params),
+            **({"params": request.params} if self._takes_params else {}),
+        )
+        reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
+        if not isinstance(message, SampledMessage):
+            return Answer(message=message, finish_reason=reason)
+        tokens = message.tokens
+        plain = Message(**{name: getattr(message, name) for name in Message.__struct_fields__})
+        return Answer(
+            message=plain,
+            finish_reason=message.finish_reason if message.finish_reason != "stop" else reason,
+            usage=Usage(prompt_tokens=len(tokens.prompt), completion_tokens=len(tokens.sampled)),
+            tokens=tokens,
+        )
+
+
+def _schema(params: JSONObject) -> JSONObject | None:
+    """Return the JSON Schema of a request's `response_format`."""
+    form = params.get("response_format")
+    named = form.get("json_schema") if isinstance(form, dict) else None
+    schema = named.get("schema") if isinstance(named, dict) else None
+    return schema if isinstance(schema, dict) else None

@@ -1,0 +1,315 @@
+"""Sampled rollouts for a training loop: groups of attempts at a task, with their token ids."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import msgspec
+
+from gymcli.environment.registry import (
+    EnvironmentClass,
+    Registry,
+    generated_lines,
+    generates,
+    own_options,
+    own_tasks,
+)
+from gymcli.environment.tool import EnvironmentOptions
+from gymcli.errors import (
+    TasksError,
+    UnknownNameError,
+    UsageError,
+    did_you_mean,
+)
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.in_process import InProcessPolicy, PolicyModel
+from gymcli.models.roles import ORACLE
+from gymcli.runner.attempts import FailFast, Shared, run_attempts
+from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.identity import policy_source
+from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
+from gymcli.runner.plan import RunPlan
+from gymcli.runner.run_writer import RunWriter
+from gymcli.runner.stopping import Stopping
+from gymcli.runner.task_source import Survey, TaskSource, env_of_tasks, row_problems, survey
+from gymcli.store.manifest import Manifest
+from gymcli.store.sequences import TokenSequence, sequences
+from gymcli.store.tokens import TokenCall, neutral_params
+from gymcli.store.verdicts import Verdicts
+from gymcli.types import Failure, JSONObject, Message, Rollout, TaskRow
+
+__all__ = ["SampledRollout", "Sampler", "TaskTable", "Tasks"]
+
+_LOGGER = logging.getLogger(__name__)
+
+Tasks = str | Path | Iterable[str | Path | JSONObject]
+"""A tasks file, the name of an environment for its shipped tasks, a row, or several of these."""
+
+_OPTIONS = frozenset(
+    (
+        *("concurrency", "env_args", "id_by_file", "id_field", "map_file", "max_episode_cost"),
+        *("max_episode_time", "max_episode_tokens", "max_turns", "model", "outage_deadline"),
+        *("params", "prompt", "role_params", "roles", "secrets", "seed"),
+    )
+)
+"""The fields of `CollectOptions` that concern single attempts, and not a run as a whole."""
+
+
+class SampledRollout(NamedTuple):
+    """One attempt, sampled for training."""
+
+    rollout: Rollout | Failure
+    sequences: list[TokenSequence]
+    """What of it can be trained; none if it has no score, or the policy reported no token ids."""
+
+    @property
+    def reward(self) -> float | None:
+        """The reward; None if the attempt has no score. Mask it then: it is not a 0."""
+        return self.rollout.reward if isinstance(self.rollout, Rollout) else None
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation."""
+        return self.rollout.messages
+
+
+class TaskTable:
+    """The tasks that are known by their ids, and the environments that may play.
+
+    Args:
+        env: As in `Sampler`.
+        tasks: As in `Sampler`.
+        options: The options of the sampler.
+
+    Raises:
+        UsageError: A file, a row, an option or a name is wrong.
+    """
+
+    def __init__(
+        self, env: str | EnvironmentClass | None, tasks: Tasks | None, options: CollectOptions
+    ) -> None:
+        given = [tasks] if isinstance(tasks, str | Path | dict) else list(tasks or ())
+        files = [one for one in given if not isinstance(one, dict)]
+        rows: list[JSONObject] = [one for one in given if isinstance(one, dict)]
+        if isinstance(env, type):
+            registry = Registry()
+            env = registry.add(env)
+        else:
+            env = env_of_tasks(files, env)
+            registry = Registry((env,) if env else ())
+        self.options = options = options.model_copy(update={"env": env})
+        """The given options, with the name of the environment."""
+        self._own_options: dict[str, EnvironmentOptions] = {}
+        self.found = Survey()
+        """The environments; `group_sizes` is empty."""
+        if env is not None:
+            found = registry.find(env)
+            self.found.environments[found.name] = found
+            if tasks is None:
+                shipped = own_tasks(found)
+                files = [] if shipped is None else [shipped]
+                if shipped is None and generates(found):
+                    rows = [msgspec.json.decode(line) for line in generated_lines(found)]
+        self.source = TaskSource(files, options, registry)
+        read: list[TaskRow] = []
+        if files:
+            surveyed = survey(self.source, registry, scrubber_of_run(options))
+            self.found.environments.update(surveyed.environments)
+            read += self.source.rows()
+        for number, fields in enumerate(rows, 1):
+            parsed = self.source.row(fields, place=f"row {number} of tasks")
+            self.found.environments.setdefault(parsed.env, registry.find(parsed.env))
+            read.append(self._checked(parsed))
+        hashes: dict[tuple[str, str], str] = {}
+        for row in read:
+            if hashes.setdefault((row.env, row.id), row.hash) != row.hash:
+                raise TasksError(f"{row.place}: another row has the same id and other content")
+        ids = Counter(task_id for _, task_id in hashes)
+        self.ids = [row.id if ids[row.id] == 1 else f"{row.env}/{row.id}" for row in read]
+        """The id of each row, in order; ENV/ID where several environments have the id."""
+        self.rows = dict(zip(self.ids, read, strict=True))
+        """The tasks by these ids."""
+        if not self.found.environments:
+            raise UsageError("name an environment, or tasks that name theirs")
+
+    def find(self, task: str | JSONObject) -> TaskRow:
+        """Return a task by its id, or that of a row.
+
+        Raises:
+            UsageError: There is no such task, or the row is wrong.
+        """
+        if isinstance(task, dict):
+            return self._checked(self.source.row(task, place="the task"))
+        if task not in self.rows:
+            hint = did_you_mean(task, self.rows)
+            raise UnknownNameError(
+                f"no task has the id {task!r}{hint and f'; {hint}'} ({len(self.rows)} tasks are "
+                "known; tasks= names files, and a row can be given in place of an id)"
+            )
+        return self.rows[task]
+
+    def _checked(self, row: TaskRow) -> TaskRow:
+        found = self.found.environments.get(row.env)
+        if found is None:
+            known = ", ".join(self.found.environments)
+            raise UsageError(f"{row.place}: its environment {row.env} is not one of: {known}")
+        if row.env not in self._own_options:
+            self._own_options[row.env] = own_options(self.options.env_args, found)
+        if problems := row_problems(row, found, self._own_options[row.env]):
+            raise TasksError("\n".join(f"{row.place}: {problem}" for problem in problems))
+        return row
+
+
+class Sampler:
+    """Plays and scores attempts for a training loop, and returns their token ids.
+
+    An async context manager. Many groups may be sampled at once: `concurrency` attempts are in
+    flight at most.
+
+    Args:
+        env: A name, `FILE.py:CLASS` or a class; None: each task names its environment.
+        tasks: Tasks that `group` finds by their ids; by default those that ship with the
+            environment, or that it generates.
+        endpoint: The endpoint of the policy. Token ids are recorded if it reports them.
+        policy: A model in this process, in place of an endpoint; its answers are
+            `SampledMessage`s if they have token ids.
+        options: Fields of `gymcli.runner.collect_options.CollectOptions` that concern single
+            attempts: `params`, `seed`, `max_turns`, `env_args`, `roles`, `concurrency` and so on.
+
+    Raises:
+        UsageError: A file, a row, an option or a name is wrong. Nothing was sent.
+    """
+
+    def __init__(
+        self,
+        env: str | EnvironmentClass | None = None,
+        *,
+        tasks: Tasks | None = None,
+        endpoint: Endpoint | None = None,
+        policy: PolicyModel | None = None,
+        **options: object,
+    ) -> None:
+        for name in options.keys() - _OPTIONS:
+            hint = did_you_mean(name, _OPTIONS)
+            known = ", ".join(sorted(_OPTIONS))
+            raise UsageError(f"a Sampler has no option {name}{hint and f'; {hint}'} (has: {known})")
+        if endpoint is not None:
+            options["endpoint"] = endpoint
+        if policy is not None:
+            options["model"] = policy
+        if not {"endpoint", "model"} & options.keys():
+            raise UsageError("a Sampler needs an endpoint= or a policy=")
+        records_tokens = options.get("model") != ORACLE
+        checked = CollectOptions.model_validate({**options, "record_tokens": records_tokens})
+        checked = checked.with_outage_deadline()
+        self.tasks = TaskTable(env, tasks, checked)
+        """The tasks that `group` finds by their ids."""
+        self.options = self.tasks.options
+        """What the attempts are made with."""
+        self._plan = RunPlan(self.tasks.source, self.options, self.tasks.found, self.options.model)
+        self._num_sampled: Counter[tuple[str, str]] = Counter()
+        """Attempts of each task so far: each has a number, and so a seed, of its own."""
+        self._fail_fast = FailFast(self.options.concurrency)
+        self._writer = RunWriter(Manifest())
+        self._shared: Shared | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        options, plan = self.options, self._plan
+        for text in plan.self_judgement():
+            _LOGGER.warning(text)
+        scrubber = scrubber_of_run(options)
+        judges = Judges(plan.roles, options.role_params, options.concurrency, others=scrubber)
+        async with AsyncExitStack() as stack:
+            verdicts = Verdicts(None, scrubber=scrubber)
+            shared = await stack.enter_async_context(open_shared(judges, verdicts))
+            shared = shared._replace(slots=asyncio.Semaphore(options.concurrency))
+            source = policy_source(options)
+            if options.policy is not None:
+                shared = shared._replace(policy=InProcessPolicy(options.policy))
+            elif source is not None:
+                client = await shared.roles.pool.client(source)
+                await self._probe_tokens(client)
+                shared = shared._replace(policy=client)
+            self._shared = shared
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._shared = None
+        await self._stack.aclose()
+
+    async def _probe_tokens(self, client: Client) -> None:
+        """Find out how the endpoint reports token ids; without any, none are recorded."""
+        try:
+            self._plan.neutral_params = neutral_params(await client.probe_tokens())
+        except UsageError as error:
+            if client.endpoint.record_tokens:
+                raise
+            _LOGGER.warning("no token ids are recorded: %s", error)
+            self._plan.records_tokens, self._plan.neutral_params = False, {}
+
+    async def group(
+        self, task: str | JSONObject, *, attempts: int = 8, version: object = None
+    ) -> list[SampledRollout]:
+        """Sample several attempts at one task; one that fails is returned with its failure.
+
+        Args:
+            task: A row, or the id of one of the tasks.
+            attempts: How many; an environment with `verify_group` scores them together.
+            version: Recorded as the version of the weights where the policy reports none.
+
+        Raises:
+            UsageError: There is no such task, or the row is wrong.
+            GymError: What ends every attempt: the key is refused, the endpoint is gone.
+        """
+        if self._shared is None:
+            raise UsageError("a Sampler is open only inside of `async with`")
+        row = self.tasks.find(task)
+        first = self._num_sampled[row.env, row.id]
+        self._num_sampled[row.env, row.id] += attempts
+        scores_groups = self.tasks.found.environments[row.env].environment.scores_groups()
+        planned = [
+            self._plan.attempt(row, number, group_size=attempts if scores_groups else 0)
+            for number in range(first, first + attempts)
+        ]
+        weights = "" if version is None else str(version)
+        lines: list[bytes] = []
+        # A group ends for itself: a later one may find that the endpoint is up again.
+        shared = self._shared._replace(stopping=Stopping(), save_tokens=lines.extend)
+        records = run_attempts(
+            iter(planned),
+            shared,
+            concurrency=attempts,
+            write=self._writer.write,
+            gives_up=self._fail_fast,
+        )
+        async with aclosing(records):
+            done = [record async for record in records]
+        calls: dict[str, list[TokenCall]] = {}
+        for line in lines:
+            call = msgspec.json.decode(line, type=TokenCall)
+            call.weight_version = call.weight_version or weights
+            calls.setdefault(call.play, []).append(call)
+        return [
+            SampledRollout(
+                record,
+                sequences(record, calls.get(record.play, ()))
+                if isinstance(record, Rollout)
+                else [],
+            )
+            for record in sorted(done, key=lambda record: record.attempt)
+        ]

@@ -1,0 +1,169 @@
+"""Tests of sampling rollouts in a training loop, from an engine in the process and an endpoint."""
+
+import asyncio
+
+import pytest
+
+import gymcli
+from gymcli.errors import FatalEndpointError
+from gymcli.mock import MockAnswer, MockServer, TokenSampler
+from gymcli.mock.process import serving
+from gymcli.training import Sampler, TokenFile
+from gymcli.types import Failure, Rollout
+from tests.docs.pages import blocks, page
+from tests.training.engine import TRAINED, Adding, Engine, Ranked
+
+
+def sample(work, *arguments, **options):
+    """Return what `work` returns for an open sampler."""
+
+    async def run():
+        async with Sampler(*arguments, **options) as sampler:
+            return await work(sampler)
+
+    return asyncio.run(run())
+
+
+def test_a_group_has_rewards_and_the_ids_of_the_engine():
+    engine = Engine(fails=[3])
+
+    async def work(sampler):
+        first = await sampler.group("a", attempts=3, version=7)
+        return first, await sampler.group({"prompt": "Add up."}, attempts=1)
+
+    group, other = sample(
+        work, Adding, tasks=TRAINED, policy=engine, params={"max_tokens": 9}, concurrency=1
+    )
+    # One attempt after the other: calls 1 and 2 are the turns of the first one.
+    assert [one.reward for one in group] == [1.0, None, 4.0]
+    assert isinstance(group[1].rollout, Failure)
+    assert group[1].sequences == []
+    assert group[0].messages[-1].text == "Done."
+    assert type(group[0].messages[-1]) is gymcli.Message
+    [sequence] = group[0].sequences
+    first, second = engine.calls[0], engine.calls[1]
+    assert sequence.input_ids == second.prompt + second.sampled
+    assert sequence.prompt_length == len(first.prompt)
+    assert [i for i, m in zip(sequence.input_ids, sequence.loss_mask, strict=True) if m] == (
+        first.sampled + second.sampled
+    )
+    assert sequence.logprobs[-1] == second.logprobs[-1]
+    assert (sequence.weight_version, sequence.off_policy) == ("7", "")
+    assert other[0].reward == 6.0
+    assert engine.params[0] == {"temperature": 1, "top_p": 1, "max_tokens": 9}
+
+
+def test_many_groups_share_one_limit_and_their_attempts_are_numbered():
+    engine = Engine()
+
+    async def work(sampler):
+        tasks = [TRAINED[0]["id"], "b", "a", "c"]
+        return await asyncio.gather(*(sampler.group(task, attempts=4) for task in tasks))
+
+    groups = sample(work, Ranked, tasks=TRAINED, policy=engine, concurrency=3)
+    assert [[one.reward for one in group] for group in groups] == [[0.0, 1.0, 2.0, 3.0]] * 4
+    numbers = [[one.rollout.attempt for one in group] for group in groups]
+    assert numbers == [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
+    assert len({one.rollout.seed for group in groups for one in group}) == 16
+    assert engine.most_at_once <= 3
+
+
+def test_an_endpoint_is_probed_and_its_ids_are_returned():
+    async def run(sampler):
+        async with MockServer(lambda request: MockAnswer(text="7"), sampler=sampler) as server:
+            endpoint = gymcli.Endpoint(base_url=server.base_url, model="m")
+            async with Sampler(Adding, tasks=TRAINED, endpoint=endpoint) as sampler:
+                return await sampler.group("a", attempts=2), server.tokens
+
+    group, reported = asyncio.run(run(TokenSampler("vllm")))
+    assert [isinstance(one.rollout, Rollout) for one in group] == [True, True]
+    whole = [one.prompt + one.sampled for one in reported[-2:]]
+    assert [one.sequences[0].input_ids for one in group] == whole
+    group, _ = asyncio.run(run(None))
+    assert [(one.reward is None, one.sequences) for one in group] == [(False, [])] * 2
+
+
+def test_what_ends_every_attempt_is_raised():
+    async def run():
+        async with MockServer(api_key="right") as server:
+            endpoint = gymcli.Endpoint(base_url=server.base_url, model="m", api_key="wrong")
+            async with Sampler("arithmetic", endpoint=endpoint) as sampler:
+                await sampler.group({"prompt": "?", "answer": 7})
+
+    with pytest.raises(FatalEndpointError, match="401"):
+        asyncio.run(run())
+
+    async def refused(sampler):
+        return await sampler.group("a", attempts=2)
+
+    model = _Refusing()
+    with pytest.raises(FatalEndpointError, match="the key is refused"):
+        sample(refused, Adding, tasks=TRAINED, policy=model)
+
+
+class _Refusing:
+    async def complete(self, messages, *, tools, schema):
+        raise gymcli.errors.AuthenticationError("the key is refused", status=401)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("aa", "no task has the id 'aa'; did you mean"),
+        ({"prompt": 3}, 'the task: "prompt" must be text'),
+        ({"prompt": "?", "env": "mcqa"}, "the task: its environment mcqa is not one of: engine"),
+    ],
+)
+def test_a_wrong_task_is_refused(task, message):
+    with pytest.raises(gymcli.UsageError, match=message):
+        sample(lambda sampler: sampler.group(task), Adding, tasks=TRAINED, policy=Engine())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs an endpoint= or a policy="),
+        ({"policy": Engine(), "out": "run"}, "a Sampler has no option out"),
+        ({"policy": Engine(), "env_args": {"size": "3"}}, "size"),
+        ({"policy": Engine(), "tasks": [{"id": "a"}]}, "row 1 of tasks: no prompt"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_sent(options, message):
+    with pytest.raises(gymcli.UsageError, match=message):
+        Sampler(Adding, **options)
+
+
+def test_a_collection_takes_an_engine(tmp_path):
+    engine = Engine()
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"id": "a", "prompt": "Add up."}\n')
+
+    async def run():
+        records = gymcli.collect(
+            tasks,
+            env="tests.training.engine:Adding",
+            model=engine,
+            out=tmp_path / "run",
+            record_tokens=True,
+        )
+        return [record async for record in records]
+
+    [rollout] = asyncio.run(run())
+    assert (rollout.model, rollout.reward) == ("tiny", 1.0)
+    with TokenFile(tmp_path / "run") as tokens:
+        calls = tokens.calls(rollout)
+    assert [call.sampled for call in calls] == [one.sampled for one in engine.calls]
+    assert rollout.usage.completion_tokens == sum(len(one.sampled) for one in engine.calls)
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_run(capsys):
+    loop = page("training.md").partition("## In the loop")[2].partition("### TRL")[0]
+    first, second = (block[1] for block in blocks("python", loop))
+    answering = MockServer(lambda _: MockAnswer(text="19"), sampler=TokenSampler("vllm"))
+    with serving(answering) as server:
+        exec(first.replace("http://127.0.0.1:8000/v1", server.base_url), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line[:3] for line in printed] == ["1.0"] * 8
+    exec(second, {})
+    assert capsys.readouterr().out == f"1.0 {[0] * len('user: What is 3 + 4?') + [0, 1]}\n"
