@@ -1,11 +1,12 @@
-"""`gym data`: check, render, generate, describe and pull task files."""
+"""`gym data`: check, select, render, generate, describe and pull task files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
@@ -14,7 +15,9 @@ from gymcli.commands.help import HelpGroup
 from gymcli.commands.options import (
     EnvArgOption,
     JsonOption,
+    LineEnvOption,
     complete_env,
+    complete_run,
     complete_tasks,
     key_values,
     with_expanded_options,
@@ -52,8 +55,17 @@ _OutOption = Annotated[
 ]
 
 
-def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
-    """Print rows as lines of JSON, or write them without keys to a file that is not an input."""
+def _write_rows(
+    lines: Iterable[bytes],
+    out: Path | None,
+    *,
+    inputs: Iterable[Path] = (),
+    write: Callable[[Iterable[bytes], BinaryIO], None] | None = None,
+) -> None:
+    """Print rows as lines of JSON, or write them without keys to a file that is not an input.
+
+    `write` writes the file in place of lines of JSON.
+    """
     from gymcli.data.output import whole_file
 
     if out is None:
@@ -62,13 +74,21 @@ def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Pa
         return
     scrubber = scrubber_of((), os.environ)
     num_rows = num_scrubbed = 0
-    with whole_file(out, inputs=inputs) as written:
+
+    def scrubbed_lines() -> Iterator[bytes]:
+        nonlocal num_rows, num_scrubbed
         for line in lines:
             row = line.rstrip(b"\n")
             scrubbed = scrubber.line(row)
-            written.write(scrubbed + b"\n")
             num_rows += 1
             num_scrubbed += scrubbed is not row  # the same object if nothing was removed
+            yield scrubbed + b"\n"
+
+    with whole_file(out, inputs=inputs) as written:
+        if write is None:
+            written.writelines(scrubbed_lines())
+        else:
+            write(scrubbed_lines(), written)
     message(f"wrote {out}: {counted(num_rows, 'row')}")
     warn_of_redacted(out, num_scrubbed)
 
@@ -210,23 +230,133 @@ def render(
     prompt: PromptOption = None,
     map_file: MapOption = None,
     id_field: IdFieldOption = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENV",
+            help="Environment to name in rows that name none.",
+            autocompletion=complete_env,
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Use only the first N rows.")
     ] = None,
+    to: Annotated[
+        Literal["plain", "verl"], typer.Option(help="Rows for gym collect, or verl's prompts.")
+    ] = "plain",
     out: _OutOption = None,
 ) -> None:
     """Write rows with their prompts and tools filled in.
 
     They hold `messages`, `tools`, `params` and fields, so gym collect needs no --prompt. NeMo Gym's
-    rows and rows with a plain prompt are accepted too. A file is written whole or not at all.
+    rows and rows with a plain prompt are accepted too. verl's rows are written as Parquet to a
+    .parquet file. A file is written whole or not at all.
     """
     import msgspec
 
-    from gymcli.data.task_files import rendered_rows
+    from gymcli.data.task_files import rendered_rows, write_verl_table
 
-    rows = rendered_rows(file, prompt=prompt, map_file=map_file, id_field=id_field, limit=limit)
+    is_table = out is not None and out.suffix == ".parquet"
+    if is_table and to == "plain":
+        raise UsageError(f"-o {out}: only --to verl writes Parquet; others are JSON Lines")
+    rows = rendered_rows(
+        file, prompt=prompt, map_file=map_file, id_field=id_field, env=env, limit=limit, to=to
+    )
     lines = (msgspec.json.encode(row) + b"\n" for row in rows)
-    _write_rows(lines, out, inputs=[Path(file), *filter(None, [prompt, map_file])])
+    inputs = [Path(file), *filter(None, [prompt, map_file])]
+    _write_rows(lines, out, inputs=inputs, write=write_verl_table if is_table else None)
+
+
+def select(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE",
+            help="Run directories; or tasks files and names of environments.",
+            autocompletion=complete_run,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="File to write (.gz, .zst).")
+    ],
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Select tasks by their attempts, such as '0.1 < avg < 0.9'."
+        ),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Tasks file of the runs, if it was moved.",
+            show_default="as in run.json",
+            autocompletion=complete_tasks,
+        ),
+    ] = None,
+    env: LineEnvOption = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ENV=NUMBER",
+            help="Share of an environment among the rows; 1 for those that are not named.",
+        ),
+    ] = None,
+    num: Annotated[
+        int | None,
+        typer.Option(
+            "--num", "-n", min=1, help="Draw N rows.", show_default="as many as the weights allow"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Write the task rows of runs that are worth training on.
+
+    A task is selected if an attempt of it is, and its row is written as it stands. Names such as
+    avg are the same for all attempts of a task; `gym docs filters` explains them. With --weight or
+    --num the rows are drawn, in random order. Rows of several environments name theirs.
+    """
+    from gymcli.data.selection import select_rows
+
+    found = select_rows(
+        sources,
+        where=where,
+        tasks=tasks or (),
+        env=env,
+        weights=_weights(weight or ()),
+        num=num,
+        seed=seed,
+    )
+    runs = [Path(source) for source in sources if Path(source).is_dir()]
+    inputs = [*found.files, *(file for run in runs for file in run.iterdir())]
+    _write_rows((line + b"\n" for line in found.lines), out, inputs=inputs)
+    if found.options:
+        message(f"collect it with {' '.join(map(one_line, found.options))}")
+    counts = {
+        name: {
+            "num_tasks": num_tasks,
+            "num_selected": found.num_selected.get(name, 0),
+            "num_rows": found.num_rows.get(name, 0),
+        }
+        for name, num_tasks in found.num_tasks.items()
+    }
+    if json:
+        report = {"num_rows": len(found.lines), "options": found.options}
+        print_json({**report, "environments": counts, "file": str(out)})
+        return
+    head = ("environment", "tasks", "selected", "rows")
+    print_table(head, [(name, *map(str, of_env.values())) for name, of_env in counts.items()])
+
+
+def _weights(given: Iterable[str]) -> dict[str, Fraction]:
+    weights = {}
+    for env, text in key_values("--weight", given).items():
+        try:
+            weights[env] = Fraction(text)
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"--weight {env}={text}: is not a number") from error
+    return weights
 
 
 def stats(
@@ -339,9 +469,9 @@ def _location(place: str, files: list[str]) -> dict[str, str | int | None]:
 
 
 app = typer.Typer(
-    help="Check, render, generate, describe and pull task files.",
+    help="Check, select, render, generate, describe and pull task files.",
     cls=HelpGroup,
     rich_markup_mode=None,
 )
-for command in (validate, render, generate, stats, pull):
+for command in (validate, select, render, generate, stats, pull):
     app.command()(command)

@@ -1,7 +1,8 @@
-"""Validates, pulls, renders and generates task files; exports runs to training and table files."""
+"""Validates, selects, renders, generates and pulls tasks; exports runs to other formats."""
 
 from gymcli.data.pulling import pull
+from gymcli.data.selection import select_rows
 from gymcli.data.statistics import describe_tasks
 from gymcli.data.task_files import generated_rows, rendered_rows, validate
 
-__all__ = ["describe_tasks", "generated_rows", "pull", "rendered_rows", "validate"]
+__all__ = ["describe_tasks", "generated_rows", "pull", "rendered_rows", "select_rows", "validate"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
+from typing import BinaryIO, Literal
 
 import msgspec
 
@@ -21,7 +22,7 @@ from gymcli.environment.registry import (
     split_env_args,
 )
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import EpisodeError, UsageError
+from gymcli.errors import EpisodeError, MissingPackageError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.task_source import (
@@ -38,12 +39,17 @@ from gymcli.types import JSONObject, TaskRow
 
 __all__ = [
     "GeneratedComparison",
+    "RowFormat",
     "Validation",
     "compare_generated",
     "generated_rows",
     "rendered_rows",
     "validate",
+    "write_verl_table",
 ]
+
+RowFormat = Literal["plain", "verl"]
+"""The formats in which tasks can be written."""
 
 _ID_FIELDS = ("id", "task_id", "uuid")
 
@@ -198,25 +204,31 @@ def rendered_rows(
     prompt: Path | None = None,
     map_file: Path | None = None,
     id_field: str | None = None,
+    env: str | None = None,
     limit: int | None = None,
+    to: RowFormat = "plain",
 ) -> Iterator[JSONObject]:
     """Yield the rows of a file, or those that ship with an environment, in the plain shape.
 
     A collection reads the same tasks from the result as from the file with the same template: id,
     environment, messages, tools, parameters and fields. A row without an id gets the hash of its
-    original content; with an `id_field`, a collection of the result needs that option too.
+    original content; with an `id_field`, a collection of the result needs that option too. Rows
+    that name no environment name `env`. With `to="verl"` the rows are those of verl's prompt data
+    sets.
 
     Raises:
         UsageError: The file, the template or the map cannot be read.
+        UnknownNameError: There is no environment with the name `env`.
         TasksError: Rows are wrong; raised after the last row, with the first 20 problems.
     """
     file = named_file(task)
     template = PromptTemplate.read(prompt) if prompt else None
-    tables = map_tables(
-        [file], map_file, env=None, find=Registry().find, has_template=template is not None
-    )
+    find = Registry().find
+    if env is not None:
+        env = find(env).name  # no code, which a row may not name
+    tables = map_tables([file], map_file, env=env, find=find, has_template=template is not None)
     reading = TaskReading(
-        default_env="",
+        default_env=env or "",
         # A row may not name code.
         default_envs={p: env for p, env in tables.default_envs.items() if not is_code(env)},
         rows_of=tables.rows_of,
@@ -234,12 +246,15 @@ def rendered_rows(
     told = with_shared_ids(read_whole)
     items = (i for i in read_tasks([file.path], told) if isinstance(i, TaskRow | RowProblem))
     problems = Problems()
-    for item in islice(items, limit):
+    for index, item in enumerate(islice(items, limit)):
         if isinstance(item, RowProblem):
             problems.add(item)
             continue
         try:
-            row = _plain_row(item, is_named=id_field is not None)
+            if to == "verl":
+                row = _verl_row(item, index, find)
+            else:
+                row = _plain_row(item, is_named=id_field is not None)
         except ValueError as error:
             problems.add(RowProblem(item.place, str(error)))
             continue
@@ -270,6 +285,58 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
         "params": task.params or None,
     }
     return {**row, **{name: value for name, value in control.items() if value is not None}}
+
+
+def _verl_row(task: TaskRow, index: int, find: Callable[[str], Found]) -> JSONObject:
+    """Return the row of a task as verl's documentation describes it, "Prepare data"."""
+    if not task.env:
+        raise ValueError("no environment, which is verl's data_source; use --env NAME")
+    if not task.messages:
+        raise ValueError("no prompt: its environment opens the conversation, which verl cannot do")
+    for message in task.messages:
+        if (
+            set(msgspec.to_builtins(message)) != {"role", "content"}
+            or message.content != message.text
+        ):
+            raise ValueError("its prompt holds more than text, which has no place in verl's rows")
+    return {
+        "data_source": task.env,
+        "prompt": [{"role": one.role, "content": one.content} for one in task.messages],
+        "ability": find(task.env).environment.properties.domain,
+        # All fields, since only the environment knows which of them it compares.
+        "reward_model": {
+            "style": "rule",
+            "ground_truth": msgspec.json.encode(task.fields).decode(),
+        },
+        "extra_info": {"index": index, "task_id": task.id},
+    }
+
+
+def write_verl_table(lines: Iterable[bytes], file: BinaryIO) -> None:
+    """Write lines of verl's rows as Parquet.
+
+    Raises:
+        MissingPackageError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa  # late: heavy, and an extra
+        from pyarrow.parquet import write_table
+    except ImportError as error:
+        raise MissingPackageError(
+            "a Parquet file needs the package pyarrow: pip install 'gymcli[parquet]'"
+        ) from error
+    text = pa.string()
+    schema = pa.schema(
+        [
+            ("data_source", text),
+            ("prompt", pa.list_(pa.struct([("role", text), ("content", text)]))),
+            ("ability", text),
+            ("reward_model", pa.struct([("style", text), ("ground_truth", text)])),
+            ("extra_info", pa.struct([("index", pa.int64()), ("task_id", text)])),
+        ]
+    )
+    rows = [msgspec.json.decode(line) for line in lines]
+    write_table(pa.Table.from_pylist(rows, schema), file)
 
 
 def generated_rows(env: str, num: int | None = None, *, seed: int = 0) -> Iterator[bytes]:

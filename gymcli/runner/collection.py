@@ -502,13 +502,12 @@ class Collection:
         if self._engine is not None:
             self._engine.token_source = source
         self._plan.neutral_params = neutral_params(source)
-        mode = policy.endpoint.logprob_mode or ("raw" if source == "llamacpp" else "unknown")
-        self.token_note = f"{policy.endpoint.model}: token ids by {TOKEN_SOURCES[source]}; " + (
-            "whether its log-probabilities are raw or processed is unknown: say it by logprob_mode "
-            "in gym.toml"
-            if mode == "unknown"
-            else f"its log-probabilities are {mode}"
+        mode = "raw" if source == "llamacpp" else "raw or processed (gym.toml: logprob_mode)"
+        self.token_note = (
+            f"{policy.endpoint.model}: token ids come from {TOKEN_SOURCES[source]}; "
+            f"log-probabilities are {policy.endpoint.logprob_mode or mode}"
         )
+        _LOGGER.info(self.token_note)
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
         """Run the attempts that are not done; write each record to disk before yielding it.

@@ -124,13 +124,19 @@ class TaskTable:
             surveyed = survey(self.source, registry, scrubber_of_run(options))
             self.found.environments.update(surveyed.environments)
             read += self.source.rows()
-        for number, row in enumerate(rows, 1):
-            parsed = self.source.row(row, place=f"row {number} of tasks")
+        for number, fields in enumerate(rows, 1):
+            parsed = self.source.row(fields, place=f"row {number} of tasks")
             self.found.environments.setdefault(parsed.env, registry.find(parsed.env))
             read.append(self._checked(parsed))
-        ids = Counter(task_id for _, task_id in {(row.env, row.id) for row in read})
-        self.rows = {row.id if ids[row.id] == 1 else f"{row.env}/{row.id}": row for row in read}
-        """The tasks by id; by ENV/ID where several environments have the id."""
+        hashes: dict[tuple[str, str], str] = {}
+        for row in read:
+            if hashes.setdefault((row.env, row.id), row.hash) != row.hash:
+                raise TasksError(f"{row.place}: another row has the same id and other content")
+        ids = Counter(task_id for _, task_id in hashes)
+        self.ids = [row.id if ids[row.id] == 1 else f"{row.env}/{row.id}" for row in read]
+        """The id of each row, in order; ENV/ID where several environments have the id."""
+        self.rows = dict(zip(self.ids, read, strict=True))
+        """The tasks by these ids."""
         if not self.found.environments:
             raise UsageError("name an environment, or tasks that name theirs")
 
@@ -140,7 +146,7 @@ class TaskTable:
         Raises:
             UsageError: There is no such task, or the row is wrong.
         """
-        if not isinstance(task, str):
+        if isinstance(task, dict):
             return self._checked(self.source.row(task, place="the task"))
         if task not in self.rows:
             hint = did_you_mean(task, self.rows)
@@ -251,6 +257,8 @@ class Sampler:
         try:
             self._plan.neutral_params = neutral_params(await client.probe_tokens())
         except UsageError as error:
+            if client.endpoint.record_tokens:
+                raise
             _LOGGER.warning("no token ids are recorded: %s", error)
             self._plan.records_tokens, self._plan.neutral_params = False, {}
 

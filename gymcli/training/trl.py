@@ -68,7 +68,7 @@ def dataset(
         UsageError: A file, a row or a name is wrong.
         MissingPackageError: The package datasets, which TRL needs too, is not installed.
     """
-    rows = TaskTable(env, tasks, CollectOptions(model="none")).rows
+    table = TaskTable(env, tasks, CollectOptions(model="none"))
     try:
         # Late: heavy, and only training needs it. By name: type checkers see our folder of tasks.
         from_list = importlib.import_module("datasets").Dataset.from_list
@@ -76,19 +76,21 @@ def dataset(
         raise MissingPackageError(
             "gymcli.training.trl.dataset needs the package datasets: pip install trl"
         ) from error
-    if not messages:
-        given: list[JSONObject] = [{"prompt": task_id} for task_id in rows]
-    else:
-        given = [
-            {
-                # TRL adds what `reset` returns to the last message.
-                "prompt": [{"role": one.role, "content": one.text} for one in row.messages]
-                or [{"role": "user", "content": ""}],
-                "task_id": task_id,
-                "environment": row.env,
-            }
-            for task_id, row in rows.items()
-        ]
+    given: list[JSONObject] = []
+    for task_id in table.ids:
+        row = table.rows[task_id]
+        if not messages:
+            given.append({"prompt": task_id})
+            continue
+        if not all(isinstance(one.content, str) for one in row.messages):
+            raise UsageError(
+                f"{row.place}: the prompt is more than texts, which TRL cannot render here; use "
+                "rollout_func"
+            )
+        prompt = [{"role": one.role, "content": one.content} for one in row.messages]
+        # TRL adds what `reset` returns to the last message.
+        prompt = prompt or [{"role": "user", "content": ""}]
+        given.append({"prompt": prompt, "task_id": task_id, "environment": row.env})
     made: Sequence[JSONObject] = from_list(given)
     return made
 
@@ -168,6 +170,10 @@ class RolloutFunction:
             raise UsageError(
                 f"the trainer's temperature is {trainer.temperature:g} and that of the requests "
                 f"is {temperature}: pass params={{'temperature': {trainer.temperature:g}}}"
+            )
+        if not all(isinstance(prompt, str) for prompt in prompts):
+            raise UsageError(
+                "a prompt is no id of a task: make the dataset with gymcli.training.trl.dataset"
             )
         sizes = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
         sampled = self._thread.run(self._sample, sizes, trainer.state.global_step)
@@ -321,6 +327,7 @@ def environment(
         (len(sampler.tasks.found.environments) > 1, "its tasks belong to several environments"),
         (played.scores_groups(), "it scores all attempts of a task together"),
         (played.reply is not Environment.reply, "it answers texts, and TRL only calls tools"),
+        (not played.method_tools(), "it has no tools"),
         (played.tools is not Environment.tools, "its tools depend on the task"),
     ):
         if is_wrong:

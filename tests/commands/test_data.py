@@ -33,7 +33,7 @@ def write(name, *rows):
 def test_data_lists_its_commands():
     done = gym("data", "--help")
     assert done.exit_code == 0
-    for name in ("validate", "render", "generate", "stats", "pull"):
+    for name in ("validate", "select", "render", "generate", "stats", "pull"):
         assert f"\n  {name} " in done.stdout
 
 
@@ -364,3 +364,47 @@ def test_pull_names_the_extra_that_is_missing(package, module, source, extra):
     assert done.returncode == 2
     needed = f"error: {source} needs the package {package}: pip install 'gymcli[{extra}]'\n"
     assert done.stderr == needed
+
+
+def test_render_writes_prompts_for_verl():
+    path = write_sums(Path("sums.jsonl"), 2)
+    printed = gym("data", "render", path, "--to", "verl")
+
+    row = msgspec.json.decode(printed.stdout.splitlines()[1])
+    assert row == {
+        "data_source": "arithmetic",
+        "prompt": [{"role": "user", "content": "What is 1 + 1?"}],
+        "ability": "mathematics",
+        "reward_model": {"style": "rule", "ground_truth": '{"id":"sum-1","answer":2}'},
+        "extra_info": {"index": 1, "task_id": "sum-1"},
+    }
+    write("bare.jsonl", {"prompt": "?", "answer": 1})
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    write("images.jsonl", {"env": "arithmetic", "messages": [image], "answer": 1})
+    write("open.jsonl", {"env": "arithmetic", "messages": [], "answer": 1})
+    refused = {
+        "bare": "no environment, which is verl's data_source; use --env NAME",
+        "images": "its prompt holds more than text, which has no place in verl's rows",
+        "open": "no prompt: its environment opens the conversation",
+    }
+    for name, reason in refused.items():
+        done = gym("data", "render", f"{name}.jsonl", "--to", "verl", "-o", "x.jsonl")
+        assert done.exit_code == 2
+        assert done.stderr.startswith(f"error: {name}.jsonl:1: {reason}")
+    done = gym("data", "render", path, "-o", "x.parquet")
+    assert "only --to verl writes Parquet" in done.stderr
+    parquet = pytest.importorskip("pyarrow.parquet", reason="writing Parquet is an extra")
+    gym("data", "render", "bare.jsonl", "--env", "arithmetic", "--to", "verl", "-o", "b.parquet")
+    gym("data", "render", path, "--to", "verl", "-o", "x.parquet")
+    assert parquet.read_table("x.parquet").to_pylist()[1] == row
+    assert parquet.read_table("b.parquet").num_rows == 1
+
+
+def test_render_names_the_environment_of_rows_that_name_none():
+    path = write("t.jsonl", {"id": "a", "prompt": "?"}, {"id": "b", "env": "mcqa", "prompt": "?"})
+    done = gym("data", "render", path, "--env", "arithmetic")
+    assert [msgspec.json.decode(row)["env"] for row in done.stdout.splitlines()] == [
+        "arithmetic",
+        "mcqa",
+    ]
+    assert 'did you mean "mcqa"?' in gym("data", "render", path, "--env", "mcq").stderr

@@ -23,6 +23,7 @@ def test_tokens_gives_a_row_for_each_sequence(tmp_path):
             (scored("none"), None),
             (scored("short"), [tokens(PROMPT, [4], logprobs=[])]),
             (scored("empty"), [None]),
+            *((scored(f"odd{n}"), [tokens(PROMPT, [4], problem=f"{n} odd ids")]) for n in (5, 16)),
         ],
         failures=[failed("x")],
     )
@@ -49,6 +50,7 @@ def test_tokens_gives_a_row_for_each_sequence(tmp_path):
         "no token ids": 1,
         f"{because}there are not as many log-probabilities as sampled ids": 1,
         f"{because}the answer has no token ids": 1,
+        f"{because}N odd ids": 2,
         "not scored": 1,
     }
 
@@ -156,6 +158,11 @@ def test_jsonl_brings_the_token_ids_of_its_lines(tmp_path):
     # The ids of a conversation that held a key would decode to the key.
     assert [row.get("play") is None for row in exported.rows] == [False, True]
     assert [row["input_ids"] for row in export("tokens", path).rows] == [[*range(1, 10)]]
+    # Someone passes the rollouts on without their token ids.
+    (tmp_path / "x.tokens.jsonl").unlink()
+    alone = export("jsonl", path)
+    assert (alone.num_rows, alone.second) == (2, b"")
+    assert "play" not in alone.rows[0]
 
 
 @pytest.mark.parametrize("to", ["tokens", "openenv"])

@@ -1,5 +1,6 @@
 """The examples of docs/data.md run as shown, and its lists are complete."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import typer.main
 
 from gymcli import data
 from gymcli.commands.data import app
+from gymcli.data import rendered_rows
 from gymcli.errors import UsageError
+from gymcli.serving import Service
 from gymcli.store.maps import TRANSFORMS, RowMap
 from gymcli.store.tables import local_rows
 from tests.commands.running import gym
 from tests.docs.pages import (
+    blocks,
     missing_lines,
     page,
     shown_commands,
@@ -21,6 +25,7 @@ from tests.docs.pages import (
     table_rows,
     write_blocks,
 )
+from tests.serving.asking import Served
 
 TEXT = page("data.md")
 
@@ -39,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_commands_print_what_is_shown(folder):
     commands = shown_commands(TEXT)
-    assert len(commands) == 16
+    assert len(commands) == 19
     for line, shown in commands:
         assert not missing_lines(line, shown, folder), f"$ {line}"
 
@@ -77,5 +82,22 @@ def test_sources_are_those_that_are_shown():
 def test_functions_are_those_that_are_shown():
     names = re.findall(r"`(\w+)`", TEXT.split("The same as a library: ")[1].split(" in\n")[0])
 
-    assert len(names) == 5
+    assert len(names) == 6
     assert set(names) <= set(data.__all__)
+
+
+def test_rows_for_verl_are_scored_by_the_function_of_the_page_on_training():
+    [code] = [one[1] for one in blocks("python", page("training.md")) if "compute_score" in one[1]]
+    [row] = rendered_rows("arithmetic", to="verl", limit=1)
+
+    async def rewards():
+        async with Served("", service=Service("arithmetic")) as server:
+            names = {}
+            exec(code.replace("http://127.0.0.1:8000", server.base_url), names)
+            given = (row["reward_model"]["ground_truth"], row["extra_info"])
+            return [
+                await asyncio.to_thread(names["compute_score"], row["data_source"], said, *given)
+                for said in ("It is 19.", "It is 20.")
+            ]
+
+    assert asyncio.run(rewards()) == [1.0, 0.0]

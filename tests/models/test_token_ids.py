@@ -9,6 +9,7 @@ import pytest
 from gymcli.errors import FatalEndpointError, UsageError
 from gymcli.mock import MockAnswer, MockServer, TokenSampler
 from gymcli.mock.behaviours import refusal_of
+from gymcli.mock.tokenizer import END, encode
 from gymcli.models.chat import decode
 from gymcli.models.client import Client, Conversation
 from gymcli.models.dialects import DIALECTS
@@ -317,3 +318,28 @@ def test_ids_are_sent_back_on_the_last_stored_item():
     assert asyncio.run(sent()) == [OPAQUE, item("message")]
     request.last_tokens.problem = "an id is negative"
     assert asyncio.run(sent(sends_back=True)) == [OPAQUE, item("message")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [(None, "raw log-probabilities of an answer that emulate_tools constrains"), ("processed", "")],
+)
+def test_ids_of_an_emulated_call_are_those_of_its_text(mode, reason):
+    """They are what the model wrote, and its schema moved their log-probabilities."""
+    reply = '{"tool": "add", "arguments": {"a": 1}}'
+
+    async def run():
+        async with MockServer(lambda _: reply, sampler=TokenSampler("llamacpp")) as server:
+            endpoint = Endpoint(
+                base_url=server.base_url, model="m", emulate_tools=True, logprob_mode=mode
+            )
+            async with Client(endpoint, concurrency=1) as client:
+                await client.probe_tokens()
+                request = Request(messages=hello().messages, tools=[TOOL])
+                return await Conversation(client).answer(request), server.tokens[-1]
+
+    answer, tokens = asyncio.run(run())
+    assert answer.message.tool_calls
+    assert answer.tokens.sampled == tokens.sampled == [*encode(reply), END]
+    assert answer.tokens.prompt == tokens.prompt
+    assert answer.tokens.off_policy == reason

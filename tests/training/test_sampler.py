@@ -7,8 +7,10 @@ import pytest
 import gymcli
 from gymcli.errors import FatalEndpointError
 from gymcli.mock import MockAnswer, MockServer, TokenSampler
+from gymcli.mock.process import serving
 from gymcli.training import Sampler, TokenFile
 from gymcli.types import Failure, Rollout
+from tests.docs.pages import blocks, page
 from tests.training.engine import TRAINED, Adding, Engine, Ranked
 
 
@@ -152,3 +154,16 @@ def test_a_collection_takes_an_engine(tmp_path):
         calls = tokens.calls(rollout)
     assert [call.sampled for call in calls] == [one.sampled for one in engine.calls]
     assert rollout.usage.completion_tokens == sum(len(one.sampled) for one in engine.calls)
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_run(capsys):
+    loop = page("training.md").partition("## In the loop")[2].partition("### TRL")[0]
+    first, second = (block[1] for block in blocks("python", loop))
+    answering = MockServer(lambda _: MockAnswer(text="19"), sampler=TokenSampler("vllm"))
+    with serving(answering) as server:
+        exec(first.replace("http://127.0.0.1:8000/v1", server.base_url), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line[:3] for line in printed] == ["1.0"] * 8
+    exec(second, {})
+    assert capsys.readouterr().out == f"1.0 {[0] * len('user: What is 3 + 4?') + [0, 1]}\n"

@@ -1,0 +1,327 @@
+"""Selects rows of tasks files, by the attempts of runs, and draws from them by environment."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from gymcli.environment.registry import Registry, is_code
+from gymcli.errors import FilterError, TasksError, UnknownNameError, UsageError, did_you_mean
+from gymcli.metrics.filters import Filter, parse_filter
+from gymcli.nemo_gym.rows import own_task_id
+from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.measure import index_run
+from gymcli.runner.task_source import Problems, TasksFile, TaskSource, map_tables, named_file
+from gymcli.store.lines import file_sha256, iterate_lines
+from gymcli.store.manifest import Manifest
+from gymcli.store.task_row import without_stamps
+from gymcli.store.tasks import RowProblem, with_shared_ids
+from gymcli.types import JSON_ERRORS, JSONObject, RecordHead, TaskRow, digest
+
+__all__ = ["Selection", "select_rows"]
+
+
+class Selection(NamedTuple):
+    """Rows of tasks files that were selected."""
+
+    lines: list[bytes]
+    """JSON without newlines, in the order of the files; in random order if they were drawn."""
+    num_tasks: dict[str, int]
+    """Tasks of the runs or files, by environment."""
+    num_selected: dict[str, int]
+    """Tasks that the filter selects."""
+    num_rows: dict[str, int]
+    """Rows in `lines`."""
+    options: list[str]
+    """The options that a collection of the rows needs, such as `--env NAME`."""
+    files: list[Path]
+    """The tasks files that were read."""
+
+
+class _Source(NamedTuple):
+    """The tasks files of a run, or those on the command line, and the tasks to take from them."""
+
+    place: str
+    """For messages."""
+    files: list[TasksFile]
+    options: Mapping[str, object]
+    """Those that say how the rows become tasks."""
+    registry: Registry
+    """Knows the environment of --env, too; of run.json it finds no code."""
+    sha256: dict[Path, object]
+    """The recorded hashes of files."""
+    tasks: set[tuple[str, str]]
+    """Environments and ids of all tasks."""
+    wanted: dict[str, dict[str, str]]
+    """Ids of the selected tasks, by the hash of their row and their environment."""
+
+
+class _Taken(NamedTuple):
+    env: str
+    line: bytes
+    env_option: str
+    """The option for a row that names no environment; empty for others."""
+    options: tuple[str, ...]
+    """The other options that a collection of this row needs."""
+
+
+def select_rows(
+    sources: Sequence[str | Path],
+    *,
+    where: str | None = None,
+    tasks: Sequence[str | Path] = (),
+    env: str | None = None,
+    weights: Mapping[str, Fraction | float] | None = None,
+    num: int | None = None,
+    seed: int = 0,
+) -> Selection:
+    """Return the rows of the tasks of runs or tasks files, each task once.
+
+    A row stays as it is, so that its task keeps its id and its hash. There are two exceptions. If
+    the rows are of several environments, those without `env` name theirs, and their id if they have
+    none. A row also names its task's id if its own one is not unique among the files of the run.
+
+    Args:
+        sources: Run directories, or tasks files and names of environments.
+        where: Selects each task of which it selects an attempt; for runs only.
+        tasks: The tasks files of the runs; default: those that run.json names.
+        env: The environment of rows in tasks files, or of lines in runs, that name none.
+        weights: Shares of environments, 1 for those that are not in it; the rows are drawn.
+        num: Rows to draw; default: all, or as many as the weights allow.
+        seed: Seeds what is drawn.
+
+    Raises:
+        UsageError: A file or an option is wrong, or nothing is selected.
+        TasksError: A file was changed and lacks a selected task, or a row in it is wrong.
+    """
+    runs = [Path(source) for source in sources if Path(source).is_dir()]
+    files = [source for source in sources if not Path(source).is_dir()]
+    if files and (where is not None or tasks):
+        option = "--tasks" if where is None else "--where"
+        raise UsageError(f"{files[0]}: is not a run directory, and {option} needs runs")
+    wanted = None if where is None else parse_filter(where)
+    found = [_of_run(run, wanted, tasks, env) for run in runs]
+    found += [_of_file(file, env) for file in files]
+    all_tasks = set().union(*(source.tasks for source in found))
+    names = {name for source in found for of_hash in source.wanted.values() for name in of_hash}
+    if not names:
+        of_where = "" if where is None else f" matches --where {where}"
+        raise UsageError(f"{', '.join(map(str, sources))}: no task{of_where}; nothing was written")
+    hashes: dict[tuple[str, str], str] = {}
+    taken = [row for source in found for row in _rows(source, hashes, is_mixed=len(names) > 1)]
+    num_selected = Counter(row.env for row in taken)
+    if weights or num is not None:
+        taken = _drawn(taken, weights or {}, num, random.Random(seed))
+    env_options = sorted({row.env_option for row in taken} - {""})
+    needed = sorted({row.options for row in taken})
+    if len(env_options) > 1 or len(needed) > 1:
+        texts = [*env_options, *(" ".join(options) or "none" for options in reversed(needed))]
+        raise UsageError(
+            f"a collection of these rows needs different options: {', '.join(texts)}; first fill "
+            "in the prompts and name the environments of each file, with gym data render"
+        )
+    return Selection(
+        lines=[row.line for row in taken],
+        num_tasks=_sorted(Counter(name for name, _ in all_tasks)),
+        num_selected=_sorted(num_selected),
+        num_rows=_sorted(Counter(row.env for row in taken)),
+        options=[*env_options, *needed[0]],
+        files=[file.path for source in found for file in source.files],
+    )
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def _of_run(
+    run: Path, where: Filter | None, tasks: Sequence[str | Path], env: str | None
+) -> _Source:
+    selected: dict[str, dict[str, str]] = {}
+    with index_run(run, env=env) as index:
+        manifest = index.manifest
+        try:
+            numbers = index.select(where)
+        except FilterError as error:
+            raise FilterError(f"{run}: {error}") from error
+        keys = list(zip(index.values("env"), index.values("task_id"), strict=True))
+        # One attempt of each task, since all have the same row.
+        for number in {keys[number]: number for number in numbers}.values():
+            head = msgspec.json.decode(index.line(index.rows[number]), type=RecordHead)
+            if not head.task_hash:
+                raise UsageError(f"{run}: has no task_hash, which gym collect writes, on its lines")
+            name, task_id = keys[number]
+            selected.setdefault(head.task_hash, {})[str(name)] = str(task_id)
+    if manifest is None and not tasks:
+        raise UsageError(f"{run}: has no run.json, which names its tasks; name them with --tasks")
+    manifest = manifest or Manifest()
+    recorded = {Path(str(file["path"])): file.get("sha256") for file in manifest.tasks}
+    files = [named_file(task) for task in tasks] or [_recorded_file(run, path) for path in recorded]
+    options = {**manifest.options, **({"env": env} if env else {})}
+    all_tasks = {(str(name), str(task_id)) for name, task_id in keys}
+    registry = Registry((env,) if env else ())
+    return _Source(str(run), files, options, registry, recorded, all_tasks, selected)
+
+
+def _recorded_file(run: Path, path: Path) -> TasksFile:
+    if path.is_file():
+        return TasksFile(path, None)
+    # Code comes from the command line, never from data such as run.json.
+    is_gone = f"generated by {path}" if is_code(str(path)) else f"in {path}, which is not there"
+    raise TasksError(f"{run}: its tasks were {is_gone}; name them with --tasks")
+
+
+def _of_file(name: str | Path, env: str | None) -> _Source:
+    file = named_file(name)
+    if file.env is not None:  # an environment, to which its own tasks belong
+        env = file.env if is_code(file.env) else None
+    registry = Registry((env,) if env else ())
+    source = TaskSource([name], CollectOptions(model="none", env=env), registry)
+
+    def read(shared_ids: frozenset[tuple[str, str]]) -> dict[str, dict[str, str]]:
+        source.shared_ids = shared_ids
+        problems, selected = Problems(), dict[str, dict[str, str]]()
+        for item in source.read():
+            if isinstance(item, RowProblem):
+                problems.add(item)
+            elif isinstance(item, TaskRow):
+                selected[item.hash] = {item.env: item.id}
+        problems.check()
+        return selected
+
+    selected = with_shared_ids(read)
+    tasks = {of_env for of_hash in selected.values() for of_env in of_hash.items()}
+    return _Source(str(name), [file], {"env": env}, registry, {}, tasks, selected)
+
+
+def _rows(
+    source: _Source, hashes: dict[tuple[str, str], str], *, is_mixed: bool
+) -> Iterator[_Taken]:
+    """Yield the wanted rows of a source and add them to `hashes`, by environment and id.
+
+    With `is_mixed`, the rows name their environments.
+    """
+    registry = Registry()
+    missing = set(source.wanted)
+    for place, row, line in _raw_rows(source):
+        content = digest(without_stamps(row))
+        missing.discard(content)
+        for env, task_id in source.wanted.get(content, {}).items():
+            if (before := hashes.get((env, task_id))) is not None:
+                if before != content:
+                    raise TasksError(
+                        f'{place}: another task of {env} has the id "{task_id}"; select from the '
+                        "runs or files one by one"
+                    )
+                continue
+            hashes[env, task_id] = content
+            added: JSONObject = {}
+            if is_mixed and row.get("env") is None and _is_known(registry, env):
+                added["env"] = env
+            own_id = own_task_id(row)
+            # A row without an id is named by the hash of its content, which `env` changes.
+            if "id_field" not in source.options and own_id != task_id and (added or own_id):
+                added["task_id"] = task_id
+            new_line = msgspec.json.encode({**row, **added}) if added else line
+            yield _Taken(env, new_line, *_needed(source, {**row, **added}, env))
+    if missing:
+        raise TasksError(_of_missing(source, missing))
+
+
+def _needed(source: _Source, row: JSONObject, env: str) -> tuple[str, tuple[str, ...]]:
+    given = source.options
+    names_env = any(row.get(name) is not None for name in ("env", "agent_ref"))
+    has_prompt = any(row.get(name) for name in ("responses_create_params", "messages", "prompt"))
+    names = {"id_field": "--id-field", **({} if has_prompt else {"prompt": "--prompt"})}
+    options = [f"{option} {given[name]}" for name, option in names.items() if given.get(name)]
+    return "" if names_env else f"--env {given.get('env') or env}", tuple(options)
+
+
+def _raw_rows(source: _Source) -> Iterator[tuple[str, JSONObject, bytes]]:
+    """Yield the place, the row and the line of everything in the files that is a row."""
+    env, map_file, prompt = (source.options.get(name) for name in ("env", "map_file", "prompt"))
+    tables = map_tables(
+        source.files,
+        Path(str(map_file)) if map_file else None,
+        env=str(env) if env else None,
+        find=source.registry.find,
+        has_template=prompt is not None,
+    )
+    for file in source.files:
+        rows_of = tables.rows_of.get(file.path)
+        if rows_of is not None:
+            for number, row in rows_of(file.path):
+                if not isinstance(row, str):
+                    yield f"{file.path}:{number}", row, msgspec.json.encode(row)
+            continue
+        for line in iterate_lines(file.path):
+            with suppress(*JSON_ERRORS):  # then it is no task of the run, whatever was changed
+                row = msgspec.json.decode(line.data, type=JSONObject)
+                yield f"{file.path}:{line.number}", row, line.data
+
+
+def _is_known(registry: Registry, env: str) -> bool:
+    """Return whether a row may name an environment: code and addresses need --env."""
+    try:
+        return registry.find(env).name == env
+    except UnknownNameError:
+        return False
+
+
+def _of_missing(source: _Source, missing: set[str]) -> str:
+    task_ids = sorted(task_id for one in missing for task_id in source.wanted[one].values())
+    files = [file.path for file in source.files]
+    recorded = source.sha256
+    changed = [path for path in files if path in recorded and file_sha256(path) != recorded[path]]
+    shown = " ".join(task_ids[0].split())
+    return (
+        f"{', '.join(map(str, changed or files))}: lacks {len(task_ids)} of the selected tasks of "
+        f'{source.place}, such as "{shown}", as they were collected; name the unchanged file with '
+        "--tasks"
+    )
+
+
+def _drawn(
+    rows: Sequence[_Taken],
+    weights: Mapping[str, Fraction | float],
+    num: int | None,
+    rng: random.Random,
+) -> list[_Taken]:
+    """Return rows in random order, of which each environment has the share of its weight."""
+    by_env: dict[str, list[_Taken]] = {}
+    for row in rows:
+        by_env.setdefault(row.env if weights else "", []).append(row)
+    for env, weight in weights.items():
+        if weight < 0:
+            raise UsageError(f"--weight {env}={weight}: must be 0 or more")
+        if env not in by_env:
+            hint = did_you_mean(env, by_env) or f"there are {', '.join(sorted(by_env))}"
+            raise UsageError(f"--weight {env}: no selected task is of this environment; {hint}")
+    # Exact, so that a share of whole rows is a whole number.
+    shares = {env: Fraction(weights.get(env, 1)) for env in by_env}
+    shares = {env: share / sum(shares.values()) for env, share in shares.items() if share}
+    if not shares:
+        raise UsageError("--weight: every environment has weight 0")
+    limits = {env: len(by_env[env]) / share for env, share in shares.items()}
+    scarce = min(limits, key=limits.__getitem__)
+    most = int(limits[scarce])
+    num = most if num is None else num
+    if num > most:
+        of_env = f" of {scarce}, so that at most {most} rows have these shares" if weights else ""
+        raise UsageError(f"--num {num}: there are only {len(by_env[scarce])} tasks{of_env}")
+    # The largest remainders are rounded up, so that the numbers add up.
+    exact = {env: share * num for env, share in shares.items()}
+    sizes = {env: int(size) for env, size in exact.items()}
+    by_remainder = sorted(exact, key=lambda env: (int(exact[env]) - exact[env], env))
+    for env in by_remainder[: num - sum(sizes.values())]:
+        sizes[env] += 1
+    drawn = [row for env in sorted(sizes) for row in rng.sample(by_env[env], sizes[env])]
+    rng.shuffle(drawn)
+    return drawn
