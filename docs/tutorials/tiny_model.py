@@ -16,14 +16,12 @@ from aiohttp import web
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-# What is between `generation` and `endgeneration` is the model's own: SFT trains on that alone. The
-# tools are not shown, since the model learns them by heart.
+# Tools are not shown: so small a model learns them by heart.
 CHAT_TEMPLATE = """\
 {% for m in messages %}<|im_start|>{{ m.role }}
-{% if m.role == "assistant" %}{% generation %}{{ m.content or "" }}{% for c in m.tool_calls or [] %}\
-<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>{% endgeneration %}
-{% else %}{{ m.content }}<|im_end|>
-{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{{ m.content or "" }}{% for call in m.tool_calls or [] %}\
+<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
@@ -31,8 +29,8 @@ TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 def make_tokenizer(conversations: Iterable[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE with a chat template, trained on conversations in chat shape."""
     bpe = Tokenizer(models.BPE())
-    # Few tokens, but none that spans a digit, or the line break that ends a prompt: a prompt must be
-    # the same ids alone and with its answer.
+    # Whole phrases become tokens, but none includes a digit, or the line break that ends a prompt:
+    # a prompt must have the same ids with an answer and without.
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split("\n", "isolated"),
@@ -174,7 +172,9 @@ class Server:
                         "finish_reason": reason,
                         "token_ids": ids,
                         "logprobs": {
-                            "content": [{"token": token, "logprob": value} for token, value in pairs]
+                            "content": [
+                                {"token": token, "logprob": value} for token, value in pairs
+                            ]
                         },
                     }
                 ],
