@@ -63,6 +63,7 @@ def main() -> None:
     lessons = first_lessons(out, env)
     tokenizer = make_tokenizer([row["prompt"] + row["completion"] for row in lessons])
     model = make_model(tokenizer)
+    print("files    ", out)
     print(f"model     {model.num_parameters():,} parameters, {len(tokenizer)} tokens")
     with Server(model, tokenizer) as server:
         endpoint = gymcli.Endpoint(base_url=server.base_url, model="tiny")
