@@ -110,7 +110,7 @@ def sample(
     return samples
 
 
-class Server:
+class ModelServer:
     """Serves a model in a thread of its own; a context manager.
 
     The weights are those that the model has at the moment of sampling, so a trainer in the same
@@ -120,27 +120,31 @@ class Server:
     def __init__(self, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.base_url = ""
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._lock = asyncio.Lock()
         self._prompts: list[list[int]] = []
         self._max_tokens = 0
         self._batch: asyncio.Task[list[tuple[list[int], list[float]]]] | None = None
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._thread.start()
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
         return self
 
     def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     async def _start(self) -> None:
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._answer)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny_model import Server, make_model, make_tokenizer
+from tiny_model import ModelServer, make_model, make_tokenizer
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
@@ -65,7 +65,7 @@ def main() -> None:
     model = make_model(tokenizer)
     print("files    ", out)
     print(f"model     {model.num_parameters():,} parameters, {len(tokenizer)} tokens")
-    with Server(model, tokenizer) as server:
+    with ModelServer(model, tokenizer) as server:
         endpoint = gymcli.Endpoint(base_url=server.base_url, model="tiny")
         warm_up(model, tokenizer, lessons, WarmEnough(out, env, endpoint))
         before = measure("before", out, env, server)
@@ -168,7 +168,7 @@ class WarmEnough(TrainerCallback):
         return sum(rewards) / NUM_HELD_OUT
 
 
-def measure(name: str, out: Path, env: str, server: Server) -> Path:
+def measure(name: str, out: Path, env: str, server: ModelServer) -> Path:
     """Play every held-out task four times, and return the run."""
     run = out / name
     model = ("--model", "tiny", "--base-url", server.base_url)
@@ -235,7 +235,7 @@ def train(
         train_dataset=trl.dataset(out / "train.jsonl", env=rollouts.played.sampler.options.env),
         processing_class=tokenizer,
         rollout_func=rollouts,
-        callbacks=[Progress()],
+        callbacks=[RewardProgress()],
     )
     trainer.remove_callback(PrinterCallback)
     started = time.perf_counter()
@@ -246,7 +246,7 @@ def train(
     print(f"          {rollouts.num_changed} completions would be tokenised to other ids")
 
 
-class Progress(TrainerCallback):
+class RewardProgress(TrainerCallback):
     """Prints the reward of every tenth step."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
