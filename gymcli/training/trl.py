@@ -181,8 +181,8 @@ class RolloutFunction:
             one.sequences for one in sampled
         ):
             raise RunError(
-                "the policy reports no token ids, so nothing can be trained; the warning at the "
-                "start says why, or the policy's messages are no gymcli.training.SampledMessage"
+                "the policy reports no usable token ids, so nothing can be trained; a warning "
+                "in the log says why"
             )
         rows = [self._row(one) for one in sampled]
         return {name: [getattr(row, name) for row in rows] for name in _Row._fields}

@@ -68,7 +68,7 @@ class _Silent(Engine):
 
 
 def test_what_no_batch_can_be_trained_with_is_an_error(play):
-    with pytest.raises(RunError, match="reports no token ids"):
+    with pytest.raises(RunError, match="reports no usable token ids"):
         play(["a"], policy=_Silent())
     with pytest.raises(UsageError, match="no task has the id 'd'"):
         play(["d"], policy=Engine())
