@@ -14,6 +14,7 @@ from gymcli.commands.console import print_json, result, warn
 from gymcli.commands.data import warn_of_redacted
 from gymcli.commands.options import JsonOption, LineEnvOption, RunsArgument
 from gymcli.errors import FilterError, UsageError
+from gymcli.reporting.formatting import counted
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ def export(
             raise UsageError(f"{names}: {why}")
     for text in source.warnings:
         warn(text)
+    if source.num_skipped_calls:
+        skipped = counted(source.num_skipped_calls, "call")
+        warn(f"{skipped} that cannot be trained on: skipped; gym metrics says why")
     warn_of_redacted(out, source.num_redacted)
     if json:
         report = {"format": to, "num_rows": num_rows, "left_out": source.left_out}

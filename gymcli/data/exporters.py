@@ -90,6 +90,8 @@ class ExportSource:
         self.warnings: list[str] = []
         self.num_redacted = 0
         """Lines that held a secret."""
+        self.num_skipped_calls = 0
+        """Calls that cannot be trained on, of attempts with others that can."""
         self._scrubber = scrubber
         self._token_files: dict[Path, TokenFile] = {}
         self._stack = ExitStack()
@@ -146,18 +148,20 @@ class ExportSource:
         return [self._scrubber.line(line) + b"\n" for line in lines if line.strip()]
 
     def token_calls(self, attempt: ExportedAttempt) -> list[TokenCall]:
-        """Return the calls of a scored attempt, all of which can be trained on.
+        """Return the calls of a scored attempt, which `sequences` skips if they have a problem.
 
         Raises:
-            LeftOutError: The attempt has no token ids, or a call has a problem.
+            LeftOutError: The attempt has no token ids, or every call has a problem.
         """
         if attempt.is_redacted:
             raise LeftOutError("a key in the conversation")
         calls = self._token_file(attempt.run).calls(attempt.rollout)
         if not calls:
             raise LeftOutError("no token ids")
-        if problem := next((call.kind_of_problem for call in calls if call.problem), ""):
-            raise LeftOutError(f"a call that cannot be trained on: {problem}")
+        problems = [call.kind_of_problem for call in calls if call.problem]
+        if len(problems) == len(calls):
+            raise LeftOutError(f"no call that can be trained on: {problems[0]}")
+        self.num_skipped_calls += len(problems)
         return calls
 
     def require_tokens(self) -> None:
@@ -428,6 +432,8 @@ def _openenv_row(source: ExportSource, attempt: ExportedAttempt) -> JSONObject:
     turns = []
     places = _places(rollout, calls)
     for call, prompt, place in zip(calls, prompts(calls), places, strict=True):
+        if call.problem:
+            continue
         choice = {"message": messages[place], "finish_reason": call.finish_reason}
         turns.append(
             {
@@ -691,7 +697,7 @@ def _write_nemo_gym(
 def _token_fields(
     source: ExportSource, attempt: ExportedAttempt, lacking: Counter[str]
 ) -> list[JSONObject]:
-    """Return the token fields of each call; none, and the reason is counted, if it has none."""
+    """Return the token fields of each call; none, and the reason is counted, if they do not fit."""
     if not has_tokens(attempt.run):
         return []
     try:
@@ -700,6 +706,9 @@ def _token_fields(
         held: list[int] = []
         fields: list[JSONObject] = []
         for call, prompt in zip(calls, prompts(calls), strict=True):
+            if call.problem:  # NeMo RL skips items without these fields
+                fields.append({})
+                continue
             # NeMo RL asserts it (nemo_rl/environments/nemo_gym.py), and would stop training.
             if call.num_shared != len(held):
                 raise LeftOutError("a prompt that does not begin with all before it")

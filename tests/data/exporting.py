@@ -22,6 +22,7 @@ class Exported:
         self.left_out = dict(source.left_out)
         self.warnings = source.warnings
         self.num_redacted = source.num_redacted
+        self.num_skipped_calls = source.num_skipped_calls
 
     @property
     def rows(self):

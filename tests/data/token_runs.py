@@ -24,6 +24,8 @@ TWO = [*ONE, tokens([*PROMPT, *SAMPLED, 6, 7], [8, 9], weight_version="v2")]
 FORKED = [*ONE, tokens([1, 2, 7], [8, 9])]
 CHANGED = [*ONE, tokens([*PROMPT, 4, 7], [8, 9])]
 """The last sampled id was tokenised otherwise."""
+PARTLY = [ONE[0], None, TWO[1]]
+"""The second answer has no ids; the third prompt goes on from the first."""
 
 
 def write_token_run(path: Path, plays, **records):
