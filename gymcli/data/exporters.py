@@ -21,13 +21,14 @@ from typing import BinaryIO, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from gymcli.errors import MissingPackageError, UsageError
+from gymcli.errors import UsageError
 from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.nemo_gym.wire import add_token_fields, response_of, row_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.run_index import ROW_NAMES, Row, RunIndex
 from gymcli.store.sequences import sequences
+from gymcli.store.tables import needs_pyarrow
 from gymcli.store.tokens import TokenCall, TokenFile, prompts, tokens_file
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, Rollout, ToolCall
 
@@ -533,13 +534,9 @@ def _cell(value: object) -> object:
 
 
 def _write_parquet(source: ExportSource, file: BinaryIO) -> int:
-    try:
+    with needs_pyarrow("a Parquet file"):
         import pyarrow as pa  # late: heavy, and an extra
         from pyarrow.parquet import ParquetWriter
-    except ImportError as error:
-        raise MissingPackageError(
-            "a Parquet file needs the package pyarrow: pip install 'gymcli[parquet]'"
-        ) from error
     columns = _columns(source)
     types = {"text": pa.string(), "count": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
     fields = [(name, types[kind]) for name, kind in columns.items()]
