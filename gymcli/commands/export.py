@@ -66,7 +66,8 @@ def export(
     ids. nemo-gym: NeMo Gym's rollouts and its aggregate file. A file is written whole or not at
     all. `gym docs export` shows a row of each format; `gym docs filters` explains --where.
     """
-    from gymcli.data.exporters import EXPORTERS, ExportSource
+    from gymcli.data.export_source import ExportSource
+    from gymcli.data.exporters import EXPORTERS
     from gymcli.data.output import whole_file
     from gymcli.store.tokens import tokens_file
 
