@@ -45,6 +45,8 @@ KINDS = {
 @pytest.fixture
 def run(tmp_path):
     texts = dict.fromkeys(KINDS, ANSWERS) | {"cut": ("ab", "ef")}
+    said = [Message(role="user", content="go"), Message(role="assistant", content="by a script")]
+    write_token_run(tmp_path / "run", {"not comparable": KINDS["same"]}, messages=said)
     return write_token_run(tmp_path / "run", KINDS, texts=texts)
 
 
@@ -62,11 +64,12 @@ def test_metrics_says_what_a_rendering_by_a_server_changes(run, source):
             "num_changed_sequences": 3,
             "num_sampled": 3 + 2 + 5 + 2 + 5 + 2 + 1 + 3,
             "num_changed_sampled": 5 + 5 + 2 + 3,
-            "num_unrendered": 0,
+            "num_unrendered": 1,
         }
         text = " ".join(gym("metrics", run, "--tokenizer", server.base_url).stdout.split())
         assert (
-            "a re-rendering changes 15 of 23 sampled ids, in 4 of 8 calls and 3 of 4 sequences"
+            "a re-rendering changes 15 of 23 sampled ids, in 4 of 8 calls and 3 of 4 sequences; "
+            "not comparable: 1 attempt"
         ) in text
 
 
