@@ -8,7 +8,7 @@ from gymcli.mock.process import serving
 from gymcli.mock.tokenizer import END, encode, render
 from gymcli.types import FunctionCall, Message, ToolCall
 from tests.commands.running import gym
-from tests.training.token_runs import write_token_run
+from tests.data.token_runs import append_kinds
 
 ANSWERS = ("abcd", "ef")
 
@@ -46,8 +46,8 @@ KINDS = {
 def run(tmp_path):
     texts = dict.fromkeys(KINDS, ANSWERS) | {"cut": ("ab", "ef")}
     said = [Message(role="user", content="go"), Message(role="assistant", content="by a script")]
-    write_token_run(tmp_path / "run", {"not comparable": KINDS["same"]}, messages=said)
-    return write_token_run(tmp_path / "run", KINDS, texts=texts)
+    append_kinds(tmp_path / "run", {"not comparable": KINDS["same"]}, messages=said)
+    return append_kinds(tmp_path / "run", KINDS, texts=texts)
 
 
 @pytest.mark.parametrize("source", ["vllm", "llamacpp"])
@@ -134,7 +134,7 @@ def test_metrics_renders_with_the_tokenizer_of_a_folder(tmp_path):
         "one": [(first, ids("hm7;")), (second, [vocabulary["ok"], *ids(";")])],
         "two": [(first, ids("hm7;")), (second, ids("ok;"))],
     }
-    run = write_token_run(tmp_path / "run", kinds, messages=messages, tools=tools)
+    run = append_kinds(tmp_path / "run", kinds, messages=messages, tools=tools)
     done = gym("metrics", run, "--tokenizer", tmp_path / "model", "--json")
     assert done.exit_code == 0, done.stderr
     drift = msgspec.json.decode(done.stdout)["tokens"]["drift"]
