@@ -108,7 +108,7 @@ def export(
         warn(text)
     if source.num_skipped_calls:
         skipped = counted(source.num_skipped_calls, "call")
-        warn(f"{skipped} that cannot be trained on: skipped; gym metrics says why")
+        warn(f"skipped {skipped} that cannot be trained on; gym metrics says why")
     warn_of_redacted(out, source.num_redacted)
     if json:
         report = {"format": to, "num_rows": num_rows, "left_out": source.left_out}

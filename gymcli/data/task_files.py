@@ -40,7 +40,6 @@ from gymcli.types import JSONObject, TaskRow
 
 __all__ = [
     "GeneratedComparison",
-    "RowFormat",
     "Validation",
     "compare_generated",
     "generated_rows",
@@ -48,9 +47,6 @@ __all__ = [
     "validate",
     "write_verl_table",
 ]
-
-RowFormat = Literal["plain", "verl"]
-"""The formats in which tasks can be written."""
 
 _ID_FIELDS = ("id", "task_id", "uuid")
 
@@ -207,7 +203,7 @@ def rendered_rows(
     id_field: str | None = None,
     env: str | None = None,
     limit: int | None = None,
-    to: RowFormat = "plain",
+    to: Literal["plain", "verl"] = "plain",
 ) -> Iterator[JSONObject]:
     """Yield the rows of a file, or those that ship with an environment, in the plain shape.
 
