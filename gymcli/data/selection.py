@@ -314,6 +314,8 @@ def _drawn(
     scarce = min(limits, key=limits.__getitem__)
     most = int(limits[scarce])
     num = most if num is None else num
+    if num < 1:
+        raise UsageError(f"--num {num}: must be 1 or more")
     if num > most:
         of_env = f" of {scarce}, so that at most {most} rows have these shares" if weights else ""
         raise UsageError(f"--num {num}: there are only {len(by_env[scarce])} tasks{of_env}")

@@ -128,6 +128,8 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
         "arithmetic": 20,
         "mcqa": 60,
     }
+    with pytest.raises(UsageError, match="--num 0: must be 1 or more"):
+        drawn(num=0)
     assert sum(drawn(num=30).num_rows.values()) == 30
     write("mix.jsonl", map(msgspec.json.decode, found.lines))
     read = list(TaskSource(["mix.jsonl"], CollectOptions(model="none"), Registry()).read())
