@@ -93,7 +93,7 @@ def test_many_groups_share_one_limit_and_their_attempts_are_numbered():
 
     async def work(sampler):
         tasks = [TRAINED[0]["id"], "b", "a", "c"]
-        return await asyncio.gather(*(sampler.group(task, attempts=3) for task in tasks))
+        return await asyncio.gather(*(sampler.group(task, attempts=4) for task in tasks))
 
     groups = sample(work, Ranked, tasks=TRAINED, policy=engine, concurrency=3)
     assert [[one.reward for one in group] for group in groups] == [[0.0, 1.0, 2.0, 3.0]] * 4
