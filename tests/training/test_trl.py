@@ -76,6 +76,13 @@ def test_what_no_batch_can_be_trained_with_is_an_error(play):
         play(["a"], policy=Engine(), params={"temperature": 0.5})
 
 
+def test_a_closed_rollout_function_opens_again():
+    rollouts = trl.rollout_func(Adding, TRAINED, policy=Engine())
+    for _ in range(2):
+        assert rollouts(["a"], TRAINER)["gym_reward"] != [None]
+        rollouts.close()
+
+
 def test_an_environment_of_trl_plays_and_scores():
     kind = trl.environment(Adding, TRAINED)
     environment = kind()
