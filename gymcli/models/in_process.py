@@ -5,7 +5,18 @@ from __future__ import annotations
 import inspect
 from typing import Protocol, runtime_checkable
 
-from gymcli.types import Answer, FinishReason, JSONObject, Message, Request, SampledMessage, Usage
+import msgspec
+
+from gymcli.types import (
+    Answer,
+    FinishReason,
+    JSONObject,
+    Message,
+    Request,
+    SampledMessage,
+    Tokens,
+    Usage,
+)
 
 __all__ = ["InProcessPolicy", "PolicyModel"]
 
@@ -54,7 +65,8 @@ class InProcessPolicy:
         reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
         if not isinstance(message, SampledMessage):
             return Answer(message=message, finish_reason=reason)
-        tokens = message.tokens
+        # An engine may well have arrays, or numbers of numpy, which the records cannot hold.
+        tokens = msgspec.convert(msgspec.structs.asdict(message.tokens), Tokens)
         plain = Message(**{name: getattr(message, name) for name in Message.__struct_fields__})
         return Answer(
             message=plain,

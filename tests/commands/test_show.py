@@ -293,19 +293,19 @@ def test_show_says_what_of_an_attempt_can_be_trained(tmp_path):
         "forked": [
             f"calls         2 {raw}",
             "sampled       3 ids, mean log-probability -0.5000",
-            "sequences     4 ids, 2 of them trained, of 1 call from call 0 on",
-            "              5 ids, 1 of them trained, of 1 call from call 1 on",
+            "sequences     4 ids, 2 of them trained; call 0",
+            "              5 ids, 1 of them trained; call 1",
         ],
         "raw": [
             f"calls         1 {raw}",
             "sampled       2 ids, mean log-probability -0.5000",
-            "sequences     4 ids, 2 of them trained, of 1 call from call 0 on",
+            "sequences     4 ids, 2 of them trained; call 0",
             "off-policy    raw log-probabilities at temperature 0.7",
         ],
         "partly": [
             f"calls         3 {raw}",
             "sampled       3 ids, mean log-probability -0.5000",
-            "sequences     6 ids, 3 of them trained, of 2 calls from call 0 on",
+            "sequences     6 ids, 3 of them trained; 2 calls, 0 to 2",
             "unusable      call 1: the answer has no token ids",
         ],
         "without ids": [

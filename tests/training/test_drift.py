@@ -82,7 +82,7 @@ def test_metrics_says_why_a_tokenizer_cannot_be_used(run, tmp_path):
     failed = gym("metrics", run, "--tokenizer", url)
     assert failed.exit_code == 4, failed.stderr
     for tokenizer, reason in {
-        str(tmp_path / "nothing"): "is no folder; name the folder of a model, the URL",
+        str(tmp_path / "nothing"): "is not a folder; name the folder of a model, the URL",
         "http://": "the base URL",
     }.items():
         done = gym("metrics", run, "--tokenizer", tokenizer)
