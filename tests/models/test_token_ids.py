@@ -239,7 +239,8 @@ def test_a_conversation_has_the_ids_that_the_engine_sampled(source, options, str
             {},
             UsageError,
             r"^POST .*/chat/completions: this endpoint reports no usable token ids "
-            r"\(the answer has no token ids; sent: logprobs, return_token_ids .*\); vLLM reports them from 0\.10\.2 on",
+            r"\(the answer has no token ids; sent: logprobs, return_token_ids .*\); "
+            r"vLLM reports them from 0\.10\.2 on",
         ),
         ("echo", {"dialect": "responses"}, UsageError, "use --dialect chat"),
         (refusal_of(400, "stream=false, please"), {}, UsageError, "stream=false, please"),
