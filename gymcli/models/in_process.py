@@ -56,12 +56,16 @@ class InProcessPolicy:
 
     async def answer(self, request: Request) -> Answer:
         """Answer a conversation with one message."""
-        message = await self._model.complete(
+        # An object: the policy is the user's code, whose types nothing has checked.
+        message: object = await self._model.complete(
             list(request.messages),
             tools=request.tools or None,
             schema=_schema(request.params),
             **({"params": request.params} if self._takes_params else {}),
         )
+        if not isinstance(message, Message):
+            name, found = type(self._model).__name__, type(message).__name__
+            raise TypeError(f"{name}.complete must return a Message, not {found}")
         reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
         if not isinstance(message, SampledMessage):
             return Answer(message=message, finish_reason=reason)

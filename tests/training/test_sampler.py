@@ -141,6 +141,19 @@ class _Refusing:
         raise gymcli.errors.AuthenticationError("the key is refused", status=401)
 
 
+def test_a_policy_that_returns_no_message_is_named():
+    async def work(sampler):
+        return await sampler.group("a", attempts=1)
+
+    (attempt,) = sample(work, Adding, tasks=TRAINED, policy=_Texting())
+    assert "_Texting.complete must return a Message, not str" in attempt.rollout.error.message
+
+
+class _Texting:
+    async def complete(self, messages, *, tools, schema):
+        return "3"
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
