@@ -89,7 +89,7 @@ _SENT: Mapping[TokenSource, JSONObject] = {
     # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     "llamacpp": {**_STANDARD, **_PENALTIES, "top_k": 0, "min_p": 0, "repeat_penalty": 1},
     "nemo_gym": _STANDARD,
-    "model": {},
+    "model": _STANDARD,
 }
 """By source, the parameters to send. Others are unknown to it, and may be refused."""
 
