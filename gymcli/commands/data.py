@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
@@ -68,6 +67,10 @@ def _write_rows(
     """
     from gymcli.data.output import whole_file
 
+    if write is None and out is not None and out.suffix == ".parquet":
+        raise UsageError(
+            f"-o {out}: is written as JSON Lines; only render --to verl writes Parquet"
+        )
     if out is None:
         for line in lines:
             print_json(line, indent=0)
@@ -256,9 +259,7 @@ def render(
 
     from gymcli.data.task_files import rendered_rows, write_verl_table
 
-    is_table = out is not None and out.suffix == ".parquet"
-    if is_table and to == "plain":
-        raise UsageError(f"-o {out}: only --to verl writes Parquet; others are JSON Lines")
+    is_table = to == "verl" and out is not None and out.suffix == ".parquet"
     rows = rendered_rows(
         file, prompt=prompt, map_file=map_file, id_field=id_field, env=env, limit=limit, to=to
     )
@@ -349,12 +350,12 @@ def select(
     print_table(head, [(name, *map(str, of_env.values())) for name, of_env in counts.items()])
 
 
-def _weights(given: Iterable[str]) -> dict[str, Fraction]:
+def _weights(given: Iterable[str]) -> dict[str, float]:
     weights = {}
     for env, text in key_values("--weight", given).items():
         try:
-            weights[env] = Fraction(text)
-        except (ValueError, ZeroDivisionError) as error:
+            weights[env] = float(text)
+        except ValueError as error:
             raise UsageError(f"--weight {env}={text}: is not a number") from error
     return weights
 

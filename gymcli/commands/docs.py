@@ -27,9 +27,10 @@ def docs(
     """Print a page of the documentation, or list the pages."""
     pages = _pages()
     if page is None:
+        width = max(map(len, pages)) + 2
         for name, path in pages.items():
             with path.open(encoding="utf-8") as file:
-                result(f"{name:26}{file.readline().lstrip('# ').rstrip()}")
+                result(f"{name:{width}}{file.readline().lstrip('# ').rstrip()}")
         return
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in pages:

@@ -14,6 +14,7 @@ from gymcli.commands.console import print_json, result, warn
 from gymcli.commands.data import warn_of_redacted
 from gymcli.commands.options import JsonOption, LineEnvOption, RunsArgument
 from gymcli.errors import FilterError, UsageError
+from gymcli.reporting.formatting import counted
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def export(
     ids. nemo-gym: NeMo Gym's rollouts and its aggregate file. A file is written whole or not at
     all. `gym docs export` shows a row of each format; `gym docs filters` explains --where.
     """
-    from gymcli.data.exporters import EXPORTERS, ExportSource
+    from gymcli.data.export_source import ExportSource
+    from gymcli.data.exporters import EXPORTERS
     from gymcli.data.output import whole_file
     from gymcli.store.tokens import tokens_file
 
@@ -104,6 +106,9 @@ def export(
             raise UsageError(f"{names}: {why}")
     for text in source.warnings:
         warn(text)
+    if source.num_skipped_calls:
+        skipped = counted(source.num_skipped_calls, "call")
+        warn(f"skipped {skipped} that cannot be trained on; gym metrics says why")
     warn_of_redacted(out, source.num_redacted)
     if json:
         report = {"format": to, "num_rows": num_rows, "left_out": source.left_out}

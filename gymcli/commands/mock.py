@@ -138,7 +138,7 @@ def mock(
     weight_version: Annotated[
         str,
         typer.Option(
-            metavar="TEXT",
+            metavar="VERSION",
             help="Version of the weights to report.",
             show_default=False,
             rich_help_panel=Heading.ANSWERS,

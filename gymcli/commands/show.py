@@ -241,7 +241,6 @@ def _print_record(found: Rollout | Failure, run: Path, *, is_json: bool) -> None
 def _token_fields(rollout: Rollout, run: Path) -> dict[str, object]:
     """Return what the token ids of an attempt are, and what of them can be trained."""
     from gymcli.metrics.estimators import mean
-    from gymcli.reporting.formatting import counted
     from gymcli.store.sequences import sequences
     from gymcli.store.tokens import TokenFile, tokens_file
 
@@ -253,8 +252,9 @@ def _token_fields(rollout: Rollout, run: Path) -> dict[str, object]:
     usable = [call for call in calls if not call.problem]
     logprobs = [value for call in usable for value in call.logprobs]
     trained = [
-        f"{len(one.input_ids):,} ids, {sum(one.loss_mask):,} of them trained, "
-        f"of {counted(len(one.calls), 'call')} from call {one.calls[0]} on"
+        f"{len(one.input_ids):,} ids, {sum(one.loss_mask):,} of them trained; "
+        + (f"{len(one.calls)} calls, {one.calls[0]} to " if one.calls[1:] else "call ")
+        + f"{one.calls[-1]}"
         for one in found
     ]
     sources = dict.fromkeys(

@@ -1,476 +1,37 @@
-"""The formats of `gym export`: for training, for analysis, and as the lines of runs.
-
-`sft`, `dpo` and `kto` write messages in the form that transformers' chat templates and trl's
-conversational data sets use: `reasoning_content` next to the text, tool arguments as objects.
-`tokens`, `openenv` and `nemo-gym` write the token ids that `--record-tokens` recorded.
-"""
+"""The formats of `gym export`: tables, lines of runs, NeMo Gym's, and the dict of all."""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
-import math
 import re
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, Self, TypeVar
+from typing import BinaryIO, Literal, NamedTuple
 
 import msgspec
 
-from gymcli.errors import MissingPackageError, UsageError
+from gymcli.data.export_source import ExportedAttempt, ExportSource, LeftOutError, has_tokens
+from gymcli.data.training_formats import (
+    places_of_calls,
+    write_dpo,
+    write_kto,
+    write_openenv,
+    write_sft,
+    write_tokens,
+)
+from gymcli.errors import UsageError
 from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.nemo_gym.wire import add_token_fields, response_of, row_of
-from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.run_index import ROW_NAMES, Row, RunIndex
-from gymcli.store.sequences import sequences
-from gymcli.store.tokens import TokenCall, TokenFile, prompts, tokens_file
-from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, Rollout, ToolCall
-
-__all__ = [
-    "ADVANTAGES",
-    "COLUMNS",
-    "EXPORTERS",
-    "JSON_COLUMNS",
-    "LOSSES",
-    "ExportSource",
-    "ExportedAttempt",
-    "Exporter",
-    "LeftOutError",
-]
-
-_Item = TypeVar("_Item")
-
-
-class LeftOutError(Exception):
-    """Raised if a format cannot express a rollout; the message is the reason, without names."""
-
-
-class ExportedAttempt(NamedTuple):
-    """An attempt with its record."""
-
-    run: RunIndex
-    row: Row
-    line: bytes
-    """The line on disk without secrets."""
-    record: Rollout | Failure
-    is_redacted: bool
-    """Whether secrets were removed from the line."""
-
-    @property
-    def rollout(self) -> Rollout:
-        """The record of a scored attempt."""
-        assert isinstance(self.record, Rollout)
-        return self.record
-
-    @property
-    def reward(self) -> float:
-        """The reward of a scored attempt."""
-        assert self.row.reward is not None
-        return self.row.reward
-
-
-class ExportSource:
-    """The attempts of several runs, read one by one; a context manager.
-
-    `runs` are runs with the numbers of their selected rows; `scrubber` removes secrets from each
-    line before it is decoded.
-    """
-
-    def __init__(
-        self, runs: Sequence[tuple[RunIndex, Sequence[int]]], scrubber: Scrubber = NOTHING_SECRET
-    ) -> None:
-        self.runs = runs
-        self.left_out: Counter[str] = Counter()
-        """The number of selected attempts or tasks that were not written, by reason."""
-        self.warnings: list[str] = []
-        self.num_redacted = 0
-        """Lines that held a secret."""
-        self._scrubber = scrubber
-        self._token_files: dict[Path, TokenFile] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def attempts(self) -> Iterator[ExportedAttempt]:
-        """Yield all attempts, run by run."""
-        for run, numbers in self.runs:
-            for number in numbers:
-                yield self.read(run, run.rows[number])
-
-    def scored(self) -> Iterator[ExportedAttempt]:
-        """Yield the scored attempts, run by run, and count the others as left out."""
-        for run, numbers in self.runs:
-            for row in self.scored_rows(run, numbers):
-                yield self.read(run, row)
-
-    def scored_rows(self, run: RunIndex, numbers: Sequence[int]) -> Iterator[Row]:
-        """Yield the scored rows among `numbers`, and count the others as left out."""
-        for number in numbers:
-            row = run.rows[number]
-            if row.status == "scored":
-                yield row
-            else:
-                self.left_out["not scored"] += 1
-
-    def task_fields(self) -> Iterator[JSONObject]:
-        """Yield the task of every attempt that has one, run by run."""
-        for run, numbers in self.runs:
-            for row in (run.rows[number] for number in numbers):
-                record = run.decoded(row, self._scrubber.line(run.line(row)))
-                if isinstance(record, Rollout):
-                    yield record.task
-
-    def read(self, run: RunIndex, row: Row) -> ExportedAttempt:
-        """Read one attempt; raise UsageError if its line is gone or cannot be read."""
-        raw = run.line(row)
-        # The run may be older than a key, or come from another program.
-        line = self._scrubber.line(raw)
-        self.num_redacted += line is not raw
-        return ExportedAttempt(run, row, line, run.decoded(row, line), line is not raw)
-
-    def token_lines(self, attempt: ExportedAttempt) -> list[bytes]:
-        """Return the lines of token ids of a scored attempt; none if it has no ids."""
-        # The ids of a redacted conversation decode to the secret.
-        if attempt.is_redacted or not has_tokens(attempt.run):
-            return []
-        lines = self._token_file(attempt.run).lines(attempt.rollout).splitlines()
-        return [self._scrubber.line(line) + b"\n" for line in lines if line.strip()]
-
-    def token_calls(self, attempt: ExportedAttempt) -> list[TokenCall]:
-        """Return the calls of a scored attempt, all of which can be trained on.
-
-        Raises:
-            LeftOutError: The attempt has no token ids, or a call has a problem.
-        """
-        if attempt.is_redacted:
-            raise LeftOutError("a key in the conversation")
-        calls = self._token_file(attempt.run).calls(attempt.rollout)
-        if not calls:
-            raise LeftOutError("no token ids")
-        if problem := next((call.kind_of_problem for call in calls if call.problem), ""):
-            raise LeftOutError(f"a call that cannot be trained on: {problem}")
-        return calls
-
-    def require_tokens(self) -> None:
-        """Raise UsageError if a run was collected without token ids."""
-        for run, _ in self.runs:
-            if not has_tokens(run):
-                raise UsageError(
-                    f"{run.path}: has no token ids; collect a run with --record-tokens"
-                )
-
-    def _token_file(self, run: RunIndex) -> TokenFile:
-        if run.path not in self._token_files:
-            self._token_files[run.path] = self._stack.enter_context(TokenFile(run.path))
-        return self._token_files[run.path]
-
-
-def has_tokens(run: RunIndex) -> bool:
-    """Return whether a run was collected with token ids."""
-    return tokens_file(run.path).is_file()
-
-
-def _write_rows(
-    source: ExportSource,
-    file: BinaryIO,
-    items: Iterable[_Item],
-    rows_of: Callable[[_Item], list[JSONObject]],
-) -> int:
-    num_rows = 0
-    for item in items:
-        try:
-            rows = rows_of(item)
-        except LeftOutError as reason:
-            source.left_out[str(reason)] += 1
-            continue
-        file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
-        num_rows += len(rows)
-    return num_rows
-
-
-def _write_sft(source: ExportSource, file: BinaryIO, *, loss: str = "conversation") -> int:
-    num_bad = num_attempts = 0
-
-    def rows_of(attempt: ExportedAttempt) -> list[JSONObject]:
-        nonlocal num_bad, num_attempts
-        rows = LOSSES[loss](attempt)
-        num_attempts += 1
-        num_bad += attempt.reward <= 0
-        return rows
-
-    num_rows = _write_rows(source, file, source.scored(), rows_of)
-    if num_bad:
-        source.warnings.append(
-            f"{num_bad} of {num_attempts} rollouts have a reward of 0 or less, and training would "
-            "imitate them; leave them out by --where passed or --where 'reward > 0'"
-        )
-    return num_rows
-
-
-def _conversation_rows(attempt: ExportedAttempt) -> list[JSONObject]:
-    rollout = attempt.rollout
-    prompt = list(map(_chat_message, rollout.messages[: rollout.num_prompt_messages]))
-    return [{"messages": prompt + _answer(rollout), **_tools_and_identity(attempt)}]
-
-
-def _completion_rows(attempt: ExportedAttempt) -> list[JSONObject]:
-    prompt, completion = _prompt(attempt.rollout), _answer(attempt.rollout)
-    return [{"prompt": prompt, "completion": completion, **_tools_and_identity(attempt)}]
-
-
-def _assistant_rows(attempt: ExportedAttempt) -> list[JSONObject]:
-    # A row for each message of the model: trl trains on all of a completion, including what the
-    # environment said in it, unless the chat template marks the model's messages, and few do.
-    prompt, answer = _prompt(attempt.rollout), _answer(attempt.rollout)
-    shared = _tools_and_identity(attempt)
-    said = [place for place, message in enumerate(answer) if message["role"] == "assistant"]
-    return [
-        {
-            "prompt": prompt + answer[:place],
-            "completion": [answer[place]],
-            **shared,
-            "turn": turn,
-        }
-        for turn, place in enumerate(said)
-    ]
-
-
-LOSSES: Mapping[str, Callable[[ExportedAttempt], list[JSONObject]]] = {
-    "conversation": _conversation_rows,
-    "completion": _completion_rows,
-    "assistant": _assistant_rows,
-}
-"""The forms of `sft`, by what trl trains on."""
-
-
-def _write_dpo(source: ExportSource, file: BinaryIO) -> int:
-    return _write_rows(source, file, _pairs(source), lambda pair: [_preference(source, *pair)])
-
-
-def _write_kto(source: ExportSource, file: BinaryIO) -> int:
-    return _write_rows(source, file, source.scored(), _kto_rows)
-
-
-def _kto_rows(attempt: ExportedAttempt) -> list[JSONObject]:
-    if attempt.row.passed is None:
-        raise LeftOutError("an environment without a pass threshold")
-    return [{**_completion_rows(attempt)[0], "label": attempt.row.passed}]
-
-
-def _tools_and_identity(attempt: ExportedAttempt) -> JSONObject:
-    tools = attempt.rollout.tools
-    return {
-        **({"tools": tools} if tools else {}),
-        **_identity(attempt),
-        "reward": attempt.reward,
-    }
-
-
-def _identity(attempt: ExportedAttempt) -> JSONObject:
-    return {name: getattr(attempt.row, name) for name in ("env", "task_id", "attempt")}
-
-
-def _pairs(source: ExportSource) -> Iterator[tuple[RunIndex, Row, Row]]:
-    for run, numbers in source.runs:
-        # Numbers instead of rows, which would hold all of a large run in memory.
-        numbers_by_task: dict[tuple[str, str], list[int]] = {}
-        for row in source.scored_rows(run, numbers):
-            numbers_by_task.setdefault((row.env, row.task_id), []).append(row.number)
-        for group in numbers_by_task.values():
-            # Sorted, since the order of the lines differs from one collection to the next.
-            rows = sorted((run.rows[number] for number in group), key=lambda row: row.attempt)
-            best, worst = max(rows, key=_reward), min(rows, key=_reward)
-            if len(rows) == 1:
-                source.left_out["tasks with one attempt"] += 1
-            elif _reward(best) == _reward(worst):
-                source.left_out["ties"] += 1
-            else:
-                yield run, best, worst
-
-
-def _reward(row: Row) -> float:
-    assert row.reward is not None
-    return row.reward
-
-
-def _preference(source: ExportSource, run: RunIndex, best: Row, worst: Row) -> JSONObject:
-    chosen, rejected = source.read(run, best), source.read(run, worst)
-    prompt, tools = _prompt(chosen.rollout), chosen.rollout.tools
-    # trl's format has one prompt and one set of tools for both answers.
-    if prompt != _prompt(rejected.rollout) or tools != rejected.rollout.tools:
-        raise LeftOutError("pairs with different prompts")
-    answers = _answer(chosen.rollout), _answer(rejected.rollout)
-    if answers[0] == answers[1]:
-        raise LeftOutError("pairs with the same answer")
-    return {
-        "prompt": prompt,
-        "chosen": answers[0],
-        "rejected": answers[1],
-        **({"tools": tools} if tools else {}),
-        "env": best.env,
-        "task_id": best.task_id,
-        "chosen_reward": chosen.reward,
-        "rejected_reward": rejected.reward,
-        "margin": chosen.reward - rejected.reward,
-    }
-
-
-def _prompt(rollout: Rollout) -> list[JSONObject]:
-    prompt = rollout.messages[: rollout.num_prompt_messages]
-    if not prompt:
-        raise LeftOutError("no prompt")
-    if prompt[-1].role in ("system", "developer"):
-        raise LeftOutError("a prompt that nobody asks")
-    return list(map(_chat_message, prompt))
-
-
-def _answer(rollout: Rollout) -> list[JSONObject]:
-    # After the model's last message there is nothing to learn.
-    messages = rollout.responses
-    while messages and messages[-1].role != "assistant":
-        messages.pop()
-    if not messages:
-        raise LeftOutError("no message of the model")
-    return list(map(_chat_message, messages))
-
-
-def _chat_message(message: Message) -> JSONObject:
-    # Few chat templates know "developer", and nearly all know "system".
-    role = "system" if message.role == "developer" else message.role
-    row: JSONObject = {"role": role, "content": _text(message)}
-    if message.reasoning:
-        row["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        row["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
-    if message.tool_call_id is not None:
-        row["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        row["name"] = message.name
-    return row
-
-
-def _text(message: Message) -> str:
-    content = message.content
-    if isinstance(content, list) and any(part.get("type") != "text" for part in content):
-        raise LeftOutError("pictures or other content that is no text")
-    is_empty = content is None and not (message.tool_calls or message.reasoning or message.refusal)
-    if is_empty and message.response_items:
-        raise LeftOutError("items that chat messages have no words for")
-    return message.text or message.refusal or ""
-
-
-def _tool_call(call: ToolCall) -> JSONObject:
-    try:
-        arguments = msgspec.json.decode(call.arguments or "{}")
-    except JSON_ERRORS:
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise LeftOutError("a tool call whose arguments are no JSON object")
-    function: JSONObject = {"name": call.name, "arguments": arguments}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _write_tokens(source: ExportSource, file: BinaryIO, *, advantage: str = "") -> int:
-    source.require_tokens()
-
-    def rows_of(attempt: ExportedAttempt) -> list[JSONObject]:
-        numbers = {"reward": attempt.reward}
-        if advantage:
-            numbers["advantage"] = _advantage(attempt, ADVANTAGES[advantage])
-        return [
-            {**_identity(attempt), **msgspec.structs.asdict(sequence), **numbers}
-            for sequence in sequences(attempt.rollout, source.token_calls(attempt))
-        ]
-
-    return _write_rows(source, file, source.scored(), rows_of)
-
-
-ADVANTAGES: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "mean": lambda _: 1.0,
-    "zscore": lambda rewards: statistics.stdev(rewards) + 1e-4,
-    # The baseline is the mean of the other rewards, not of all.
-    "loo": lambda rewards: (len(rewards) - 1) / len(rewards),
-}
-"""By what the difference of a reward and its group's mean is divided: as in Dr. GRPO
-(https://arxiv.org/abs/2503.20783), TRL's GRPO and RLOO (https://arxiv.org/abs/2402.14740)."""
-
-
-def _advantage(attempt: ExportedAttempt, scale: Callable[[Sequence[float]], float]) -> float:
-    """Return the advantage over all scored attempts of the task, selected or not."""
-    run, row = attempt.run, attempt.row
-    group = (run.rows[number].reward for number in run.attempts_of(row.env, row.task_id))
-    rewards = [reward for reward in group if reward is not None]
-    if len(rewards) == 1:
-        return 0.0  # nothing to compare with; trl has 0, too
-    return (attempt.reward - math.fsum(rewards) / len(rewards)) / scale(rewards)
-
-
-def _write_openenv(source: ExportSource, file: BinaryIO) -> int:
-    source.require_tokens()
-    return _write_rows(
-        source, file, source.scored(), lambda attempt: [_openenv_row(source, attempt)]
-    )
-
-
-def _openenv_row(source: ExportSource, attempt: ExportedAttempt) -> JSONObject:
-    """Return an attempt as a `TrainingTrace` of OpenEnv 0.10, core/harness/training.py."""
-    rollout, calls = attempt.rollout, source.token_calls(attempt)
-    messages = list(map(_request_message, rollout.messages))
-    turns = []
-    places = _places(rollout, calls)
-    for call, prompt, place in zip(calls, prompts(calls), places, strict=True):
-        choice = {"message": messages[place], "finish_reason": call.finish_reason}
-        turns.append(
-            {
-                "node_id": f"{call.play}-{call.call}",
-                "prompt_token_ids": prompt,
-                "completion_token_ids": call.sampled,
-                "per_token_logps": call.logprobs,
-                "loss_mask": [0] * len(prompt) + [1] * len(call.sampled),
-                "request": {"messages": messages[:place], "tools": rollout.tools},
-                "response": {"choices": [choice]},
-                "metadata": {
-                    "index": call.call,
-                    "model": rollout.model,
-                    "sampling_params": call.sampling,
-                    "weight_version": call.weight_version,
-                    "off_policy": call.off_policy,
-                },
-            }
-        )
-    trace = {"schema_version": 1, "turns": turns}
-    return {"trace": trace, **_identity(attempt), "reward": attempt.reward}
-
-
-def _places(rollout: Rollout, calls: Sequence[TokenCall]) -> list[int]:
-    """Return the position of each call's message in a rollout's `messages`."""
-    first = rollout.num_prompt_messages
-    said = [first + n for n, m in enumerate(rollout.responses) if m.role == "assistant"]
-    if len(said) != len(calls):
-        raise LeftOutError("more or fewer messages of the model than calls")
-    return said
-
-
-def _request_message(message: Message) -> JSONObject:
-    """Return a message as Chat Completions has it, with arguments as text."""
-    sent = msgspec.structs.replace(
-        message, reasoning=None, response_items=[], logprobs=None, extra={}
-    )
-    row: JSONObject = msgspec.to_builtins(sent)
-    row.setdefault("content", None)
-    if message.reasoning:
-        row["reasoning_content"] = message.reasoning
-    return row
-
+from gymcli.store.run_index import ROW_NAMES
+from gymcli.store.tables import needs_pyarrow
+from gymcli.store.tokens import prompts, tokens_file
+from gymcli.types import JSONObject, Rollout
+
+__all__ = ["COLUMNS", "EXPORTERS", "JSON_COLUMNS", "Exporter"]
 
 _Kind = Literal["text", "count", "number", "truth"]
 
@@ -527,13 +88,9 @@ def _cell(value: object) -> object:
 
 
 def _write_parquet(source: ExportSource, file: BinaryIO) -> int:
-    try:
+    with needs_pyarrow("a Parquet file"):
         import pyarrow as pa  # late: heavy, and an extra
         from pyarrow.parquet import ParquetWriter
-    except ImportError as error:
-        raise MissingPackageError(
-            "a Parquet file needs the package pyarrow: pip install 'gymcli[parquet]'"
-        ) from error
     columns = _columns(source)
     types = {"text": pa.string(), "count": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
     fields = [(name, types[kind]) for name, kind in columns.items()]
@@ -691,15 +248,18 @@ def _write_nemo_gym(
 def _token_fields(
     source: ExportSource, attempt: ExportedAttempt, lacking: Counter[str]
 ) -> list[JSONObject]:
-    """Return the token fields of each call; none, and the reason is counted, if it has none."""
+    """Return the token fields of each call; none, and the reason is counted, if they do not fit."""
     if not has_tokens(attempt.run):
         return []
     try:
         calls = source.token_calls(attempt)
-        _places(attempt.rollout, calls)
+        places_of_calls(attempt.rollout, calls)
         held: list[int] = []
         fields: list[JSONObject] = []
         for call, prompt in zip(calls, prompts(calls), strict=True):
+            if call.problem:  # NeMo RL skips items without these fields
+                fields.append({})
+                continue
             # NeMo RL asserts it (nemo_rl/environments/nemo_gym.py), and would stop training.
             if call.num_shared != len(held):
                 raise LeftOutError("a prompt that does not begin with all before it")
@@ -775,11 +335,11 @@ class Exporter(NamedTuple):
 _JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
 EXPORTERS: Mapping[str, Exporter] = {
-    "sft": Exporter(_write_sft, _JSON_LINES, option="loss"),
-    "dpo": Exporter(_write_dpo, _JSON_LINES),
-    "kto": Exporter(_write_kto, _JSON_LINES),
-    "tokens": Exporter(_write_tokens, _JSON_LINES, option="advantage"),
-    "openenv": Exporter(_write_openenv, _JSON_LINES),
+    "sft": Exporter(write_sft, _JSON_LINES, option="loss"),
+    "dpo": Exporter(write_dpo, _JSON_LINES),
+    "kto": Exporter(write_kto, _JSON_LINES),
+    "tokens": Exporter(write_tokens, _JSON_LINES, option="advantage"),
+    "openenv": Exporter(write_openenv, _JSON_LINES),
     "jsonl": Exporter(_write_jsonl, _JSON_LINES, tokens_file),
     "parquet": Exporter(_write_parquet, (".parquet",)),
     "csv": Exporter(_write_csv, (".csv", ".csv.gz", ".csv.zst")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +79,7 @@ def select_rows(
     where: str | None = None,
     tasks: Sequence[str | Path] = (),
     env: str | None = None,
-    weights: Mapping[str, Fraction | float] | None = None,
+    weights: Mapping[str, float] | None = None,
     num: int | None = None,
     seed: int = 0,
 ) -> Selection:
@@ -290,7 +291,7 @@ def _of_missing(source: _Source, missing: set[str]) -> str:
 
 def _drawn(
     rows: Sequence[_Taken],
-    weights: Mapping[str, Fraction | float],
+    weights: Mapping[str, float],
     num: int | None,
     rng: random.Random,
 ) -> list[_Taken]:
@@ -299,13 +300,13 @@ def _drawn(
     for row in rows:
         by_env.setdefault(row.env if weights else "", []).append(row)
     for env, weight in weights.items():
-        if weight < 0:
-            raise UsageError(f"--weight {env}={weight}: must be 0 or more")
+        if not 0 <= weight < math.inf:
+            raise UsageError(f"--weight {env}={weight:g}: must be 0 or more, and finite")
         if env not in by_env:
             hint = did_you_mean(env, by_env) or f"there are {', '.join(sorted(by_env))}"
             raise UsageError(f"--weight {env}: no selected task is of this environment; {hint}")
-    # Exact, so that a share of whole rows is a whole number.
-    shares = {env: Fraction(weights.get(env, 1)) for env in by_env}
+    # Exact and as written, so that a share of whole rows is a whole number: 0.1 is a tenth.
+    shares = {env: Fraction(str(weights.get(env, 1))) for env in by_env}
     shares = {env: share / sum(shares.values()) for env, share in shares.items() if share}
     if not shares:
         raise UsageError("--weight: every environment has weight 0")
@@ -313,6 +314,8 @@ def _drawn(
     scarce = min(limits, key=limits.__getitem__)
     most = int(limits[scarce])
     num = most if num is None else num
+    if num < 1:
+        raise UsageError(f"--num {num}: must be 1 or more")
     if num > most:
         of_env = f" of {scarce}, so that at most {most} rows have these shares" if weights else ""
         raise UsageError(f"--num {num}: there are only {len(by_env[scarce])} tasks{of_env}")

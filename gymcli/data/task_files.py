@@ -22,7 +22,7 @@ from gymcli.environment.registry import (
     split_env_args,
 )
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import EpisodeError, MissingPackageError, UsageError
+from gymcli.errors import EpisodeError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.task_source import (
@@ -33,13 +33,13 @@ from gymcli.runner.task_source import (
     named_file,
     row_problems,
 )
+from gymcli.store.tables import needs_pyarrow
 from gymcli.store.task_row import Hints, PromptTemplate, TaskReading
 from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSONObject, TaskRow
 
 __all__ = [
     "GeneratedComparison",
-    "RowFormat",
     "Validation",
     "compare_generated",
     "generated_rows",
@@ -47,9 +47,6 @@ __all__ = [
     "validate",
     "write_verl_table",
 ]
-
-RowFormat = Literal["plain", "verl"]
-"""The formats in which tasks can be written."""
 
 _ID_FIELDS = ("id", "task_id", "uuid")
 
@@ -206,7 +203,7 @@ def rendered_rows(
     id_field: str | None = None,
     env: str | None = None,
     limit: int | None = None,
-    to: RowFormat = "plain",
+    to: Literal["plain", "verl"] = "plain",
 ) -> Iterator[JSONObject]:
     """Yield the rows of a file, or those that ship with an environment, in the plain shape.
 
@@ -318,13 +315,9 @@ def write_verl_table(lines: Iterable[bytes], file: BinaryIO) -> None:
     Raises:
         MissingPackageError: pyarrow is not installed.
     """
-    try:
+    with needs_pyarrow("a Parquet file"):
         import pyarrow as pa  # late: heavy, and an extra
         from pyarrow.parquet import write_table
-    except ImportError as error:
-        raise MissingPackageError(
-            "a Parquet file needs the package pyarrow: pip install 'gymcli[parquet]'"
-        ) from error
     text = pa.string()
     schema = pa.schema(
         [

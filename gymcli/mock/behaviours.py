@@ -18,6 +18,7 @@ import msgspec
 
 from gymcli.errors import UsageError, did_you_mean
 from gymcli.mock.faults import DeliveryFault
+from gymcli.models.token_ids import PROBE
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, Request, Usage, digest
 
 __all__ = [
@@ -209,7 +210,9 @@ def read_script(path: Path) -> Behaviour:
         by_match[match] = [*entry.answers]
     if not (by_request or by_match):
         raise UsageError(f"{path}: the script has no answers")
-    return _recorded(by_request, by_match) if by_request else scripted(by_match)
+    behave = _recorded(by_request, by_match) if by_request else scripted(by_match)
+    # A run that records token ids asks this first, whatever its tasks are.
+    return lambda request: echo(request) if last_user_text(request) == PROBE else behave(request)
 
 
 def _script_line(line: bytes, place: str) -> ScriptLine:

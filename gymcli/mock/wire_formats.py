@@ -387,12 +387,12 @@ def _number(answer: MockAnswer) -> float | None:
 
 
 def usage_of(answer: MockAnswer, about: ParsedRequest) -> Usage:
-    """Return the token count of an answer: its own, its ids, or one for four characters."""
-    if answer.usage is not None:
-        return answer.usage
+    """Return the token count of an answer: its ids, its own, or one for four characters."""
     if about.tokens is not None:
         prompt, sampled = about.tokens.prompt, about.tokens.sampled
         return Usage(prompt_tokens=len(prompt), completion_tokens=len(sampled))
+    if answer.usage is not None:
+        return answer.usage
     written = len(answer.text or "") + len(answer.reasoning or "") + len(answer.refusal or "")
     written += sum(len(name) + len(argument_text(a)) for name, a in answer.tool_calls)
     return Usage(prompt_tokens=about.prompt_characters // 4 + 1, completion_tokens=written // 4 + 1)

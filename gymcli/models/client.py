@@ -30,6 +30,7 @@ from gymcli.models.limits import (
 )
 from gymcli.models.retry import RetryPolicy
 from gymcli.models.token_ids import (
+    PROBE,
     PROBED,
     TEMPLATE_FIELDS,
     TOKEN_FIELDS,
@@ -39,6 +40,7 @@ from gymcli.models.token_ids import (
     with_ids,
 )
 from gymcli.nemo_gym.payload import chosen, text_in
+from gymcli.store.tokens import problem_of
 from gymcli.types import JSON, Answer, Message, Request, TokenSource
 
 __all__ = ["Client", "Conversation"]
@@ -119,7 +121,7 @@ class Client:
         for source in PROBED.get(self.endpoint.dialect, ()):
             self.token_source = source
             request = Request(
-                messages=[Message(role="user", content="Hello")],
+                messages=[Message(role="user", content=PROBE)],
                 params=merged_params(self.endpoint.params, {"max_tokens": 8}),
             )
             try:
@@ -132,11 +134,11 @@ class Client:
                 continue
             except ModelError as error:
                 raise FatalEndpointError(str(error)) from error
-            tokens = answer.tokens
-            if tokens is not None and not tokens.problem:
-                self.token_source = tokens.source
-                return tokens.source
-            reasons[tokens.problem if tokens else "the answer has no token ids"] = None
+            problem = problem_of(answer.tokens)
+            if answer.tokens is not None and not problem:
+                self.token_source = answer.tokens.source
+                return answer.tokens.source
+            reasons[problem] = None
         self.token_source = None
         raise UsageError(_no_tokens_text(place, self.endpoint.dialect, list(reasons)))
 
@@ -186,7 +188,7 @@ def _no_tokens_text(place: str, dialect: str, reasons: list[str]) -> str:
         sent = "a plain request"
         ways_out = "in this dialect only NeMo Gym's model servers report them; use --dialect chat"
     return (
-        f"{place}: this endpoint reports no token ids ({'; '.join(reasons)}; sent: {sent}); "
+        f"{place}: this endpoint reports no usable token ids ({'; '.join(reasons)}; sent: {sent}); "
         f"{ways_out}; or do not record tokens"
     )
 
@@ -227,21 +229,21 @@ class Conversation:
         client, endpoint = self.client, self.client.endpoint
         payload = client.payload(request, sends_back=sends_back)
         state = RequestState(client.clock(), len(payload), request.params, request.tries)
-        records = sends_back and client.token_source is not None
+        source = client.token_source if sends_back else None
         try:
-            answer = await self._try(payload, state, records)
+            answer = await self._try(payload, state, source)
         except ModelError as error:
             if not is_retried(error):
                 raise
             answer = await client.retries.resume(
-                lambda: self._try(payload, state, records), error, state
+                lambda: self._try(payload, state, source), error, state
             )
         if endpoint.dialect == "responses" and answer.finish_reason in ("stop", "tool_calls"):
             # llama.cpp reports an answer that was cut at its token limit as completed.
             longest = max_answer_tokens(request.params)
             if longest is not None and answer.usage.completion_tokens >= longest:
                 answer.finish_reason = "length"
-        if records:
+        if source is not None:
             await self._complete_tokens(answer, payload)
             if not request.params.get("logprobs"):
                 answer.message.logprobs = None
@@ -278,7 +280,9 @@ class Conversation:
             return
         set_prompt(answer, found.get("tokens"))
 
-    async def _try(self, payload: bytes, request: RequestState, records: bool) -> Answer:
+    async def _try(
+        self, payload: bytes, request: RequestState, source: TokenSource | None
+    ) -> Answer:
         """Wait for a slot at a replica, ask it once and record the outcome."""
         client = self.client
         replica = self._choose()
@@ -292,7 +296,7 @@ class Conversation:
         began_at = client.clock()
         try:
             answer = await client.transport.ask(
-                replica.target, payload, request.tries, reads_tokens=records
+                replica.target, payload, request.tries, source=source
             )
         except ModelError as error:
             error.follows_answers = client.has_answered

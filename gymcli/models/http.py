@@ -30,7 +30,7 @@ from gymcli.models.chat import decode, usage_of
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.token_ids import take_tokens
-from gymcli.types import Answer, JSONObject, Tries
+from gymcli.types import Answer, JSONObject, TokenSource, Tries
 
 __all__ = [
     "MAX_ANSWER_BYTES",
@@ -107,11 +107,6 @@ class Transport:
             connector=connector,
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
-                total=None,  # `ask` has its own limit, which includes reading
-                sock_connect=endpoint.connect_timeout,
-                sock_read=endpoint.idle_timeout if endpoint.stream else None,
-            ),
             proxy=endpoint.proxy,
             trust_env=False,
         )
@@ -130,15 +125,19 @@ class Transport:
         return Target(url, f"POST {address}{path}", address.removesuffix("/v1"))
 
     async def ask(
-        self, target: Target, payload: bytes, tries: Tries, *, reads_tokens: bool = False
+        self, target: Target, payload: bytes, tries: Tries, *, source: TokenSource | None = None
     ) -> Answer:
         """Make one try; tokens of an unusable answer are counted in `tries`.
+
+        `source`: what the payload asks for to get token ids, which are read then.
 
         Raises:
             ModelError: There is no usable answer.
         """
         endpoint, place = self._endpoint, target.place
-        body = await self._send(target, payload)
+        # `ask_for_tokens` turns streams of llama.cpp off.
+        streams = endpoint.stream and source != "llamacpp"
+        body = await self._send(target, payload, streams=streams)
         whole = body if isinstance(body, bytes) else b""
         try:
             if isinstance(body, list):
@@ -148,7 +147,7 @@ class Transport:
             tries.usage.add(usage_of(whole))
             # Not `from error`: a traceback would show the message with its secrets.
             raise error_of_body(error, whole, place, endpoint) from None
-        if reads_tokens:
+        if source is not None:
             take_tokens(answer, decode(whole), endpoint.logprob_mode)
         return answer
 
@@ -166,15 +165,24 @@ class Transport:
         except ModelError as error:
             raise error_of_body(error, whole, target.place, self._endpoint) from None
 
-    async def _send(self, target: Target, payload: bytes) -> bytes | list[bytes]:
+    async def _send(
+        self, target: Target, payload: bytes, *, streams: bool = False
+    ) -> bytes | list[bytes]:
         """Return the body of an answer, or the events of a streamed one."""
         assert self._session is not None, "the client is used outside its `async with`"
         endpoint, place = self._endpoint, target.place
         data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
         body: bytes | list[bytes]
+        limits = aiohttp.ClientTimeout(
+            total=None,  # that of asyncio includes reading
+            sock_connect=endpoint.connect_timeout,
+            sock_read=endpoint.idle_timeout if streams else None,
+        )
         try:
             async with asyncio.timeout(endpoint.total_timeout):
-                response = await self._session.post(target.url, data=data, allow_redirects=False)
+                response = await self._session.post(
+                    target.url, data=data, allow_redirects=False, timeout=limits
+                )
                 is_refusal = response.status // 100 != 2
                 try:
                     if response.content_type == "text/event-stream" and not is_refusal:

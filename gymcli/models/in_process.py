@@ -5,7 +5,18 @@ from __future__ import annotations
 import inspect
 from typing import Protocol, runtime_checkable
 
-from gymcli.types import Answer, FinishReason, JSONObject, Message, Request, SampledMessage, Usage
+import msgspec
+
+from gymcli.types import (
+    Answer,
+    FinishReason,
+    JSONObject,
+    Message,
+    Request,
+    SampledMessage,
+    Tokens,
+    Usage,
+)
 
 __all__ = ["InProcessPolicy", "PolicyModel"]
 
@@ -45,16 +56,21 @@ class InProcessPolicy:
 
     async def answer(self, request: Request) -> Answer:
         """Answer a conversation with one message."""
-        message = await self._model.complete(
+        # An object: the policy is the user's code, whose types nothing has checked.
+        message: object = await self._model.complete(
             list(request.messages),
             tools=request.tools or None,
             schema=_schema(request.params),
             **({"params": request.params} if self._takes_params else {}),
         )
+        if not isinstance(message, Message):
+            name, found = type(self._model).__name__, type(message).__name__
+            raise TypeError(f"{name}.complete must return a Message, not {found}")
         reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
         if not isinstance(message, SampledMessage):
             return Answer(message=message, finish_reason=reason)
-        tokens = message.tokens
+        # An engine may well have arrays, or numbers of numpy, which the records cannot hold.
+        tokens = msgspec.convert(msgspec.structs.asdict(message.tokens), Tokens)
         plain = Message(**{name: getattr(message, name) for name in Message.__struct_fields__})
         return Answer(
             message=plain,

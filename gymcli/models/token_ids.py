@@ -26,6 +26,7 @@ from gymcli.types import (
 )
 
 __all__ = [
+    "PROBE",
     "PROBED",
     "TEMPLATE_FIELDS",
     "TOKEN_FIELDS",
@@ -35,6 +36,9 @@ __all__ = [
     "take_tokens",
     "with_ids",
 ]
+
+PROBE = "Which token ids does this server report?"
+"""What a probe asks; scripts of `gym mock` need no line for it."""
 
 PROBED: Mapping[str, tuple[TokenSource, ...]] = {
     # One request is enough for most servers: what they do not know, they ignore.
@@ -133,10 +137,10 @@ def take_tokens(answer: Answer, body: JSONObject, mode: LogprobMode | None) -> N
     prompt: JSON = []
     logprobs: JSON = [entry.get("logprob") for entry in entries]
     source: TokenSource
+    _drop_fields(answer.message)
     if holder is not None:
         source = "nemo_gym"
         prompt, sampled, logprobs = (holder.get(name) for name in TOKEN_FIELDS)
-        _drop_fields(answer.message)
     elif choice.get("token_ids"):
         # vLLM sends the prompt's ids with the answer, SGLang with the choice.
         source, sampled = "vllm", choice["token_ids"]
@@ -153,8 +157,9 @@ def take_tokens(answer: Answer, body: JSONObject, mode: LogprobMode | None) -> N
         ids = msgspec.convert(found, _Ids)
     except msgspec.ValidationError as error:
         ids, problem = _Ids([], [], []), f"the token ids cannot be read: {error}"
-    if source in WITHOUT_PROMPT and not problem:
-        # llama.cpp leaves out the tokens of a stop sequence.
+    if not problem:
+        # llama.cpp leaves out the tokens of a stop sequence, and vLLM's streams those that its
+        # tool parser holds back: https://github.com/vllm-project/vllm/pull/29074
         problem = _count_problem(ids.sampled, answer.usage.completion_tokens, "sampled")
     answer.tokens = Tokens(
         prompt=ids.prompt,
@@ -185,12 +190,12 @@ def set_prompt(answer: Answer, ids: JSON) -> None:
 def _count_problem(ids: list[int], num_counted: int, what: str) -> str:
     if num_counted in (0, len(ids)):  # 0: the endpoint does not report its usage
         return ""
-    return f"the endpoint counted {num_counted} {what} tokens, and {len(ids)} ids are known"
+    return f"the endpoint counted {num_counted} {what} tokens, but sent {len(ids)} ids"
 
 
 def _marked_id(token: JSON) -> int | None:
     digits = text_in(token).removeprefix(_MARK)
-    return int(digits) if digits.isdecimal() else None
+    return int(digits) if digits.isdecimal() and len(digits) < 20 else None
 
 
 def _weight_version(body: JSONObject) -> str:
@@ -202,7 +207,7 @@ def _weight_version(body: JSONObject) -> str:
 
 
 def _drop_fields(message: Message) -> None:
-    """Remove NeMo Gym's fields: they are on record as tokens."""
+    """Remove NeMo Gym's fields, which are recorded as tokens or not at all."""
     message.extra = _without_fields(object_in(message.extra))
     message.response_items = [_without_fields(item) for item in message.response_items]
     for call in message.tool_calls:

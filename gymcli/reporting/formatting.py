@@ -239,11 +239,10 @@ def token_facts(found: TokenNumbers) -> dict[str, str]:
     facts = {"trainable": trainable, "sampled ids": f"{found.num_sampled:,}, {masked}"}
     if found.problems:
         num = sum(found.problems.values())
-        calls = "1 call" if num == 1 else f"{num:,} calls"
-        facts["unusable"] = f"{calls} ({_reasons(found.problems)})"
+        facts["unusable"] = f"{counted(num, 'call')} ({_reasons(found.problems)})"
     drift = found.drift
     if drift is not None:
-        unknown = f"; {drift.num_unrendered:,} attempts are not comparable"
+        unknown = f"; not comparable: {counted(drift.num_unrendered, 'attempt')}"
         facts["drift"] = (
             f"a re-rendering changes {drift.num_changed_sampled:,} of {drift.num_sampled:,} "
             f"sampled ids, in {drift.num_changed_calls:,} of {drift.num_calls:,} calls "

@@ -131,13 +131,6 @@ class Shared(NamedTuple):
     save_tokens: Callable[[Sequence[bytes]], None] = lambda _: None
     """Saves the lines of a finished conversation's token ids, before the conversation itself."""
 
-    def policy_of_attempt(self) -> Policy | None:
-        """Return the policy that one attempt asks."""
-        if isinstance(self.policy, Client):
-            # One per attempt: it stays with one replica, and counts how long it waited.
-            return Conversation(self.policy)
-        return self.policy
-
 
 class Outcome(NamedTuple):
     """How one attempt ended: with a score, or with a failure."""
@@ -208,7 +201,10 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     if shared.roles.sources:
         roles = _counted_models(attempt, plan.row.fields, shared, use)
         plan = msgspec.structs.replace(plan, roles=roles)
-    episode = Episode(plan, shared.policy_of_attempt(), shared.watchdog)
+    policy = shared.policy
+    # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
+    policy = Conversation(policy) if isinstance(policy, Client) else policy
+    episode = Episode(plan, policy, shared.watchdog)
     # The models of roles add to it while they are asked, so a record that is cut off has it too.
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size

@@ -10,6 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -32,7 +33,7 @@ from gymcli.types import JSON_ERRORS, JSONObject
 if TYPE_CHECKING:
     from gymcli.store.maps import RowMap
 
-__all__ = ["SourceRow", "is_table", "local_rows", "mapped_rows", "table_columns"]
+__all__ = ["SourceRow", "is_table", "local_rows", "mapped_rows", "needs_pyarrow", "table_columns"]
 
 _BATCH_ROWS = 1000
 """Rows of a Parquet file that are converted to Python values at a time."""
@@ -219,14 +220,21 @@ def _check_columns(place: str, names: Sequence[str]) -> None:
         raise UsageError(f'{place}: has the column "{name}" {count} times; rename them')
 
 
-def _parquet_rows(path: Path) -> Iterator[SourceRow]:
+@contextmanager
+def needs_pyarrow(what: str) -> Iterator[None]:
+    """Turn a failed import of pyarrow into a MissingPackageError, which names what needs it."""
     try:
-        import pyarrow as pa  # late: heavy, and an extra
-        from pyarrow.parquet import ParquetFile
+        yield
     except ImportError as error:
         raise MissingPackageError(
-            f"{path} needs the package pyarrow: pip install 'gymcli[parquet]'"
+            f"{what} needs the package pyarrow: pip install 'gymcli[parquet]'"
         ) from error
+
+
+def _parquet_rows(path: Path) -> Iterator[SourceRow]:
+    with needs_pyarrow(str(path)):
+        import pyarrow as pa  # late: heavy, and an extra
+        from pyarrow.parquet import ParquetFile
     number = 0
     try:
         with ParquetFile(path) as table:

@@ -38,6 +38,7 @@ __all__ = [
     "check_shared",
     "neutral_params",
     "num_common",
+    "problem_of",
     "prompts",
     "tokens_file",
 ]
@@ -88,7 +89,7 @@ _SENT: Mapping[TokenSource, JSONObject] = {
     # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     "llamacpp": {**_STANDARD, **_PENALTIES, "top_k": 0, "min_p": 0, "repeat_penalty": 1},
     "nemo_gym": _STANDARD,
-    "model": {},
+    "model": _STANDARD,
 }
 """By source, the parameters to send. Others are unknown to it, and may be refused."""
 
@@ -164,13 +165,12 @@ class PlayTokens:
             sampling=sampling,
         )
         self.calls.append(call)
+        call.problem = problem_of(tokens)
         if tokens is None:
-            call.problem = "the answer has no token ids"
             return
         call.source = tokens.source
         call.logprob_mode = tokens.logprob_mode
         call.weight_version = tokens.weight_version
-        call.problem = tokens.problem or _problem(tokens)
         call.off_policy = tokens.off_policy or _off_policy(sampling, tokens.logprob_mode)
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
         if call.problem:  # no prompt: nothing trains on it, and whole ones would add up
@@ -180,8 +180,12 @@ class PlayTokens:
         self._held = tokens.prompt + tokens.sampled
 
 
-def _problem(tokens: Tokens) -> str:
-    """Return what is wrong with the ids of a call, by the rules of OpenEnv's `check_turn`."""
+def problem_of(tokens: Tokens | None) -> str:
+    """Return why the ids of a call cannot be trained on, by the rules of OpenEnv's `check_turn`."""
+    if tokens is None:
+        return "the answer has no token ids"
+    if tokens.problem:
+        return tokens.problem
     if not tokens.prompt:
         return "the prompt is empty"
     if not tokens.sampled:

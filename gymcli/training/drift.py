@@ -134,7 +134,7 @@ class _FolderRenderer:
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
             raise UsageError(
-                f"--tokenizer {folder}: is no folder; name the folder of a model, the URL of a "
+                f"--tokenizer {folder}: is not a folder; name the folder of a model, the URL of a "
                 "server of llama.cpp or vLLM, or local"
             )
         if importlib.util.find_spec("transformers") is None:

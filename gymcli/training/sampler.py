@@ -200,7 +200,14 @@ class Sampler:
         for name in options.keys() - _OPTIONS:
             hint = did_you_mean(name, _OPTIONS)
             known = ", ".join(sorted(_OPTIONS))
-            raise UsageError(f"a Sampler has no option {name}{hint and f'; {hint}'} (has: {known})")
+            raise UsageError(
+                f"a Sampler has no option {name}{hint and f'; {hint}'} (has: {known}; "
+                "request parameters go into params=)"
+            )
+        if policy is not None and not isinstance(policy, PolicyModel):
+            raise UsageError(f"policy={policy!r}: has no method complete")
+        if policy is not None and endpoint is not None:
+            raise UsageError("a Sampler has an endpoint= or a policy=, not both")
         if endpoint is not None:
             options["endpoint"] = endpoint
         if policy is not None:
@@ -215,6 +222,8 @@ class Sampler:
         self.options = self.tasks.options
         """What the attempts are made with."""
         self._plan = RunPlan(self.tasks.source, self.options, self.tasks.found, self.options.model)
+        self._is_warned = False
+        """Whether a call without usable token ids was reported."""
         self._num_sampled: Counter[tuple[str, str]] = Counter()
         """Attempts of each task so far: each has a number, and so a seed, of its own."""
         self._fail_fast = FailFast(self.options.concurrency)
@@ -303,6 +312,12 @@ class Sampler:
         for line in lines:
             call = msgspec.json.decode(line, type=TokenCall)
             call.weight_version = call.weight_version or weights
+            if call.problem and not self._is_warned:
+                self._is_warned = True
+                _LOGGER.warning(
+                    "%s %s: call %d cannot be trained on: %s (the only warning of this kind)",
+                    *(call.env, call.task_id, call.call, call.problem),
+                )
             calls.setdefault(call.play, []).append(call)
         return [
             SampledRollout(

@@ -181,8 +181,8 @@ class RolloutFunction:
             one.sequences for one in sampled
         ):
             raise RunError(
-                "the policy reports no token ids, so nothing can be trained; the warning at the "
-                "start says why, or the policy's messages are no gymcli.training.SampledMessage"
+                "the policy reports no usable token ids, so nothing can be trained; a warning "
+                "in the log says why"
             )
         rows = [self._row(one) for one in sampled]
         return {name: [getattr(row, name) for row in rows] for name in _Row._fields}
@@ -244,7 +244,7 @@ class _Row(NamedTuple):
 
 
 class _SamplerThread:
-    """Keeps a sampler open in an event loop in a thread of its own, from its first use on."""
+    """Keeps a sampler open in an event loop in a thread of its own, from its next use on."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
@@ -258,7 +258,7 @@ class _SamplerThread:
         **keywords: P.kwargs,
     ) -> T:
         """Call an async function in the loop, and wait for its result."""
-        if self._loop is None:
+        if self._loop is None or self._loop.is_closed():
             self._open()
         assert self._loop is not None
         future = asyncio.run_coroutine_threadsafe(function(*arguments, **keywords), self._loop)

@@ -392,7 +392,7 @@ def test_render_writes_prompts_for_verl():
         assert done.exit_code == 2
         assert done.stderr.startswith(f"error: {name}.jsonl:1: {reason}")
     done = gym("data", "render", path, "-o", "x.parquet")
-    assert "only --to verl writes Parquet" in done.stderr
+    assert "only render --to verl writes Parquet" in done.stderr
     parquet = pytest.importorskip("pyarrow.parquet", reason="writing Parquet is an extra")
     gym("data", "render", "bare.jsonl", "--env", "arithmetic", "--to", "verl", "-o", "b.parquet")
     gym("data", "render", path, "--to", "verl", "-o", "x.parquet")

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from gymcli.commands.export import export
-from gymcli.data.exporters import ADVANTAGES, EXPORTERS, LOSSES
+from gymcli.data.exporters import EXPORTERS
+from gymcli.data.training_formats import ADVANTAGES, LOSSES
 from gymcli.mock.behaviours import last_user_text
 from tests.commands.running import add_up, gym, lines_of, write_sums
 from tests.data.token_runs import ONE, TWO, write_token_run

@@ -134,6 +134,8 @@ def test_docs_lists_and_prints_pages():
     listed = gym("docs")
     assert listed.exit_code == 0
     assert re.search(r"^mock +The mock server$", listed.stdout, re.MULTILINE)
+    longest = r"^tutorials/several-environments  Several environments"
+    assert re.search(longest, listed.stdout, re.MULTILINE)
     for name in ("mock", "docs/mock.md"):
         assert gym("docs", name).stdout.startswith("# The mock server\n")
     wrong = gym("docs", "mok")

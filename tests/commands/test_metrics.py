@@ -18,7 +18,7 @@ from tests.commands.running import (
     lines_of,
     write_sums,
 )
-from tests.training.token_runs import KINDS, write_token_run
+from tests.data.token_runs import KINDS, append_kinds
 
 
 @pytest.fixture
@@ -513,7 +513,7 @@ def test_metrics_labels_refuse_grades(run):
 
 
 def test_metrics_says_what_of_the_recorded_tokens_can_be_trained(tmp_path):
-    run = write_token_run(tmp_path / "run")
+    run = append_kinds(tmp_path / "run")
     done = gym("metrics", run)
     assert done.exit_code == 0, done.stderr
     text = " ".join(done.stdout.split())
@@ -523,7 +523,7 @@ def test_metrics_says_what_of_the_recorded_tokens_can_be_trained(tmp_path):
         "sampled ids 15, 2 (13.3%) masked: a later prompt has them re-tokenised "
         "unusable 3 calls (the answer has no token ids)"
     ) in text
-    write_token_run(run, {"forked": KINDS["forked"]}, env="other")
+    append_kinds(run, {"forked": KINDS["forked"]}, env="other")
     found = msgspec.json.decode(gym("metrics", run, "--json").stdout)
     names = ("num_attempts", "num_in_one_sequence", "num_forked", "num_without_ids")
     numbers = {

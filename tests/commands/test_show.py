@@ -8,7 +8,7 @@ import pytest
 from gymcli.mock import MockAnswer, scripted
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from tests.commands.running import HOSTILE, NO_ENDPOINT, UNSAFE, add_up, gym, lines_of, write_sums
-from tests.training.token_runs import write_token_run
+from tests.data.token_runs import append_kinds
 
 TASK = {
     "id": "count/one",
@@ -282,7 +282,7 @@ def test_show_of_an_attempt_that_waits_says_why(run, mock_server):
 
 
 def test_show_says_what_of_an_attempt_can_be_trained(tmp_path):
-    run = write_token_run(tmp_path / "run")
+    run = append_kinds(tmp_path / "run")
     shown = {}
     for kind in ("forked", "raw", "partly", "without ids"):
         _, mark, fields = gym("show", run, kind).stdout.partition("── token ids\n")
@@ -292,20 +292,20 @@ def test_show_says_what_of_an_attempt_can_be_trained(tmp_path):
     assert shown == {
         "forked": [
             f"calls         2 {raw}",
-            "sampled       3 ids, mean log-probability -0.2500",
-            "sequences     4 ids, 2 of them trained, of 1 call from call 0 on",
-            "              5 ids, 1 of them trained, of 1 call from call 1 on",
+            "sampled       3 ids, mean log-probability -0.5000",
+            "sequences     4 ids, 2 of them trained; call 0",
+            "              5 ids, 1 of them trained; call 1",
         ],
         "raw": [
             f"calls         1 {raw}",
-            "sampled       2 ids, mean log-probability -0.2500",
-            "sequences     4 ids, 2 of them trained, of 1 call from call 0 on",
+            "sampled       2 ids, mean log-probability -0.5000",
+            "sequences     4 ids, 2 of them trained; call 0",
             "off-policy    raw log-probabilities at temperature 0.7",
         ],
         "partly": [
             f"calls         3 {raw}",
-            "sampled       3 ids, mean log-probability -0.2500",
-            "sequences     6 ids, 3 of them trained, of 2 calls from call 0 on",
+            "sampled       3 ids, mean log-probability -0.5000",
+            "sequences     6 ids, 3 of them trained; 2 calls, 0 to 2",
             "unusable      call 1: the answer has no token ids",
         ],
         "without ids": [

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.data.exporters import EXPORTERS, ExportSource
+from gymcli.data.export_source import ExportSource
+from gymcli.data.exporters import EXPORTERS
 from gymcli.metrics.filters import parse_filter
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.run_index import RunIndex
@@ -22,6 +23,7 @@ class Exported:
         self.left_out = dict(source.left_out)
         self.warnings = source.warnings
         self.num_redacted = source.num_redacted
+        self.num_skipped_calls = source.num_skipped_calls
 
     @property
     def rows(self):

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.data.exporters import COLUMNS, JSON_COLUMNS, LOSSES
+from gymcli.data.exporters import COLUMNS, JSON_COLUMNS
+from gymcli.data.training_formats import LOSSES
 from gymcli.errors import MissingPackageError, UsageError
 from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.secrets import scrubber_of

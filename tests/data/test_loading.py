@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
 
-from gymcli.data.exporters import LOSSES
+from gymcli.data.training_formats import LOSSES
 from tests.data.exporting import export
 from tests.data.token_runs import ONE, write_token_run
 from tests.docs.pages import blocks, page

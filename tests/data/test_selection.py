@@ -1,7 +1,6 @@
 """Rows selected from runs and files remain the same tasks, and are drawn by weight."""
 
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 
 import msgspec
@@ -118,12 +117,19 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
     def drawn(**options):
         return select_rows(["mcqa", "sums.jsonl"], env="arithmetic", **options)
 
-    found = drawn(weights={"mcqa": Fraction(3)})
+    found = drawn(weights={"mcqa": 3})
     assert (found.num_rows, found.options) == ({"arithmetic": 20, "mcqa": 60}, [])
-    assert drawn(weights={"mcqa": Fraction(3)}).lines == found.lines
-    assert drawn(weights={"mcqa": Fraction(3)}, seed=1).lines != found.lines
+    assert drawn(weights={"mcqa": 3}).lines == found.lines
+    assert drawn(weights={"mcqa": 3}, seed=1).lines != found.lines
     assert drawn(weights={"mcqa": 0.5}, num=10).num_rows == {"arithmetic": 7, "mcqa": 3}
-    assert drawn(weights={"mcqa": Fraction(0)}).num_rows == {"arithmetic": 40}
+    assert drawn(weights={"mcqa": 0}).num_rows == {"arithmetic": 40}
+    # A tenth, though no float is one.
+    assert drawn(weights={"arithmetic": 0.1, "mcqa": 0.3}).num_rows == {
+        "arithmetic": 20,
+        "mcqa": 60,
+    }
+    with pytest.raises(UsageError, match="--num 0: must be 1 or more"):
+        drawn(num=0)
     assert sum(drawn(num=30).num_rows.values()) == 30
     write("mix.jsonl", map(msgspec.json.decode, found.lines))
     read = list(TaskSource(["mix.jsonl"], CollectOptions(model="none"), Registry()).read())
@@ -135,6 +141,7 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
         "--weight mcq=1": 'no selected task is of this environment; did you mean "mcqa"?',
         "--weight mcqa=x": "--weight mcqa=x: is not a number",
         "--weight mcqa=-1": "--weight mcqa=-1: must be 0 or more",
+        "--weight mcqa=1e99999999": "--weight mcqa=inf: must be 0 or more, and finite",
         "--where avg<1": "mcqa: is not a run directory, and --where needs runs",
     }
     for option, reason in refused.items():

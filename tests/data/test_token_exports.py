@@ -8,7 +8,7 @@ from gymcli.secrets import scrubber_of
 from gymcli.store.tokens import TokenFile
 from gymcli.types import JSONObject, Message
 from tests.data.exporting import export
-from tests.data.token_runs import CHANGED, FORKED, ONE, PROMPT, TWO, tokens, write_token_run
+from tests.data.token_runs import CHANGED, FORKED, ONE, PARTLY, PROMPT, TWO, tokens, write_token_run
 from tests.store.indexed_runs import failed, scored, with_tools, write_run
 
 SECRET = "sk-12345678901234567890"
@@ -45,7 +45,7 @@ def test_tokens_gives_a_row_for_each_sequence(tmp_path):
     }
     assert [row["input_ids"] for row in forked] == [[1, 2, 3, 4, 5], [1, 2, 7, 8, 9]]
     assert {row["stop_reason"] for row in forked} == {"max_turns"}
-    because = "a call that cannot be trained on: "
+    because = "no call that can be trained on: "
     assert exported.left_out == {
         "no token ids": 1,
         f"{because}there are not as many log-probabilities as sampled ids": 1,
@@ -115,6 +115,24 @@ def test_openenv_reads_the_traces(tmp_path):
     for row in export("openenv", write_token_run(tmp_path / "run", plays)).rows:
         trace = training.TrainingTrace.model_validate(row["trace"])
         assert len(trace.turns) == 2
+
+
+def test_a_call_that_cannot_be_trained_on_is_skipped(tmp_path):
+    rollout = with_tools("partly")
+    rollout.messages.insert(-1, Message(role="assistant", content="Wait."))
+    run = write_token_run(tmp_path / "run", [(rollout, PARTLY)])
+    exports = {to: export(to, run) for to in ("tokens", "openenv", "nemo-gym")}
+    for to, exported in exports.items():
+        assert exported.num_skipped_calls == 1, to
+        assert (exported.left_out, exported.warnings) == ({}, []), to
+    [sequence] = exports["tokens"].rows
+    assert (sequence["input_ids"], sequence["calls"]) == ([*range(1, 10)], [0, 2])
+    [row] = exports["openenv"].rows
+    turns = row["trace"]["turns"]
+    assert [turn["completion_token_ids"] for turn in turns] == [[4, 5], [8, 9]]
+    answers = [turn["response"]["choices"][0]["message"] for turn in turns]
+    assert answers[1]["content"] == "In Rom."
+    assert seen_by_nemo_rl(exports["nemo-gym"].rows[0]) == ([*range(1, 10)], [4, 5, 8, 9])
 
 
 def seen_by_nemo_rl(line: JSONObject):

@@ -8,6 +8,7 @@ import pytest
 from gymcli.errors import UsageError
 from gymcli.mock import MockAnswer, echo, fixed, in_order, scripted
 from gymcli.mock.behaviours import conversation_digest, parse_behaviour, read_script, refusal_of
+from gymcli.models.token_ids import PROBE
 from gymcli.types import Message, Request
 
 
@@ -164,6 +165,16 @@ def test_read_script_plays_both_kinds_of_lines(tmp_path: Path):
     behave = read_script(path)
     assert [behave(known).text for _ in range(3)] == ["1", "2", "1"]
     assert behave(other).text == "by its text"
+
+
+def test_a_script_needs_no_line_for_the_probe_of_token_ids(tmp_path: Path):
+    path = tmp_path / "script.jsonl"
+    path.write_text('{"match": "2 + 2", "answers": [{"text": "4"}]}')
+    behave = read_script(path)
+    asked = Request(messages=[Message(role="user", content=PROBE)])
+    assert behave(asked).text == PROBE
+    asked.messages.append(Message(role="user", content="1 + 1"))
+    assert behave(asked).status == 400
 
 
 def test_conversation_digest_is_about_what_was_said():

@@ -108,8 +108,21 @@ BODIES = {
             sampled=[3],
             logprobs=[-0.5],
             logprob_mode="raw",
-            problem="the endpoint counted 2 sampled tokens, and 1 ids are known",
+            problem="the endpoint counted 2 sampled tokens, but sent 1 ids",
         ),
+    ),
+    "a stream of vLLM that lost the ids of a tool call": (
+        chat(logprobs=entries()[:1], choice={"token_ids": [3]}, **IDS),
+        expected(
+            "vllm",
+            sampled=[3],
+            logprobs=[-0.5],
+            problem="the endpoint counted 2 sampled tokens, but sent 1 ids",
+        ),
+    ),
+    "NeMo Gym's fields without an answer": (
+        chat({**BUNDLE, "generation_token_ids": []}, logprobs=entries()),
+        None,
     ),
     "ids of text": (
         chat(logprobs=entries(), choice={"token_ids": ["3", "4"]}, **IDS),
@@ -129,6 +142,10 @@ BODIES = {
     ),
     "an id without its mark": (
         chat(logprobs=entries(token="token_id:x")),
+        unreadable("token_id", "Expected `int`, got `null` - at `$.sampled[0]`"),
+    ),
+    "an id too long to be a number": (
+        chat(logprobs=entries(token="token_id:" + "9" * 5000)),
         unreadable("token_id", "Expected `int`, got `null` - at `$.sampled[0]`"),
     ),
     "one id of llama.cpp": (
@@ -221,8 +238,9 @@ def test_a_conversation_has_the_ids_that_the_engine_sampled(source, options, str
             "echo",
             {},
             UsageError,
-            r"^POST .*/chat/completions: this endpoint reports no token ids \(the answer has no "
-            r"token ids; sent: logprobs, return_token_ids .*\); vLLM reports them from 0\.10\.2 on",
+            r"^POST .*/chat/completions: this endpoint reports no usable token ids "
+            r"\(the answer has no token ids; sent: logprobs, return_token_ids .*\); "
+            r"vLLM reports them from 0\.10\.2 on",
         ),
         ("echo", {"dialect": "responses"}, UsageError, "use --dialect chat"),
         (refusal_of(400, "stream=false, please"), {}, UsageError, "stream=false, please"),
@@ -251,21 +269,45 @@ def test_a_probe_says_why_there_are_no_ids(behaviour, options, error, words):
         assert client.token_source is None
 
 
-def test_a_gateway_without_the_servers_own_paths_has_no_ids():
-    """It passes on the ids of log-probabilities, and not those of the prompt."""
-    body = json.dumps(chat(logprobs=llama(3, 4)))
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            chat(logprobs=llama(3, 4)),
+            r"prompt's token ids cannot be had: POST .*/apply-template answered 404",
+        ),
+        (
+            chat(choice={"token_ids": [3, 4]}, **IDS),
+            "there are not as many log-probabilities as sampled ids",
+        ),
+    ],
+)
+def test_a_gateway_that_passes_on_a_part_has_no_ids(body, reason):
+    """It lacks the server's own paths, or drops log-probabilities."""
 
     async def run():
-        async with MockServer(lambda _: MockAnswer(body=body)) as server:
+        async with MockServer(lambda _: MockAnswer(body=json.dumps(body))) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m")
             async with Client(endpoint, concurrency=1) as client:
-                with pytest.raises(
-                    UsageError,
-                    match=r"prompt's token ids cannot be had: POST .*/apply-template answered 404",
-                ):
+                with pytest.raises(UsageError, match=reason):
                     await client.probe_tokens()
 
     asyncio.run(run())
+
+
+def test_answers_of_llama_may_take_longer_than_a_stream_may_stand_still():
+    """They are not streamed, so nothing arrives before their end."""
+
+    async def run():
+        async with MockServer(latency=0.15, sampler=TokenSampler("llamacpp")) as server:
+            endpoint = Endpoint(
+                base_url=server.base_url, model="m", stream=True, idle_timeout=0.1, max_attempts=1
+            )
+            async with Client(endpoint, concurrency=1) as client:
+                client.token_source = "llamacpp"
+                return await Conversation(client).answer(hello())
+
+    assert asyncio.run(run()).tokens.problem == ""
 
 
 def test_single_requests_do_not_ask_for_ids():

@@ -8,7 +8,7 @@ from gymcli.mock.process import serving
 from gymcli.mock.tokenizer import END, encode, render
 from gymcli.types import FunctionCall, Message, ToolCall
 from tests.commands.running import gym
-from tests.training.token_runs import write_token_run
+from tests.data.token_runs import append_kinds
 
 ANSWERS = ("abcd", "ef")
 
@@ -45,7 +45,9 @@ KINDS = {
 @pytest.fixture
 def run(tmp_path):
     texts = dict.fromkeys(KINDS, ANSWERS) | {"cut": ("ab", "ef")}
-    return write_token_run(tmp_path / "run", KINDS, texts=texts)
+    said = [Message(role="user", content="go"), Message(role="assistant", content="by a script")]
+    append_kinds(tmp_path / "run", {"not comparable": KINDS["same"]}, messages=said)
+    return append_kinds(tmp_path / "run", KINDS, texts=texts)
 
 
 @pytest.mark.parametrize("source", ["vllm", "llamacpp"])
@@ -62,11 +64,12 @@ def test_metrics_says_what_a_rendering_by_a_server_changes(run, source):
             "num_changed_sequences": 3,
             "num_sampled": 3 + 2 + 5 + 2 + 5 + 2 + 1 + 3,
             "num_changed_sampled": 5 + 5 + 2 + 3,
-            "num_unrendered": 0,
+            "num_unrendered": 1,
         }
         text = " ".join(gym("metrics", run, "--tokenizer", server.base_url).stdout.split())
         assert (
-            "a re-rendering changes 15 of 23 sampled ids, in 4 of 8 calls and 3 of 4 sequences"
+            "a re-rendering changes 15 of 23 sampled ids, in 4 of 8 calls and 3 of 4 sequences; "
+            "not comparable: 1 attempt"
         ) in text
 
 
@@ -79,7 +82,7 @@ def test_metrics_says_why_a_tokenizer_cannot_be_used(run, tmp_path):
     failed = gym("metrics", run, "--tokenizer", url)
     assert failed.exit_code == 4, failed.stderr
     for tokenizer, reason in {
-        str(tmp_path / "nothing"): "is no folder; name the folder of a model, the URL",
+        str(tmp_path / "nothing"): "is not a folder; name the folder of a model, the URL",
         "http://": "the base URL",
     }.items():
         done = gym("metrics", run, "--tokenizer", tokenizer)
@@ -131,7 +134,7 @@ def test_metrics_renders_with_the_tokenizer_of_a_folder(tmp_path):
         "one": [(first, ids("hm7;")), (second, [vocabulary["ok"], *ids(";")])],
         "two": [(first, ids("hm7;")), (second, ids("ok;"))],
     }
-    run = write_token_run(tmp_path / "run", kinds, messages=messages, tools=tools)
+    run = append_kinds(tmp_path / "run", kinds, messages=messages, tools=tools)
     done = gym("metrics", run, "--tokenizer", tmp_path / "model", "--json")
     assert done.exit_code == 0, done.stderr
     drift = msgspec.json.decode(done.stdout)["tokens"]["drift"]

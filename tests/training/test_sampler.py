@@ -8,10 +8,12 @@ import gymcli
 from gymcli.errors import FatalEndpointError
 from gymcli.mock import MockAnswer, MockServer, TokenSampler
 from gymcli.mock.process import serving
-from gymcli.training import Sampler, TokenFile
+from gymcli.training import SampledMessage, Sampler, TokenFile, Tokens
 from gymcli.types import Failure, Rollout
 from tests.docs.pages import blocks, page
 from tests.training.engine import TRAINED, Adding, Engine, Ranked
+
+NOWHERE = gymcli.Endpoint(base_url="http://127.0.0.1:1/v1", model="m")
 
 
 def sample(work, *arguments, **options):
@@ -51,6 +53,39 @@ def test_a_group_has_rewards_and_the_ids_of_the_engine():
     assert (sequence.weight_version, sequence.off_policy) == ("7", "")
     assert other[0].reward == 6.0
     assert engine.params[0] == {"temperature": 1, "top_p": 1, "max_tokens": 9}
+
+
+def test_an_answer_that_cannot_be_trained_on_is_explained(caplog):
+    """Types that the records cannot hold fail the attempt; wrong ids leave it its reward."""
+    answers = iter(
+        [
+            _sampled(sampled=[1.5]),
+            gymcli.Message(role="assistant", content="7"),
+            _sampled(logprobs=[0.5]),
+        ]
+    )
+
+    class Wrong:
+        async def complete(self, messages, *, tools, schema):
+            return next(answers)
+
+    group = sample(
+        lambda sampler: sampler.group("a", attempts=3),
+        Adding,
+        tasks=TRAINED,
+        policy=Wrong(),
+        concurrency=1,
+    )
+    assert [one.reward for one in group] == [None, 0.0, 0.0]
+    assert [one.sequences for one in group] == [[]] * 3
+    assert "Expected `int`, got `float` - at `$.sampled[0]`" in group[0].rollout.error.message
+    [warning] = [one.getMessage() for one in caplog.records]
+    assert "engine a: call 0 cannot be trained on: the answer has no token ids" in warning
+
+
+def _sampled(**fields):
+    given = {"prompt": [1], "sampled": [2], "logprobs": [-0.5], "source": "model", **fields}
+    return SampledMessage(role="assistant", content="7", tokens=Tokens(**given))
 
 
 def test_many_groups_share_one_limit_and_their_attempts_are_numbered():
@@ -106,6 +141,19 @@ class _Refusing:
         raise gymcli.errors.AuthenticationError("the key is refused", status=401)
 
 
+def test_a_policy_that_returns_no_message_is_named():
+    async def work(sampler):
+        return await sampler.group("a", attempts=1)
+
+    (attempt,) = sample(work, Adding, tasks=TRAINED, policy=_Texting())
+    assert "_Texting.complete must return a Message, not str" in attempt.rollout.error.message
+
+
+class _Texting:
+    async def complete(self, messages, *, tools, schema):
+        return "3"
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
@@ -124,6 +172,9 @@ def test_a_wrong_task_is_refused(task, message):
     [
         ({}, "needs an endpoint= or a policy="),
         ({"policy": Engine(), "out": "run"}, "a Sampler has no option out"),
+        ({"policy": Engine(), "temperature": 1}, "request parameters go into params="),
+        ({"policy": object()}, "has no method complete"),
+        ({"policy": Engine(), "endpoint": NOWHERE}, "endpoint= or a policy=, not both"),
         ({"policy": Engine(), "env_args": {"size": "3"}}, "size"),
         ({"policy": Engine(), "tasks": [{"id": "a"}]}, "row 1 of tasks: no prompt"),
     ],

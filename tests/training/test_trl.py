@@ -68,12 +68,19 @@ class _Silent(Engine):
 
 
 def test_what_no_batch_can_be_trained_with_is_an_error(play):
-    with pytest.raises(RunError, match="reports no token ids"):
+    with pytest.raises(RunError, match="reports no usable token ids"):
         play(["a"], policy=_Silent())
     with pytest.raises(UsageError, match="no task has the id 'd'"):
         play(["d"], policy=Engine())
     with pytest.raises(UsageError, match=r"temperature is 1 and that of the requests is 0\.5"):
         play(["a"], policy=Engine(), params={"temperature": 0.5})
+
+
+def test_a_closed_rollout_function_opens_again():
+    rollouts = trl.rollout_func(Adding, TRAINED, policy=Engine())
+    for _ in range(2):
+        assert rollouts(["a"], TRAINER)["gym_reward"] != [None]
+        rollouts.close()
 
 
 def test_an_environment_of_trl_plays_and_scores():
