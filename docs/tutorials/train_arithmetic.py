@@ -33,7 +33,6 @@ ON_CPU: dict[str, Any] = {
     "use_cpu": True,
     "bf16": False,
     "gradient_checkpointing": False,
-    "lr_scheduler_type": "constant",
     "save_strategy": "no",
     "report_to": "none",
     "disable_tqdm": True,
@@ -136,6 +135,7 @@ def warm_up(
             output_dir=str(warm_enough.out),
             per_device_train_batch_size=64,
             learning_rate=3e-3,
+            lr_scheduler_type="constant",
             num_train_epochs=100,  # `WarmEnough` ends it much earlier
             logging_strategy="no",
             **ON_CPU,
