@@ -76,6 +76,8 @@ def main() -> None:
         train(model, tokenizer, rollouts, reward, options.steps, out)
         played.close()
         after = measure("after", out, env, server)
+    model.save_pretrained(out / "model")
+    tokenizer.save_pretrained(out / "model")
     gym("compare", before, after, is_shown=True)
     # A wrong id, a lost one or older weights would show here.
     if rollouts.largest_difference >= 1e-4:
@@ -157,8 +159,8 @@ class WarmEnough(TrainerCallback):
         self.out, self.env, self.endpoint = out, env, endpoint
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure at every 25th step."""
-        if state.global_step % 25 == 0 and asyncio.run(self._share_right()) >= 0.25:
+        """Measure at every tenth step."""
+        if state.global_step % 10 == 0 and asyncio.run(self._share_right()) >= 0.25:
             control.should_training_stop = True
 
     async def _share_right(self) -> float:
