@@ -409,11 +409,18 @@ def _write(path: Path, text: str, runs: Sequence[str]) -> None:
 def _files_of(run: Path) -> list[Path]:
     """Return the files of a run that must not be overwritten."""
     from gymcli.store.manifest import MANIFEST
-    from gymcli.store.rollout_files import FAILURES, GENERATIONS, METRICS, ROLLOUTS, VERDICTS
+    from gymcli.store.rollout_files import (
+        FAILURES,
+        GENERATIONS,
+        METRICS,
+        ROLLOUTS,
+        TOKENS,
+        VERDICTS,
+    )
 
     if not run.is_dir():
         return [run]
-    names = (MANIFEST, ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, METRICS)
+    names = (MANIFEST, ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, METRICS, TOKENS)
     return [run / name for name in names]
 
 

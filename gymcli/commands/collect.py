@@ -410,6 +410,8 @@ async def _run(
         if not is_quiet:
             for collection in collections:
                 message(_start_text(collection))
+                if collection.token_note:
+                    message(collection.token_note)
         environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
         has_one_scale = len(environments) == 1 or (len(scales) == 1 and None not in scales)

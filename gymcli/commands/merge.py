@@ -32,7 +32,7 @@ def merge(
             "--out",
             "-o",
             metavar="PATH",
-            help="New run, or new .jsonl (.gz, .zst) for the rollouts only.",
+            help="New run, or new .jsonl (.gz, .zst) for rollouts, and their token ids, only.",
         ),
     ],
     env: Annotated[
@@ -52,20 +52,28 @@ def merge(
     import msgspec
 
     from gymcli.runner.merging import Merging
+    from gymcli.store.rollout_files import TOKENS
+    from gymcli.store.tokens import tokens_file
 
     merging = Merging(runs, warn=warn, scrubber=scrubber_of((), os.environ))
     if out.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
         from gymcli.data.output import whole_file  # late: a run needs none of it
 
-        if out.exists():
-            raise UsageError(f"{out}: already exists; choose another -o")
+        files = [out, tokens_file(out)] if merging.has_tokens else [out]
+        for path in files:
+            if path.exists():
+                raise UsageError(f"{path}: already exists; choose another -o")
+        if merging.has_tokens:  # first, since rollouts name their token ids
+            with whole_file(tokens_file(out)) as file:
+                merging.write_lines(file, TOKENS)
         with whole_file(out) as file:
-            num_rollouts = merging.write_rollouts(file)
+            num_rollouts = merging.write_lines(file)
         if json:
-            print_json({"file": str(out), "num_rollouts": num_rollouts})
+            tokens = {"tokens_file": str(tokens_file(out))} if merging.has_tokens else {}
+            print_json({"file": str(out), **tokens, "num_rollouts": num_rollouts})
         else:
             result(f"rollouts      {num_rollouts}")
-            result(f"files         {out}")
+            result(f"files         {', '.join(map(str, files))}")
         return
     metrics = merging.write_run(out, env=env)
     if json:

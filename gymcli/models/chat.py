@@ -85,6 +85,9 @@ _MESSAGE_MEMBERS = ("role", "content", "tool_calls", "function_call", *_TEXTS)
 _CALL_MEMBERS = ("id", "type", "index", "function", "custom")
 """The known fields of a message and a tool call; all others go into their `extra`."""
 
+_HEAD = ("id", "created", "model", "prompt_token_ids", "weight_version", "metadata")
+"""The fields of a whole completion, which a stream sends in its first chunk or in all."""
+
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUM_SHOWN = 200
 
@@ -398,12 +401,13 @@ class _StreamedCompletion:
         self._texts: dict[str, list[str]] = {}
         self._extra: JSONObject = {}
         self._logprobs: dict[str, list[JSON]] = {}
+        self._token_ids: list[JSON] = []
         self._calls: list[_StreamedCall] = []
         self._call_at: dict[JSON, _StreamedCall] = {}
 
     def add(self, chunk: JSONObject) -> None:
         """Add one chunk."""
-        for key in ("id", "created", "model"):
+        for key in _HEAD:
             if chunk.get(key) is not None:
                 self._head.setdefault(key, chunk[key])
         # Some servers send a running count with every chunk; the last one is the total.
@@ -417,6 +421,8 @@ class _StreamedCompletion:
             for key, entries in object_in(choice.get("logprobs")).items():
                 if isinstance(entries, list):
                     self._logprobs.setdefault(key, []).extend(entries)
+            if choice.get("token_ids"):
+                self._token_ids.extend(list_in(choice["token_ids"]))
             self._add_delta(object_in(choice.get("delta")))
 
     def _add_delta(self, delta: JSONObject) -> None:
@@ -474,6 +480,7 @@ class _StreamedCompletion:
             "message": message,
             "finish_reason": self.finish_reason,
             "logprobs": self._logprobs or None,
+            "token_ids": self._token_ids,
         }
         return {
             **self._head,

@@ -13,11 +13,12 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from gymcli.errors import ModelError, RequestRefusedError
+from gymcli.errors import FatalEndpointError, ModelError, RequestRefusedError, UsageError
 from gymcli.models.api_errors import is_absence, is_overload, is_retried
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.emulated_tools import emulate, may_call, restore
-from gymcli.models.endpoint import SENT_BACK, Endpoint
+from gymcli.models.endpoint import SENT_BACK, Endpoint, merged_params
 from gymcli.models.http import Target, Transport
 from gymcli.models.limits import (
     Clock,
@@ -28,7 +29,17 @@ from gymcli.models.limits import (
     max_answer_tokens,
 )
 from gymcli.models.retry import RetryPolicy
-from gymcli.types import Answer, Request
+from gymcli.models.token_ids import (
+    PROBED,
+    TEMPLATE_FIELDS,
+    TOKEN_FIELDS,
+    WITHOUT_PROMPT,
+    ask_for_tokens,
+    set_prompt,
+    with_ids,
+)
+from gymcli.nemo_gym.payload import chosen, text_in
+from gymcli.types import JSON, Answer, Message, Request, TokenSource
 
 __all__ = ["Client", "Conversation"]
 
@@ -72,6 +83,8 @@ class Client:
             for address in endpoint.addresses
         ]
         self.has_answered = False
+        self.token_source: TokenSource | None = None
+        """What conversations ask for to get token ids; None: they do not ask."""
         self.retries = RetryPolicy(
             endpoint,
             lambda: any(replica.limiter.breaker.was_reached for replica in self.replicas),
@@ -90,32 +103,92 @@ class Client:
         """Answer a single request, like `Conversation.answer`.
 
         Its messages did not come from this endpoint, so fields that only the endpoint understands
-        are not sent back.
+        are not sent back. Token ids are not asked for: only those of the policy are recorded.
         """
         return await Conversation(self).answer(request, sends_back=False)
+
+    async def probe_tokens(self) -> TokenSource:
+        """Find out by short requests how the endpoint reports token ids, and ask for them from now.
+
+        Raises:
+            UsageError: It reports none, or none that can be used.
+            FatalEndpointError: It does not answer, or refuses the key or the model.
+        """
+        place = self.replicas[0].target.place
+        reasons: dict[str, None] = {}
+        for source in PROBED.get(self.endpoint.dialect, ()):
+            self.token_source = source
+            request = Request(
+                messages=[Message(role="user", content="Hello")],
+                params=merged_params(self.endpoint.params, {"max_tokens": 8}),
+            )
+            try:
+                answer = await Conversation(self).answer(request)
+            except RequestRefusedError as error:
+                # Some servers refuse fields that they do not know.
+                if error.status not in (400, 422):
+                    raise FatalEndpointError(str(error)) from error
+                reasons[str(error)] = None
+                continue
+            except ModelError as error:
+                raise FatalEndpointError(str(error)) from error
+            tokens = answer.tokens
+            if tokens is not None and not tokens.problem:
+                self.token_source = tokens.source
+                return tokens.source
+            reasons[tokens.problem if tokens else "the answer has no token ids"] = None
+        self.token_source = None
+        raise UsageError(_no_tokens_text(place, self.endpoint.dialect, list(reasons)))
 
     def payload(self, request: Request, *, sends_back: bool = False) -> bytes:
         """Return the encoded body of a request.
 
         Args:
             request: The request.
-            sends_back: Send the fields of earlier messages that this endpoint wants back.
+            sends_back: The request continues a conversation with this endpoint: send the fields of
+                earlier messages that it wants back, and ask for token ids if these are recorded.
 
         Raises:
             RequestRefusedError: The request cannot be encoded as JSON.
         """
         endpoint = self.endpoint
+        send_fields = (*SENT_BACK, *endpoint.send_fields) if sends_back else ()
+        last_tokens = request.last_tokens
         try:
+            if endpoint.emulate_tools:
+                request = emulate(request)
+            if sends_back and endpoint.send_token_ids and last_tokens is not None:
+                in_items = endpoint.dialect == "responses"
+                request = with_ids(request, last_tokens, in_items=in_items)
+                send_fields = (*send_fields, *TOKEN_FIELDS)
             body = DIALECTS[endpoint.dialect].body(
-                emulate(request) if endpoint.emulate_tools else request,
+                request,
                 endpoint.model,
                 stream=endpoint.stream,
                 send_reasoning=endpoint.send_reasoning,
-                send_fields=(*SENT_BACK, *endpoint.send_fields) if sends_back else (),
+                send_fields=send_fields,
             )
+            if sends_back and self.token_source is not None and endpoint.dialect == "chat":
+                ask_for_tokens(body, self.token_source)
             return msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as error:
             raise RequestRefusedError(f"the request cannot be written as JSON: {error}") from error
+
+
+def _no_tokens_text(place: str, dialect: str, reasons: list[str]) -> str:
+    if dialect == "chat":
+        sent = "logprobs, return_token_ids and return_tokens_as_token_ids"
+        ways_out = (
+            "vLLM reports them from 0.10.2 on (return_token_ids), SGLang from 0.5.18 on (not in "
+            "streams: stream = false), and so do llama.cpp's server and NeMo Gym's model servers"
+        )
+    else:
+        sent = "a plain request"
+        ways_out = "in this dialect only NeMo Gym's model servers report them; use --dialect chat"
+    return (
+        f"{place}: this endpoint reports no token ids ({'; '.join(reasons)}; sent: {sent}); "
+        f"{ways_out}; or do not record tokens"
+    )
 
 
 @dataclass(eq=False)
@@ -145,7 +218,7 @@ class Conversation:
 
         Args:
             request: The request; its `tries` counts the failed ones.
-            sends_back: Send the fields of earlier messages that this endpoint wants back.
+            sends_back: As for `Client.payload`.
 
         Raises:
             ModelError: The endpoint sent no usable answer.
@@ -154,24 +227,52 @@ class Conversation:
         client, endpoint = self.client, self.client.endpoint
         payload = client.payload(request, sends_back=sends_back)
         state = RequestState(client.clock(), len(payload), request.params, request.tries)
+        records = sends_back and client.token_source is not None
         try:
-            answer = await self._try(payload, state)
+            answer = await self._try(payload, state, records)
         except ModelError as error:
             if not is_retried(error):
                 raise
-            answer = await client.retries.resume(lambda: self._try(payload, state), error, state)
+            answer = await client.retries.resume(
+                lambda: self._try(payload, state, records), error, state
+            )
         if endpoint.dialect == "responses" and answer.finish_reason in ("stop", "tool_calls"):
             # llama.cpp reports an answer that was cut at its token limit as completed.
             longest = max_answer_tokens(request.params)
             if longest is not None and answer.usage.completion_tokens >= longest:
                 answer.finish_reason = "length"
+        if records:
+            await self._complete_tokens(answer, payload)
+            if not request.params.get("logprobs"):
+                answer.message.logprobs = None
         if not (endpoint.emulate_tools and may_call(request)):
             return answer
         # Ids of calls must differ between the turns of a conversation.
         turn = sum(message.role == "assistant" for message in request.messages)
         return restore(answer, id_prefix=f"call_{turn}")
 
-    async def _try(self, payload: bytes, request: RequestState) -> Answer:
+    async def _complete_tokens(self, answer: Answer, payload: bytes) -> None:
+        """Ask for the ids of the prompt, if the answer has only those of its own tokens."""
+        tokens, replica, transport = answer.tokens, self.replica, self.client.transport
+        if tokens is None or tokens.problem or tokens.source not in WITHOUT_PROMPT:
+            return
+        assert replica is not None, "a replica has answered"
+        try:
+            if tokens.source == "llamacpp":
+                template = await transport.call(replica.target, "/apply-template", payload)
+                # As its server tokenises the prompt of a chat: the template's own first token is
+                # left out where the tokenizer adds one.
+                text = {"content": text_in(template.get("prompt")), "add_special": True}
+                asked: JSON = {**text, "parse_special": True}
+            else:
+                asked = chosen(decode(payload), TEMPLATE_FIELDS)
+            found = await transport.call(replica.target, "/tokenize", msgspec.json.encode(asked))
+        except ModelError as error:
+            tokens.problem = f"the prompt's token ids cannot be had: {error}"
+            return
+        set_prompt(answer, found.get("tokens"))
+
+    async def _try(self, payload: bytes, request: RequestState, records: bool) -> Answer:
         """Wait for a slot at a replica, ask it once and record the outcome."""
         client = self.client
         replica = self._choose()
@@ -184,7 +285,9 @@ class Conversation:
         self.replica, limiter = replica, replica.limiter
         began_at = client.clock()
         try:
-            answer = await client.transport.ask(replica.target, payload, request.tries)
+            answer = await client.transport.ask(
+                replica.target, payload, request.tries, reads_tokens=records
+            )
         except ModelError as error:
             error.follows_answers = client.has_answered
             was_refused = request.was_refused

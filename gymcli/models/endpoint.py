@@ -20,7 +20,7 @@ from pydantic import (
 
 from gymcli.environment.addresses import checked_address
 from gymcli.secrets import credentials, passwords
-from gymcli.types import JSONObject, Usage
+from gymcli.types import JSONObject, LogprobMode, Usage
 
 __all__ = [
     "RESERVED_PARAMETERS",
@@ -105,6 +105,12 @@ class EndpointOptions(BaseModel):
     """The field in which earlier reasoning is sent back to the model; None: it is not sent."""
     send_fields: tuple[str, ...] = ()
     """More fields of its messages and calls to send back, in addition to `SENT_BACK`."""
+    record_tokens: bool = False
+    """Record the token ids of the policy's calls; ignored for the models of roles."""
+    send_token_ids: bool = False
+    """Send the ids of the last answer back with it, as NeMo RL's server wants them."""
+    logprob_mode: LogprobMode | None = None
+    """What the server's log-probabilities are (`--logprobs-mode` of vLLM); None: not known."""
     params: Annotated[dict[str, object], AfterValidator(_checked_params)] = {}
     """Request parameters for requests that do not set them."""
     headers: dict[str, SecretStr] = {}

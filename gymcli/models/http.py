@@ -26,10 +26,11 @@ from gymcli.errors import (
     ModelError,
 )
 from gymcli.models.api_errors import error_of_body, error_of_status, one_line
-from gymcli.models.chat import usage_of
+from gymcli.models.chat import decode, usage_of
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
-from gymcli.types import Answer, Tries
+from gymcli.models.token_ids import take_tokens
+from gymcli.types import Answer, JSONObject, Tries
 
 __all__ = [
     "MAX_ANSWER_BYTES",
@@ -71,6 +72,8 @@ class Target(NamedTuple):
     url: URL
     place: str
     """Method and address, for messages."""
+    root: str
+    """The server's address without `/v1`, where servers have paths of their own."""
 
 
 class Transport:
@@ -120,16 +123,51 @@ class Transport:
 
     def target(self, base_url: str) -> Target:
         """Return where the requests for a base URL are sent."""
-        path = self._dialect.path
-        url = URL(base_url + path).update_query(self._endpoint.query)
-        return Target(url, f"POST {base_url}{path}")
+        return self._target(base_url, self._dialect.path)
 
-    async def ask(self, target: Target, payload: bytes, tries: Tries) -> Answer:
+    def _target(self, address: str, path: str) -> Target:
+        url = URL(address + path).update_query(self._endpoint.query)
+        return Target(url, f"POST {address}{path}", address.removesuffix("/v1"))
+
+    async def ask(
+        self, target: Target, payload: bytes, tries: Tries, *, reads_tokens: bool = False
+    ) -> Answer:
         """Make one try; tokens of an unusable answer are counted in `tries`.
 
         Raises:
             ModelError: There is no usable answer.
         """
+        endpoint, place = self._endpoint, target.place
+        body = await self._send(target, payload)
+        whole = body if isinstance(body, bytes) else b""
+        try:
+            if isinstance(body, list):
+                whole = self._dialect.assemble(body)
+            answer = self._dialect.answer(whole)
+        except ModelError as error:
+            tries.usage.add(usage_of(whole))
+            # Not `from error`: a traceback would show the message with its secrets.
+            raise error_of_body(error, whole, place, endpoint) from None
+        if reads_tokens:
+            take_tokens(answer, decode(whole), endpoint.logprob_mode)
+        return answer
+
+    async def call(self, target: Target, path: str, payload: bytes) -> JSONObject:
+        """Send an object to another path of the same server, from its root, and return the answer.
+
+        Raises:
+            ModelError: There is no answer, a refusal, or one that is not an object.
+        """
+        target = self._target(target.root, path)
+        body = await self._send(target, payload)
+        whole = body if isinstance(body, bytes) else b""
+        try:
+            return decode(whole)
+        except ModelError as error:
+            raise error_of_body(error, whole, target.place, self._endpoint) from None
+
+    async def _send(self, target: Target, payload: bytes) -> bytes | list[bytes]:
+        """Return the body of an answer, or the events of a streamed one."""
         assert self._session is not None, "the client is used outside its `async with`"
         endpoint, place = self._endpoint, target.place
         data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
@@ -154,19 +192,12 @@ class Transport:
             raise EndpointTimeoutError(f"{place}: {self._timeout_text(error)}") from error
         except aiohttp.ClientError as error:
             raise EndpointConnectionError(f"{place}: {self._break_text(error)}") from error
-        whole = body if isinstance(body, bytes) else b""
         if is_refusal:
+            whole = body if isinstance(body, bytes) else b""
             raise error_of_status(
                 response.status, response.headers, whole, place=place, endpoint=endpoint
             )
-        try:
-            if isinstance(body, list):
-                whole = self._dialect.assemble(body)
-            return self._dialect.answer(whole)
-        except ModelError as error:
-            tries.usage.add(usage_of(whole))
-            # Not `from error`: a traceback would show the message with its secrets.
-            raise error_of_body(error, whole, place, endpoint) from None
+        return body
 
     def _timeout_text(self, error: TimeoutError) -> str:
         endpoint = self._endpoint

@@ -6,6 +6,7 @@ An attempt's error becomes its failure record; only errors that end the run are 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import (
@@ -47,6 +48,7 @@ from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.runner.stopping import Stopping
 from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.rollout_files import redacted
 from gymcli.types import (
     AttemptKey,
@@ -72,6 +74,8 @@ __all__ = [
 
 POLICY = ""
 """The name of the policy among the roles."""
+
+_LOGGER = logging.getLogger(__name__)
 
 _MAX_TASKS_IN_A_ROW = 20
 
@@ -122,6 +126,8 @@ class Shared(NamedTuple):
     """Waits until saved conversations are on disk, if another process writes them."""
     slots: asyncio.Semaphore | None = None
     """Limits the attempts in flight of several runs together."""
+    save_tokens: Callable[[Sequence[bytes]], None] = lambda _: None
+    """Saves the lines of a finished conversation's token ids, before the conversation itself."""
 
 
 class Outcome(NamedTuple):
@@ -213,12 +219,14 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     except asyncio.CancelledError:
         # The caller left. A finished conversation is saved: a resume only has to score it.
         if episode.is_finished:
-            shared.save(redacted(episode.rollout, shared.scrubber))
+            shared.save(_finished(episode, shared))
         if not episode.is_over:
             shared.stopping.add_closing(episode)
         raise
-    # Before scoring: the verifier must see the record as `gym verify` reads it from disk.
-    rollout = redacted(episode.rollout, shared.scrubber)
+    if error is not None and not episode.is_finished:
+        rollout = redacted(episode.rollout, shared.scrubber)
+    else:
+        rollout = _finished(episode, shared)
     if error is not None:
         return Outcome(
             failure_of(rollout, error),
@@ -230,6 +238,29 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
         shared.save(rollout)
         if shared.written is not None:
             await shared.written()
+    return rollout
+
+
+def _finished(episode: Episode, shared: Shared) -> Rollout:
+    """Return the record of a finished conversation, and save its token ids.
+
+    It is redacted before scoring: the verifier must see it as `gym verify` reads it from disk.
+    """
+    rollout = redacted(episode.rollout, shared.scrubber)
+    if episode.tokens is None:
+        return rollout
+    # The ids of a redacted conversation would decode to the key.
+    calls = [] if rollout.redacted else episode.tokens.calls
+    lines = [msgspec.json.encode(call) for call in calls]
+    if any(len(line) > MAX_LINE_BYTES for line in lines):
+        _LOGGER.warning(
+            "%s %s/%d: a line of its token ids %s; they are not written", *rollout.key, TOO_LONG
+        )
+        lines = []
+    if lines:
+        shared.save_tokens(lines)
+    else:
+        rollout.play = ""
     return rollout
 
 

@@ -31,9 +31,11 @@ from gymcli.errors import (
     RunError,
     RunMismatchError,
     TooManyFailuresError,
+    UsageError,
     boundary,
 )
 from gymcli.metrics.slicing import field_of, slice_name
+from gymcli.models.client import Client
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import ModelPool, check_missing
@@ -62,6 +64,7 @@ from gymcli.store.rollout_files import DoneTasks
 from gymcli.store.run_directory import RunDirectory
 from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
+from gymcli.store.tokens import TOKEN_SOURCES, neutral_params
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout
 
@@ -122,7 +125,7 @@ class Collection:
         self._beside = beside
         tasks = list(tasks)
         env = env_of_tasks(tasks, options.env)
-        self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
+        self.options = options = options.with_endpoint_options().model_copy(update={"env": env})
         self._engine: RayEngine | None = None
         # First, since it refuses a missing package or a malformed address before any task is read.
         if options.engine == "ray":
@@ -155,6 +158,14 @@ class Collection:
             {role: why for role, why in options.missing_roles.items() if role not in options.roles},
             classes,
         )
+        if options.records_tokens:
+            if options.model == "oracle":
+                raise UsageError(
+                    "--record-tokens: the oracle has no token ids, since no engine plays; leave "
+                    "the option out, or name another --model"
+                )
+            if not has_directory:
+                raise UsageError("record_tokens needs out: token ids are written to a directory")
         self.stopping = Stopping(options.grace)
         """Ends the run early."""
         num = options.concurrency
@@ -204,6 +215,8 @@ class Collection:
             ),
         ]
         """Warnings for the user; opening the run may add more."""
+        self.token_note = ""
+        """Where the token ids come from, in words, once the endpoint has been probed for them."""
         self._done: DoneTasks = {}
         self._state = ResumeState()
         self.selection: frozenset[AttemptKey] | None = None
@@ -449,6 +462,7 @@ class Collection:
                 judges,
                 Verdicts(folder, scrubber=self._scrubber),
                 save=self._writer.save,
+                save_tokens=self._writer.save_tokens,
                 stopping=self.stopping,
                 watchdog=self.watchdog,
                 spend=self._spend,
@@ -469,9 +483,32 @@ class Collection:
             shared = shared._replace(answered=frozenset({POLICY}))
         # Waiting conversations are scored even if the policy's endpoint is down.
         source = policy_source(options) if self.num_left > len(self._state.waiting) else None
-        if source is not None and self._engine is None:
-            shared = shared._replace(policy=await shared.roles.pool.client(source))
+        if source is not None and (self._engine is None or options.records_tokens):
+            policy = await shared.roles.pool.client(source)
+            if options.records_tokens:
+                await self._probe_tokens(policy)
+            if self._engine is None:
+                shared = shared._replace(policy=policy)
         return shared
+
+    async def _probe_tokens(self, policy: Client) -> None:
+        """Find out how the policy's endpoint reports token ids; UsageError if it does not."""
+        try:
+            await policy.probe_tokens()
+        except ModelError as error:
+            raise FatalEndpointError(str(error)) from error
+        source = policy.token_source
+        if self._engine is not None:
+            self._engine.token_source = source
+        assert source is not None, "an endpoint without a source is refused"
+        self._plan.neutral_params = neutral_params(source)
+        mode = policy.endpoint.logprob_mode or ("raw" if source == "llamacpp" else "unknown")
+        self.token_note = f"{policy.endpoint.model}: token ids by {TOKEN_SOURCES[source]}; " + (
+            "whether its log-probabilities are raw or processed is unknown: say it by logprob_mode "
+            "in gym.toml"
+            if mode == "unknown"
+            else f"its log-probabilities are {mode}"
+        )
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
         """Run the attempts that are not done; write each record to disk before yielding it.

@@ -109,6 +109,8 @@ def identity_of(
         prompting["send_reasoning"] = endpoint.send_reasoning
     if endpoint is not None and endpoint.send_fields:
         prompting["send_fields"] = sorted(endpoint.send_fields)
+    if options.records_tokens:
+        prompting["record_tokens"] = True
     # The rewards of a group depend on its size.
     if any(found.environment.scores_groups() for found in environments.values()):
         prompting["repeats"] = options.repeats

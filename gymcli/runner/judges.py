@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
@@ -64,6 +64,7 @@ async def open_shared(
     verdicts: Verdicts,
     *,
     save: Callable[[Rollout], None] = lambda _: None,
+    save_tokens: Callable[[Sequence[bytes]], None] = lambda _: None,
     stopping: Stopping | None = None,
     watchdog: Watchdog | None = None,
     spend: Callable[[Usage, float | None], None] | None = None,
@@ -76,6 +77,7 @@ async def open_shared(
         judges: The models that play the roles.
         verdicts: Their earlier answers.
         save: Saves a conversation that waits for its score.
+        save_tokens: Saves the lines of a conversation's token ids.
         stopping: Ends the run early; without it, only refusals of a judge's endpoint do.
         watchdog: The one of the running event loop; without it, one is started.
         spend: Called with the usage of every judge's answer.
@@ -99,4 +101,13 @@ async def open_shared(
             ignores_verdicts=ignores_verdicts,
         )
         stopping = stopping or Stopping()
-        yield Shared(None, roles, workers, save, stopping, watchdog, scrubber=scrubber)
+        yield Shared(
+            policy=None,
+            roles=roles,
+            workers=workers,
+            save=save,
+            stopping=stopping,
+            watchdog=watchdog,
+            scrubber=scrubber,
+            save_tokens=save_tokens,
+        )

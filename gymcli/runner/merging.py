@@ -25,7 +25,7 @@ from gymcli.store.merged_runs import (
     named_shards,
     version_warnings,
 )
-from gymcli.store.rollout_files import ROLLOUTS
+from gymcli.store.rollout_files import ROLLOUTS, TOKENS
 from gymcli.store.run_directory import check_unused, new_run_directory
 from gymcli.store.shards import Shard
 
@@ -108,16 +108,21 @@ class Merging:
             )
         return metrics
 
-    def write_rollouts(self, file: BinaryIO) -> int:
-        """Write only their scored rollouts; return how many there are."""
-        num_rollouts = 0
+    @property
+    def has_tokens(self) -> bool:
+        """Whether one of them has token ids."""
+        return any((path / TOKENS).is_file() for path in self._paths)
+
+    def write_lines(self, file: BinaryIO, name: str = ROLLOUTS) -> int:
+        """Write only the lines of the files of this name; return how many there are."""
+        num_lines = 0
         lines = MergedLines(self._paths)
-        for line in lines.read((ROLLOUTS,)):
+        for line in lines.read((name,)):
             file.write(self._scrubber.line(line.data) + b"\n")
-            num_rollouts += 1
+            num_lines += 1
         for text in lines.warnings:
             self._warn(text)
-        return num_rollouts
+        return num_lines
 
 
 def _record(path: Path) -> RunRecord:

@@ -27,6 +27,7 @@ from gymcli.runner.task_source import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import FAILURES, Done, DoneTasks, read_structs
 from gymcli.store.run_directory import RunDirectory, Waiting
+from gymcli.store.tokens import neutral_params
 from gymcli.types import (
     AttemptKey,
     ErrorRecord,
@@ -235,6 +236,8 @@ class RunPlan:
             options.max_episode_tokens, options.max_episode_cost, options.max_episode_time
         )
         environments = found.environments
+        self.neutral_params = neutral_params(None) if options.records_tokens else {}
+        """Request parameters that nobody else set: those with which no token is cut off."""
         self.roles = declared_sources(options, environments)
         classes = {name: item.environment for name, item in environments.items()}
         check_declared(self.roles, (*options.roles, *options.role_params), classes)
@@ -411,10 +414,11 @@ class RunPlan:
             options=self.env_options[row.env],
             env_options=self._recorded_options[row.env],
             model=self._model,
-            params=merged_params(defaults, row.params, options.params),
+            params=merged_params(self.neutral_params, defaults, row.params, options.params),
             run_seed=options.seed or 0,
             sends_seed=options.seed is not None,
             max_turns=options.max_turns,
+            records_tokens=options.records_tokens,
             limits=self._limits,
             cost=self._cost,
             spend=self._spend,

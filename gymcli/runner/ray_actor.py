@@ -40,7 +40,7 @@ from gymcli.runner.attempts import Attempt, Outcome, Shared, run_attempts
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.stopping import Stopping
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import JSONObject, Message, Rollout, Usage
+from gymcli.types import JSONObject, Message, Rollout, TokenSource, Usage
 from gymcli.version import __version__
 
 __all__ = [
@@ -113,6 +113,8 @@ class Job(NamedTuple):
     code: SentCode
     judges: Judges
     policy: ModelSource | None
+    token_source: TokenSource | None
+    """Where the policy's token ids come from; None: they are not recorded."""
     concurrency: int
     blocking_timeout: float
     """Seconds without a turn of the event loop after which the worker ends itself."""
@@ -187,6 +189,8 @@ class Orders:
 class Report:
     """What happened in a worker during a step."""
 
+    token_lines: list[bytes] = field(default_factory=list)
+    """The token ids of conversations that were saved, or have an outcome, since then."""
     saved: list[bytes] = field(default_factory=list)
     """Conversations saved while they wait for their score."""
     verdicts: list[tuple[str, Message, str, str]] = field(default_factory=list)
@@ -283,6 +287,7 @@ class _Session:
                 job.judges,
                 self._verdicts,
                 save=self._save,
+                save_tokens=self._save_tokens,
                 stopping=self._stopping,
                 watchdog=self.watchdog,
                 spend=self._spend if job.counts_spending else None,
@@ -290,6 +295,8 @@ class _Session:
         )
         shared.workers.calls_before = job.calls_before
         policy = None if job.policy is None else await shared.roles.pool.client(job.policy)
+        if policy is not None:
+            policy.token_source = job.token_source
         self._shared = shared._replace(policy=policy, written=self._written)
         self._working = asyncio.create_task(self._work(self._shared))
         self._working.add_done_callback(lambda _: self._has_news.set())
@@ -387,6 +394,10 @@ class _Session:
         self._num_saved += 1
         self._report.saved.append(msgspec.json.encode(rollout))
         self._has_news.set()
+
+    def _save_tokens(self, lines: Sequence[bytes]) -> None:
+        # Reported with its conversation or earlier, since that is saved later.
+        self._report.token_lines += lines
 
     async def _written(self) -> None:
         """Wait until the driver has written the conversations that were saved so far."""

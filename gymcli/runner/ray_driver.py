@@ -52,7 +52,7 @@ from gymcli.runner.ray_actor import (
     SentCode,
     restore_causes,
 )
-from gymcli.types import AttemptKey, Failure, Rollout
+from gymcli.types import AttemptKey, Failure, Rollout, TokenSource
 from gymcli.version import __version__
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ class RayEngine:
         self.num_workers = num_workers or 0
         self.env = env
         self.policy = policy
+        self.token_source: TokenSource | None = None
+        """Where the policy's token ids come from, if they are recorded."""
         usual_seconds = _OWN_START_SECONDS if address is None else _START_SECONDS
         self.start_seconds = start_seconds or usual_seconds
         self._join_seconds = join_seconds
@@ -535,6 +537,7 @@ class _RayRun:
             code=SentCode.of(self._engine.env),
             judges=Judges(sources, roles.params, share, others=shared.scrubber),
             policy=_share_of(self._engine.policy, num_workers),
+            token_source=self._engine.token_source,
             concurrency=share,
             blocking_timeout=shared.watchdog.blocking_timeout,
             counts_spending=roles.spend is not None,
@@ -625,6 +628,7 @@ class _RayRun:
     async def _take(self, report: Report, worker: _Worker) -> None:
         """Write what a worker reports, in an order that loses nothing if this process dies."""
         shared = self._shared
+        shared.save_tokens(report.token_lines)
         for data in report.saved:
             rollout = msgspec.json.decode(data, type=Rollout)
             shared.save(rollout)

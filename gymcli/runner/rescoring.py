@@ -36,9 +36,16 @@ from gymcli.runner.measure import RunReading, measure, open_run, read_compared_l
 from gymcli.runner.plan import failed_attempts
 from gymcli.runner.verifying import find_recorded, iterate_async, recorded_environments, rescore_run
 from gymcli.store.manifest import Manifest, differences, read_manifest
-from gymcli.store.rollout_files import FAILURES, GENERATIONS, read_structs, rollouts_file
+from gymcli.store.rollout_files import (
+    FAILURES,
+    GENERATIONS,
+    read_structs,
+    rollout_lines,
+    rollouts_file,
+)
 from gymcli.store.run_directory import RunDirectory, check_unused, new_run_directory
 from gymcli.store.tasks import RowProblem, read_row_fields
+from gymcli.store.tokens import tokens_file
 from gymcli.store.verdicts import Verdicts, copy_verdicts
 from gymcli.types import (
     SCHEMA_VERSION,
@@ -202,6 +209,10 @@ class Rescoring:
             for rollout in _records(self._run / GENERATIONS, Rollout):
                 directory.append_generation(rollout)
             copy_verdicts(self._run, directory.path, directory.scrubber)
+        tokens = tokens_file(self._run)
+        if tokens.is_file():
+            for line in rollout_lines(tokens):
+                directory.append_tokens(line.data)
         return directory
 
     def _rescored_manifest(self, num_lines: Mapping[str, int]) -> Manifest:

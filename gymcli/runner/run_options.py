@@ -116,6 +116,15 @@ class RunOptions:
         ),
     ] = None
     """From Python, None writes nothing to disk."""
+    record_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--record-tokens",
+            help="Record the token ids of every call in tokens.jsonl, for training.",
+            rich_help_panel=Heading.SAMPLING,
+        ),
+    ] = False
+    """Needs `out`, and an endpoint that reports token ids. An endpoint may set it, too."""
     fresh: Annotated[
         bool,
         typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import get_args
 
 import msgspec
@@ -118,6 +119,12 @@ class RunWriter:
         """Write a conversation that waits for its score."""
         if self.directory is not None:
             self.directory.append_generation(rollout)
+
+    def save_tokens(self, lines: Iterable[bytes]) -> None:
+        """Write the token ids of a conversation that is saved or scored next."""
+        if self.directory is not None:
+            for line in lines:
+                self.directory.append_tokens(line)
 
     def _write_manifest(self) -> None:
         if self.directory is not None:

@@ -17,8 +17,16 @@ from gymcli.metrics.scored_lines import FailureLine, ScoredLine
 from gymcli.store.durability import unfinished_end
 from gymcli.store.locking import shared_run_lock
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
-from gymcli.store.rollout_files import FAILURES, GENERATIONS, ROLLOUTS, VERDICTS, lines_with_structs
+from gymcli.store.rollout_files import (
+    FAILURES,
+    GENERATIONS,
+    ROLLOUTS,
+    TOKENS,
+    VERDICTS,
+    lines_with_structs,
+)
 from gymcli.store.shards import Shard
+from gymcli.store.tokens import TokenPlay
 from gymcli.types import JSONObject, RecordHead, is_other_source
 from gymcli.version import __version__
 
@@ -332,7 +340,7 @@ class MergedLines:
         self._verdicts: dict[bytes, int] = {}
         """The index of the first run that has each answer of a judge, by the digest of its key."""
 
-    def read(self, names: Sequence[str] = (*_DECODERS, VERDICTS)) -> Iterator[NamedLine]:
+    def read(self, names: Sequence[str] = (*_DECODERS, VERDICTS, TOKENS)) -> Iterator[NamedLine]:
         """Yield the lines of these files; an answer of a judge that two runs have is yielded once.
 
         Raises:
@@ -350,6 +358,9 @@ class MergedLines:
                         continue
                     if name == VERDICTS:
                         lines = self._verdict_lines(path, index)
+                    elif name == TOKENS:  # of plays, whose names are random
+                        decoder = msgspec.json.Decoder(TokenPlay)
+                        lines = (line.data for line, _ in lines_with_structs(path, decoder))
                     else:
                         lines = self._attempt_lines(path, index)
                     yield from (NamedLine(name, data) for data in lines)

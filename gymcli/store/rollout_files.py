@@ -22,6 +22,7 @@ __all__ = [
     "MAX_ATTEMPT",
     "METRICS",
     "ROLLOUTS",
+    "TOKENS",
     "VERDICTS",
     "WAYS_OUT",
     "Done",
@@ -47,6 +48,7 @@ ROLLOUTS = "rollouts.jsonl"
 FAILURES = "failures.jsonl"
 GENERATIONS = "generations.jsonl"
 VERDICTS = "verdicts.jsonl"
+TOKENS = "tokens.jsonl"
 METRICS = "metrics.json"
 
 WAYS_OUT = {
@@ -54,6 +56,7 @@ WAYS_OUT = {
     FAILURES: "delete the line: it only records why an attempt failed",
     GENERATIONS: "delete the line: its attempt is collected again",
     VERDICTS: "delete the line: the judge is asked again",
+    TOKENS: 'delete the line, and the key "play" of its attempt in rollouts.jsonl',
 }
 """What to do about a damaged line, by file name."""
 

@@ -37,6 +37,7 @@ from gymcli.store.rollout_files import (
     GENERATIONS,
     METRICS,
     ROLLOUTS,
+    TOKENS,
     VERDICTS,
     Done,
     DoneTasks,
@@ -65,7 +66,7 @@ BEGUN = "begun"
 _NUM_SPARE = 8
 """Files that are open at the same time when the metrics of a run are computed and written."""
 
-_APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS)
+_APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, TOKENS)
 _NEW_MANIFEST = f".{MANIFEST}.*tmp"
 _LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp", BEGUN, STACK_FILE)
 """Files that a killed process leaves; they do not make a folder a run."""
@@ -105,10 +106,12 @@ class RunDirectory:
         self._rollouts = LineAppender(path / ROLLOUTS, scrubber)
         self._failures = LineAppender(path / FAILURES, scrubber)
         self._generations = LineAppender(path / GENERATIONS, scrubber)
+        self._tokens = LineAppender(path / TOKENS, scrubber)
         self._conversations: FileIO | None = None
         """The open file of waiting conversations, once one was read."""
-        # In sync order: conversations must reach the disk before the scores of their group.
-        self._files = (self._generations, self._failures, self._rollouts)
+        # In sync order: conversations must reach the disk before the scores of their group, and
+        # token ids before the conversations that name them.
+        self._files = (self._tokens, self._generations, self._failures, self._rollouts)
 
     def lock(self, on_failure: Callable[[RunDirectoryError], None] | None = None) -> None:
         """Create the directory and lock it; the system unlocks it when this process ends.
@@ -281,6 +284,10 @@ class RunDirectory:
         if len(line) <= MAX_LINE_BYTES:  # a longer one could not be scored either
             self._generations.append(line)
 
+    def append_tokens(self, line: bytes) -> None:
+        """Append a line of token ids; its conversation is appended later."""
+        self._tokens.append(line)
+
     def append_failure(self, failure: Failure) -> Failure:
         """Append a failed attempt without secrets; return the record that was written.
 
@@ -441,7 +448,7 @@ class BegunFile:
 UNFINISHED = ".unfinished"
 """The subfolder where a run is written until it is complete."""
 
-_FILES = (GENERATIONS, FAILURES, METRICS, ROLLOUTS, VERDICTS, MANIFEST)
+_FILES = (TOKENS, GENERATIONS, FAILURES, METRICS, ROLLOUTS, VERDICTS, MANIFEST)
 """In the order in which they are moved: the last one makes the folder a run."""
 
 

@@ -11,13 +11,13 @@ import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import msgspec
 
 from gymcli.errors import RunFileError
 from gymcli.store.lines import lines_of, read_errors
-from gymcli.store.rollout_files import ROLLOUTS, lines_with_structs
+from gymcli.store.rollout_files import ROLLOUTS, TOKENS, lines_with_structs
 from gymcli.types import (
     JSON_ERRORS,
     JSONObject,
@@ -27,9 +27,16 @@ from gymcli.types import (
     TokenSource,
 )
 
-__all__ = ["TOKENS", "PlayTokens", "TokenCall", "TokenFile", "prompts", "tokens_file"]
+__all__ = ["TOKENS", "TOKEN_SOURCES", "PlayTokens", "TokenCall", "TokenFile", "TokenPlay", "neutral_params", "prompts", "tokens_file"]
 
-TOKENS = "tokens.jsonl"
+TOKEN_SOURCES: Mapping[TokenSource, str] = {
+    "vllm": "return_token_ids",
+    "token_id": "return_tokens_as_token_ids and /tokenize",
+    "llamacpp": "llama.cpp's log-probabilities, /apply-template and /tokenize",
+    "nemo_gym": "NeMo Gym's fields",
+    "model": "the policy itself",
+}
+"""Where token ids come from, in words."""
 
 _NEUTRAL: Mapping[str, tuple[float, ...]] = {
     "top_p": (1,),
@@ -41,6 +48,32 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
     "repeat_penalty": (1,),
 }
 """Parameters that cut off or shift the distribution, and the values at which they do not."""
+
+
+_STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
+_PENALTIES: JSONObject = {"presence_penalty": 0, "frequency_penalty": 0}
+# A top_k of 0 is refused by SGLang, and was by vLLM: https://github.com/vllm-project/vllm/pull/17773
+_VLLM: JSONObject = {
+    **{**_STANDARD, **_PENALTIES},
+    **{"top_k": -1, "min_p": 0, "repetition_penalty": 1},
+}
+_SENT: Mapping[TokenSource, JSONObject] = {
+    "vllm": _VLLM,
+    "token_id": _VLLM,
+    # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+    "llamacpp": {**_STANDARD, **_PENALTIES, "top_k": 0, "min_p": 0, "repeat_penalty": 1},
+    "nemo_gym": _STANDARD,
+    "model": {},
+}
+"""By source, the parameters to send. Others are unknown to it, and may be refused."""
+
+
+def neutral_params(source: TokenSource | None) -> JSONObject:
+    """Return the request parameters with which a server samples from the whole distribution.
+
+    Servers have other defaults of their own and of the model. None: the source is not known yet.
+    """
+    return _STANDARD if source is None else _SENT[source]
 
 
 class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
@@ -185,17 +218,15 @@ def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
     return found
 
 
-class _TokenPlay(msgspec.Struct):
+_CALLS = msgspec.json.Decoder(TokenCall)
+
+
+class TokenPlay(msgspec.Struct):
     """The fields of a line that say where it belongs."""
 
     task_id: str
     attempt: int
     play: str
-
-
-class _Span(NamedTuple):
-    start: int
-    num_bytes: int
 
 
 def tokens_file(run: Path) -> Path:
@@ -204,7 +235,8 @@ def tokens_file(run: Path) -> Path:
         return run / TOKENS
     if run.name == ROLLOUTS:
         return run.with_name(TOKENS)
-    return run.with_name(run.name.removesuffix(".jsonl") + f".{TOKENS}")
+    name = run.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl")
+    return run.with_name(f"{name}.{TOKENS}")
 
 
 class TokenFile:
@@ -215,16 +247,17 @@ class TokenFile:
 
     def __init__(self, run: Path) -> None:
         self.path = tokens_file(run)
-        self._plays: dict[str, list[_Span]] = {}
+        self._plays: dict[str, tuple[int, int]] = {}
+        """The first and the last byte of each play, whose lines are written together."""
         self._file = self.path.open("rb") if self.path.is_file() else None
         if self._file is None:
             return
         end = 0
-        decoder = msgspec.json.Decoder(_TokenPlay)
+        decoder = msgspec.json.Decoder(TokenPlay)
         with read_errors(self.path):
             for _, line in lines_with_structs(self.path, decoder, lines_of(self._file, self.path)):
                 start, end = end, self._file.tell()
-                self._plays.setdefault(line.play, []).append(_Span(start, end - start))
+                self._plays[line.play] = self._plays.get(line.play, (start, end))[0], end
 
     def __enter__(self) -> Self:
         return self
@@ -244,11 +277,9 @@ class TokenFile:
         what = f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
         if self._file is None or rollout.play not in self._plays:
             raise RunFileError(f"{self.path}: has no token ids of {what}, play {rollout.play}")
-        calls = []
-        for span in self._plays[rollout.play]:
-            self._file.seek(span.start)
-            try:
-                calls.append(msgspec.json.decode(self._file.read(span.num_bytes), type=TokenCall))
-            except JSON_ERRORS as error:
-                raise RunFileError(f"{self.path}: {what}: is damaged: {error}") from error
-        return calls
+        start, end = self._plays[rollout.play]
+        self._file.seek(start)
+        try:
+            return _CALLS.decode_lines(self._file.read(end - start))
+        except JSON_ERRORS as error:
+            raise RunFileError(f"{self.path}: {what}: is damaged: {error}") from error

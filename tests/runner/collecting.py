@@ -15,13 +15,13 @@ QUICK = {"max_attempts": 1}
 
 
 def collect_all(
-    tasks: Path | list[Path], behaviour: Behaviour = add_up, **options
+    tasks: Path | list[Path], behaviour: Behaviour = add_up, *, max_attempts: int = 1, **options
 ) -> tuple[list[Rollout | Failure], MockServer]:
     """Collect everything from a mock server; return the records and the stopped server."""
 
     async def run() -> tuple[list[Rollout | Failure], MockServer]:
         async with MockServer(behaviour) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m", **QUICK)
+            endpoint = Endpoint(base_url=server.base_url, model="m", max_attempts=max_attempts)
             records = [r async for r in gymcli.collect(tasks, endpoint=endpoint, **options)]
             return records, server
 
