@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
@@ -27,7 +27,7 @@ _NOTHING = "no attempt is selected; nothing was written"
 def export(
     runs: RunsArgument,
     to: Annotated[
-        Literal["sft", "dpo", "jsonl", "parquet", "csv", "nemo-gym"],
+        Literal["sft", "dpo", "kto", "tokens", "openenv", "jsonl", "parquet", "csv", "nemo-gym"],
         typer.Option(help="Output format."),
     ],
     out: Annotated[
@@ -43,38 +43,60 @@ def export(
         str | None,
         typer.Option(metavar="EXPR", help='Export only these, such as "passed and num_turns < 8".'),
     ] = None,
+    loss: Annotated[
+        Literal["conversation", "completion", "assistant"] | None,
+        typer.Option(help="What sft rows train on (sft only)."),
+    ] = None,
     completion: Annotated[
-        bool,
-        typer.Option("--completion", help="Write prompt and completion separately (sft only)."),
+        bool, typer.Option("--completion", help="The same as --loss completion.")
     ] = False,
+    advantage: Annotated[
+        Literal["mean", "zscore", "loo"] | None,
+        typer.Option(help="Add each reward's advantage over its task's attempts (tokens only)."),
+    ] = None,
     env: LineEnvOption = None,
     json: JsonOption = False,
 ) -> None:
     """Export rollouts for training or analysis.
 
-    sft: one conversation per rollout. dpo: the best attempt of each task against the worst. csv,
-    parquet: tables. jsonl: the lines unchanged. nemo-gym: NeMo Gym's rollouts and its aggregate
-    file. A file is written whole or not at all. `gym docs export` shows a row of each format;
-    `gym docs filters` explains --where.
+    sft: one conversation per rollout. dpo: the best attempt of each task against the worst. kto:
+    every attempt, labelled by whether it passed. tokens: sequences of recorded token ids. openenv:
+    OpenEnv's training traces. csv, parquet: tables. jsonl: the lines unchanged, with their token
+    ids. nemo-gym: NeMo Gym's rollouts and its aggregate file. A file is written whole or not at
+    all. `gym docs export` shows a row of each format; `gym docs filters` explains --where.
     """
-    from gymcli.data.exporters import COMPLETIONS, EXPORTERS, ExportSource
+    from gymcli.data.exporters import EXPORTERS, ExportSource
     from gymcli.data.output import whole_file
+    from gymcli.store.tokens import tokens_file
 
     if completion and to != "sft":
         raise UsageError(f"--completion goes with --to sft, not with --to {to}")
-    exporter = COMPLETIONS if completion else EXPORTERS[to]
+    if completion and loss not in (None, "completion"):
+        raise UsageError(f"--completion and --loss {loss} exclude each other")
+    given = {"loss": "completion" if completion else loss, "advantage": advantage}
+    options = {name: value for name, value in given.items() if value is not None}
+    exporter = EXPORTERS[to]
+    for name in options:
+        if name != exporter.option:
+            owner = next(key for key, other in EXPORTERS.items() if other.option == name)
+            raise UsageError(f"--{name} goes with --to {owner}, not with --to {to}")
     if not out.name.endswith(exporter.endings):
         raise UsageError(f"-o {out}: --to {to} writes {', '.join(exporter.endings)}")
+    files = [out]
     with ExitStack() as stack:
         selected = list(_selected(runs, where, env, stack))
-        source = ExportSource(selected, scrubber_of((), os.environ))
+        source = stack.enter_context(ExportSource(selected, scrubber_of((), os.environ)))
         inputs = [file for run in runs for file in (run.iterdir() if run.is_dir() else [run])]
-        files = [out]
-        if exporter.second_ending:
-            ending = next(ending for ending in exporter.endings if out.name.endswith(ending))
-            files.append(out.with_name(out.name.removesuffix(ending) + exporter.second_ending))
-        opened = [stack.enter_context(whole_file(path, inputs=inputs)) for path in files]
-        num_rows = exporter.write(source, *opened)
+        inputs += map(tokens_file, runs)
+
+        def open_second() -> BinaryIO:
+            assert exporter.second_file is not None
+            files.append(exporter.second_file(out))
+            return stack.enter_context(whole_file(files[-1], inputs=inputs))
+
+        opened = stack.enter_context(whole_file(out, inputs=inputs))
+        second = [open_second] if exporter.second_file else []
+        num_rows = exporter.write(source, opened, *second, **options)
         left_out = ", ".join(f"{reason}: {n}" for reason, n in source.left_out.most_common())
         if not num_rows:  # raised within the block, which then leaves no empty file
             names = ", ".join(str(run.path) for run, _ in source.runs)

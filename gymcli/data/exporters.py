@@ -1,7 +1,8 @@
 """The formats of `gym export`: for training, for analysis, and as the lines of runs.
 
-`sft` and `dpo` write messages in the form that transformers' chat templates and trl's
+`sft`, `dpo` and `kto` write messages in the form that transformers' chat templates and trl's
 conversational data sets use: `reasoning_content` next to the text, tool arguments as objects.
+`tokens`, `openenv` and `nemo-gym` write the token ids that `--record-tokens` recorded.
 """
 
 from __future__ import annotations
@@ -9,26 +10,33 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import re
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO, Literal, NamedTuple, TypeVar
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from gymcli.errors import MissingPackageError, UsageError
 from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.nemo_gym.wire import response_of, row_of
+from gymcli.nemo_gym.wire import add_token_fields, response_of, row_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.run_index import ROW_NAMES, Row, RunIndex
+from gymcli.store.sequences import sequences
+from gymcli.store.tokens import TokenCall, TokenFile, prompts, tokens_file
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, Rollout, ToolCall
 
 __all__ = [
+    "ADVANTAGES",
     "COLUMNS",
-    "COMPLETIONS",
     "EXPORTERS",
     "JSON_COLUMNS",
+    "LOSSES",
     "ExportSource",
     "ExportedAttempt",
     "Exporter",
@@ -50,6 +58,8 @@ class ExportedAttempt(NamedTuple):
     line: bytes
     """The line on disk without secrets."""
     record: Rollout | Failure
+    is_redacted: bool
+    """Whether secrets were removed from the line."""
 
     @property
     def rollout(self) -> Rollout:
@@ -65,7 +75,7 @@ class ExportedAttempt(NamedTuple):
 
 
 class ExportSource:
-    """The attempts of several runs, read one by one.
+    """The attempts of several runs, read one by one; a context manager.
 
     `runs` are runs with the numbers of their selected rows; `scrubber` removes secrets from each
     line before it is decoded.
@@ -81,6 +91,14 @@ class ExportSource:
         self.num_redacted = 0
         """Lines that held a secret."""
         self._scrubber = scrubber
+        self._token_files: dict[Path, TokenFile] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def attempts(self) -> Iterator[ExportedAttempt]:
         """Yield all attempts, run by run."""
@@ -117,59 +135,147 @@ class ExportSource:
         # The run may be older than a key, or come from another program.
         line = self._scrubber.line(raw)
         self.num_redacted += line is not raw
-        return ExportedAttempt(run, row, line, run.decoded(row, line))
+        return ExportedAttempt(run, row, line, run.decoded(row, line), line is not raw)
+
+    def token_lines(self, attempt: ExportedAttempt) -> list[bytes]:
+        """Return the lines of token ids of a scored attempt; none if it has no ids."""
+        if attempt.is_redacted:
+            return []  # the ids of a redacted conversation decode to the secret
+        lines = self._token_file(attempt.run).lines(attempt.rollout).splitlines()
+        return [self._scrubber.line(line) + b"\n" for line in lines if line.strip()]
+
+    def token_calls(self, attempt: ExportedAttempt) -> list[TokenCall]:
+        """Return the calls of a scored attempt, all of which can be trained on.
+
+        Raises:
+            LeftOutError: The attempt has no token ids, or a call has a problem.
+        """
+        if attempt.is_redacted:
+            raise LeftOutError("a key in the conversation")
+        calls = self._token_file(attempt.run).calls(attempt.rollout)
+        if not calls:
+            raise LeftOutError("no token ids")
+        if problem := next((call.problem for call in calls if call.problem), ""):
+            raise LeftOutError(f"a call that cannot be trained on: {problem}")
+        return calls
+
+    def require_tokens(self) -> None:
+        """Raise UsageError if a run was collected without token ids."""
+        for run, _ in self.runs:
+            if not has_tokens(run):
+                raise UsageError(
+                    f"{run.path}: has no token ids; collect a run with --record-tokens"
+                )
+
+    def _token_file(self, run: RunIndex) -> TokenFile:
+        if run.path not in self._token_files:
+            self._token_files[run.path] = self._stack.enter_context(TokenFile(run.path))
+        return self._token_files[run.path]
+
+
+def has_tokens(run: RunIndex) -> bool:
+    """Return whether a run was collected with token ids."""
+    return tokens_file(run.path).is_file()
 
 
 def _write_rows(
     source: ExportSource,
     file: BinaryIO,
     items: Iterable[_Item],
-    row_of: Callable[[_Item], JSONObject],
+    rows_of: Callable[[_Item], list[JSONObject]],
 ) -> int:
     num_rows = 0
     for item in items:
         try:
-            row = row_of(item)
+            rows = rows_of(item)
         except LeftOutError as reason:
             source.left_out[str(reason)] += 1
             continue
-        file.write(msgspec.json.encode(row) + b"\n")
-        num_rows += 1
+        file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
+        num_rows += len(rows)
     return num_rows
 
 
-def _write_sft(source: ExportSource, file: BinaryIO) -> int:
-    return _write_rows(source, file, source.scored(), _sft_row)
+def _write_sft(source: ExportSource, file: BinaryIO, *, loss: str = "conversation") -> int:
+    num_bad = num_attempts = 0
+
+    def rows_of(attempt: ExportedAttempt) -> list[JSONObject]:
+        nonlocal num_bad, num_attempts
+        rows = LOSSES[loss](attempt)
+        num_attempts += 1
+        num_bad += attempt.reward <= 0
+        return rows
+
+    num_rows = _write_rows(source, file, source.scored(), rows_of)
+    if num_bad:
+        source.warnings.append(
+            f"{num_bad} of {num_attempts} rollouts have a reward of 0 or less, and training would "
+            "imitate them; leave them out by --where passed or --where 'reward > 0'"
+        )
+    return num_rows
 
 
-def _write_completions(source: ExportSource, file: BinaryIO) -> int:
-    return _write_rows(source, file, source.scored(), _completion_row)
+def _conversation_rows(attempt: ExportedAttempt) -> list[JSONObject]:
+    rollout = attempt.rollout
+    prompt = list(map(_chat_message, rollout.messages[: rollout.num_prompt_messages]))
+    return [{"messages": prompt + _answer(rollout), **_tools_and_identity(attempt)}]
+
+
+def _completion_rows(attempt: ExportedAttempt) -> list[JSONObject]:
+    prompt, completion = _prompt(attempt.rollout), _answer(attempt.rollout)
+    return [{"prompt": prompt, "completion": completion, **_tools_and_identity(attempt)}]
+
+
+def _assistant_rows(attempt: ExportedAttempt) -> list[JSONObject]:
+    # A row for each message of the model: trl trains on all of a completion, including what the
+    # environment said in it, unless the chat template marks the model's messages, and few do.
+    prompt, answer = _prompt(attempt.rollout), _answer(attempt.rollout)
+    shared = _tools_and_identity(attempt)
+    said = [place for place, message in enumerate(answer) if message["role"] == "assistant"]
+    return [
+        {
+            "prompt": prompt + answer[:place],
+            "completion": [answer[place]],
+            **shared,
+            "turn": turn,
+        }
+        for turn, place in enumerate(said)
+    ]
+
+
+LOSSES: Mapping[str, Callable[[ExportedAttempt], list[JSONObject]]] = {
+    "conversation": _conversation_rows,
+    "completion": _completion_rows,
+    "assistant": _assistant_rows,
+}
+"""The forms of `sft`, by what trl trains on."""
 
 
 def _write_dpo(source: ExportSource, file: BinaryIO) -> int:
-    return _write_rows(source, file, _pairs(source), lambda pair: _preference(source, *pair))
+    return _write_rows(source, file, _pairs(source), lambda pair: [_preference(source, *pair)])
 
 
-def _sft_row(attempt: ExportedAttempt) -> JSONObject:
-    rollout = attempt.rollout
-    prompt = list(map(_chat_message, rollout.messages[: rollout.num_prompt_messages]))
-    return {"messages": prompt + _answer(rollout), **_tools_and_identity(attempt)}
+def _write_kto(source: ExportSource, file: BinaryIO) -> int:
+    return _write_rows(source, file, source.scored(), _kto_rows)
 
 
-def _completion_row(attempt: ExportedAttempt) -> JSONObject:
-    prompt, completion = _prompt(attempt.rollout), _answer(attempt.rollout)
-    return {"prompt": prompt, "completion": completion, **_tools_and_identity(attempt)}
+def _kto_rows(attempt: ExportedAttempt) -> list[JSONObject]:
+    if attempt.row.passed is None:
+        raise LeftOutError("an environment without a pass threshold")
+    return [{**_completion_rows(attempt)[0], "label": attempt.row.passed}]
 
 
 def _tools_and_identity(attempt: ExportedAttempt) -> JSONObject:
     tools = attempt.rollout.tools
     return {
         **({"tools": tools} if tools else {}),
-        "env": attempt.row.env,
-        "task_id": attempt.row.task_id,
-        "attempt": attempt.row.attempt,
+        **_identity(attempt),
         "reward": attempt.reward,
     }
+
+
+def _identity(attempt: ExportedAttempt) -> JSONObject:
+    return {name: getattr(attempt.row, name) for name in ("env", "task_id", "attempt")}
 
 
 def _pairs(source: ExportSource) -> Iterator[tuple[RunIndex, Row, Row]]:
@@ -270,6 +376,108 @@ def _tool_call(call: ToolCall) -> JSONObject:
         raise LeftOutError("a tool call whose arguments are no JSON object")
     function: JSONObject = {"name": call.name, "arguments": arguments}
     return {"id": call.id, "type": "function", "function": function}
+
+
+def _write_tokens(source: ExportSource, file: BinaryIO, *, advantage: str = "") -> int:
+    source.require_tokens()
+
+    def rows_of(attempt: ExportedAttempt) -> list[JSONObject]:
+        numbers = {"reward": attempt.reward}
+        if advantage:
+            numbers["advantage"] = _advantage(attempt, ADVANTAGES[advantage])
+        return [
+            {**_identity(attempt), **msgspec.structs.asdict(sequence), **numbers}
+            for sequence in sequences(attempt.rollout, source.token_calls(attempt))
+        ]
+
+    return _write_rows(source, file, source.scored(), rows_of)
+
+
+ADVANTAGES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": lambda _: 1.0,
+    "zscore": lambda rewards: statistics.stdev(rewards) + 1e-4,
+    # The baseline is the mean of the other rewards, not of all.
+    "loo": lambda rewards: (len(rewards) - 1) / len(rewards),
+}
+"""By what the difference of a reward and its group's mean is divided: as in Dr. GRPO
+(https://arxiv.org/abs/2503.20783), TRL's GRPO and RLOO (https://arxiv.org/abs/2402.14740)."""
+
+
+def _advantage(attempt: ExportedAttempt, scale: Callable[[Sequence[float]], float]) -> float:
+    """Return the advantage over all scored attempts of the task, selected or not."""
+    run, row = attempt.run, attempt.row
+    group = (run.rows[number].reward for number in run.attempts_of(row.env, row.task_id))
+    rewards = [reward for reward in group if reward is not None]
+    if len(rewards) == 1:
+        return 0.0  # nothing to compare with; trl has 0, too
+    return (attempt.reward - math.fsum(rewards) / len(rewards)) / scale(rewards)
+
+
+def _write_openenv(source: ExportSource, file: BinaryIO) -> int:
+    source.require_tokens()
+    return _write_rows(
+        source, file, source.scored(), lambda attempt: [_openenv_row(source, attempt)]
+    )
+
+
+def _openenv_row(source: ExportSource, attempt: ExportedAttempt) -> JSONObject:
+    """Return an attempt as a `TrainingTrace` of OpenEnv 0.10, core/harness/training.py."""
+    rollout, calls = attempt.rollout, source.token_calls(attempt)
+    messages = list(map(_request_message, rollout.messages))
+    turns = []
+    places = _places(rollout, calls)
+    for call, prompt, place in zip(calls, prompts(calls), places, strict=True):
+        choice = {"message": messages[place], "finish_reason": call.finish_reason}
+        turns.append(
+            {
+                "node_id": f"{call.play}-{call.call}",
+                "prompt_token_ids": prompt,
+                "completion_token_ids": call.sampled,
+                "per_token_logps": call.logprobs,
+                "loss_mask": [0] * len(prompt) + [1] * len(call.sampled),
+                "request": {"messages": messages[:place], "tools": rollout.tools},
+                "response": {"choices": [choice]},
+                "metadata": {
+                    "index": call.call,
+                    "model": rollout.model,
+                    "sampling_params": call.sampling,
+                    "weight_version": call.weight_version,
+                    "off_policy": call.off_policy,
+                },
+            }
+        )
+    trace = {"schema_version": 1, "turns": turns}
+    return {"trace": trace, **_identity(attempt), "reward": attempt.reward}
+
+
+def _places(rollout: Rollout, calls: Sequence[TokenCall]) -> list[int]:
+    """Return the position of each call's message in a rollout's `messages`."""
+    first = rollout.num_prompt_messages
+    said = [first + n for n, m in enumerate(rollout.responses) if m.role == "assistant"]
+    if len(said) != len(calls):
+        raise LeftOutError("more or fewer messages of the model than calls")
+    return said
+
+
+def _request_message(message: Message) -> JSONObject:
+    """Return a message as Chat Completions has it, arguments as text."""
+    row: JSONObject = {"role": message.role, "content": message.content}
+    if message.reasoning:
+        row["reasoning_content"] = message.reasoning
+    if message.refusal:
+        row["refusal"] = message.refusal
+    if message.tool_calls:
+        row["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        row["tool_call_id"] = message.tool_call_id
+    return row
 
 
 _Kind = Literal["text", "count", "number", "truth"]
@@ -425,15 +633,32 @@ def _json_values(attempt: ExportedAttempt) -> dict[str, object]:
     }
 
 
-def _write_jsonl(source: ExportSource, file: BinaryIO) -> int:
+def _write_jsonl(source: ExportSource, file: BinaryIO, open_tokens: Callable[[], BinaryIO]) -> int:
     num_rows = 0
+    token_file: BinaryIO | None = None
     for attempt in source.scored():
-        file.write(attempt.line + b"\n")
+        line = attempt.line
+        if token_lines := source.token_lines(attempt):
+            token_file = token_file or open_tokens()
+            token_file.writelines(token_lines)
+        elif attempt.rollout.play:  # which the file of token ids would lack
+            fields = msgspec.json.decode(line, type=JSONObject)
+            del fields["play"]
+            line = msgspec.json.encode(fields)
+        file.write(line + b"\n")
         num_rows += 1
     return num_rows
 
 
-def _write_nemo_gym(source: ExportSource, file: BinaryIO, aggregate_file: BinaryIO) -> int:
+def _aggregate_file(out: Path) -> Path:
+    ending = next(ending for ending in _JSON_LINES if out.name.endswith(ending))
+    return out.with_name(out.name.removesuffix(ending) + "_aggregate_metrics.json")
+
+
+def _write_nemo_gym(
+    source: ExportSource, file: BinaryIO, open_aggregate: Callable[[], BinaryIO]
+) -> int:
+    lacking: Counter[str] = Counter()
     aggregates: dict[str, NemoAggregate] = {}
     task_numbers: dict[tuple[str, str], int] = {}
     attempts: set[tuple[int, int]] = set()
@@ -456,7 +681,7 @@ def _write_nemo_gym(source: ExportSource, file: BinaryIO, aggregate_file: Binary
             aggregates[row.env] = NemoAggregate(row.env, run.facts(row.env))
         try:
             line = (
-                _nemo_gym_line(attempt, task_number)
+                _nemo_gym_line(attempt, task_number, _token_fields(source, attempt, lacking))
                 if is_ours
                 else msgspec.json.decode(attempt.line, type=JSONObject)
             )
@@ -464,15 +689,51 @@ def _write_nemo_gym(source: ExportSource, file: BinaryIO, aggregate_file: Binary
         except OverflowError as error:
             raise UsageError(f"{name}: a number is too large: {error}") from error
         file.write(msgspec.json.encode(line) + b"\n")
-    _write_aggregates(aggregates, aggregate_file)
+    if lacking:
+        reasons = ", ".join(f"{reason}: {number}" for reason, number in lacking.most_common())
+        source.warnings.append(f"rows without token ids, which NeMo RL refuses: {reasons}")
+    _write_aggregates(aggregates, open_aggregate())
     return len(attempts)
 
 
-def _nemo_gym_line(attempt: ExportedAttempt, task_number: int) -> JSONObject:
+def _token_fields(
+    source: ExportSource, attempt: ExportedAttempt, lacking: Counter[str]
+) -> list[JSONObject]:
+    """Return the token fields of each call; none, and the reason is counted, if it has none."""
+    if not has_tokens(attempt.run):
+        return []
+    try:
+        calls = source.token_calls(attempt)
+        _places(attempt.rollout, calls)
+        held: list[int] = []
+        fields: list[JSONObject] = []
+        for call, prompt in zip(calls, prompts(calls), strict=True):
+            # NeMo RL asserts it (nemo_rl/environments/nemo_gym.py), and would stop training.
+            if call.num_shared != len(held):
+                raise LeftOutError("a prompt that does not begin with all before it")
+            held = prompt + call.sampled
+            fields.append(
+                {
+                    "prompt_token_ids": prompt,
+                    "generation_token_ids": call.sampled,
+                    "generation_log_probs": call.logprobs,
+                }
+            )
+    except LeftOutError as reason:
+        lacking[str(reason)] += 1
+        return []
+    return fields
+
+
+def _nemo_gym_line(
+    attempt: ExportedAttempt, task_number: int, token_fields: Sequence[JSONObject]
+) -> JSONObject:
     rollout, row = attempt.rollout, row_of(attempt.rollout)
     if own_task_id(row) != rollout.task_id:
         row["task_id"] = rollout.task_id
     response = response_of(rollout, row, rollout.responses, rollout.usage)
+    if token_fields:
+        add_token_fields(response, rollout.responses, token_fields)
     # The row's fields replace metrics and details of the same name. The stamps of an earlier
     # collection are dropped: the indices below count the rollouts of this export.
     line: JSONObject = {**rollout.metrics, **rollout.details, **row}
@@ -507,26 +768,28 @@ def _write_aggregates(aggregates: Mapping[str, NemoAggregate], file: BinaryIO) -
 
 
 class Exporter(NamedTuple):
-    """A format: its writer, and the endings of its files' names."""
+    """A format: its writer, the endings of its files' names, and the option that is its own."""
 
     write: Callable[..., int]
-    """Takes the ExportSource, the file and, if the format has one, the second file; returns the
-    number of rows written."""
+    """Takes the ExportSource, the file and, if the format has one, a function that opens the second
+    file; returns the number of rows written."""
     endings: tuple[str, ...]
-    second_ending: str = ""
-    """The ending of the second file's name, which replaces that of the first."""
+    second_file: Callable[[Path], Path] | None = None
+    """Returns where the second file is, if the format has one."""
+    option: str = ""
+    """The keyword argument of `write` that the command line can set."""
 
 
 _JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
 EXPORTERS: Mapping[str, Exporter] = {
-    "sft": Exporter(_write_sft, _JSON_LINES),
+    "sft": Exporter(_write_sft, _JSON_LINES, option="loss"),
     "dpo": Exporter(_write_dpo, _JSON_LINES),
-    "jsonl": Exporter(_write_jsonl, _JSON_LINES),
+    "kto": Exporter(_write_kto, _JSON_LINES),
+    "tokens": Exporter(_write_tokens, _JSON_LINES, option="advantage"),
+    "openenv": Exporter(_write_openenv, _JSON_LINES),
+    "jsonl": Exporter(_write_jsonl, _JSON_LINES, tokens_file),
     "parquet": Exporter(_write_parquet, (".parquet",)),
     "csv": Exporter(_write_csv, (".csv", ".csv.gz", ".csv.zst")),
-    "nemo-gym": Exporter(_write_nemo_gym, _JSON_LINES, "_aggregate_metrics.json"),
+    "nemo-gym": Exporter(_write_nemo_gym, _JSON_LINES, _aggregate_file),
 }
-
-COMPLETIONS = Exporter(_write_completions, _JSON_LINES)
-"""The other form of `sft`, with the prompt and the completion in two fields."""

@@ -15,7 +15,7 @@ know the header ignores it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -36,6 +36,7 @@ __all__ = [
     "Said",
     "Stepped",
     "Verified",
+    "add_token_fields",
     "check_verdict",
     "game_answer",
     "game_messages",
@@ -145,6 +146,20 @@ def response_of(
     if reason := _INCOMPLETE.get(rollout.stop_reason or ""):
         response["incomplete_details"] = {"reason": reason}
     return response
+
+
+def add_token_fields(
+    response: JSONObject, messages: Sequence[Message], fields: Iterable[JSONObject]
+) -> None:
+    """Add the token fields of each call to the last output item of its message."""
+    output = response["output"]
+    assert isinstance(output, list)
+    end = 0
+    remaining = iter(fields)
+    for message in messages:
+        end += len(items_from_messages([message]))
+        if message.role == "assistant":
+            output[end - 1] = {**output[end - 1], **next(remaining)}
 
 
 def _typed(item: JSONObject, position: int) -> JSONObject:

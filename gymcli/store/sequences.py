@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gymcli.store.tokens import TokenCall
+from gymcli.store.tokens import TokenCall, check_shared
 from gymcli.types import Rollout, StopReason
 
 __all__ = ["FORK_THRESHOLD", "TokenSequence", "sequences"]
@@ -31,6 +31,8 @@ class TokenSequence(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Of the sampled ids, as the engine reported them; 0.0 where the mask is 0."""
     prompt_length: int
     """The length of its first prompt."""
+    calls: list[int] = []
+    """The numbers of its calls."""
     weight_version: str = ""
     """Of its first call."""
     stop_reason: StopReason | None = None
@@ -56,7 +58,7 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
         calls: The calls of the play that counts, in order; those with a problem are skipped.
 
     Raises:
-        ValueError: A call claims to share more ids than the call before has.
+        RunFileError: A call claims to share more ids than the call before has.
     """
     found: list[TokenSequence] = []
     if rollout.reward is None:
@@ -66,12 +68,8 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
     for call in calls:
         if call.problem:
             continue
+        check_shared(call, len(held))
         changed = len(held) - call.num_shared
-        if changed < 0:
-            raise ValueError(
-                f"call {call.call} shares {call.num_shared} ids, and the call before has only "
-                f"{len(held)}"
-            )
         is_new = not found or (
             changed and (call.num_shared < last_sample or changed >= FORK_THRESHOLD)
         )
@@ -92,6 +90,7 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
             sequence.input_ids[call.num_shared :] = call.added
             sequence.loss_mask[call.num_shared :] = [0] * len(call.added)
             sequence.logprobs[call.num_shared :] = [0.0] * len(call.added)
+        sequence.calls.append(call.call)
         last_sample = len(sequence.input_ids)
         sequence.input_ids += call.sampled
         sequence.loss_mask += [1] * len(call.sampled)

@@ -27,7 +27,18 @@ from gymcli.types import (
     TokenSource,
 )
 
-__all__ = ["TOKENS", "TOKEN_SOURCES", "PlayTokens", "TokenCall", "TokenFile", "TokenPlay", "neutral_params", "prompts", "tokens_file"]
+__all__ = [
+    "TOKENS",
+    "TOKEN_SOURCES",
+    "PlayTokens",
+    "TokenCall",
+    "TokenFile",
+    "TokenPlay",
+    "check_shared",
+    "neutral_params",
+    "prompts",
+    "tokens_file",
+]
 
 TOKEN_SOURCES: Mapping[TokenSource, str] = {
     "vllm": "return_token_ids",
@@ -80,8 +91,8 @@ class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One line of tokens.jsonl: a call of the policy.
 
     The whole prompt is the first `num_shared` ids of the call before (its prompt and its sample
-    together) followed by `added`; see `prompts`. Calls with a `problem` are skipped: they share
-    nothing, and the next call is compared with the last one without a problem.
+    together) followed by `added`; see `prompts`. Calls with a `problem` have no prompt here, and
+    the next call is compared with the last one without a problem.
     """
 
     env: str
@@ -143,8 +154,7 @@ class PlayTokens:
         call.problem = tokens.problem or _problem(tokens)
         call.off_policy = _off_policy(sampling, tokens.logprob_mode)
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
-        if call.problem:
-            call.added = tokens.prompt
+        if call.problem:  # no prompt: nothing trains on it, and whole ones would add up
             return
         call.num_shared = _num_common(self._held, tokens.prompt)
         call.added = tokens.prompt[call.num_shared :]
@@ -160,10 +170,8 @@ def _problem(tokens: Tokens) -> str:
     if min(tokens.prompt) < 0 or min(tokens.sampled) < 0:
         return "an id is negative"
     if len(tokens.logprobs) != len(tokens.sampled):
-        return (
-            f"{len(tokens.sampled)} ids were sampled and there are {len(tokens.logprobs)} "
-            "log-probabilities"
-        )
+        # Without the numbers: problems are counted, and the line has both lists.
+        return "there are not as many log-probabilities as sampled ids"
     if not all(map(math.isfinite, tokens.logprobs)):
         return "a log-probability is not finite"
     if max(tokens.logprobs) > 0:
@@ -197,25 +205,31 @@ def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
 
 
 def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
-    """Return the whole prompt of each call of one play, in order.
+    """Return the whole prompt of each call of one play, in order; [] for calls with a problem.
 
     Raises:
-        ValueError: A call claims to share more ids than the call before has.
+        RunFileError: A call claims to share more ids than the call before has.
     """
     held: list[int] = []
     found = []
     for call in calls:
         if call.problem:
-            found.append(call.added)
+            found.append([])
             continue
-        if call.num_shared > len(held):
-            raise ValueError(
-                f"call {call.call} shares {call.num_shared} ids, and the call before has only "
-                f"{len(held)}"
-            )
+        check_shared(call, len(held))
         found.append(held[: call.num_shared] + call.added)
         held = found[-1] + call.sampled
     return found
+
+
+def check_shared(call: TokenCall, num_held: int) -> None:
+    """Raise RunFileError if a call claims to share more ids than the call before has."""
+    if call.num_shared > num_held:
+        raise RunFileError(
+            f"{TOKENS}: attempt {call.attempt} of task {call.task_id} ({call.env}) is damaged: "
+            f"call {call.call} shares {call.num_shared} ids, and the call before has only "
+            f"{num_held}"
+        )
 
 
 _CALLS = msgspec.json.Decoder(TokenCall)
@@ -266,20 +280,32 @@ class TokenFile:
         if self._file is not None:
             self._file.close()
 
+    def lines(self, rollout: Rollout) -> bytes:
+        """Return the lines of the play that counts; none if no ids were recorded.
+
+        Raises:
+            RunFileError: The rollout names a play that the file lacks.
+        """
+        if not rollout.play:
+            return b""
+        if self._file is None or rollout.play not in self._plays:
+            what = f"{_name(rollout)}, play {rollout.play}"
+            raise RunFileError(f"{self.path}: has no token ids of {what}")
+        start, end = self._plays[rollout.play]
+        self._file.seek(start)
+        return self._file.read(end - start)
+
     def calls(self, rollout: Rollout) -> list[TokenCall]:
         """Return the calls of the play that counts, in order; none if no ids were recorded.
 
         Raises:
             RunFileError: The rollout names a play that the file lacks, or a line is damaged.
         """
-        if not rollout.play:
-            return []
-        what = f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
-        if self._file is None or rollout.play not in self._plays:
-            raise RunFileError(f"{self.path}: has no token ids of {what}, play {rollout.play}")
-        start, end = self._plays[rollout.play]
-        self._file.seek(start)
         try:
-            return _CALLS.decode_lines(self._file.read(end - start))
+            return _CALLS.decode_lines(self.lines(rollout))
         except JSON_ERRORS as error:
-            raise RunFileError(f"{self.path}: {what}: is damaged: {error}") from error
+            raise RunFileError(f"{self.path}: {_name(rollout)}: is damaged: {error}") from error
+
+
+def _name(rollout: Rollout) -> str:
+    return f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.data.exporters import COMPLETIONS, EXPORTERS, ExportSource
+from gymcli.data.exporters import EXPORTERS, ExportSource
 from gymcli.metrics.filters import parse_filter
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.run_index import RunIndex
@@ -29,13 +29,16 @@ class Exported:
         return [msgspec.json.decode(line) for line in self.data.splitlines()]
 
 
-def export(to, *runs: Path, where=None, scrubber=NOTHING_SECRET, **options):
-    """Export runs in a format; `completion` is the second form of sft."""
-    exporter = COMPLETIONS if to == "completion" else EXPORTERS[to]
+def export(to, *runs: Path, where=None, scrubber=NOTHING_SECRET, form=None, **options):
+    """Export runs in a format; `form` is the value of the format's own option."""
+    exporter = EXPORTERS[to]
     wanted = None if where is None else parse_filter(where)
     with ExitStack() as stack:
         indices = [stack.enter_context(RunIndex(run, **options)) for run in runs]
-        source = ExportSource([(index, index.select(wanted)) for index in indices], scrubber)
-        files = [io.BytesIO() for _ in range(2 if exporter.second_ending else 1)]
-        num_rows = exporter.write(source, *files)
+        selected = [(index, index.select(wanted)) for index in indices]
+        source = stack.enter_context(ExportSource(selected, scrubber))
+        files = [io.BytesIO(), io.BytesIO()]
+        second = [lambda: files[1]] if exporter.second_file else []
+        own = {exporter.option: form} if form else {}
+        num_rows = exporter.write(source, files[0], *second, **own)
     return Exported([file.getvalue() for file in files], num_rows, source)

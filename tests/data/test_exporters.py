@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.data.exporters import COLUMNS, JSON_COLUMNS
+from gymcli.data.exporters import COLUMNS, JSON_COLUMNS, LOSSES
 from gymcli.errors import MissingPackageError, UsageError
 from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.secrets import scrubber_of
@@ -216,19 +216,19 @@ def test_sft_gives_the_conversation_as_templates_read_it(tmp_path):
 def test_sft_completion_splits_the_conversation_after_the_prompt(tmp_path):
     rollouts = [with_tools(), talk(user(), model(), task_id="b")]
     run = write_run(tmp_path / "run", rollouts=rollouts)
-    whole, split = export("sft", run).rows, export("completion", run).rows
+    whole, split = export("sft", run).rows, export("sft", run, form="completion").rows
     assert [row["prompt"] + row["completion"] for row in split] == [r["messages"] for r in whole]
     assert [len(row["prompt"]) for row in split] == [3, 1]
     assert "messages" not in split[0]
     assert "tools" not in split[0]
 
 
-@pytest.mark.parametrize("to", ["sft", "completion"])
-def test_sft_leaves_out_what_comes_after_the_last_words_of_the_model(tmp_path, to):
+@pytest.mark.parametrize("loss", LOSSES)
+def test_sft_leaves_out_what_comes_after_the_last_words_of_the_model(tmp_path, loss):
     tool = Message(role="tool", tool_call_id="1", content="warm")
     call = ToolCall(id="1", function=FunctionCall("weather", ""))
     rollout = talk(user(), model(None, tool_calls=[call]), tool, user("And?"))
-    [row] = export(to, write_run(tmp_path / "run", rollouts=[rollout])).rows
+    [row] = export("sft", write_run(tmp_path / "run", rollouts=[rollout]), form=loss).rows
     last = (row.get("messages") or row["completion"])[-1]
     assert last["tool_calls"][0]["function"]["arguments"] == {}
 
@@ -256,9 +256,9 @@ def test_sft_leaves_out_what_comes_after_the_last_words_of_the_model(tmp_path, t
         ),
     ],
 )
-@pytest.mark.parametrize("to", ["sft", "completion"])
-def test_sft_counts_what_chat_messages_cannot_say(tmp_path, to, rollout, reason):
-    exported = export(to, write_run(tmp_path / "run", rollouts=[rollout]))
+@pytest.mark.parametrize("loss", LOSSES)
+def test_sft_counts_what_chat_messages_cannot_say(tmp_path, loss, rollout, reason):
+    exported = export("sft", write_run(tmp_path / "run", rollouts=[rollout]), form=loss)
     assert exported.num_rows == 0
     assert exported.left_out == {reason: 1}
 
@@ -272,7 +272,7 @@ def test_sft_counts_what_chat_messages_cannot_say(tmp_path, to, rollout, reason)
 )
 def test_sft_completion_needs_a_prompt(tmp_path, rollout, reason):
     run = write_run(tmp_path / "run", rollouts=[rollout])
-    assert export("completion", run).left_out == {reason: 1}
+    assert export("sft", run, form="completion").left_out == {reason: 1}
     assert export("sft", run).num_rows == 1
 
 
