@@ -219,14 +219,11 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     except asyncio.CancelledError:
         # The caller left. A finished conversation is saved: a resume only has to score it.
         if episode.is_finished:
-            shared.save(_finished(episode, shared))
+            shared.save(_record_of(episode, shared))
         if not episode.is_over:
             shared.stopping.add_closing(episode)
         raise
-    if error is not None and not episode.is_finished:
-        rollout = redacted(episode.rollout, shared.scrubber)
-    else:
-        rollout = _finished(episode, shared)
+    rollout = _record_of(episode, shared)
     if error is not None:
         return Outcome(
             failure_of(rollout, error),
@@ -241,17 +238,15 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     return rollout
 
 
-def _finished(episode: Episode, shared: Shared) -> Rollout:
-    """Return the record of a finished conversation, and save its token ids.
-
-    It is redacted before scoring: the verifier must see it as `gym verify` reads it from disk.
-    """
+def _record_of(episode: Episode, shared: Shared) -> Rollout:
+    """Return the record of an attempt without secrets; save the token ids of a finished one."""
+    # Before scoring: the verifier must see the record as `gym verify` reads it from disk.
     rollout = redacted(episode.rollout, shared.scrubber)
     if episode.tokens is None:
         return rollout
     # The ids of a redacted conversation would decode to the key.
-    calls = [] if rollout.redacted else episode.tokens.calls
-    lines = [msgspec.json.encode(call) for call in calls]
+    is_kept = episode.is_finished and not rollout.redacted
+    lines = [msgspec.json.encode(call) for call in episode.tokens.calls] if is_kept else []
     if any(len(line) > MAX_LINE_BYTES for line in lines):
         _LOGGER.warning(
             "%s %s/%d: a line of its token ids %s; they are not written", *rollout.key, TOO_LONG

@@ -62,22 +62,20 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
         """Whether these options, or those of the model's endpoint, ask for token ids."""
         return self.record_tokens or (self.endpoint is not None and self.endpoint.record_tokens)
 
-    def with_endpoint_options(self) -> Self:
-        """Return these options with `outage_deadline`, if set, copied to every endpoint.
+    def with_outage_deadline(self) -> Self:
+        """Return these options with `outage_deadline`, if set, copied to every endpoint."""
+        if self.outage_deadline is None:
+            return self
+        deadline = {"outage_deadline": self.outage_deadline}
 
-        `record_tokens` is copied to the endpoint of the model.
-        """
-        deadline = {} if self.outage_deadline is None else {"outage_deadline": self.outage_deadline}
-
-        def changed(source: T, **options: object) -> T:
-            update = {**deadline, **options}
-            return source.model_copy(update=update) if isinstance(source, Endpoint) else source
+        def changed(source: T) -> T:
+            return source.model_copy(update=deadline) if isinstance(source, Endpoint) else source
 
         roles, default_roles = (
             {role: changed(source) for role, source in sources.items()}
             for sources in (self.roles, self.default_roles)
         )
-        endpoint = changed(self.endpoint, record_tokens=self.records_tokens)
+        endpoint = changed(self.endpoint)
         update = {"endpoint": endpoint, "roles": roles, "default_roles": default_roles}
         return self.model_copy(update=update)
 

@@ -125,7 +125,7 @@ class Collection:
         self._beside = beside
         tasks = list(tasks)
         env = env_of_tasks(tasks, options.env)
-        self.options = options = options.with_endpoint_options().model_copy(update={"env": env})
+        self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
         self._engine: RayEngine | None = None
         # First, since it refuses a missing package or a malformed address before any task is read.
         if options.engine == "ray":
@@ -493,14 +493,9 @@ class Collection:
 
     async def _probe_tokens(self, policy: Client) -> None:
         """Find out how the policy's endpoint reports token ids; UsageError if it does not."""
-        try:
-            await policy.probe_tokens()
-        except ModelError as error:
-            raise FatalEndpointError(str(error)) from error
-        source = policy.token_source
+        source = await policy.probe_tokens()
         if self._engine is not None:
             self._engine.token_source = source
-        assert source is not None, "an endpoint without a source is refused"
         self._plan.neutral_params = neutral_params(source)
         mode = policy.endpoint.logprob_mode or ("raw" if source == "llamacpp" else "unknown")
         self.token_note = f"{policy.endpoint.model}: token ids by {TOKEN_SOURCES[source]}; " + (

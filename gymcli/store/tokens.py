@@ -64,10 +64,7 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
 _STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
 _PENALTIES: JSONObject = {"presence_penalty": 0, "frequency_penalty": 0}
 # A top_k of 0 is refused by SGLang, and was by vLLM: https://github.com/vllm-project/vllm/pull/17773
-_VLLM: JSONObject = {
-    **{**_STANDARD, **_PENALTIES},
-    **{"top_k": -1, "min_p": 0, "repetition_penalty": 1},
-}
+_VLLM: JSONObject = {**_STANDARD, **_PENALTIES, "top_k": -1, "min_p": 0, "repetition_penalty": 1}
 _SENT: Mapping[TokenSource, JSONObject] = {
     "vllm": _VLLM,
     "token_id": _VLLM,

@@ -1,15 +1,15 @@
 """Tests of token ids in the life of a run: recorded, resumed, merged, rescored, redacted."""
 
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from gymcli.errors import RunMismatchError, UsageError
-from gymcli.mock import MockAnswer
+from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import num_turns, refusal_of
+from gymcli.mock.process import serving
 from gymcli.runner.rescoring import Rescoring
 from gymcli.store.rollout_files import read_structs
 from gymcli.store.tokens import TokenFile, neutral_params, prompts
@@ -21,6 +21,8 @@ from tests.reliability.worlds import WORLDS, Model, write_tasks
 from tests.runner.collecting import collect_all
 from tests.runner.token_engine import TokenEngine
 
+pytest_plugins = ["gymcli.mock.fixture"]
+
 WALKED, RANKED = WORLDS["walked"].spec, WORLDS["ranked"].spec
 NEUTRAL = neutral_params("vllm")
 
@@ -28,7 +30,7 @@ NEUTRAL = neutral_params("vllm")
 def recorded(run: Path) -> list[Rollout]:
     """Return the scored rollouts of a run or of a file."""
     file = run / "rollouts.jsonl" if run.is_dir() else run
-    return list(read_structs(file, msgspec.json.Decoder(Rollout)))
+    return list(read_structs(file, msgspec.json.Decoder(Rollout))) if file.is_file() else []
 
 
 def check_ids(run: Path, engine: TokenEngine) -> None:
@@ -106,10 +108,10 @@ def test_merged_runs_have_the_ids_of_all(tmp_path, tasks, monkeypatch):
     monkeypatch.chdir(tmp_path)
     engine = TokenEngine(Model())
     for shard in ("1", "2"):
-        collect(tasks, engine, Path(shard), shard=f"{shard}/2")
-    assert gym("merge", "1", "2", "-o", "whole", "--env", WALKED).exit_code == 0
+        collect(tasks, engine, Path(shard), RANKED, shard=f"{shard}/2", limit=2)
+    assert gym("merge", "1", "2", "-o", "whole", "--env", RANKED).exit_code == 0
     check_ids(Path("whole"), engine)
-    assert len(recorded(Path("whole"))) == 12
+    assert len(recorded(Path("whole"))) == 4
     for out in ("only.jsonl", "packed.jsonl.gz"):
         said = gym("merge", "1", "2", "-o", out, "--json")
         stem = out.partition(".")[0]
@@ -120,24 +122,25 @@ def test_merged_runs_have_the_ids_of_all(tmp_path, tasks, monkeypatch):
     assert (again.exit_code, "packed.tokens.jsonl: already exists" in again.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_play_that_failed_leaves_no_ids(tmp_path, tasks):
     """Attempts of a group wait for the others; each keeps the ids of the play that counts."""
-    for env, turn, repeats in ((RANKED, 0, 3), (WALKED, 2, 2)):
-        run, model = tmp_path / str(turn), Model()
+    model, last_turn = Model(), 0
 
-        def fail(request, turn=turn, model=model):
-            is_failing = num_turns(request) >= turn and "task-1" in request.messages[0].text
-            return refusal_of(400, "not this one") if is_failing else model(request)
+    def behave(request):
+        is_failing = num_turns(request) >= last_turn and "task-1" in request.messages[0].text
+        return refusal_of(400, "not this one") if is_failing else model(request)
 
-        failing = TokenEngine(fail)
-        records, _ = collect(tasks, failing, run, env, repeats=repeats)
+    engine = TokenEngine(behave)
+    for env, num_attempts, turn in ((RANKED, 9, 0), (WALKED, 6, 2)):
+        run, repeats, last_turn = tmp_path / str(turn), num_attempts // 3, turn
+        records, _ = collect(tasks, engine, run, env, repeats=repeats, limit=3)
         assert sum(isinstance(record, Failure) for record in records) == repeats
         named = {record.play for record in records if isinstance(record, Rollout)}
         assert {line["play"] for line in lines_of(run / "tokens.jsonl")} == named
-        engine = TokenEngine(model)
-        collect(tasks, engine, run, env, repeats=repeats)
-        engine.answers |= failing.answers
-        assert len(recorded(run)) == 6 * repeats
+        last_turn = 9
+        collect(tasks, engine, run, env, repeats=repeats, limit=3)
+        assert len(recorded(run)) == num_attempts
         check_ids(run, engine)
 
 
@@ -181,14 +184,16 @@ def test_a_kill_leaves_no_rollout_without_its_ids(tmp_path, tasks, monkeypatch):
     engine = TokenEngine(model)
     world = WORLDS["walked"]
     arguments = (*collect_arguments(world, Selection()), "--record-tokens")
-    with serving(engine) as base_url:
-        write_settings(tmp_path, base_url)
-        for num in (9, 17):
+    with serving(MockServer(engine)) as server:
+        write_settings(tmp_path, server.base_url)
+        for num in (20, 12):
             stopped = run_stopped(arguments, model, num=num, number=signal.SIGKILL)
             assert stopped.exit_code == -signal.SIGKILL
             check_ids(Path("run"), engine)
-        assert 0 < len(recorded(Path("run"))) < 12
+        assert len(recorded(Path("run"))) < 12
+        before = lines_of(Path("run/tokens.jsonl"))
         model.begin()
         assert gym(*arguments).exit_code == 0
     assert len(recorded(Path("run"))) == 12
     check_ids(Path("run"), engine)
+    assert lines_of(Path("run/tokens.jsonl"))[: len(before)] == before
