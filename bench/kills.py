@@ -10,6 +10,7 @@ After every kill the files are read, and this must hold:
 
 - nothing lost: every line that was on disk after an earlier kill is still there, unchanged; the
   complete run has the attempts, conversations and rewards of an undisturbed one;
+- nothing without its token ids: every conversation on disk has a line of ids for each of its calls;
 - nothing twice: no attempt has two lines in rollouts.jsonl;
 - nothing paid again: by the log of the mock, no later command asked the policy about an episode
   whose last answer was on disk, in rollouts.jsonl or generations.jsonl.
@@ -79,6 +80,7 @@ class Count(msgspec.Struct, kw_only=True):
     """Lines that were on disk, summed over the kills."""
     num_lost: int = 0
     num_twice: int = 0
+    num_without_ids: int = 0
     num_paid_again: int = 0
     problems: list[str] = []
 
@@ -90,7 +92,8 @@ class Count(msgspec.Struct, kw_only=True):
     @property
     def is_clean(self) -> bool:
         """Whether no rule was broken."""
-        return not (self.num_lost or self.num_twice or self.num_paid_again or self.problems)
+        lost = self.num_lost or self.num_without_ids
+        return not (lost or self.num_twice or self.num_paid_again or self.problems)
 
 
 class Lane:
@@ -114,7 +117,8 @@ class Lane:
         policy = [{"text": f"Answer {turn}."} for turn in range(2)]
         lines = ({"match": "Is this talk good?", "answers": [judge]}, {"answers": policy})
         script.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-        options = ("--behaviour", f"script:{script}", "--latency", LATENCY, "--log", str(log))
+        options = ["--behaviour", f"script:{script}", "--latency", LATENCY, "--log", str(log)]
+        options += ["--tokens", "vllm"]
         with serving(*options) as server:
             self._server, self._log = server, Log(log, server)
             for environment in ENVIRONMENTS:
@@ -177,7 +181,7 @@ class Lane:
         """Run the command; return its exit code, or None if it was killed."""
         command = [*GYM, "collect", "tasks.jsonl", "--env", f"{EPISODES}:{environment}"]
         command += ["--model", "policy", "--out", "run", "--seed", "0", "--concurrency", "8"]
-        command += [*ENVIRONMENTS[environment].options, "--quiet"]
+        command += [*ENVIRONMENTS[environment].options, "--record-tokens", "--quiet"]
         with (
             (folder / "stderr").open("wb") as stderr,
             subprocess.Popen(
@@ -228,6 +232,7 @@ class Lane:
                 count.num_paid_again += named is not None and named[0] in finished
         scored = [rollout.key for rollout in after.rollouts("rollouts.jsonl")]
         count.num_twice += len(scored) - len(set(scored))
+        count.num_without_ids += after.num_without_ids
 
     def _check_end(self, count: Count, environment: str, end: OnDisk) -> None:
         """Compare a complete run with the undisturbed one."""
@@ -262,6 +267,7 @@ COLUMNS = {
     "lines": "num_lines",
     "lost": "num_lost",
     "twice": "num_twice",
+    "no ids": "num_without_ids",
     "paid again": "num_paid_again",
 }
 

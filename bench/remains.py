@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from bench.runs import Server
+from gymcli.store.tokens import TokenPlay
 from gymcli.types import Rollout
 
 __all__ = ["Exchange", "Log", "OnDisk", "essence"]
 
-FILES = ("rollouts.jsonl", "failures.jsonl", "generations.jsonl", "verdicts.jsonl")
+FILES = (
+    *("rollouts.jsonl", "failures.jsonl", "generations.jsonl", "verdicts.jsonl"),
+    "tokens.jsonl",
+)
 MAX_SECONDS = 60.0
 
 
@@ -39,6 +44,16 @@ class OnDisk(NamedTuple):
     def rollouts(self, name: str) -> list[Rollout]:
         """Decode the lines of rollouts.jsonl or generations.jsonl."""
         return [msgspec.json.decode(line, type=Rollout) for line in self.lines[name]]
+
+    @property
+    def num_without_ids(self) -> int:
+        """The number of conversations without the token ids of each of their calls."""
+        plays = Counter(
+            msgspec.json.decode(line, type=TokenPlay).play for line in self.lines["tokens.jsonl"]
+        )
+        names = ("rollouts.jsonl", "generations.jsonl")
+        conversations = (rollout for name in names for rollout in self.rollouts(name))
+        return sum(plays[one.play] != len(one.calls) for one in conversations)
 
     @property
     def num_lines(self) -> int:

@@ -226,6 +226,8 @@ class Tokens(msgspec.Struct, kw_only=True, gc=False):
     """The version of the weights, if the endpoint reports one."""
     problem: str = ""
     """Why the ids cannot be read or used; empty if nothing is wrong."""
+    off_policy: str = ""
+    """Why `logprobs` are not of the distribution that was sampled from, if the request says it."""
 
 
 class SampledMessage(Message, kw_only=True, gc=False):

@@ -45,7 +45,7 @@ def export(
     ] = None,
     loss: Annotated[
         Literal["conversation", "completion", "assistant"] | None,
-        typer.Option(help="What sft rows train on (sft only)."),
+        typer.Option(help="What TRL trains on (sft only; default: conversation)."),
     ] = None,
     completion: Annotated[
         bool, typer.Option("--completion", help="The same as --loss completion.")

@@ -13,6 +13,7 @@ from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
 from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
 from gymcli.commands.runs import RunSummary, print_runs, summary_of
+from gymcli.commands.signals import run_async
 from gymcli.commands.summary import (
     print_advice,
     print_agreement,
@@ -30,7 +31,7 @@ from gymcli.secrets import scrubber_of
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.agreement import Agreement, Labels
-    from gymcli.metrics.results import RunMetrics, TaskMetrics
+    from gymcli.metrics.results import Drift, RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
 
@@ -98,6 +99,16 @@ def metrics(
             rich_help_panel=Heading.NUMBERS,
         ),
     ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER|URL|local",
+            help="Render the conversations of recorded token ids again, and report how many ids, "
+            "calls and sequences that changes: a model's folder (for transformers), a server of "
+            "llama.cpp or vLLM, or local, the embedded model.",
+            rich_help_panel=Heading.NUMBERS,
+        ),
+    ] = None,
     ci_options: CiOptions,
     json: JsonOption = False,
 ) -> None:
@@ -121,7 +132,7 @@ def metrics(
     pilots, judged = [], []
     for run in runs:
         aggregator, numbers = _count(
-            run, env, fields, ci, given if isinstance(given, str) else None
+            run, env, fields, ci, given if isinstance(given, str) else None, tokenizer
         )
         agreed = None if given is None else agreement(aggregator, given, source=source, warn=warn)
         tasks = aggregator.task_rows() if by_task else None
@@ -226,7 +237,12 @@ def _labels(given: str) -> Labels | str:
 
 
 def _count(
-    run: Path, env: str | None, by: Sequence[str], ci: CiRequest, field: str | None
+    run: Path,
+    env: str | None,
+    by: Sequence[str],
+    ci: CiRequest,
+    field: str | None,
+    tokenizer: str | None,
 ) -> tuple[Aggregator, RunMetrics]:
     import msgspec
 
@@ -235,6 +251,10 @@ def _count(
     from gymcli.store.run_directory import RunDirectory
 
     aggregator = measure(run, env=env, by=by, fields=[field] if field else [])
+    if tokenizer is not None:
+        drifts = run_async(_drift(run, env, tokenizer))
+        for name, tokens in aggregator.tokens.items():
+            tokens.drift = drifts.get(name)
     numbers = aggregator.metrics(ks=ci.ks)
     attempts = [int(k) for own in numbers.environments.values() for k in own.num_tasks_at_k or ()]
     if attempts:
@@ -250,3 +270,10 @@ def _count(
     if not numbers.num_scored:
         warn(f"{run}: nothing is scored")
     return aggregator, numbers
+
+
+async def _drift(run: Path, env: str | None, tokenizer: str) -> dict[str, Drift]:
+    from gymcli.training.drift import measure_drift, open_renderer
+
+    async with open_renderer(tokenizer) as renderer:
+        return await measure_drift(run, renderer, env=env)

@@ -78,7 +78,7 @@ def show(
     if task is not None:
         if picks or where is not None:
             raise UsageError(f"{(*picks, '--where')[0]}: leave out {task}, or leave out the option")
-        _print_record(_named(run, task, env), is_json=json)
+        _print_record(_named(run, task, env), run, is_json=json)
         return
     from gymcli.runner.measure import index_run
 
@@ -88,7 +88,7 @@ def show(
             numbers = [random_numbers.choice(numbers)]
         # As JSON, the list is a list even of one attempt: a program must know what it reads.
         if picks or (len(numbers) == 1 and not json):
-            _print_record(_recorded(index, index.rows[numbers[0]]), is_json=json)
+            _print_record(_recorded(index, index.rows[numbers[0]]), run, is_json=json)
         elif json:
             _print_json_list(index, numbers[:limit], len(numbers))
         else:
@@ -186,7 +186,7 @@ def _answer(index: RunIndex, row: Row) -> str:
     return one_line(record.last_text or "".join(calls))
 
 
-def _print_record(found: Rollout | Failure, *, is_json: bool) -> None:
+def _print_record(found: Rollout | Failure, run: Path, *, is_json: bool) -> None:
     import msgspec
 
     from gymcli.types import Rollout
@@ -219,6 +219,10 @@ def _print_record(found: Rollout | Failure, *, is_json: bool) -> None:
                 "seconds": round(found.timing.total_seconds, 3),
             }
         )
+        if found.play:
+            result()
+            result("── token ids")
+            _print_fields(_token_fields(found, run))
     else:
         result("── not scored")
         _print_fields(
@@ -232,6 +236,43 @@ def _print_record(found: Rollout | Failure, *, is_json: bool) -> None:
                 "seconds": round(found.timing.total_seconds, 3),
             }
         )
+
+
+def _token_fields(rollout: Rollout, run: Path) -> dict[str, object]:
+    """Return what the token ids of an attempt are, and what of them can be trained."""
+    from gymcli.metrics.estimators import mean
+    from gymcli.reporting.formatting import counted
+    from gymcli.store.sequences import sequences
+    from gymcli.store.tokens import TokenFile, tokens_file
+
+    if not tokens_file(run).is_file():  # as where only the rollouts were copied
+        return {"missing": f"{tokens_file(run)} does not exist"}
+    with TokenFile(run) as file:
+        calls = file.calls(rollout)
+    found = sequences(rollout, calls)
+    usable = [call for call in calls if not call.problem]
+    logprobs = [value for call in usable for value in call.logprobs]
+    trained = [
+        f"{len(one.input_ids):,} ids, {sum(one.loss_mask):,} of them trained, "
+        f"of {counted(len(one.calls), 'call')} from call {one.calls[0]} on"
+        for one in found
+    ]
+    sources = dict.fromkeys(
+        f"{call.source}, {call.logprob_mode} log-probabilities" for call in usable
+    )
+    return {
+        "calls": f"{len(calls)}" + (f" ({'; '.join(sources)})" if sources else ""),
+        "sampled": f"{len(logprobs):,} ids, mean log-probability {mean(logprobs):.4f}"
+        if logprobs
+        else "",
+        "sequences": "\n".join(trained) or "none",
+        "off-policy": "\n".join(
+            dict.fromkeys(call.off_policy for call in usable if call.off_policy)
+        ),
+        "unusable": "\n".join(
+            f"call {call.call}: {call.problem}" for call in calls if call.problem
+        ),
+    }
 
 
 def _print_message(message: Message, *, is_prompt: bool) -> None:

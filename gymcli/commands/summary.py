@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gymcli.commands.console import one_line, print_table, result, terminal_width
-from gymcli.reporting.formatting import between, cost, counted, headline, number, share
+from gymcli.commands.console import folded, one_line, print_table, result, terminal_width
+from gymcli.reporting.formatting import between, cost, counted, headline, number, share, token_facts
 
 if TYPE_CHECKING:
     from gymcli.metrics.agreement import Agreement
@@ -53,6 +53,9 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
     _print_counts("retries", metrics.retries)
     tokens = {name.removesuffix("_tokens"): count for name, count in metrics.usage.items() if count}
     _print_counts("tokens", tokens)
+    if metrics.tokens is not None:
+        for title, text in token_facts(metrics.tokens).items():
+            result(folded(f"{title:14}{text}", 14))
     if metrics.cost is not None:
         last = " (tokens and cost of the last try of each attempt)" if tokens else ""
         result(f"{'cost':14}{cost(metrics.cost)}{last}")

@@ -139,8 +139,9 @@ class ExportSource:
 
     def token_lines(self, attempt: ExportedAttempt) -> list[bytes]:
         """Return the lines of token ids of a scored attempt; none if it has no ids."""
-        if attempt.is_redacted:
-            return []  # the ids of a redacted conversation decode to the secret
+        # The ids of a redacted conversation decode to the secret.
+        if attempt.is_redacted or not has_tokens(attempt.run):
+            return []
         lines = self._token_file(attempt.run).lines(attempt.rollout).splitlines()
         return [self._scrubber.line(line) + b"\n" for line in lines if line.strip()]
 
@@ -460,23 +461,12 @@ def _places(rollout: Rollout, calls: Sequence[TokenCall]) -> list[int]:
 
 
 def _request_message(message: Message) -> JSONObject:
-    """Return a message as Chat Completions has it, arguments as text."""
-    row: JSONObject = {"role": message.role, "content": message.content}
+    """Return a message as Chat Completions has it, with arguments as text."""
+    unsent = {"reasoning": None, "response_items": [], "logprobs": None, "extra": {}}
+    row = msgspec.to_builtins(msgspec.structs.replace(message, **unsent))
+    row.setdefault("content", None)
     if message.reasoning:
         row["reasoning_content"] = message.reasoning
-    if message.refusal:
-        row["refusal"] = message.refusal
-    if message.tool_calls:
-        row["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        row["tool_call_id"] = message.tool_call_id
     return row
 
 
@@ -641,7 +631,7 @@ def _write_jsonl(source: ExportSource, file: BinaryIO, open_tokens: Callable[[],
         if token_lines := source.token_lines(attempt):
             token_file = token_file or open_tokens()
             token_file.writelines(token_lines)
-        elif attempt.rollout.play:  # which the file of token ids would lack
+        elif attempt.rollout.play:  # the file of token ids would lack it
             fields = msgspec.json.decode(line, type=JSONObject)
             del fields["play"]
             line = msgspec.json.encode(fields)

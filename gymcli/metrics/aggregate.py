@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gymcli.errors import GymError
-from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics, TokenNumbers
 from gymcli.metrics.scored_lines import (
     EnvironmentFacts,
     FailureLine,
@@ -46,6 +46,8 @@ class Aggregator:
         """The reasons why metrics could not be computed; `metrics` may add some."""
         self.facts = dict(facts or {})
         """By environment, as given."""
+        self.tokens: dict[str, TokenNumbers] = {}
+        """By environment, for the caller to fill; empty if no token ids were recorded."""
         self._own = dict(own or {})
         wanted = [field for one in self._own.values() for field in one.slice_fields]
         self.fields = tuple(dict.fromkeys([*by, *fields, *wanted]))
@@ -109,6 +111,11 @@ class Aggregator:
                     environments[tally.name].environment_metrics = own.numbers(tally.groups())
                 except GymError as error:
                     self._warn(f"the metrics of environment {tally.name} failed: {error}")
+        if self.tokens:
+            together.tokens = TokenNumbers()
+            for name, tokens in self.tokens.items():
+                together.tokens.add(tokens)
+                environments[name].tokens = tokens
         for field in self._by:
             self._add_slices(field, together, environments, level=level, ks=ks)
         fields = {name: getattr(together, name) for name in Metrics.__struct_fields__}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
+from collections import Counter
+from typing import Literal, Self, TypeAlias
 
 import msgspec
 
@@ -14,6 +15,7 @@ __all__ = [
     "FEW_TASKS",
     "Bounds",
     "Curve",
+    "Drift",
     "Effect",
     "Estimate",
     "Interval",
@@ -23,6 +25,7 @@ __all__ = [
     "Percentiles",
     "RunMetrics",
     "TaskMetrics",
+    "TokenNumbers",
     "Variance",
 ]
 
@@ -108,6 +111,61 @@ class Latency(msgspec.Struct, kw_only=True):
     model_seconds: Percentiles
 
 
+class _Counts(msgspec.Struct, kw_only=True):
+    def add(self, other: Self) -> None:
+        """Add the numbers of other attempts."""
+        for name in self.__struct_fields__:
+            own, more = getattr(self, name), getattr(other, name)
+            if isinstance(more, _Counts):
+                own = type(more)() if own is None else own
+                own.add(more)
+            elif isinstance(more, dict):
+                own = dict(Counter(own) + Counter(more))
+            elif more is not None:
+                own += more
+            setattr(self, name, own)
+
+
+class Drift(_Counts, kw_only=True):
+    """What a trainer would get wrong that renders conversations again instead of using the ids.
+
+    A call is changed if its conversation, up to and including the answer, does not begin with the
+    engine's prompt and sample when it is rendered; of its sampled ids, those from the first
+    difference on. A sequence is changed if one of its calls is.
+    """
+
+    num_calls: int = 0
+    num_changed_calls: int = 0
+    num_sequences: int = 0
+    num_changed_sequences: int = 0
+    num_sampled: int = 0
+    num_changed_sampled: int = 0
+    num_unrendered: int = 0
+    """Attempts whose assistant messages are not those of their calls; not counted above."""
+
+
+class TokenNumbers(_Counts, kw_only=True):
+    """What of the scored attempts can be trained, by the recorded token ids."""
+
+    num_attempts: int = 0
+    num_in_one_sequence: int = 0
+    num_forked: int = 0
+    """Attempts in several sequences: their history was rewritten."""
+    num_without_ids: int = 0
+    """Attempts in no sequence."""
+    off_policy: dict[str, int] = {}
+    """Attempts in sequences whose log-probabilities are not those of the distribution that was
+    sampled from, by the first reason."""
+    problems: dict[str, int] = {}
+    """Calls that cannot be trained, by reason; `N` stands for any number in it."""
+    num_sampled: int = 0
+    """Sampled ids of all other calls."""
+    num_masked: int = 0
+    """Of these, the ids that a later prompt had re-tokenised, which are context therefore."""
+    drift: Drift | None = None
+    """With `--tokenizer`."""
+
+
 _MEANS = ("mean_reward", "strict_mean_reward", "micro_mean_reward")
 
 
@@ -184,6 +242,8 @@ class Metrics(msgspec.Struct, kw_only=True):
     """Usage of the models other than the policy, by role, for all attempts counted here."""
     latency: Latency | None = None
     """None if no scored attempt recorded its time."""
+    tokens: TokenNumbers | None = None
+    """None if the run recorded no token ids."""
     estimates: dict[str, Estimate] = {}
     """Every number about rewards with its error, by the names that gates use: `mean_reward`,
     `micro_mean_reward`, `strict_mean_reward`, the metrics of `METRICS` such as `pass@K`,

@@ -48,6 +48,7 @@ class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
     env: str = ""
     task_id: str
     attempt: _Attempt = 0
+    play: str = ""
     reward: _Number
     components: dict[str, _Number] | None = None
     metrics: dict[str, _Number] | None = None

@@ -247,6 +247,12 @@ class Conversation:
                 answer.message.logprobs = None
         if not (endpoint.emulate_tools and may_call(request)):
             return answer
+        if answer.tokens is not None and answer.tokens.logprob_mode != "processed":
+            # Ids that the schema forbids had a part of the probability.
+            mode = answer.tokens.logprob_mode
+            answer.tokens.off_policy = (
+                f"{mode} log-probabilities of an answer that emulate_tools constrains"
+            )
         # Ids of calls must differ between the turns of a conversation.
         turn = sum(message.role == "assistant" for message in request.messages)
         return restore(answer, id_prefix=f"call_{turn}")

@@ -108,7 +108,7 @@ class EndpointOptions(BaseModel):
     record_tokens: bool = False
     """Record the token ids of the policy's calls; ignored for the models of roles."""
     send_token_ids: bool = False
-    """Send the ids of the last answer back with it, as NeMo RL's server wants them."""
+    """Send the recorded ids of the last answer back with it, as NeMo RL's server wants them."""
     logprob_mode: LogprobMode | None = None
     """What the server's log-probabilities are (`--logprobs-mode` of vLLM); None: not known."""
     params: Annotated[dict[str, object], AfterValidator(_checked_params)] = {}

@@ -6,13 +6,13 @@ Commands print with these functions too, so this module imports nothing heavy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from gymcli.metrics.comparison_results import Comparison, RunSide
-    from gymcli.metrics.results import Bounds, Interval, Metrics
+    from gymcli.metrics.results import Bounds, Interval, Metrics, TokenNumbers
 
 __all__ = [
     "ROWS_OF_RUNS",
@@ -32,6 +32,7 @@ __all__ = [
     "rows_of_runs",
     "share",
     "signed",
+    "token_facts",
 ]
 
 Clean: TypeAlias = Callable[[str], str]
@@ -215,3 +216,48 @@ def one_line(text: str, max_characters: int = 100) -> str:
     start = text[: 4 * max_characters]
     mark = "…" if len(text) > len(start) else ""
     return plain(" ".join(start.split()) + mark, max_characters)
+
+
+_MOST_REASONS = 3
+
+
+def token_facts(found: TokenNumbers) -> dict[str, str]:
+    """Return in words what of a run can be trained, by title."""
+    trainable = f"{found.num_in_one_sequence:,} of {found.num_attempts:,} attempts"
+    trainable += " in one sequence"
+    if found.num_forked:
+        trainable += f", {found.num_forked:,} in several (history rewritten)"
+    if found.num_without_ids:
+        trainable += f", {found.num_without_ids:,} in none (no usable ids)"
+    if found.off_policy:
+        num = sum(found.off_policy.values())
+        trainable += f", {num:,} not on-policy ({_reasons(found.off_policy)})"
+    masked = "none masked"
+    if found.num_masked:
+        masked = f"{found.num_masked:,} ({share(found.num_masked / found.num_sampled)}) masked: "
+        masked += "a later prompt has them re-tokenised"
+    facts = {"trainable": trainable, "sampled ids": f"{found.num_sampled:,}, {masked}"}
+    if found.problems:
+        num = sum(found.problems.values())
+        calls = "1 call" if num == 1 else f"{num:,} calls"
+        facts["unusable"] = f"{calls} ({_reasons(found.problems)})"
+    drift = found.drift
+    if drift is not None:
+        unknown = f"; {drift.num_unrendered:,} attempts are not comparable"
+        facts["drift"] = (
+            f"a re-rendering changes {drift.num_changed_sampled:,} of {drift.num_sampled:,} "
+            f"sampled ids, in {drift.num_changed_calls:,} of {drift.num_calls:,} calls "
+            f"and {drift.num_changed_sequences:,} of {drift.num_sequences:,} sequences"
+            f"{unknown if drift.num_unrendered else ''}"
+        )
+    return facts
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    """Return the commonest reasons; a single one needs no number."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    texts = [
+        one_line(text) if len(counts) == 1 else f"{num:,} {one_line(text)}" for text, num in ordered
+    ]
+    more = [f"{len(texts) - _MOST_REASONS:,} other reasons"] if len(texts) > _MOST_REASONS else []
+    return ", ".join(texts[:_MOST_REASONS] + more)

@@ -19,6 +19,7 @@ from gymcli.reporting.formatting import (
     passes_with,
     rows_of_runs,
     signed,
+    token_facts,
 )
 from gymcli.reporting.run_report import RunReport
 
@@ -74,6 +75,10 @@ def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
             yield f"### {title}"
             largest = sorted(counts.items(), key=lambda item: -item[1])
             yield table(("", "number"), [(text.code(name), f"{num:,}") for name, num in largest])
+    if report.metrics.tokens is not None:
+        facts = token_facts(report.metrics.tokens).items()
+        rows = [(text.sentence(name), text.sentence(said)) for name, said in facts]
+        yield f"### Token ids\n\n{table(('', ''), rows)}"
     flaky = [
         (text.code(task.env), text.code(task.task_id), f"{task.num_passes}/{task.num_scored}")
         for task in report.tasks

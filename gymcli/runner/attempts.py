@@ -249,7 +249,11 @@ def _record_of(episode: Episode, shared: Shared) -> Rollout:
     lines = [msgspec.json.encode(call) for call in episode.tokens.calls] if is_kept else []
     if any(len(line) > MAX_LINE_BYTES for line in lines):
         _LOGGER.warning(
-            "%s %s/%d: a line of its token ids %s; they are not written", *rollout.key, TOO_LONG
+            "%s %s/%d: a line of its token ids %s; they are not written",
+            rollout.env,
+            rollout.task_id,
+            rollout.attempt,
+            TOO_LONG,
         )
         lines = []
     if lines:

@@ -486,7 +486,9 @@ class Collection:
         if source is not None and (self._engine is None or options.records_tokens):
             policy = await shared.roles.pool.client(source)
             if options.records_tokens:
-                await self._probe_tokens(policy)
+                self._budget.check()  # a run that has used up its budget sends no request
+                if self.stopping.cause is None:
+                    await self._probe_tokens(policy)
             if self._engine is None:
                 shared = shared._replace(policy=policy)
         return shared
@@ -497,12 +499,10 @@ class Collection:
         if self._engine is not None:
             self._engine.token_source = source
         self._plan.neutral_params = neutral_params(source)
-        mode = policy.endpoint.logprob_mode or ("raw" if source == "llamacpp" else "unknown")
-        self.token_note = f"{policy.endpoint.model}: token ids by {TOKEN_SOURCES[source]}; " + (
-            "whether its log-probabilities are raw or processed is unknown: say it by logprob_mode "
-            "in gym.toml"
-            if mode == "unknown"
-            else f"its log-probabilities are {mode}"
+        mode = "raw" if source == "llamacpp" else "raw or processed (gym.toml: logprob_mode)"
+        self.token_note = (
+            f"{policy.endpoint.model}: token ids come from {TOKEN_SOURCES[source]}; "
+            f"log-probabilities are {policy.endpoint.logprob_mode or mode}"
         )
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:

@@ -111,6 +111,9 @@ def identity_of(
         prompting["send_fields"] = sorted(endpoint.send_fields)
     if options.records_tokens:
         prompting["record_tokens"] = True
+        # The prompt's ids are others then.
+        if endpoint is not None and endpoint.send_token_ids:
+            prompting["send_token_ids"] = True
     # The rewards of a group depend on its size.
     if any(found.environment.scores_groups() for found in environments.values()):
         prompting["repeats"] = options.repeats

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ import msgspec
 
 from gymcli.errors import EnvironmentImportError, RunFileError, UnknownNameError
 from gymcli.metrics.aggregate import Aggregator
+from gymcli.metrics.results import TokenNumbers
 from gymcli.metrics.scored_lines import (
     LAST_ATTEMPT,
     EnvironmentFacts,
@@ -34,6 +36,8 @@ from gymcli.store.rollout_files import (
     rollouts_file,
     without_torn,
 )
+from gymcli.store.sequences import TokenSequence, sequences
+from gymcli.store.tokens import TokenCall, TokenFile, tokens_file
 from gymcli.types import (
     JSON_ERRORS,
     LARGEST,
@@ -67,6 +71,7 @@ _BLOCK_BYTES = 1 << 20
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")
 
 
+_NUMBER = re.compile(r"\d+")
 _NOTHING = msgspec.Raw(b"")
 _SCORING_ROLES = frozenset({"judge", "reward"})
 """Roles that do not influence the prompt."""
@@ -173,13 +178,38 @@ def measure(
     aggregator = Aggregator(run.facts_expecting(attempts), own=own, by=by, fields=fields)
     aggregator.warnings += warnings
     if run.rollouts is not None:
-        sources = _add_lines(aggregator, run.rollouts, run, attempts)
+        plays: list[tuple[AttemptKey, str]] | None = [] if tokens_file(path).is_file() else None
+        sources = _add_lines(aggregator, run.rollouts, run, attempts, plays)
         aggregator.warnings += _mixed_sources(sources, path)
+        if plays is not None:  # opened after the rollouts were read, whose ids precede them
+            with TokenFile(path) as file:
+                for key, play in plays:
+                    rollout = Rollout(**msgspec.structs.asdict(key), play=play, reward=0.0)
+                    calls = file.calls(rollout)
+                    numbers = aggregator.tokens.setdefault(key.env, TokenNumbers())
+                    numbers.add(_token_numbers(calls, sequences(rollout, calls)))
     if run.failures is not None:
         failures = read_structs(run.failures, msgspec.json.Decoder(FailureLine))
         for failure in selected(failures, attempts):
             aggregator.add_failure(failure)
     return aggregator
+
+
+def _token_numbers(calls: Sequence[TokenCall], found: Sequence[TokenSequence]) -> TokenNumbers:
+    """Return the numbers of one attempt from its calls and sequences."""
+    off_policy = next((one.off_policy for one in found if one.off_policy), "")
+    num_sampled = sum(len(call.sampled) for call in calls if not call.problem)
+    return TokenNumbers(
+        num_attempts=1,
+        num_in_one_sequence=len(found) == 1,
+        num_forked=len(found) > 1,
+        num_without_ids=not found,
+        off_policy={off_policy: 1} if off_policy else {},
+        # Without their numbers, since every call may have others.
+        problems=dict(Counter(_NUMBER.sub("N", call.problem) for call in calls if call.problem)),
+        num_sampled=num_sampled,
+        num_masked=num_sampled - sum(sum(one.loss_mask) for one in found),
+    )
 
 
 def selected(lines: Iterable[K], attempts: frozenset[AttemptKey] | None) -> Iterable[K]:
@@ -194,11 +224,16 @@ def _key_of(line: ScoredLine | FailureLine) -> AttemptKey:
 
 
 def _add_lines(
-    aggregator: Aggregator, file: Path, run: RunReading, attempts: frozenset[AttemptKey] | None
+    aggregator: Aggregator,
+    file: Path,
+    run: RunReading,
+    attempts: frozenset[AttemptKey] | None,
+    plays: list[tuple[AttemptKey, str]] | None,
 ) -> Counter[tuple[str, str, str]]:
     """Add a rollout file, or some of its attempts; return the number of lines by their source.
 
-    A source is an environment, its version and its source hash.
+    A source is an environment, its version and its source hash. `plays` receives the attempts with
+    the plays that count.
     """
     sources: Counter[tuple[str, str, str]] = Counter()
     fields, names = aggregator.fields, run.names
@@ -238,6 +273,8 @@ def _add_lines(
         if names:
             for one in scored:
                 one.env = names.get(one.env, one.env)
+        if plays is not None:
+            plays += [(_key_of(one), one.play) for one in scored]
         values_of_rows = [[field_of(row, field) for field in fields] for row in rows]
         aggregator.add_scored_lines(scored, values_of_rows)
     return sources

@@ -113,14 +113,14 @@ class Job(NamedTuple):
     code: SentCode
     judges: Judges
     policy: ModelSource | None
-    token_source: TokenSource | None
-    """Where the policy's token ids come from; None: they are not recorded."""
     concurrency: int
     blocking_timeout: float
     """Seconds without a turn of the event loop after which the worker ends itself."""
     counts_spending: bool
     calls_before: int
     """Warm-up calls of a verifier in a new process before its first score."""
+    token_source: TokenSource | None = None
+    """Where the policy's token ids come from; None: they are not recorded."""
 
 
 class SentAttempt(NamedTuple):

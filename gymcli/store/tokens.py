@@ -36,6 +36,7 @@ __all__ = [
     "TokenPlay",
     "check_shared",
     "neutral_params",
+    "num_common",
     "prompts",
     "tokens_file",
 ]
@@ -59,6 +60,21 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
     "repeat_penalty": (1,),
 }
 """Parameters that cut off or shift the distribution, and the values at which they do not."""
+
+_CONSTRAINTS = (
+    "response_format",
+    "structured_outputs",
+    "grammar",
+    "json_schema",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "regex",
+    "ebnf",
+    "logit_bias",
+)
+"""Parameters that forbid ids; only processed log-probabilities are those of the others."""
 
 
 _STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
@@ -149,11 +165,11 @@ class PlayTokens:
         call.logprob_mode = tokens.logprob_mode
         call.weight_version = tokens.weight_version
         call.problem = tokens.problem or _problem(tokens)
-        call.off_policy = _off_policy(sampling, tokens.logprob_mode)
+        call.off_policy = tokens.off_policy or _off_policy(sampling, tokens.logprob_mode)
         call.sampled, call.logprobs = tokens.sampled, _finite(tokens.logprobs)
         if call.problem:  # no prompt: nothing trains on it, and whole ones would add up
             return
-        call.num_shared = _num_common(self._held, tokens.prompt)
+        call.num_shared = num_common(self._held, tokens.prompt)
         call.added = tokens.prompt[call.num_shared :]
         self._held = tokens.prompt + tokens.sampled
 
@@ -188,12 +204,17 @@ def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
     for name, neutral in _NEUTRAL.items():
         if name in sampling and sampling[name] not in (None, *neutral):
             return f"{name} = {sampling[name]}"
-    if temperature not in (None, 1) and mode != "processed":
+    if mode == "processed":
+        return ""
+    for name in _CONSTRAINTS:
+        if sampling.get(name) not in (None, {}, {"type": "text"}):
+            return f"{mode} log-probabilities of an answer that {name} constrains"
+    if temperature not in (None, 1):
         return f"{mode} log-probabilities at temperature {temperature}"
     return ""
 
 
-def _num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
+def num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
     """Return how many leading ids are equal."""
     if prompt[: len(held)] == held:
         return len(held)
@@ -208,7 +229,7 @@ def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
         RunFileError: A call claims to share more ids than the call before has.
     """
     held: list[int] = []
-    found = []
+    found: list[list[int]] = []
     for call in calls:
         if call.problem:
             found.append([])

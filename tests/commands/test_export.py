@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from gymcli.commands.export import export
-from gymcli.data.exporters import EXPORTERS
+from gymcli.data.exporters import ADVANTAGES, EXPORTERS, LOSSES
 from gymcli.mock.behaviours import last_user_text
 from tests.commands.running import add_up, gym, lines_of, write_sums
-from tests.store.indexed_runs import failed, lines, scored, write_run
+from tests.data.token_runs import ONE, TWO, write_token_run
+from tests.store.indexed_runs import failed, lines, scored, with_tools, write_run
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ def run(tmp_path, monkeypatch):
     [
         ("sft", "x.jsonl", 3),
         ("dpo", "x.jsonl.gz", 1),
+        ("kto", "x.jsonl", 3),
         ("jsonl", "x.jsonl", 3),
         ("csv", "x.csv.gz", 4),
         ("parquet", "x.parquet", 4),
@@ -59,7 +61,10 @@ def test_export_writes_each_format(run, to, name, num_rows):
 
 
 def test_export_offers_every_format():
-    assert get_args(get_type_hints(export)["to"]) == tuple(EXPORTERS)
+    hints = get_type_hints(export)
+    assert get_args(hints["to"]) == tuple(EXPORTERS)
+    for option, values in (("loss", LOSSES), ("advantage", ADVANTAGES)):
+        assert get_args(get_args(hints[option])[0]) == tuple(values)
 
 
 def test_export_says_what_it_wrote_and_left_out(run):
@@ -86,16 +91,45 @@ def test_export_takes_what_an_expression_selects(run):
     assert whole.stdout.startswith("rows          2")
 
 
-def test_export_gives_completions(run):
-    done = gym("export", run, "--to", "sft", "--completion", "-o", "x.jsonl")
+@pytest.mark.parametrize("form", [["--completion"], ["--loss", "completion"]])
+def test_export_gives_completions(run, form):
+    done = gym("export", run, "--to", "sft", *form, "-o", "x.jsonl")
     assert done.exit_code == 0
     assert lines_of(Path("x.jsonl"))[0]["completion"] == [{"role": "assistant", "content": "yes"}]
+    assert done.stderr.startswith("warning: 1 of 3 rollouts have a reward of 0 or less")
+    assert "--where passed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [("x.jsonl", "x.tokens.jsonl"), ("y/rollouts.jsonl", "y/tokens.jsonl")],
+)
+def test_export_takes_token_ids_along(tmp_path, monkeypatch, name, tokens):
+    monkeypatch.chdir(tmp_path)
+    Path("y").mkdir()
+    run = write_token_run(Path("run"), [(with_tools("a"), TWO), (scored("b", reward=0.0), ONE)])
+    done = gym("export", run, "--to", "jsonl", "-o", name, "--where", "task_id == 'a'")
+    assert done.stdout.splitlines()[-1] == f"files         {name}, {tokens}"
+    assert len(lines_of(Path(tokens))) == 2
+    options = ["--to", "tokens", "--advantage", "mean"]
+    for source, advantages in ((name, [0.0]), (run, [0.0, 0.0])):
+        assert gym("export", source, *options, "-o", "rows.jsonl").exit_code == 0
+        assert [row["advantage"] for row in lines_of(Path("rows.jsonl"))] == advantages
+    # No file is written for lines without ids, and the ids of the input stay.
+    plain = write_run(Path("plain"), rollouts=[scored()])
+    assert gym("export", plain, "--to", "jsonl", "-o", "z.jsonl").stdout.endswith(" z.jsonl\n")
+    done = gym("export", name, "--to", "sft", "-o", tokens)
+    assert (done.exit_code, "is an input and would be overwritten" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--to", "dpo", "--completion"], "--completion goes with --to sft"),
+        (["--to", "dpo", "--loss", "assistant"], "--loss goes with --to sft, not with --to dpo"),
+        (["--to", "sft", "--advantage", "loo"], "--advantage goes with --to tokens"),
+        (["--to", "sft", "--completion", "--loss", "assistant"], "exclude each other"),
+        (["--to", "tokens"], "run: has no token ids; collect a run with --record-tokens"),
         (["--to", "csv"], "-o x.jsonl: --to csv writes .csv, .csv.gz, .csv.zst"),
         (["--to", "sft", "--where", "reward <"], "character 9: something is missing here"),
         (["--to", "sft", "--where", "rewrd < 1"], "error: run: filter 'rewrd < 1', character 1: "),

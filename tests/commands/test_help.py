@@ -107,8 +107,8 @@ def test_examples_can_be_parsed(tmp_path, monkeypatch):
         ("collect t --temperature hot", "--temperature hot: is not a number"),
         ("collect t -j 0", "--concurrency 0: must be 1 or more"),
         (
-            "export r --to kto -o f",
-            "--to kto: is not one of sft, dpo, jsonl, parquet, csv, nemo-gym",
+            "export r --to rlhf -o f",
+            "--to rlhf: is not one of sft, dpo, kto, tokens, openenv, jsonl, parquet, csv, nemo-gym",
         ),
         ("init x --pattern single-stp", 'did you mean "single-step"?'),
         ("collect t --modle m", 'gym collect: has no option --modle; did you mean "--model"?'),

@@ -18,6 +18,7 @@ from tests.commands.running import (
     lines_of,
     write_sums,
 )
+from tests.training.token_runs import KINDS, write_token_run
 
 
 @pytest.fixture
@@ -509,3 +510,30 @@ def test_metrics_labels_refuse_grades(run):
     assert (
         "labels.jsonl:1: the label 0.7 is neither pass nor fail; write pass or fail" in done.stderr
     )
+
+
+def test_metrics_says_what_of_the_recorded_tokens_can_be_trained(tmp_path):
+    run = write_token_run(tmp_path / "run")
+    done = gym("metrics", run)
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert (
+        "trainable 4 of 6 attempts in one sequence, 1 in several (history rewritten), 1 in none "
+        "(no usable ids), 1 not on-policy (raw log-probabilities at temperature 0.7) "
+        "sampled ids 15, 2 (13.3%) masked: a later prompt has them re-tokenised "
+        "unusable 3 calls (the answer has no token ids)"
+    ) in text
+    write_token_run(run, {"forked": KINDS["forked"]}, env="other")
+    found = msgspec.json.decode(gym("metrics", run, "--json").stdout)
+    names = ("num_attempts", "num_in_one_sequence", "num_forked", "num_without_ids")
+    numbers = {
+        name: [one["tokens"][key] for key in names]
+        for name, one in {"all": found, **found["environments"]}.items()
+    }
+    assert numbers == {"all": [7, 4, 2, 1], "e": [6, 4, 1, 1], "other": [1, 0, 1, 0]}
+    stored = msgspec.json.decode((run / "metrics.json").read_bytes())
+    assert stored["tokens"] == found["tokens"]
+    page = gym("metrics", run, "--markdown", "-").stdout
+    assert "| sampled ids | 18, 2 (11.1%) masked" in page
+    (run / "tokens.jsonl").unlink()
+    assert msgspec.json.decode(gym("metrics", run, "--json").stdout)["tokens"] is None

@@ -8,6 +8,7 @@ import pytest
 from gymcli.mock import MockAnswer, scripted
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from tests.commands.running import HOSTILE, NO_ENDPOINT, UNSAFE, add_up, gym, lines_of, write_sums
+from tests.training.token_runs import write_token_run
 
 TASK = {
     "id": "count/one",
@@ -278,3 +279,41 @@ def test_show_of_an_attempt_that_waits_says_why(run, mock_server):
     done = gym("show", run, "--where", 'status == "waiting"')
     assert "\n── not scored\nerror         VerifierTimeoutError\n" in done.stdout
     assert "VerifierTimeoutError  too slow" in gym("show", run).stdout
+
+
+def test_show_says_what_of_an_attempt_can_be_trained(tmp_path):
+    run = write_token_run(tmp_path / "run")
+    shown = {}
+    for kind in ("forked", "raw", "partly", "without ids"):
+        _, mark, fields = gym("show", run, kind).stdout.partition("── token ids\n")
+        assert mark
+        shown[kind] = fields.splitlines()
+    raw = "(vllm, raw log-probabilities)"
+    assert shown == {
+        "forked": [
+            f"calls         2 {raw}",
+            "sampled       3 ids, mean log-probability -0.2500",
+            "sequences     4 ids, 2 of them trained, of 1 call from call 0 on",
+            "              5 ids, 1 of them trained, of 1 call from call 1 on",
+        ],
+        "raw": [
+            f"calls         1 {raw}",
+            "sampled       2 ids, mean log-probability -0.2500",
+            "sequences     4 ids, 2 of them trained, of 1 call from call 0 on",
+            "off-policy    raw log-probabilities at temperature 0.7",
+        ],
+        "partly": [
+            f"calls         3 {raw}",
+            "sampled       3 ids, mean log-probability -0.2500",
+            "sequences     6 ids, 3 of them trained, of 2 calls from call 0 on",
+            "unusable      call 1: the answer has no token ids",
+        ],
+        "without ids": [
+            "calls         2",
+            "sequences     none",
+            "unusable      call 0: the answer has no token ids",
+            "              call 1: the answer has no token ids",
+        ],
+    }
+    (run / "tokens.jsonl").unlink()
+    assert "tokens.jsonl does not exist" in gym("show", run, "raw").stdout

@@ -223,6 +223,37 @@ def test_sft_completion_splits_the_conversation_after_the_prompt(tmp_path):
     assert "tools" not in split[0]
 
 
+def test_sft_for_the_assistant_has_a_row_for_each_message_of_the_model(tmp_path):
+    run = write_run(tmp_path / "run", rollouts=[with_tools(tools=TOOLS)])
+    [whole], rows = export("sft", run).rows, export("sft", run, form="assistant").rows
+    assert [row["prompt"] + row["completion"] for row in rows] == [
+        whole["messages"][:4],
+        whole["messages"],
+    ]
+    assert [len(row["completion"]) for row in rows] == [1, 1]
+    assert [(row["turn"], row["attempt"], row["tools"]) for row in rows] == [
+        (0, 0, TOOLS),
+        (1, 0, TOOLS),
+    ]
+
+
+def test_kto_labels_what_passed(tmp_path):
+    rollouts = [scored("a", 0, 0.75), scored("a", 1, 0.5), scored("b", env="boundless")]
+    run = write_run(tmp_path / "run", rollouts=rollouts, threshold=0.75)
+    exported = export("kto", run)
+    assert exported.rows[0] == {
+        "prompt": [{"role": "user", "content": "A or B?"}],
+        "completion": [{"role": "assistant", "content": "I say B"}],
+        "env": "quiz",
+        "task_id": "a",
+        "attempt": 0,
+        "reward": 0.75,
+        "label": True,
+    }
+    assert exported.rows[1]["label"] is False
+    assert exported.left_out == {"an environment without a pass threshold": 1}
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_sft_leaves_out_what_comes_after_the_last_words_of_the_model(tmp_path, loss):
     tool = Message(role="tool", tool_call_id="1", content="warm")

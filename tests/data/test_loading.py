@@ -8,9 +8,11 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
 
+from gymcli.data.exporters import LOSSES
 from tests.data.exporting import export
+from tests.data.token_runs import ONE, write_token_run
 from tests.docs.pages import blocks, page
-from tests.store.indexed_runs import failed, scored, with_tools, write_run
+from tests.store.indexed_runs import failed, scored, with_tools
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +35,7 @@ for name in sys.argv[3:]:
     )
 exec(sys.argv[1].replace("features=features", "features=features, chunksize=1"))
 found["features"] = list(dataset)
+found["trained"] = list(rows)
 print(json.dumps(found))
 """
 """Prints the rows of files; runs in a new process, as HF variables are read at import."""
@@ -40,7 +43,10 @@ print(json.dumps(found))
 FILES = {
     "sft": "sft.jsonl",
     "completion": "completion.jsonl",
+    "assistant": "assistant.jsonl",
     "dpo": "dpo.jsonl",
+    "kto": "kto.jsonl",
+    "tokens": "sequences.jsonl",
     "parquet": "all.parquet",
     "csv": "all.csv",
 }
@@ -58,23 +64,21 @@ def exported(tmp_path_factory):
     best, worst = (with_tools("t", attempt=n, tools=TOOLS[:1]) for n in range(2))
     best.components, best.answer = {"form": 0.5}, "Rom"
     worst.messages, worst.reward = [*worst.messages[:3], worst.messages[-1]], 0.25
-    run = write_run(
-        folder / "run",
-        rollouts=[
-            best,
-            worst,
-            scored("b", 0, 1.0, answer="-5"),
-            scored("b", 1, 0.0, said="=1+1, A", answer="007", tools=TOOLS),
-            scored("c", 0, 1.0, said="right"),
-            scored("c", 1, 0.5, said="half"),
-            scored("c", 2, 0.0, said="wrong"),
-        ],
-        failures=[failed("d")],
-    )
-    written = {to: export(to, run) for to in FILES}
+    rollouts = [
+        best,
+        worst,
+        scored("b", 0, 1.0, answer="-5"),
+        scored("b", 1, 0.0, said="=1+1, A", answer="007", tools=TOOLS),
+        scored("c", 0, 1.0, said="right"),
+        scored("c", 1, 0.5, said="half"),
+        scored("c", 2, 0.0, said="wrong"),
+    ]
+    plays = [(rollout, ONE) for rollout in rollouts]
+    run = write_token_run(folder / "run", plays, failures=[failed("d")])
+    written = {to: export("sft", run, form=to) if to in LOSSES else export(to, run) for to in FILES}
     for to, name in FILES.items():
         (folder / name).write_bytes(written[to].data)
-    [shown] = (block[1] for block in blocks("python", page("export.md")))
+    shown = "\n".join(block[1] for block in blocks("python", page("export.md")))
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", LOAD, shown, folder / "cache", *FILES.values()],
         cwd=folder,
@@ -87,13 +91,16 @@ def exported(tmp_path_factory):
     return written, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("to", ["sft", "completion", "dpo"])
+NUM_ROWS = {"sft": 7, "completion": 7, "assistant": 8, "dpo": 2, "kto": 7, "tokens": 7}
+
+
+@pytest.mark.parametrize("to", NUM_ROWS)
 def test_datasets_load_conversations_as_they_were_written(exported, to):
     """Tools and arguments may have different keys in each row."""
     written, loaded = exported
     rows = [{k: v for k, v in row.items() if v is not None} for row in loaded[FILES[to]]]
     assert rows == written[to].rows
-    assert len(rows) == {"sft": 7, "completion": 7, "dpo": 2}[to]
+    assert len(rows) == NUM_ROWS[to]
 
 
 def test_datasets_load_conversations_of_any_shape_as_the_docs_say(exported):
@@ -101,6 +108,11 @@ def test_datasets_load_conversations_of_any_shape_as_the_docs_say(exported):
     written, loaded = exported
     rows = [{k: v for k, v in row.items() if v is not None} for row in loaded["features"]]
     assert rows == written["sft"].rows
+    assert loaded["trained"] == [
+        {"input_ids": row["input_ids"], "assistant_masks": row["loss_mask"]}
+        for row in written["tokens"].rows
+        if row["reward"] > 0
+    ]
 
 
 @pytest.mark.parametrize("to", ["parquet", "csv"])

@@ -36,6 +36,7 @@ def test_tokens_gives_a_row_for_each_sequence(tmp_path):
         "loss_mask": [0, 0, 0, 1, 1, 0, 0, 1, 1],
         "logprobs": [0, 0, 0, -0.5, -0.5, 0, 0, -0.5, -0.5],
         "prompt_length": 3,
+        "calls": [0, 1],
         "weight_version": "",
         "stop_reason": "done",
         "off_policy": "",
@@ -155,6 +156,11 @@ def test_jsonl_brings_the_token_ids_of_its_lines(tmp_path):
     # The ids of a conversation that held a key would decode to the key.
     assert [row.get("play") is None for row in exported.rows] == [False, True]
     assert [row["input_ids"] for row in export("tokens", path).rows] == [[*range(1, 10)]]
+    # Someone passes the rollouts on without their token ids.
+    (tmp_path / "x.tokens.jsonl").unlink()
+    alone = export("jsonl", path)
+    assert (alone.num_rows, alone.second) == (2, b"")
+    assert "play" not in alone.rows[0]
 
 
 @pytest.mark.parametrize("to", ["tokens", "openenv"])

@@ -26,7 +26,8 @@ def shown_files():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rollouts.jsonl").write_text(shown_files()["rollouts.jsonl"], encoding="utf-8")
+    for name in ("rollouts.jsonl", "tokens.jsonl"):
+        (tmp_path / name).write_text(shown_files()[name], encoding="utf-8")
     return tmp_path
 
 
@@ -39,7 +40,7 @@ def test_rows_are_those_that_the_commands_write(folder):
     for line, shown in shown_commands(TEXT):
         assert not missing_lines(line, shown, folder), f"$ {line}"
     files = shown_files()
-    assert len(files) == 7
+    assert len(files) == 11
     for name, shown in files.items():
         written = (folder / name).read_text(encoding="utf-8")
         assert without_ids(written) == without_ids(shown), name

@@ -1,6 +1,7 @@
 """Tests of token ids in the life of a run: recorded, resumed, merged, rescored, redacted."""
 
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from gymcli.store.tokens import TokenFile, neutral_params, prompts
 from gymcli.types import Failure, Rollout
 from tests.commands.running import gym, lines_of
 from tests.reliability.commands import Selection, collect_arguments, write_settings
-from tests.reliability.processes import run_stopped
+from tests.reliability.processes import CHECKOUT, run_stopped
 from tests.reliability.worlds import WORLDS, Model, write_tasks
 from tests.runner.collecting import collect_all
 from tests.runner.token_engine import TokenEngine
@@ -48,9 +49,9 @@ def check_ids(run: Path, engine: TokenEngine) -> None:
                 assert call.sampling.items() >= NEUTRAL.items()
 
 
-def collect(tasks, engine, run, env=WALKED, **options):
+def collect(tasks, behaviour, run, env=WALKED, **options):
     options = {"repeats": 2, "seed": 1, "record_tokens": True, "out": run, **options}
-    return collect_all(tasks, engine, env=env, **options)
+    return collect_all(tasks, behaviour, env=env, **options)
 
 
 @pytest.fixture
@@ -197,3 +198,17 @@ def test_a_kill_leaves_no_rollout_without_its_ids(tmp_path, tasks, monkeypatch):
     assert len(recorded(Path("run"))) == 12
     check_ids(Path("run"), engine)
     assert lines_of(Path("run/tokens.jsonl"))[: len(before)] == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'gymcli[ray]'")
+def test_ids_of_ray_workers_are_written_here(tmp_path, tasks, ray_address, monkeypatch):
+    """Those of groups, whose conversations wait for their score, too."""
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    engine = TokenEngine(Model())
+    cluster = {"engine": "ray", "address": ray_address, "num_workers": 1}
+    records, server = collect(tasks, engine, tmp_path / "run", RANKED, limit=4, **cluster)
+    assert [one.error for one in records if isinstance(one, Failure)] == []
+    assert len(recorded(tmp_path / "run")) == 8
+    check_ids(tmp_path / "run", engine)
+    assert sum("seed" not in one.body for one in server.requests) == 1

@@ -1,6 +1,8 @@
 """Tests of token sequences: laws over random conversations, and that TRL makes the same ones."""
 
+import math
 import random
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -115,6 +117,45 @@ def test_attempts_without_a_score_and_damaged_calls_give_no_sequence():
             RunFileError, match=r"task t \(e\) is damaged: call 1 shares 9 ids, .* has only 2"
         ):
             function(calls)
+
+
+def damaged(call, rng):
+    """Return a call with one thing changed, which may be wrong then."""
+    prompt, sampled, logprobs = (list(values) for values in call)
+    values = rng.choice([prompt, sampled, logprobs])
+    change = rng.choice(["none", "cleared", "longer", "shorter", "replaced"])
+    if change == "cleared":
+        values.clear()
+    elif change == "shorter":
+        values.pop()
+    elif change == "longer":
+        values.append(0)
+    elif change == "replaced":
+        wrong = [math.nan, math.inf, -math.inf, 0.5, -0.0] if values is logprobs else [-1, 0]
+        values[rng.randrange(len(values))] = rng.choice(wrong)
+    return prompt, sampled, logprobs
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_openenv_takes_the_calls_and_sequences_that_are_trained():
+    checks = pytest.importorskip(
+        "openenv.core.harness.capture.validate", reason="needs OpenEnv 0.10"
+    )
+    num_refused = 0
+    for seed in range(1000):
+        rng = random.Random(seed)
+        calls = [damaged(call, rng) for call in conversation(seed)]
+        lines = recorded(calls)
+        for line, call in zip(lines, calls, strict=True):
+            # OpenEnv only warns of a call without a sample, which trains nothing.
+            is_taken = checks.check_turn(*call).ok and bool(call[1])
+            assert (not line.problem) == is_taken, (line, call)
+            num_refused += not is_taken
+        for one in sequences(SCORED, lines):
+            found = SimpleNamespace(**msgspec.structs.asdict(one), prompt_len=one.prompt_length)
+            assert checks.check_sequence(found).ok
+    assert num_refused > 300
 
 
 @pytest.mark.slow
