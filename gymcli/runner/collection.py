@@ -504,6 +504,7 @@ class Collection:
             f"{policy.endpoint.model}: token ids come from {TOKEN_SOURCES[source]}; "
             f"log-probabilities are {policy.endpoint.logprob_mode or mode}"
         )
+        _LOGGER.info(self.token_note)
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
         """Run the attempts that are not done; write each record to disk before yielding it.

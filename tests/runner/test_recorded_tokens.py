@@ -13,8 +13,8 @@ from gymcli.mock.behaviours import num_turns, refusal_of
 from gymcli.mock.process import serving
 from gymcli.runner.rescoring import Rescoring
 from gymcli.store.rollout_files import read_structs
-from gymcli.store.tokens import TokenFile, neutral_params, prompts
-from gymcli.types import Failure, Rollout
+from gymcli.store.tokens import TOKEN_SOURCES, PlayTokens, TokenFile, neutral_params, prompts
+from gymcli.types import Failure, Rollout, Tokens
 from tests.commands.running import gym, lines_of
 from tests.reliability.commands import Selection, collect_arguments, write_settings
 from tests.reliability.processes import CHECKOUT, run_stopped
@@ -103,6 +103,14 @@ def test_ids_are_those_of_the_engine(tmp_path, tasks, monkeypatch):
     check_ids(Path("again"), engine)
     assert collect(tasks, engine, Path("run"))[1].num_requests == 0
     assert len(lines_of(Path("run/tokens.jsonl"))) == sum(len(one.calls) for one in records)
+
+
+def test_what_is_sent_by_default_cuts_off_nothing():
+    tokens = Tokens(prompt=[1], sampled=[2], logprobs=[-0.5], source="vllm", logprob_mode="raw")
+    for source in TOKEN_SOURCES:
+        play = PlayTokens()
+        play.add(Rollout(), tokens, finish_reason="stop", sampling=neutral_params(source))
+        assert play.calls[0].off_policy == ""
 
 
 def test_merged_runs_have_the_ids_of_all(tmp_path, tasks, monkeypatch):
