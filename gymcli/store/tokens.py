@@ -94,12 +94,12 @@ _SENT: Mapping[TokenSource, JSONObject] = {
 """By source, the parameters to send. Others are unknown to it, and may be refused."""
 
 
-def neutral_params(source: TokenSource | None) -> JSONObject:
+def neutral_params(source: TokenSource) -> JSONObject:
     """Return the request parameters with which a server samples from the whole distribution.
 
-    Servers have other defaults of their own and of the model. None: the source is not known yet.
+    Servers have other defaults of their own and of the model.
     """
-    return _STANDARD if source is None else _SENT[source]
+    return _SENT[source]
 
 
 class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
