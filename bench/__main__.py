@@ -44,6 +44,7 @@ MEASUREMENTS: dict[str, float] = {
     "startup": 1.0,
     "ray": 0.25,
     "serving": 1.0,
+    "tokens": 1.0,
 }
 """The scale of each measurement, chosen so that all of them take 15 minutes together."""
 

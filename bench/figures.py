@@ -66,10 +66,15 @@ def save(figures: Sequence[Figure], path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(list(figures))) + b"\n")
 
 
-def run_script(description: str, measure: Callable[[float], list[Figure]]) -> None:
+def run_script(
+    description: str,
+    measure: Callable[[float], list[Figure]],
+    *,
+    size: str = "100,000 rollouts, 2 GB",
+) -> None:
     """Measure at the scale of the command line, print the figures, and save them if requested."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--scale", type=float, default=1.0, help="1: 100,000 rollouts, 2 GB")
+    parser.add_argument("--scale", type=float, default=1.0, help=f"1: {size}")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     figures = measure(options.scale)

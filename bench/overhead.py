@@ -72,6 +72,7 @@ class Job(msgspec.Struct):
     turn: int
     tools: list[dict[str, object]]
     """The tools of the environment, which the bare loop sends unchanged."""
+    records_tokens: bool = False
 
 
 class Effort(msgspec.Struct):
@@ -97,7 +98,12 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
 
     endpoint = Endpoint(base_url=job.base_url, model="mock")
     options = CollectOptions(
-        model="mock", endpoint=endpoint, env=job.env, out=out, concurrency=CONCURRENCY
+        model="mock",
+        endpoint=endpoint,
+        env=job.env,
+        out=out,
+        concurrency=CONCURRENCY,
+        record_tokens=job.records_tokens,
     )
     collection = Collection([tasks], options)
     async with collection:

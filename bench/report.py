@@ -31,6 +31,10 @@ USER_FIGURES: dict[str, str] = {
         "memory of `gym metrics` over 1,000,000 rollouts"
     ),
     "gym collect of one task, wall time on an idle machine": "`gym collect` of one task",
+    "CPU of a rollout that records token ids, 4 tool calls, against one that does not": (
+        "CPU of a rollout of five requests with `--record-tokens`, against one without"
+    ),
+    "recorded bytes a token, 4 tool calls": "`tokens.jsonl` for each id of a prompt or an answer",
 }
 """The figures of docs/performance.md, with their names there."""
 _LIBRARIES = ("aiohttp", "uvloop", "msgspec", "orjson", "pydantic", "typer")

@@ -31,7 +31,7 @@ from gymcli.secrets import scrubber_of
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.agreement import Agreement, Labels
-    from gymcli.metrics.results import Drift, RunMetrics, TaskMetrics
+    from gymcli.metrics.results import RunMetrics, TaskMetrics, TokenDrift
 
 __all__ = ["metrics"]
 
@@ -272,7 +272,7 @@ def _count(
     return aggregator, numbers
 
 
-async def _drift(run: Path, env: str | None, tokenizer: str) -> dict[str, Drift]:
+async def _drift(run: Path, env: str | None, tokenizer: str) -> dict[str, TokenDrift]:
     from gymcli.training.drift import measure_drift, open_renderer
 
     async with open_renderer(tokenizer) as renderer:

@@ -15,7 +15,6 @@ __all__ = [
     "FEW_TASKS",
     "Bounds",
     "Curve",
-    "Drift",
     "Effect",
     "Estimate",
     "Interval",
@@ -25,6 +24,7 @@ __all__ = [
     "Percentiles",
     "RunMetrics",
     "TaskMetrics",
+    "TokenDrift",
     "TokenNumbers",
     "Variance",
 ]
@@ -126,7 +126,7 @@ class _Counts(msgspec.Struct, kw_only=True):
             setattr(self, name, own)
 
 
-class Drift(_Counts, kw_only=True):
+class TokenDrift(_Counts, kw_only=True):
     """What a trainer would get wrong that renders conversations again instead of using the ids.
 
     A call is changed if its conversation, up to and including the answer, does not begin with the
@@ -162,7 +162,7 @@ class TokenNumbers(_Counts, kw_only=True):
     """Sampled ids of all other calls."""
     num_masked: int = 0
     """Of these, the ids that a later prompt had re-tokenised, which are context therefore."""
-    drift: Drift | None = None
+    drift: TokenDrift | None = None
     """With `--tokenizer`."""
 
 

@@ -227,7 +227,7 @@ def _chat_deltas(answer: MockAnswer, about: ParsedRequest) -> Iterator[JSONObjec
 def _share_out(
     choices: Sequence[JSONObject], tokens: Tokens, logprobs: JSON, about: ParsedRequest
 ) -> None:
-    """Give each choice of a stream its part of the ids and of their log-probabilities."""
+    """Put the ids of each piece of a stream, and their log-probabilities, into its choice."""
     entries = objects_in(object_in(logprobs).get("content"))
     for index, choice in enumerate(choices):
         part = slice(

@@ -348,7 +348,7 @@ class Collection:
                     policy = self.options.endpoint or self.options.model
                     self._budget.add_record(directory.path, policy, self._plan.roles)
                 self._writer.directory = directory
-                directory.reserve()
+                directory.reserve(records_tokens=self.options.records_tokens)
                 # A process that ends normally leaves no attempts in flight, hence no suspects.
                 stack.callback(directory.begun.remove)
                 if self.supervised is not None:

@@ -238,8 +238,11 @@ class RunPlan:
         environments = found.environments
         self.records_tokens = options.records_tokens
         """Whether the token ids of every call are recorded."""
-        self.neutral_params = neutral_params(None) if options.records_tokens else {}
-        """Request parameters that nobody else set: those with which no token is cut off."""
+        self.neutral_params = neutral_params("model") if options.records_tokens else {}
+        """Request parameters that nobody else set: those with which no token is cut off.
+
+        An endpoint is probed for its own ones before the first attempt.
+        """
         self.roles = declared_sources(options, environments)
         classes = {name: item.environment for name, item in environments.items()}
         check_declared(self.roles, (*options.roles, *options.role_params), classes)

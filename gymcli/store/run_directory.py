@@ -130,10 +130,11 @@ class RunDirectory:
         """Whether this process holds the directory through any `RunDirectory`."""
         return self._lock.is_held_here()
 
-    def reserve(self) -> None:
+    def reserve(self, *, records_tokens: bool) -> None:
         """Reserve descriptors for all files to write, before connections use them up."""
         for file in self._files:
-            file.reserve()
+            if records_tokens or file is not self._tokens:
+                file.reserve()
         try:
             while len(self._spare) < _NUM_SPARE:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY))

@@ -94,12 +94,12 @@ _SENT: Mapping[TokenSource, JSONObject] = {
 """By source, the parameters to send. Others are unknown to it, and may be refused."""
 
 
-def neutral_params(source: TokenSource | None) -> JSONObject:
+def neutral_params(source: TokenSource) -> JSONObject:
     """Return the request parameters with which a server samples from the whole distribution.
 
-    Servers have other defaults of their own and of the model. None: the source is not known yet.
+    Servers have other defaults of their own and of the model.
     """
-    return _STANDARD if source is None else _SENT[source]
+    return _SENT[source]
 
 
 class TokenCall(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
@@ -261,6 +261,7 @@ def check_shared(call: TokenCall, num_held: int) -> None:
 
 
 _CALLS = msgspec.json.Decoder(TokenCall)
+_WITHOUT_IDS = f'delete the key "play" of its line in {ROLLOUTS} to go on without its token ids'
 
 
 class TokenPlay(msgspec.Struct):
@@ -318,7 +319,7 @@ class TokenFile:
             return b""
         if self._file is None or rollout.play not in self._plays:
             what = f"{_name(rollout)}, play {rollout.play}"
-            raise RunFileError(f"{self.path}: has no token ids of {what}")
+            raise RunFileError(f"{self.path}: has no token ids of {what}; {_WITHOUT_IDS}")
         start, end = self._plays[rollout.play]
         self._file.seek(start)
         return self._file.read(end - start)
@@ -327,12 +328,20 @@ class TokenFile:
         """Return the calls of the play that counts, in order; none if no ids were recorded.
 
         Raises:
-            RunFileError: The rollout names a play that the file lacks, or a line is damaged.
+            RunFileError: The rollout names a play that the file lacks, or a line is damaged or
+                missing.
         """
         try:
-            return _CALLS.decode_lines(self.lines(rollout))
+            calls = _CALLS.decode_lines(self.lines(rollout))
         except JSON_ERRORS as error:
             raise RunFileError(f"{self.path}: {_name(rollout)}: is damaged: {error}") from error
+        # A prompt is a difference to the call before: without that one it would be another.
+        if [call.call for call in calls] != list(range(len(calls))):
+            raise RunFileError(
+                f"{self.path}: {_name(rollout)}: a line is missing, or is there twice; "
+                f"{_WITHOUT_IDS}"
+            )
+        return calls
 
 
 def _name(rollout: Rollout) -> str:

@@ -22,7 +22,7 @@ from gymcli.errors import (
     UsageError,
     described,
 )
-from gymcli.metrics.results import Drift
+from gymcli.metrics.results import TokenDrift
 from gymcli.models.chat import Chat
 from gymcli.models.endpoint import Endpoint, checked_base_url
 from gymcli.models.http import Transport
@@ -46,7 +46,7 @@ class Renderer(Protocol):
 
 async def measure_drift(
     run: Path, renderer: Renderer, *, env: str | None = None
-) -> dict[str, Drift]:
+) -> dict[str, TokenDrift]:
     """Render the conversation of every recorded call again and return what changed, by environment.
 
     `env` is the environment of lines that name none.
@@ -55,7 +55,7 @@ async def measure_drift(
         UsageError: The run has no token ids, or a conversation cannot be rendered.
     """
     reading = open_run(run, env=env)
-    found: dict[str, Drift] = {}
+    found: dict[str, TokenDrift] = {}
     with TokenFile(run) as file:
         if not file.path.is_file() or reading.rollouts is None:
             raise UsageError(
@@ -70,18 +70,18 @@ async def measure_drift(
             except ModelError as error:
                 place = f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
                 raise UsageError(f"--tokenizer: {place} cannot be rendered: {error}") from error
-            found.setdefault(name, Drift()).add(drift)
+            found.setdefault(name, TokenDrift()).add(drift)
     return found
 
 
-async def _drift_of(rollout: Rollout, calls: list[TokenCall], renderer: Renderer) -> Drift:
+async def _drift_of(rollout: Rollout, calls: list[TokenCall], renderer: Renderer) -> TokenDrift:
     messages = rollout.messages
     ends = [
         number
         for number, message in enumerate(messages, 1)
         if message.role == "assistant" and number > rollout.num_prompt_messages
     ]
-    drift = Drift()
+    drift = TokenDrift()
     if calls and len(ends) != len(calls):  # the environment wrote some of them
         drift.num_unrendered = 1
         return drift

@@ -185,7 +185,7 @@ class RolloutFunction:
                 "in the log says why"
             )
         rows = [self._row(one) for one in sampled]
-        return {name: [getattr(row, name) for row in rows] for name in _Row._fields}
+        return {name: [getattr(row, name) for row in rows] for name in _TrainedRow._fields}
 
     def close(self) -> None:
         """End open episodes and the thread."""
@@ -203,11 +203,11 @@ class RolloutFunction:
             raise errors.exceptions[0] from None
         return [one for sampled in groups for one in sampled.result()]
 
-    def _row(self, one: SampledRollout) -> _Row:
+    def _row(self, one: SampledRollout) -> _TrainedRow:
         self.counts["rows"] += 1
         if not one.sequences:
             self.counts["unscored" if one.reward is None else "without_ids"] += 1
-            return _Row([0], [0], [0.0], [0], None)
+            return _TrainedRow([0], [0], [0.0], [0], None)
         last = one.sequences[-1]
         start = last.prompt_length
         is_forked = len(one.sequences) > 1
@@ -226,7 +226,7 @@ class RolloutFunction:
             mask = [0] * len(mask)
         elif last.off_policy:
             self.counts["off_policy"] += 1
-        return _Row(
+        return _TrainedRow(
             last.input_ids[:start],
             last.input_ids[start:],
             last.logprobs[start:],
@@ -235,7 +235,7 @@ class RolloutFunction:
         )
 
 
-class _Row(NamedTuple):
+class _TrainedRow(NamedTuple):
     prompt_ids: list[int]
     completion_ids: list[int]
     logprobs: list[float]

@@ -20,6 +20,7 @@ from tests.bench.scripts import ROOT, run_script
         ("index", "0.001", 5, []),
         ("memory", "0.005", 2, [1.5]),
         ("overhead", "0.015", 4, [2.5, 3.5, 2.5, 3.5]),
+        ("tokens", "0.02", 4, [2.0, 2.0]),
         ("startup", "0.01", 14, [1.3, 150.0, 800.0, 40.0]),
         ("viewing", "0.001", 10, [300.0]),
     ],

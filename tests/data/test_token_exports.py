@@ -199,7 +199,9 @@ def test_a_damaged_token_file_is_named(tmp_path):
     first, second = path.read_bytes().splitlines()
     call = msgspec.json.decode(second)
     for lines, words in (
-        ([second], r"tokens\.jsonl: attempt 0 of task two .* shares 5 ids, and .* has only 0"),
+        ([first, msgspec.json.encode({**call, "num_shared": 6})], r"shares 6 ids, .* has only 5"),
+        ([msgspec.json.encode({**call, "num_shared": 0})], r"attempt 0 of task two .* is missing"),
+        ([first, second, first, second], r'there twice; delete the key "play"'),
         ([first, msgspec.json.encode({**call, "sampled": "x"})], r"of task two .* is damaged"),
         ([msgspec.json.encode({**call, "play": "other"})], r"has no token ids of attempt 0"),
     ):

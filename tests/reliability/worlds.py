@@ -103,9 +103,9 @@ WORLDS = {
 NUM_TASKS = 6
 
 
-def write_tasks(path: Path) -> Path:
+def write_tasks(path: Path, num: int = NUM_TASKS) -> Path:
     """Write tasks with a nonce each."""
-    rows = ({"id": f"task-{n}", "prompt": f"<task-{n}> Begin."} for n in range(NUM_TASKS))
+    rows = ({"id": f"task-{n}", "prompt": f"<task-{n}> Begin."} for n in range(num))
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     return path
 
