@@ -80,8 +80,8 @@ def main() -> None:
     # Apart: in a folder of Qwen2, transformers splits text by the rules of Qwen2.
     tokenizer.save_pretrained(out / "tokenizer")
     gym("compare", before, after, is_shown=True)
-    # A wrong id, a lost one or older weights would show here. The control drives the weights to
-    # extremes, and with them the rounding of float32.
+    # A wrong id, a lost one or older weights would show here. A control drives the logits so far
+    # apart that the rounding of float32 alone may reach this limit.
     if rollouts.largest_difference >= 1e-4 and not options.shuffled_rewards:
         raise SystemExit("the served model is not the one that is trained")
 
