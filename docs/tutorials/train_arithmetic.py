@@ -76,6 +76,9 @@ def main() -> None:
         train(model, tokenizer, rollouts, reward, options.steps, out)
         played.close()
         after = measure("after", out, env, server)
+    model.save_pretrained(out / "model")
+    # Apart: in a folder of Qwen2, transformers splits text by the rules of Qwen2.
+    tokenizer.save_pretrained(out / "tokenizer")
     gym("compare", before, after, is_shown=True)
     # A wrong id, a lost one or older weights would show here. A control drives the logits so far
     # apart that the rounding of float32 alone may reach this limit.
@@ -158,8 +161,8 @@ class WarmEnough(TrainerCallback):
         self.out, self.env, self.endpoint = out, env, endpoint
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure at every 25th step."""
-        if state.global_step % 25 == 0 and asyncio.run(self._share_right()) >= 0.25:
+        """Measure at every tenth step."""
+        if state.global_step % 10 == 0 and asyncio.run(self._share_right()) >= 0.25:
             control.should_training_stop = True
 
     async def _share_right(self) -> float:
