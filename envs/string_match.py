@@ -3,7 +3,8 @@ r"""Asks for a short answer and compares it as text, exactly or in normal forms.
 Source: the resources server string_match of NVIDIA NeMo Gym (Apache-2.0), reimplemented
 independently. The answer is read from all messages, joined by line breaks: the last closed
 `\boxed{...}`, without `\text{...}` around it; the rest of the line after the last "answer:",
-without a full stop, else a box; the last line; or everything. With `case_sensitive` it must equal
+without a full stop, else a box; the last line; the last number, without commas and final zeros, as
+simple-evals reads MGSM's answers; or everything. With `case_sensitive` it must equal
 the expected text. Otherwise both answers are rewritten in several ways, and the first one that
 makes them equal decides: as text in lower case, as a number, without a comma between digits,
 without LaTeX, as a list, with postal codes for states of the USA. If none does, a number within
@@ -58,7 +59,7 @@ __all__ = [
     "compare",
 ]
 
-Mode = Literal["boxed", "final_answer", "last_line", "full_response"]
+Mode = Literal["boxed", "final_answer", "last_line", "last_number", "full_response"]
 
 MAX_SPARE = 10_000
 """The number of characters by which an answer may be longer than the expected one."""
@@ -67,6 +68,7 @@ MAX_SHOWN = 1_000
 
 BOX = "\\boxed{"
 TEXT_COMMAND = re.compile(r"\\text\{\s*")
+NUMBER = re.compile(r"\d+\.?\d*")
 ANSWER_COLON = re.compile(r"answer\s*[:\uff1a]\s*(.+)", re.IGNORECASE)
 
 
@@ -77,6 +79,8 @@ class ShortAnswer(Task):
     """The right answer."""
     extraction_mode: Mode = "final_answer"
     """How the answer is read from the model's text."""
+    answer_prefix: str = ""
+    """Only the text after the last occurrence of this word, and a colon, is read."""
     case_sensitive: bool = False
     """Whether the texts must be equal; else they are compared in several normal forms."""
 
@@ -100,7 +104,7 @@ class StringMatch(Environment[ShortAnswer]):
         """Reward 1 if the answer is the expected one, 0.98 if it is a number close to it."""
         task = cls.parse_task(rollout.task)
         said = "\n".join(m.text for m in rollout.responses if m.role == "assistant").strip()
-        answer = EXTRACTORS[task.extraction_mode](said)
+        answer = _extracted(said, task)
         if not answer:
             return Score(0.0, metrics={"no_answer": 1.0}, details={"reason": "no_answer"})
         match = _compared(answer, task)
@@ -118,10 +122,11 @@ class StringMatch(Environment[ShortAnswer]):
     async def oracle(self, rollout: Rollout) -> Message | None:
         """Return the expected answer in a form that the mode reads, if there is one."""
         gold, mode = self.task.expected_answer.strip(), self.task.extraction_mode
+        prefix = self.task.answer_prefix and f"{self.task.answer_prefix}: "
         box = f"{BOX}{gold}}}"
         texts = {"boxed": [box], "final_answer": [f"Final answer: {gold}", box]}.get(mode, [gold])
-        for text in texts:
-            answer = EXTRACTORS[mode](text)
+        for text in (f"{prefix}{text}" for text in texts):
+            answer = _extracted(text, self.task)
             if answer and _compared(answer, self.task) == Match(1.0, "text"):
                 return Message(role="assistant", content=text)
         return None
@@ -155,6 +160,14 @@ def _compared(answer: str, task: ShortAnswer) -> Match | None:
     return compare(answer, task.expected_answer)
 
 
+def _extracted(text: str, task: ShortAnswer) -> str | None:
+    """Read the answer as the row says."""
+    if task.answer_prefix:
+        _, word, text = text.rpartition(task.answer_prefix)
+        text = text.strip(" :\uff1a*\n") if word else ""
+    return EXTRACTORS[task.extraction_mode](text)
+
+
 def _boxed(text: str) -> str | None:
     """Read the last closed box."""
     # Each box is read only up to the next one, so that many unclosed boxes take linear time.
@@ -186,10 +199,19 @@ def _last_line(text: str) -> str | None:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), None)
 
 
+def _last_number(text: str) -> str | None:
+    """Read the last number, 1,450.0 as 1450; a minus sign is no part of it."""
+    numbers: list[str] = NUMBER.findall(text.replace(",", ""))
+    if not numbers:
+        return None
+    return numbers[-1].rstrip("0").rstrip(".") if "." in numbers[-1] else numbers[-1]
+
+
 EXTRACTORS: Mapping[Mode, Callable[[str], str | None]] = {
     "boxed": _boxed,
     "final_answer": _final_answer,
     "last_line": _last_line,
+    "last_number": _last_number,
     "full_response": lambda text: text or None,
 }
 """How each mode reads the answer from a stripped text."""

@@ -301,8 +301,11 @@ def test_parse_task_refuses_an_unknown_mode():
 @pytest.mark.parametrize("mode", EXTRACTORS)
 @pytest.mark.parametrize("case_sensitive", [True, False])
 @pytest.mark.parametrize("expected", ["Paris", "U.S.A.", "a b, c", r"\frac{1}{2}"])
-def test_oracle_speaks_every_mode(mode, case_sensitive, expected):
-    row = task_row("string_match", short(expected, mode, case_sensitive=case_sensitive))
+@pytest.mark.parametrize("prefix", ["", "Result"])
+def test_oracle_speaks_every_mode(mode, case_sensitive, expected, prefix):
+    expected = "18" if mode == "last_number" else expected
+    task = short(expected, mode, case_sensitive=case_sensitive)
+    row = task_row("string_match", {**task, "answer_prefix": prefix})
 
     assert scored(played(row)).reward == 1.0
 
@@ -347,7 +350,8 @@ def rows():
 def test_tasks_cover_every_mode_in_every_difficulty(rows):
     pairs = {(row["difficulty"], row["extraction_mode"]) for row in rows}
 
-    assert len(pairs) == 3 * len(EXTRACTORS)
+    assert {mode for _, mode in pairs} == EXTRACTORS.keys() - {"last_number"}
+    assert len(pairs) == 3 * (len(EXTRACTORS) - 1)
     assert {row["case_sensitive"] for row in rows} == {True, False}
     assert len({row["prompt"] for row in rows}) == len(rows)
 
@@ -426,3 +430,26 @@ SOLUTIONS = {
     ),
     r"Which are the first three prime numbers greater than (\d+)\?": primes,
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("共有18个。\n\n答案\uff1a18", "18"),
+        ("**答案: 1,450.00元**", "1450"),
+        ("9 * 2 = 18\n答案: 17", "17"),
+        ("答案: 18。答案: 19 或 20.", "20"),
+        ("答案: 100.", "100"),
+        ("答案: -3/4", "4"),
+        ("答案: 十八", None),
+        ("It is 18.", None),
+    ],
+)
+def test_the_last_number_after_a_word_is_read_as_simple_evals_does(text, answer):
+    """The answers are those of `parse_answer` and `score_mgsm` in its mgsm_eval.py."""
+    task = {**short("18", "last_number", case_sensitive=True), "answer_prefix": "答案"}
+    done = scored(answered("string_match", task, text))
+    assert (done.answer, done.reward) == (answer, float(answer == "18"))
+    assert (
+        score("18", text.replace("答案", "?"), mode="last_number").answer is not None or not answer
+    )
