@@ -78,7 +78,7 @@ class FactQuestion(Task):
 
 
 class ShortAnswerJudge(Environment[FactQuestion]):
-    """Answer short questions of fact, or admit not to know; a judge tells which."""
+    """Answer short questions of fact, or admit not knowing; a judge grades each answer."""
 
     required_roles = ("judge",)
     properties = Properties("single-step", "knowledge", "general", "short answer", "judge")
@@ -213,7 +213,8 @@ Wording, case, punctuation, order and grammar do not count. It may be a guess an
 as all of the reference is in it and nothing that is wrong.
 - [[INCORRECT]]: something in the answer is at odds with the reference. That a wrong statement is \
 hedged, as in "it may be" or "I think", does not save it, nor does naming the right one among \
-several.
+several. A part of the reference alone, such as one of two names, is incorrect too, unless the \
+answer admits that the rest is unknown.
 - [[NOT_ATTEMPTED]]: the answer lacks something that matters, but nothing in it is at odds with \
 the reference. Examples are "I do not know", a request for more context, and half of the reference \
 with the admission that the rest is unknown.
@@ -229,7 +230,8 @@ Wording, case, punctuation, order and grammar do not count, nor does anything be
 that is not at odds with it, such as a correction of the question. It may hedge or weigh several \
 candidates, as long as it settles on one in the end, and that one is right.
 - [[INCORRECT]]: something in the answer is at odds with the reference. A hedged answer that \
-settles on a wrong one is incorrect too.
+settles on a wrong one is incorrect too. So is a part of the reference alone, such as one of two \
+names, unless the answer admits that the rest is unknown.
 - [[NOT_ATTEMPTED]]: the answer lacks something that matters, but nothing in it is at odds with \
 the reference. Examples are "I do not know", a request for more context, nothing found about it, \
 half of the reference with the admission that the rest is unknown, and several candidates without \
