@@ -1,15 +1,14 @@
-"""Scores answers that a model gave elsewhere as a benchmark does: they become a run.
+"""Scores answers that were generated elsewhere as a benchmark does: they become a run.
 
 A file holds rollouts of gymcli or NeMo Gym, or rows with an answer under one of the usual names.
 Each row is joined with its task by `task_id` or `id`, else by the text of its question, else by
-`doc_id` (lm-eval); where no row fits any task and there are as many rows as tasks, by position.
+`doc_id` (lm-eval); where no row matches any task and there are as many rows as tasks, by position.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import MAX_ATTEMPT
 from gymcli.store.run_directory import new_run_directory
 from gymcli.store.tables import local_rows
-from gymcli.store.task_row import PromptTemplate, TaskReading, row_prompt
+from gymcli.store.task_row import PromptTemplate, TaskReading, listed, row_prompt
 from gymcli.store.tasks import RowProblem, read_tasks
 from gymcli.types import (
     SCHEMA_VERSION,
@@ -51,8 +50,8 @@ ANSWER_FIELDS = (
     "answer",
 )
 _QUESTION_FIELDS = ("prompt", "question", "problem", "query", "input", "instruction")
-_MAX_PLACES = 3
-"""How many places a message lists."""
+_TEXT_FIELDS = {"content", "message", "text"}
+"""Fields with the text of an answer, whose objects are no calls."""
 
 
 class _JoinedRow(NamedTuple):
@@ -140,8 +139,8 @@ class PublishedAnswers:
         unknown = [number for number, row in found.items() if row.task is None]
         if len(unknown) == len(found):
             raise UsageError(
-                f"{self._path}: no row fits a task of {self._name}, and there are {num_rows:,} "
-                f'for {len(self.tasks):,} tasks: each needs the task\'s "id", such as '
+                f"{self._path}: no row matches a task of {self._name}, and it has {num_rows:,} for "
+                f'{len(self.tasks):,} tasks: give each row the task\'s "id", such as '
                 f'"{self.tasks[0].id}", or the text of its question as "prompt" or "question"'
             )
         self._joined = {number: row for number, row in found.items() if row.task is not None}
@@ -149,19 +148,18 @@ class PublishedAnswers:
         said = ", ".join(f"{num:,} by {way}" for way, num in ways.most_common() if way)
         self.notes.append(f"{self._path}: {len(self._joined):,} rows joined with tasks: {said}")
         for numbers, reason in (
-            (unknown, f"they fit no task of {self._name}"),
+            (unknown, f"they match no task of {self._name}"),
             (unanswered, "they have no answer"),
         ):
             if numbers:
-                where = _listed([self._place(number) for number in numbers])
                 text = f"{len(numbers):,} of {num_rows:,} rows are left out because {reason}"
-                self.notes.append(f"warning: {text}: {where}")
+                self.notes.append(f"warning: {text}: rows {listed([*map(str, numbers)])}")
         answered = {row.task for row in self._joined.values()}
         missing = [task.id for at, task in enumerate(self.tasks) if at not in answered]
         if missing:
             self.notes.append(
                 f"warning: {len(missing):,} of {len(self.tasks):,} tasks have no answer and count "
-                f"as missing: {_listed(missing)}"
+                f"as missing: {listed(missing)}"
             )
 
     def _check_attempts(self) -> None:
@@ -171,12 +169,12 @@ class PublishedAnswers:
             for attempt in range(row.attempt, row.attempt + row.num_answers):
                 before = first.setdefault((row.task, attempt), number)
                 if before != number:
-                    again.append(f"{self._place(number)} (as row {before})")
+                    again.append(f"{number} as {before}")
         if again:
             raise UsageError(
-                f"{len(again):,} of {len(self._joined):,} rows answer an attempt that another row "
-                f"answers: {_listed(again)}; number the answers of each task from 0 as its "
-                '"attempt", or list them in one row'
+                f"{self._path}: {len(again):,} of {len(self._joined):,} rows answer the same "
+                f"attempt as another row: {listed(again)}; number the answers of each task from 0 "
+                'as its "attempt", or list them in one row'
             )
 
     def _rows(self) -> Iterator[tuple[int, JSONObject]]:
@@ -191,11 +189,6 @@ class PublishedAnswers:
 
     def _place(self, number: int) -> str:
         return f"{self._path}:{number}"
-
-
-def _listed(places: Sequence[str]) -> str:
-    more = len(places) - _MAX_PLACES
-    return ", ".join(islice(places, _MAX_PLACES)) + (f", and {more:,} more" if more > 0 else "")
 
 
 def _tasks(benchmark: Benchmark, found: Found, path: Path) -> list[TaskRow]:
@@ -285,8 +278,8 @@ def _records(row: JSONObject, task: TaskRow, place: str) -> list[Rollout]:
         response = row.get("response")
         if is_nemo_rollout(row) and isinstance(response, dict) and "output" in response:
             return [read_rollout(row, env=task.env)]
-        values = (row[name] for name in ANSWER_FIELDS if row.get(name) is not None)
-        answers = _answers(next(values, None))
+        # One that is null is no answer: the fields after it may hold the gold answer.
+        answers = _answers(next((row[name] for name in ANSWER_FIELDS if name in row), None))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{place}: the answer cannot be read: {error}") from error
     return [
@@ -329,7 +322,7 @@ def _is_call_of_inspect(value: object) -> bool:
 
 def _is_call(value: object) -> bool:
     """Return whether a value maps a function's name to its arguments, as in BFCL's results."""
-    if not isinstance(value, dict) or len(value) != 1:
+    if not isinstance(value, dict) or len(value) != 1 or value.keys() & _TEXT_FIELDS:
         return False
     [arguments] = value.values()
     is_text = isinstance(arguments, str) and arguments.lstrip().startswith("{")

@@ -98,9 +98,18 @@ def test_rows_of_many_shapes_are_joined(sums, tmp_path, row, num_attempts, way):
 
 def test_rows_without_an_answer_keep_their_position(sums, tmp_path):
     *_, tasks = sums
-    found, _ = joined(sums, tmp_path, [{"response": text} for text in (None, "1", None, "3")])
+    # The gold answer is not taken for the one that is missing.
+    rows = [{"response": text, "answer": "gold"} for text in (None, "1", None, "3")]
+    found, _ = joined(sums, tmp_path, rows)
 
     assert found == {(tasks[1]["id"], 0): "1", (tasks[3]["id"], 0): "3"}
+
+
+def test_an_object_with_a_text_is_no_call(sums, tmp_path):
+    rows = [{"doc_id": 0, "response": [{"content": '{"x": 1}'}]}]
+    found, _ = joined(sums, tmp_path, rows)
+
+    assert list(found.values()) == ['{"x": 1}']
 
 
 def test_only_one_filter_of_lm_eval_is_read(sums, tmp_path):
@@ -146,14 +155,14 @@ def test_calls_in_other_notations_are_one_answer(sums, tmp_path, answer):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"id": "x", "response": "1"}], "no row fits a task of sums, and there are 1 for 4 tasks"),
+        ([{"id": "x", "response": "1"}], "no row matches a task of sums, and it has 1 for 4"),
         (
             [{"id": 0, "text": "1"}],
             "no row has an answer in one of the fields response, completion",
         ),
         (
             [{"doc_id": 0, "response": "1"}, {"doc_id": 0, "response": "2"}],
-            "1 of 2 rows answer an attempt that another row answers",
+            "1 of 2 rows answer the same attempt as another row: 2 as 1;",
         ),
         ([{"doc_id": 0, "response": {"content": 5}}], "1: the answer cannot be read"),
         ([{"doc_id": 0, "response": "1", "epoch": 0}], '1: "epoch" must be from 1 to 1,000,000'),
@@ -182,8 +191,8 @@ def test_verify_scores_published_answers_and_compares_them(sums, tmp_path, monke
     assert done.exit_code == 0, done.output
     notes = " ".join(done.stderr.split())
     assert "2 rows joined with tasks: 2 by id" in notes
-    assert f"1 of 4 rows are left out because they fit no task of sums: {path}:4" in notes
-    assert f"1 of 4 rows are left out because they have no answer: {path}:3" in notes
+    assert "1 of 4 rows are left out because they match no task of sums: rows 4" in notes
+    assert "1 of 4 rows are left out because they have no answer: rows 3" in notes
     assert "2 of 4 tasks have no answer and count as missing" in notes
     assert "2 of 4" in done.stdout
     assert "reference     big 0.5" in done.stdout
