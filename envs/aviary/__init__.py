@@ -87,6 +87,8 @@ class Aviary(Environment[AviaryTask]):
     class Options(EnvironmentOptions):
         """The world to play, and its limits."""
 
+        command_line_only = frozenset({"dataset", "dataset_args", "env_class"})
+
         dataset: str | None = None
         """A task data set: a name that aviary knows, such as gsm8k, or `module:Class`."""
         dataset_args: JSONObject = {}

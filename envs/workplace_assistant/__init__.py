@@ -117,6 +117,8 @@ class WorkplaceAssistant(
     class Options(EnvironmentOptions):
         """The source of the tables."""
 
+        command_line_only = frozenset({"data_dir"})
+
         data_dir: Path | None = None
         """A folder of CSV files; without it, the tables of the made-up company."""
 

@@ -1,4 +1,4 @@
-"""Benchmarks: data sets at a pinned revision, how they are run, and the scores of others."""
+"""Benchmarks: data sets at a pinned revision, how they are run, and their published scores."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ import gymcli.envs
 from gymcli.environment.registry import Registry, candidates, names_tasks
 from gymcli.errors import UnknownNameError, UsageError, did_you_mean, pydantic_reason
 from gymcli.metrics.reproduction import Reference
+from gymcli.models.endpoint import RequestParameters
 from gymcli.types import JSON
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     "Source",
     "benchmark_names",
     "find_benchmark",
-    "is_benchmark",
     "names_benchmark",
     "same_name",
 ]
@@ -122,8 +122,6 @@ class Source(BaseModel):
     """The hash of each `url`, of `file`, or of the tasks that `env` generates."""
     seed: int = Field(default=0, ge=0)
     """The seed of generated rows."""
-    generate: int | None = Field(default=None, ge=1)
-    """How many rows are generated, if the map takes only some of them: `rows`."""
     rows: int = Field(ge=1)
     """How many tasks there are, after the map."""
     gated: bool = False
@@ -154,8 +152,8 @@ class Source(BaseModel):
             )
         if self.columns and not self.url and self.file is None:
             raise ValueError("columns needs url or file")
-        if (self.generate is not None or self.args) and self.env is None:
-            raise ValueError("generate and args need env")
+        if self.args and self.env is None:
+            raise ValueError("args needs env")
         if self.hf is None and not self.url and (self.config or self.split or self.revision):
             raise ValueError("config, split and revision need hf or url")
         return self
@@ -167,7 +165,7 @@ class RoleSetting(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field(min_length=1)
-    params: dict[str, JSON] = {}
+    params: RequestParameters = {}
 
 
 class _Origin(NamedTuple):
@@ -193,8 +191,7 @@ class Benchmark(BaseModel):
     prompt: str | None = None
     """A prompt file, relative to the benchmark's folder; None if the rows have their prompts."""
     repeats: int = Field(default=1, ge=1)
-    params: dict[str, JSON] = {}
-    """Request parameters."""
+    params: RequestParameters = {}
     metric: str = "mean_reward"
     """The metric of the references: `mean_reward`, or a component or metric of each attempt."""
     margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -271,23 +268,23 @@ def benchmark_names() -> list[str]:
 
 def _own_file(spec: str) -> Path | None:
     path = Path(spec)
-    if path.is_dir() and (path / BENCHMARK_FILE).is_file():
-        return path / BENCHMARK_FILE
-    return path if path.suffix == ".toml" and path.is_file() else None
+    try:
+        if path.is_dir() and (path / BENCHMARK_FILE).is_file():
+            return path / BENCHMARK_FILE
+        return path if path.suffix == ".toml" and path.is_file() else None
+    except OSError:  # a folder above it may not be searched
+        return None
 
 
 def _known_name(spec: str) -> str | None:
     return next((one for one in benchmark_names() if same_name(one) == same_name(spec)), None)
 
 
-def is_benchmark(spec: str) -> bool:
-    """Return whether a benchmark has this name or path."""
-    return _own_file(spec) is not None or _known_name(spec) is not None
-
-
 def names_benchmark(task: str) -> bool:
-    """Return whether a name among the TASKS of a command is that of a benchmark."""
-    return not names_tasks(task) and is_benchmark(task)
+    """Return whether one of the TASKS of a command is the name or path of a benchmark."""
+    if names_tasks(task):
+        return False
+    return _own_file(task) is not None or _known_name(task) is not None
 
 
 def find_benchmark(spec: str) -> Benchmark:
@@ -361,4 +358,11 @@ def _read(path: Path, spec: str, *, is_installed: bool) -> Benchmark:
             f"{path}: source.map: code is run only for benchmarks of installed packages; write a "
             "YAML map, or pull the rows into a file of your own"
         )
+    if not is_installed and benchmark.env_args:
+        options = Registry().find(benchmark.env).environment.Options
+        for name in sorted(options.command_line_only & {*benchmark.env_args}):
+            raise UsageError(
+                f"{path}: env_args.{name}: it can name code or files, so it is taken from the "
+                f"command line only: --env-arg {name}=..."
+            )
     return benchmark

@@ -12,7 +12,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple, ParamSpec, TypeVar, overload
+from typing import ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -53,6 +53,9 @@ class EnvironmentOptions(BaseModel):
     """Options of an environment, set by `--env-arg`; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command_line_only: ClassVar[frozenset[str]] = frozenset()
+    """Options that name code or files, which a benchmark.toml of a folder may not set."""
 
 
 class Properties(NamedTuple):

@@ -31,6 +31,7 @@ __all__ = [
     "Endpoint",
     "EndpointLimits",
     "EndpointOptions",
+    "RequestParameters",
     "checked_base_url",
     "merged_params",
 ]
@@ -87,6 +88,7 @@ def _checked_params(params: dict[str, object]) -> dict[str, object]:
     return params
 
 
+RequestParameters = Annotated[dict[str, object], AfterValidator(_checked_params)]
 BaseURL = Annotated[str, AfterValidator(checked_base_url)]
 
 _Seconds = Annotated[float, AllowInfNan(False)]
@@ -112,7 +114,7 @@ class EndpointOptions(BaseModel):
     """Send the recorded ids of the last answer back with it, as NeMo RL's server wants them."""
     logprob_mode: LogprobMode | None = None
     """What the server's log-probabilities are (`--logprobs-mode` of vLLM); None: not known."""
-    params: Annotated[dict[str, object], AfterValidator(_checked_params)] = {}
+    params: RequestParameters = {}
     """Request parameters for requests that do not set them."""
     headers: dict[str, SecretStr] = {}
     query: dict[str, str] = Field(default={}, repr=False)
