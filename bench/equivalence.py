@@ -1,8 +1,8 @@
 """Simulates how often a run is said to reproduce a score from which it differs by the margin.
 
-The tasks are fixed; attempts of a run, and those behind the reference, are drawn anew. The true
-scores differ by exactly the margin, in both directions, with margins of 1.7 to 6 standard errors of
-the difference: with a smaller one, nothing is ever said to be reproduced.
+The tasks are fixed; attempts of a run, and those behind the reference, are drawn again for each
+replication. The true scores differ by exactly the margin, in both directions, with margins of 1.7
+to 6 standard errors of the difference: with a smaller one, nothing is ever said to be reproduced.
 
     python -m bench.equivalence         # print the table
     python -m bench.equivalence --write # also update docs/benchmarks.md

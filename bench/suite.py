@@ -139,7 +139,7 @@ def shipped(folder: Path) -> dict[str, int]:
 def command(
     folder: Path, benchmarks: Iterable[str], server: Server, *, stop_after: int | None = None
 ) -> Sample:
-    """Run the command; kill it and its processes after so many requests, if `stop_after` is given.
+    """Run the command; kill it and its processes after `stop_after` requests, if given.
 
     Raises:
         SystemExit: It does not end.

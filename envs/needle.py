@@ -86,5 +86,5 @@ class NeedleRecall(Environment[HiddenFacts]):
     def generate(
         cls, rng: Random, num: int, *, lengths: Sequence[int] = (1024, 2048, 4096)
     ) -> Iterator[JSONObject]:
-        """Write texts of about these numbers of tokens, of each subset and length in turn."""
+        """Write texts of about these lengths in tokens, cycling through subsets and lengths."""
         yield from load_generator("needle").generate(rng, num, lengths=lengths)

@@ -60,7 +60,7 @@ class ReadingQuestion(Task):
     """A question's gold answers, and how answers are read and compared."""
 
     answers: list[str | list[str]]
-    """Each is right alone. A list is one answer of several spans. None: there is no answer."""
+    """Each is right alone; a list is one answer of several spans. If empty, there is no answer."""
     rule: Literal["squad", "drop"] = "squad"
     """The evaluation script."""
     extraction_mode: Literal["full_response", "answer_line"] = "full_response"

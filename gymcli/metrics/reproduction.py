@@ -102,7 +102,7 @@ class Reproduction(msgspec.Struct, kw_only=True):
     margin: float
     """The score is reproduced if the interval lies within ±margin."""
     smallest_margin: float | None = None
-    """The margin from which on it would be reproduced."""
+    """The smallest margin at which it would be reproduced."""
     repeats_needed: int | None = None
     """Attempts of each task that would decide with a chance of 80 % if the difference stays the
     same; None if it is decided already, or if no number would decide."""
@@ -308,9 +308,9 @@ def _decide(
 
     found.repeats_needed = fewest(is_decided, math.floor(repeats) + 1, _MAX_REPEATS)
     if found.repeats_needed is not None:
-        found.way_out = f"about {found.repeats_needed:,} repeats would tell"
+        found.way_out = f"about {found.repeats_needed:,} repeats would decide"
     elif is_decided(_MAX_REPEATS, 0.0):  # with an exact reference
         found.is_reference_uncertain = True
-        found.way_out = "the reference is too uncertain, no repeats help"
+        found.way_out = "the reference is too uncertain; more repeats cannot decide"
     else:
-        found.way_out = "the difference is too close to the margin, no repeats help"
+        found.way_out = "the difference is too close to the margin; more repeats cannot decide"
