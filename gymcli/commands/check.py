@@ -130,7 +130,7 @@ def _checked(
         raise UsageError(f"--tasks {tasks}: {name} is a benchmark, which has tasks of its own")
     from gymcli.data.benchmark_files import pulled_tasks  # late: heavy
     from gymcli.data.task_files import validate
-    from gymcli.environment.registry import Registry
+    from gymcli.environment.registry import Registry, has_option
 
     benchmark = find_benchmark(name)
     path, prompt = pulled_tasks(benchmark, notify=message), benchmark.prompt_path
@@ -138,8 +138,8 @@ def _checked(
     played = validate([path], env=benchmark.env, env_args=given, prompt=prompt).environments
     reports = []
     for env in sorted(played) or [benchmark.env]:
-        options = Registry((env,)).find(env).environment.Options.model_fields
-        own = {k: v for k, v in given.items() if k in options or k.startswith(f"{env}.")}
+        found = Registry((env,)).find(env)
+        own = {key: text for key, text in given.items() if has_option(found, key)}
         report = check_one(env, tasks=path, prompt=prompt, env_args=own, limit=limit, watch=watch)
         report.benchmark = benchmark.name
         reports.append(report)

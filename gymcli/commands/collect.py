@@ -35,7 +35,7 @@ from gymcli.commands.options import (
     settings_secrets,
     with_expanded_options,
 )
-from gymcli.commands.references import benchmark_score, check_references
+from gymcli.commands.references import recorded_score
 from gymcli.commands.run_results import RunResult, end_runs, given_model, resume_command
 from gymcli.commands.signals import run_async, stop_at_signals
 from gymcli.errors import GymError, InterruptedRunError, UsageError, did_you_mean
@@ -324,8 +324,8 @@ def _benchmarks_of(tasks: Sequence[str]) -> list[Benchmark]:
             find_benchmark(task)  # its error has the hint
     if named and others:
         raise UsageError(
-            f"{others[0]}: is not a benchmark, and {named[0]} is one; collect benchmarks and other "
-            "tasks by commands of their own"
+            f"{others[0]}: is not a benchmark, but {named[0]} is; collect benchmarks and other "
+            "tasks in separate commands"
         )
     found = [find_benchmark(task) for task in named]
     names = [one.name for one in found]
@@ -343,14 +343,18 @@ def _with_benchmarks(
 ) -> list[tuple[list[str], CollectOptions]]:
     """Return the tasks and options of each run; `options` are for one benchmark after the other."""
     from gymcli.data.benchmark_files import pulled_tasks
-    from gymcli.data.benchmark_runs import fitting, role_specs, with_benchmark
+    from gymcli.data.benchmark_runs import (
+        missing_roles,
+        with_benchmark,
+        without_foreign_options,
+    )
     from gymcli.models.settings import load_settings
 
     settings = load_settings()
     num_models = len(options) // len(benchmarks)
     of_each = [found for found in benchmarks for _ in range(num_models)]
     if len(benchmarks) > 1:
-        given, options = options[0], list(map(fitting, options, of_each))
+        given, options = options[0], list(map(without_foreign_options, options, of_each))
         for option, field in (
             ("--role", "roles"),
             ("--role-param", "role_params"),
@@ -359,13 +363,12 @@ def _with_benchmarks(
             for name in getattr(given, field):
                 if not any(name in getattr(one, field) for one in options):
                     raise UsageError(
-                        f"{option} {name}: none of these benchmarks has it; collect one by a "
-                        "command of its own to change its setting"
+                        f"{option} {name}: none of these benchmarks has it; collect a benchmark "
+                        "in a separate command to change its setting"
                     )
     planned = []
     for one, found in zip(options, of_each, strict=True):
-        specs = role_specs(found, settings)
-        own = roles(f"{role}={spec}" for role, spec in specs.items() if role not in one.roles)
+        own = roles(missing_roles(found, settings, one.roles))
         merged = with_benchmark(one.model_copy(update={"roles": {**own, **one.roles}}), found)
         check_role_parameters(merged.role_params, merged.roles)
         planned.append(merged)
@@ -485,6 +488,8 @@ def _check_gates(ci: CiRequest, collection: Collection) -> None:
         ci.check(facts, most_attempts=collection.most_attempts, slices=slices)
 
     if ci.has_reference_gate:
+        from gymcli.data.benchmark_runs import check_references
+
         check_references(collection.manifest)
     try:
         check(collection.slices)
@@ -521,7 +526,7 @@ async def _run(
                 message(_start_text(collection))
                 if collection.token_note:
                     message(collection.token_note)
-                if text := _settings_text(collection):
+                for text in _benchmark_texts(collection):
                     message(f"{collection.path}: {text}")
         environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
@@ -587,7 +592,7 @@ def _measured(
     if attempts is not None:
         aggregator = measure(collection.path, env=env, attempts=attempts)
         metrics = aggregator.metrics(ks=ks)
-    score = benchmark_score(collection.manifest, aggregator, metrics)
+    score = recorded_score(collection.manifest, aggregator, metrics)
     return RunResult(name, collection, aggregator, metrics, cause, attempts, score)
 
 
@@ -658,7 +663,7 @@ def _show_plan(collection: Collection) -> None:
     manifest, options = collection.manifest, collection.options
     if manifest.benchmark is not None:
         result(f"benchmark     {manifest.benchmark.name} {manifest.benchmark.version}")
-        if text := _settings_text(collection):
+        for text in _benchmark_texts(collection):
             result(f"              {one_line(text)}")
     files = ", ".join(f"{file['path']} ({file['num_rows']} rows)" for file in manifest.tasks)
     result(f"tasks         {files}")
@@ -693,11 +698,12 @@ def _first_body(collection: Collection) -> bytes:
     return Client(endpoint, concurrency=1).payload(run_async(collection.first_request()))
 
 
-def _settings_text(collection: Collection) -> str:
+def _benchmark_texts(collection: Collection) -> Iterator[str]:
+    """Yield how a run differs from its benchmark, and how its tasks and attempts do."""
     record = collection.manifest.benchmark
-    if record is None:
-        return ""
-    return settings_text(record.name, (*record.deviations, *record.remarks))
+    if record is not None:
+        remarks = "; ".join(record.remarks)
+        yield from filter(None, (settings_text(record.name, record.deviations), remarks))
 
 
 def _start_text(collection: Collection) -> str:

@@ -12,7 +12,7 @@ import typer
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
 from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
-from gymcli.commands.references import benchmark_score, model_of_file, print_references
+from gymcli.commands.references import print_references, recorded_score
 from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.signals import run_async
 from gymcli.commands.summary import (
@@ -30,6 +30,7 @@ from gymcli.runner.run_options import Heading
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
+    from gymcli.data.benchmarks import Benchmark
     from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.agreement import Agreement, Labels
     from gymcli.metrics.reproduction import BenchmarkScore
@@ -144,6 +145,9 @@ def metrics(
     if margin is not None and not power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
+    if model is not None and benchmark is None:
+        raise UsageError("--model needs --benchmark")
+    chosen = None if benchmark is None else _benchmark(benchmark, runs)
     fields = ci.fields(by or ())
     source, given = str(labels), None if labels is None else _labels(labels)
     reports: list[dict[str, object]] = []
@@ -154,7 +158,7 @@ def metrics(
             run, env, fields, ci, given if isinstance(given, str) else None, tokenizer
         )
         agreed = None if given is None else agreement(aggregator, given, source=source, warn=warn)
-        score = _score(run, aggregator, numbers, benchmark, model, env)
+        score = _score(run, aggregator, numbers, chosen, model, env)
         tasks = aggregator.task_rows() if by_task else None
         if power:
             pilots.append(aggregator)
@@ -242,7 +246,7 @@ def _score(
     run: Path,
     aggregator: Aggregator,
     numbers: RunMetrics,
-    benchmark: str | None,
+    benchmark: Benchmark | None,
     model: str | None,
     env: str | None,
 ) -> BenchmarkScore | None:
@@ -251,19 +255,27 @@ def _score(
 
     manifest = read_manifest(run) if run.is_dir() else None
     if benchmark is None:
-        if model is not None:
-            raise UsageError("--model needs --benchmark")
-        return benchmark_score(manifest, aggregator, numbers)
-    from gymcli.data.benchmarks import find_benchmark
+        return recorded_score(manifest, aggregator, numbers)
+    from gymcli.data.benchmark_runs import model_of_file, score_as
 
-    found = find_benchmark(benchmark)
-    if manifest is not None and manifest.benchmark is not None:
-        raise UsageError(
-            f"{run}: is a run of benchmark {manifest.benchmark.name}; leave out --benchmark"
-        )
     recorded = manifest.model if manifest is not None else ""
     model = model or recorded or model_of_file(run, env)
-    return benchmark_score(manifest, aggregator, numbers, model=model, benchmark=found)
+    return score_as(benchmark, aggregator, numbers, model=model, warn=warn)
+
+
+def _benchmark(name: str, runs: Sequence[Path]) -> Benchmark:
+    """Return the benchmark that `--benchmark` names, for runs of none."""
+    from gymcli.data.benchmarks import find_benchmark
+    from gymcli.store.manifest import read_manifest
+
+    found = find_benchmark(name)
+    for run in runs:
+        manifest = read_manifest(run) if run.is_dir() else None
+        if manifest is not None and manifest.benchmark is not None:
+            raise UsageError(
+                f"{run}: is a run of benchmark {manifest.benchmark.name}; leave out --benchmark"
+            )
+    return found
 
 
 def _summary(run: Path, numbers: RunMetrics) -> RunSummary:

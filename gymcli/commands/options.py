@@ -108,7 +108,7 @@ CacheOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder for the tasks of benchmarks.",
+        help="Folder where benchmark tasks are cached.",
         show_default="gymcli/benchmarks in XDG_CACHE_HOME",
         rich_help_panel=Heading.EXPERT,
     ),

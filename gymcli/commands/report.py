@@ -11,7 +11,7 @@ import typer
 from gymcli.commands.ci import CiRequest, GateOptions
 from gymcli.commands.console import harmless, message, warn
 from gymcli.commands.options import LineEnvOption, RunsArgument, with_expanded_options
-from gymcli.commands.references import benchmark_score
+from gymcli.commands.references import recorded_score
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
 
@@ -65,7 +65,7 @@ def report(
         for text in filter(None, [torn_line_warning(run), *reading.warnings]):
             warn(text)
         is_baseline = has_baseline and number == 0
-        score = benchmark_score(reading.manifest, reading.aggregator, reading.metrics)
+        score = recorded_score(reading.manifest, reading.aggregator, reading.metrics)
         gates, problems = ci.judge(
             reading.metrics,
             None if is_baseline else compared,

@@ -69,6 +69,12 @@ class RunResult(NamedTuple):
     """None unless it is the run of a benchmark."""
 
     @property
+    def benchmark(self) -> str:
+        """The name of its benchmark, if any."""
+        record = self.collection.manifest.benchmark
+        return "" if record is None else record.name
+
+    @property
     def has_numbers(self) -> bool:
         """Whether there is anything to show: an endpoint may have refused everything."""
         is_refused = isinstance(self.cause, FatalEndpointError | EngineError)
@@ -239,8 +245,7 @@ def _show(
         for one in found:
             head = {"run": harmless(str(one.collection.path))}
             if len(found) > 1:
-                benchmark = one.collection.manifest.benchmark
-                head |= {} if benchmark is None else {"benchmark": benchmark.name}
+                head |= {"benchmark": one.benchmark} if one.benchmark else {}
                 head["model"] = given_model(one.collection)
                 head |= {"error": str(errors[one.name])} if one.name in errors else {}
             references = {} if one.score is None else {"references": one.score.references}
@@ -253,9 +258,8 @@ def _show(
         return
     shown = [one for one in found if one.has_numbers]
     for one in shown:
-        benchmark = one.collection.manifest.benchmark
-        if len(found) > 1 and benchmark is not None:
-            result(f"{'benchmark':14}{benchmark.name}")
+        if len(found) > 1 and one.benchmark:
+            result(f"{'benchmark':14}{one.benchmark}")
         if len(found) > 1:
             result(f"{'model':14}{one_line(given_model(one.collection))}")
         _show_numbers(one, ci.requested_ks)
@@ -273,13 +277,12 @@ def _print_benchmarks(found: Sequence[RunResult]) -> None:
     rows = []
     for one in found:
         collection, metrics = one.collection, one.metrics
-        benchmark = collection.manifest.benchmark
         value, interval = metrics.mean_reward, metrics.interval
         if one.score is not None and one.score.metric != "mean_reward":
             value, interval = one.score.value, None
         rows.append(
             (
-                "" if benchmark is None else benchmark.name,
+                one.benchmark,
                 one_line(given_model(collection)),
                 number(value),
                 between(interval),

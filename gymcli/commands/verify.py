@@ -289,10 +289,10 @@ def _score_answers(
     """Score the answers of a file as a benchmark does, and print the numbers of that run."""
     import msgspec
 
-    from gymcli.commands.references import benchmark_score, print_references
+    from gymcli.commands.references import print_references, recorded_score
     from gymcli.commands.summary import print_advice, print_summary
     from gymcli.data.benchmark_files import pulled_tasks
-    from gymcli.data.benchmark_runs import role_specs
+    from gymcli.data.benchmark_runs import missing_roles
     from gymcli.data.benchmarks import find_benchmark
     from gymcli.data.published_answers import PublishedAnswers, score_answers
     from gymcli.models.settings import load_settings
@@ -310,20 +310,21 @@ def _score_answers(
     for text in answers.notes:
         notify(text)
     notify(
-        "how the answers were made is not known: they count as made with the prompt and parameters "
-        f"of {found.name}"
+        "the settings behind these answers are unknown: they are compared as if made with the "
+        f"prompt and parameters of {found.name}"
     )
     if model is None and len(answers.models) > 1:
         raise UsageError(
-            f"{run}: its rows name {len(answers.models)} models; keep the rows of one, or name all "
-            "of them with --model"
+            f"{run}: its rows name {len(answers.models)} models; keep the rows of one, or give all "
+            "of them one name with --model"
         )
     model = model or next(iter(answers.models), "")
     if not model:
-        notify("no row names the model that answered; --model NAME compares published scores")
+        notify(
+            "no row names the model that answered; --model NAME compares with its published scores"
+        )
     given = {one.partition("=")[0] for one in role}
-    own = role_specs(found, load_settings())
-    specs = [f"{name}={spec}" for name, spec in own.items() if name not in given]
+    specs = missing_roles(found, load_settings(), given)
     judges = judges_of((*role, *specs), role_param, concurrency)
     with TemporaryDirectory(prefix="gymcli-") as folder:
         path = out or Path(folder, "run")
@@ -335,7 +336,7 @@ def _score_answers(
         aggregator = measure(path)
         numbers = aggregator.metrics()
         # Without a name, no published score can be meant.
-        score = benchmark_score(read_manifest(path), aggregator, numbers) if model else None
+        score = recorded_score(read_manifest(path), aggregator, numbers) if model else None
         RunDirectory(path).write_metrics(msgspec.json.encode(numbers))
     for text in aggregator.warnings:
         warn(text)

@@ -8,7 +8,6 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,6 +38,8 @@ from gymcli.types import JSON_ERRORS, digest
 
 __all__ = ["default_cache", "pulled_tasks", "tasks_path"]
 
+_READING = 1
+"""Raised when the same source becomes other tasks."""
 _MAX_BYTES = 2 << 30
 """The longest file that is fetched from an address."""
 _CHUNK_BYTES = 1 << 20
@@ -57,8 +58,8 @@ def default_cache() -> Path:
 def tasks_path(benchmark: Benchmark, cache: Path | None = None) -> Path:
     """Return where a benchmark's tasks are once they are pulled.
 
-    The folder's name is a hash of all that decides about the rows, so that another revision or map
-    is another file.
+    The folder's name is a hash of everything that determines the rows, so a new revision or map has
+    a new file.
     """
     source = benchmark.source.model_dump(
         mode="json", exclude={"gated", "licence"}, exclude_defaults=True
@@ -69,7 +70,7 @@ def tasks_path(benchmark: Benchmark, cache: Path | None = None) -> Path:
         own = (folder.glob(f"{env}.py"), (folder / env).rglob("*.py"))
         files += sorted(path for paths in own for path in paths)
         files += sorted((gymcli.envs.DATASETS / env).glob("*.py"))
-    key = digest([source, [file_sha256(path) for path in files]])
+    key = digest([_READING, source, [file_sha256(path) for path in files]])
     return (cache or default_cache()) / benchmark.name / key / f"{benchmark.name}.jsonl"
 
 
@@ -96,7 +97,7 @@ def pulled_tasks(
     if path.is_file():
         if _is_unchanged(path):
             return path
-        notify(f"warning: {path}: is not what was pulled; {benchmark.name} is pulled again")
+        notify(f"warning: {path}: has changed since it was pulled; pulling {benchmark.name} again")
     source = benchmark.source
     origin, *others = _source_names(benchmark)
     more = f" and {len(others)} more" if others else ""
@@ -105,7 +106,7 @@ def pulled_tasks(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{path.parent}: cannot be made: {error.strerror}; XDG_CACHE_HOME or --cache names "
+            f"{path.parent}: cannot be created: {error.strerror}; set XDG_CACHE_HOME or --cache to "
             "another folder"
         ) from error
     try:
@@ -122,10 +123,6 @@ def pulled_tasks(
             f"temporary files cannot be written: {error.strerror or error}; set TMPDIR to a folder "
             "with more space"
         ) from error
-    finally:
-        for empty in (path.parent, path.parents[1]):
-            with suppress(OSError):  # it is not empty
-                empty.rmdir()
     return path
 
 
@@ -134,7 +131,7 @@ def _check(benchmark: Benchmark, record: Provenance) -> None:
     source = benchmark.source
     if record.num_rows != source.rows:
         raise UsageError(
-            f"{record.benchmark}: its rows become {record.num_rows:,} tasks, not {source.rows:,}"
+            f"{record.benchmark}: expected {source.rows:,} tasks, found {record.num_rows:,}"
         )
     if source.env is not None and source.sha256 and source.sha256[0] != record.sha256:
         raise UsageError(
@@ -251,13 +248,13 @@ def _generated(benchmark: Benchmark) -> Iterator[SourceRow]:
     source = benchmark.source
     assert source.env is not None, "a source has one of hf, url, file and env"
     found = Registry().find(source.env)
-    num = source.generate or source.rows
     try:
-        lines = generated_lines(found, num, seed=source.seed, args=source.args)
+        lines = generated_lines(found, source.rows, seed=source.seed, args=source.args)
         for number, line in enumerate(lines, 1):
             yield SourceRow(number, msgspec.json.decode(line))
     except GymError as error:
-        raise UsageError(f"environment {found.name} cannot generate {num} rows: {error}") from error
+        reason = f"environment {found.name} cannot generate {source.rows} rows: {error}"
+        raise UsageError(reason) from error
 
 
 async def _fetched(benchmark: Benchmark, folder: Path) -> list[Path]:

@@ -1,9 +1,8 @@
-"""Runs of benchmarks: the options of a collection, and how they deviate from the benchmark's."""
+"""Runs of benchmarks: their options, how these deviate from the benchmark's, and their scores."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,20 +10,40 @@ import msgspec
 
 from gymcli.data.benchmark_files import pulled_tasks
 from gymcli.data.benchmarks import Benchmark, find_benchmark
-from gymcli.environment.registry import Found, Registry, environment_options
+from gymcli.environment.contract import Environment
+from gymcli.environment.registry import (
+    EnvironmentClass,
+    Found,
+    Registry,
+    environment_options,
+    has_option,
+    own_options,
+)
 from gymcli.errors import UsageError
-from gymcli.metrics.reproduction import same_model
+from gymcli.metrics.aggregate import Aggregator
+from gymcli.metrics.reproduction import BenchmarkScore, same_model, score_of_run
+from gymcli.metrics.results import RunMetrics
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import TOKEN_LIMITS, Endpoint, merged_params
 from gymcli.models.roles import role_name
 from gymcli.models.settings import Settings
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.identity import command_params
-from gymcli.store.manifest import BenchmarkRecord
+from gymcli.runner.identity import command_params, emulates_tools
+from gymcli.runner.measure import index_run
+from gymcli.store.manifest import BenchmarkRecord, Manifest
 from gymcli.store.tokens import neutral_params
 from gymcli.types import JSONObject
 
-__all__ = ["benchmark", "fitting", "role_specs", "with_benchmark"]
+__all__ = [
+    "benchmark",
+    "benchmark_score",
+    "check_references",
+    "missing_roles",
+    "model_of_file",
+    "score_as",
+    "with_benchmark",
+    "without_foreign_options",
+]
 
 _UNSET = (
     *("max_turns", "max_episode_tokens", "max_episode_cost", "max_episode_time"),
@@ -54,21 +73,21 @@ def benchmark(name: str | Path, **options: object) -> dict[str, object]:
     return {**dict(merged), "tasks": tasks}
 
 
-def role_specs(found: Benchmark, settings: Settings) -> dict[str, str]:
-    """Return the names of gym.toml's models that are those of the benchmark's roles, by role."""
-    specs = {}
+def missing_roles(found: Benchmark, settings: Settings, given: Container[str]) -> list[str]:
+    """Return ROLE=NAME for each role that is not given and whose model gym.toml has."""
+    specs = []
     for role, setting in found.roles.items():
         named = (
             name
             for name, model in settings.models.items()
             if same_model(setting.model, name) or same_model(setting.model, model.model or name)
         )
-        if name := next(named, None):
-            specs[role] = name
+        if role not in given and (name := next(named, None)):
+            specs.append(f"{role}={name}")
     return specs
 
 
-def fitting(options: CollectOptions, found: Benchmark) -> CollectOptions:
+def without_foreign_options(options: CollectOptions, found: Benchmark) -> CollectOptions:
     """Return the options without those of roles and environments that the benchmark lacks.
 
     Other benchmarks of the same command may have them. A judge that is optional in the environment
@@ -76,17 +95,12 @@ def fitting(options: CollectOptions, found: Benchmark) -> CollectOptions:
     """
     item = _environment(options, found)
     own_roles = {*found.roles, *item.environment.required_roles}
-    fields = item.environment.Options.model_fields
     update = {
         "roles": {role: source for role, source in options.roles.items() if role in own_roles},
         "role_params": {
             role: params for role, params in options.role_params.items() if role in own_roles
         },
-        "env_args": {
-            name: text
-            for name, text in options.env_args.items()
-            if name.removeprefix(f"{item.name}.") in fields
-        },
+        "env_args": {k: text for k, text in options.env_args.items() if has_option(item, k)},
     }
     return options.model_copy(update=update)
 
@@ -140,8 +154,7 @@ def with_benchmark(options: CollectOptions, found: Benchmark) -> CollectOptions:
         name=found.name,
         version=found.version,
         spec=found.spec if found.is_installed else str(found.path.absolute()),
-        revision=_revision(found),
-        deviations=tuple(_deviations(merged, found)),
+        deviations=tuple(_deviations(merged, found, item)),
         remarks=tuple(_remarks(merged, found)),
     )
     return merged.model_copy(update={"benchmark": record})
@@ -167,19 +180,17 @@ def _has_own_env(options: CollectOptions, found: Benchmark) -> bool:
     return options.env in (None, found.env)
 
 
-def _revision(found: Benchmark) -> str:
-    hashes = found.source.sha256
-    if found.source.revision or len(hashes) < 2:
-        return found.source.revision or "".join(hashes)
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-
-def _deviations(options: CollectOptions, found: Benchmark) -> Iterator[str]:
+def _deviations(options: CollectOptions, found: Benchmark, item: Found) -> Iterator[str]:
     """Yield in words each setting of a run that is not the benchmark's and may move its score."""
     if not _has_own_env(options, found):
         yield f"environment {options.env}, not {found.env}"
     else:
-        yield from _differing(options.env_args, found.env_arg_texts)
+        ours, theirs = (own_options(own, item) for own in (options.env_args, found.env_arg_texts))
+        set_by_it = theirs.model_dump(mode="json", exclude_defaults=True)
+        names = ours.model_dump(exclude_defaults=True).keys() | set_by_it.keys()
+        yield from _differing(ours.model_dump(mode="json", include={*names}), set_by_it)
+        others = {k: v for k, v in options.env_args.items() if not has_option(item, k)}
+        yield from _differing(others, {})
     if options.prompt != found.prompt_path:
         own = "its own" if found.prompt else "those of its rows"
         yield f"prompt {options.prompt}, not {own}"
@@ -187,6 +198,7 @@ def _deviations(options: CollectOptions, found: Benchmark) -> Iterator[str]:
     dialect = DIALECTS[options.endpoint.dialect if options.endpoint else "chat"]
     for name in dialect.unsent(found.params):
         yield f"{name} is not sent"
+    yield from _differing(_prompting(options, item.environment), {})
     yield from _role_deviations(options, found)
     defaults = {name: CollectOptions.model_fields[name].default for name in _UNSET}
     given = {name: getattr(options, name) for name in _UNSET}
@@ -205,6 +217,19 @@ def _remarks(options: CollectOptions, found: Benchmark) -> Iterator[str]:
     elif options.limit is not None and options.limit < found.source.rows:
         which = f"{options.limit} random" if options.shuffle else f"the first {options.limit}"
         yield f"{which} of {found.source.rows:,} tasks"
+
+
+def _prompting(options: CollectOptions, environment: EnvironmentClass) -> JSONObject:
+    """Return what gym.toml says about the messages of the policy, where it makes a difference."""
+    found: JSONObject = {}
+    endpoint = options.endpoint
+    has_tools = not environment.executes_tools or environment.tools is not Environment.tools
+    if (has_tools or environment.method_tools()) and emulates_tools(options):
+        found["emulate_tools"] = True
+    if endpoint is not None and environment.properties.structure != "single-step":
+        settings = {"send_reasoning": endpoint.send_reasoning, "send_fields": endpoint.send_fields}
+        found |= {name: value for name, value in settings.items() if value}
+    return found
 
 
 def _policy_params(options: CollectOptions) -> JSONObject:
@@ -246,3 +271,88 @@ def _differing(values: Mapping[str, object], own: Mapping[str, object]) -> Itera
 
 def _shown(value: object) -> str:
     return str(value) if isinstance(value, str | Path) else msgspec.json.encode(value).decode()
+
+
+def check_references(manifest: Manifest) -> None:
+    """Refuse `--gate reference` for a run that no published score can be compared with."""
+    if manifest.benchmark is None:
+        raise UsageError(
+            "--gate reference: this is not a run of a benchmark; name one instead of the tasks, "
+            "as in gym collect gsm8k"
+        )
+    found = find_benchmark(manifest.benchmark.spec)
+    if not any(same_model(one.model, manifest.model) for one in found.reference):
+        models = ", ".join(dict.fromkeys(one.model for one in found.reference))
+        raise UsageError(
+            f"--gate reference: {found.name} has no published score of {manifest.model}, "
+            + (f"but of {models}" if models else "nor of any other model")
+        )
+
+
+def benchmark_score(
+    manifest: Manifest,
+    aggregator: Aggregator,
+    metrics: RunMetrics,
+    *,
+    warn: Callable[[str], None],
+) -> BenchmarkScore | None:
+    """Return the score of a run of a benchmark, compared with those that were published.
+
+    None, with a warning, if the run has no such score or its benchmark is no longer found.
+    """
+    record = manifest.benchmark
+    assert record is not None, "the run is one of a benchmark"
+    try:
+        found = find_benchmark(record.spec)
+    except UsageError as error:
+        warn(f"the published scores of benchmark {record.name} cannot be read: {error}")
+        return None
+    settings = [*record.deviations]
+    if record.version != found.version:
+        settings.append(f"version {record.version} of the benchmark, not {found.version}")
+    return score_as(
+        found, aggregator, metrics, model=manifest.model, other_settings=settings, warn=warn
+    )
+
+
+def score_as(
+    found: Benchmark,
+    aggregator: Aggregator,
+    metrics: RunMetrics,
+    *,
+    model: str,
+    other_settings: Sequence[str] = (),
+    warn: Callable[[str], None],
+) -> BenchmarkScore | None:
+    """Return the score of attempts of `model`, taken as attempts of a benchmark.
+
+    None, with a warning, if they lack the benchmark's metric.
+    """
+    groups = aggregator.scores(found.metric)
+    if not groups:
+        if metrics.num_scored:
+            warn(f"the run has no {found.metric}, the metric of benchmark {found.name}")
+        return None
+    num_tasks, num_all = sum(map(len, groups)), found.source.rows
+    if num_tasks != num_all:
+        other_settings = [*other_settings, f"{num_tasks:,} of {num_all:,} tasks have a score"]
+    return score_of_run(
+        groups,
+        benchmark=found.name,
+        model=model,
+        metric=found.metric,
+        margin=found.margin or 0.0,  # it may lack one if it has no references
+        best=metrics.max_reward if found.metric == "mean_reward" else 1.0,
+        references=found.reference,
+        other_settings=other_settings,
+    )
+
+
+def model_of_file(path: Path, env: str | None) -> str:
+    """Return the one model that the rollouts of a file name."""
+    with index_run(path, env=env) as index:
+        models = sorted({row.model for row in index.rows if row.model})
+    if len(models) != 1:
+        named = f"name {len(models)} models: {', '.join(models)}" if models else "name no model"
+        raise UsageError(f"{path}: its rollouts {named}; say which with --model")
+    return models[0]

@@ -57,6 +57,7 @@ __all__ = [
     "environments_with_tasks",
     "generated_lines",
     "generates",
+    "has_option",
     "is_code",
     "module_of_file",
     "names_tasks",
@@ -511,13 +512,14 @@ def split_env_args(
 
 def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
     """Parse the options that belong to one environment, and ignore all others."""
-    prefix, known = f"{found.name}.", found.environment.Options.model_fields
-    own = {
-        key.removeprefix(prefix): value
-        for key, value in given.items()
-        if key.startswith(prefix) or key in known
-    }
+    prefix = f"{found.name}."
+    own = {k.removeprefix(prefix): text for k, text in given.items() if has_option(found, k)}
     return environment_options(found.environment, found.name, own, {})
+
+
+def has_option(found: Found, key: str) -> bool:
+    """Return whether `[ENV.]KEY` is meant for an environment."""
+    return key.startswith(f"{found.name}.") or key in found.environment.Options.model_fields
 
 
 def environment_options(

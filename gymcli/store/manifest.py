@@ -46,10 +46,8 @@ class BenchmarkRecord(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=T
 
     name: str
     version: str
-    spec: str = ""
+    spec: str
     """What finds it again: its name, or the absolute path of a user's own."""
-    revision: str = ""
-    """The commit, or the hash, of the source."""
     deviations: tuple[str, ...] = ()
     """Settings of the run that are not the benchmark's, each in words: `temperature 0.7, not 0`."""
     remarks: tuple[str, ...] = ()

@@ -90,7 +90,7 @@ def folder(collected, tmp_path, monkeypatch) -> Path:
     [
         ([reference(0.75)], 0, ["reproduced, difference +0.000 ("]),
         ([reference(0.75), reference(0.95)], 3, ["not reproduced", "0.95 of https://"]),
-        ([reference(0.75), reference(0.75, repeats=1)], 5, ["no repeats help"]),
+        ([reference(0.75), reference(0.75, repeats=1)], 5, ["more repeats cannot decide"]),
         ([reference(0.1, settings="no tools")], 5, ["other settings", "not tested: no tools"]),
         # Scores of other settings do not decide.
         ([reference(0.75), reference(0.1, settings="no tools")], 0, ["not tested: no tools"]),
@@ -115,7 +115,7 @@ def test_a_benchmark_without_references_is_not_said_to_lack_one(folder):
     ("before", "after", "reason"),
     [
         ('version = "1"', 'version = "2"', "version 1 of the benchmark, not 2"),
-        ("rows = 40", "rows = 41", "40 tasks have a score, not 41"),
+        ("rows = 40", "rows = 41", "40 of 41 tasks have a score"),
     ],
 )
 def test_a_run_with_other_settings_is_not_tested(folder, before, after, reason):
@@ -151,7 +151,7 @@ def test_files_show_the_references(folder):
 def test_a_benchmark_that_is_gone_is_a_warning(folder):
     done = gym("metrics", "run")
     assert done.exit_code == 0
-    assert done.stderr.count("published scores of benchmark sums are not known") == 1
+    assert done.stderr.count("published scores of benchmark sums cannot be read") == 1
     assert "reference" not in done.stdout
     assert gym("metrics", "run", "--gate", "reference").exit_code == 2
 

@@ -7,7 +7,7 @@ import pytest
 
 import gymcli
 from gymcli import Endpoint, UsageError
-from gymcli.data.benchmark_runs import fitting, role_specs, with_benchmark
+from gymcli.data.benchmark_runs import missing_roles, with_benchmark, without_foreign_options
 from gymcli.data.benchmarks import find_benchmark, names_benchmark
 from gymcli.models.settings import ModelSettings, Settings
 from gymcli.runner.collect_options import CollectOptions
@@ -38,7 +38,9 @@ citations = { margin = "the test" }
 source = { env = "equivalence_llm_judge", rows = 2, licence = "Apache-2.0" }
 roles = { judge = { model = "maker/Strict-1", params = { temperature = 0.0 } } }
 """
+CALLING = f"{JUDGED.partition('roles')[0]}".replace("equivalence_llm_judge", "possible_calls")
 JUDGE = Endpoint(base_url="http://host/v1", model="strict-1")
+MODEL = Endpoint(base_url="http://host/v1", model="m")
 
 
 @pytest.fixture
@@ -78,7 +80,12 @@ def test_a_run_has_the_settings_of_its_benchmark(write):
         ({"params": {"max_completion_tokens": 9}}, ["max_tokens 9, not 64"]),
         ({"endpoint": endpoint(top_k=20)}, ["top_k 20, not the default"]),
         ({"env_args": {"mcqa.grading_mode": "lenient_boxed"}}, []),
-        ({"env_args": {"grading_mode": "x"}}, ["grading_mode x, not lenient_boxed"]),
+        (
+            {"env_args": {"grading_mode": "strict_single_letter_boxed"}},
+            ["grading_mode strict_single_letter_boxed, not lenient_boxed"],
+        ),
+        ({"env_args": {"mcqa.grading_mode": "null"}}, ["grading_mode null, not lenient_boxed"]),
+        ({"endpoint": MODEL.model_copy(update={"emulate_tools": True})}, []),
         ({"env": "arithmetic"}, ["environment arithmetic, not mcqa"]),
         ({"prompt": Path("mine.yaml")}, ["prompt mine.yaml, not its own"]),
         (
@@ -103,6 +110,15 @@ def test_what_differs_is_recorded_in_words(write, given, deviations):
         CollectOptions.model_validate({"endpoint": endpoint(), **given}), write(BENCHMARK)
     )
     assert list(options.benchmark.deviations) == deviations
+
+
+def test_messages_that_gym_toml_changes_are_another_setting(write):
+    emulating = MODEL.model_copy(update={"emulate_tools": True, "send_reasoning": "reasoning"})
+    options = with_benchmark(CollectOptions(endpoint=emulating), write(CALLING))
+    assert options.benchmark.deviations == ("emulate_tools true, not the default",)
+    several = write(CALLING.replace("possible_calls", "example_multi_turn"))
+    options = with_benchmark(CollectOptions(endpoint=emulating), several)
+    assert options.benchmark.deviations == ("send_reasoning reasoning, not the default",)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +179,11 @@ def test_a_judge_is_found_in_gym_toml_by_its_name_or_its_model(write):
     other, named = (
         ModelSettings(base_url="http://host/v1", model=model) for model in ("x", "STRICT-1")
     )
-    assert role_specs(found, Settings(models={"x": other, "s": named})) == {"judge": "s"}
-    assert role_specs(found, Settings(models={"strict-1": other})) == {"judge": "strict-1"}
-    assert role_specs(found, Settings(models={"x": other})) == {}
+    both = Settings(models={"x": other, "s": named})
+    assert missing_roles(found, both, ()) == ["judge=s"]
+    assert missing_roles(found, both, {"judge"}) == []
+    assert missing_roles(found, Settings(models={"strict-1": other}), ()) == ["judge=strict-1"]
+    assert missing_roles(found, Settings(models={"x": other}), ()) == []
     with pytest.raises(UsageError, match="the role judge needs maker/Strict-1, the model"):
         with_benchmark(CollectOptions(model="oracle", default_roles={"judge": JUDGE}), found)
 
@@ -177,8 +195,8 @@ def test_a_judge_of_gym_toml_is_not_used_where_the_benchmark_has_none(write):
     given = CollectOptions(model="oracle", roles={"judge": JUDGE})
     assert with_benchmark(given, found).benchmark.deviations == ("judge strict-1, not none",)
     # Beside a benchmark with a judge, the option is meant for that one.
-    assert fitting(given, found).roles == {}
-    assert fitting(given, write(JUDGED)).roles == {"judge": JUDGE}
+    assert without_foreign_options(given, found).roles == {}
+    assert without_foreign_options(given, write(JUDGED)).roles == {"judge": JUDGE}
 
 
 def test_files_and_environments_come_before_benchmarks(write):
