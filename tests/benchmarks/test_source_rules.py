@@ -56,6 +56,16 @@ def test_options_have_the_order_of_the_source():
     assert [task["question"] for task in made[:6]] == [16, 15, 18, 19, 9, 7]
 
 
+def test_questions_that_repeat_in_mmlu_and_mmmlu_are_tasks_of_their_own():
+    row = {"question": "?", "choices": [*"1234"], "answer": 2, "subject": "anatomy"}
+    made = tasks("mmlu", [row, row | {"subject": "virology"}, row])
+    assert [task["id"] for task in made] == ["anatomy-1", "virology-1", "anatomy-2"]
+    row = {"_config": "FR_FR", "Question": "?", **dict.fromkeys("ABCD", "1"), "Answer": "A"}
+    row["Subject"] = "anatomy"
+    made = tasks("mmmlu", [row, row | {"Answer": "B"}, row | {"_config": "IT_IT"}])
+    assert [task["id"] for task in made] == ["FR_FR-1", "FR_FR-2", "IT_IT-1"]
+
+
 def test_the_examples_of_winogrande_are_those_of_the_source():
     rows = [
         {"_file": f"{split}-0.parquet", "sentence": f"{number} _", "answer": "1"}

@@ -2,8 +2,8 @@
 
 
 def rows(rng, num):
-    made = [row(rng, number) for number in range(num)]
-    # The source has a question under two subjects, and others as they are.
+    made = [row(rng, number) for number in range(num - 2)]
+    # The source has a question under two subjects, and others as they are: all are tasks.
     made.insert(3, made[0] | {"subject": "college_medicine"})
     return {"all": [*made, made[5]]}
 
