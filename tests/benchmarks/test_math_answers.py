@@ -180,3 +180,20 @@ def test_verdicts_differ_from_those_of_inspect_evals_where_the_readmes_say(cases
         assert compare(gold, text).is_right, (gold, text)
     for gold, text in (*cases.wrong, *cases.right_there):
         assert not compare(gold, text).is_right, (gold, text)
+
+
+# What `parse_answer` and `score_mgsm` of mgsm_eval.py of openai/simple-evals at ee3b031 return for
+# the gold answer 18, by running them.
+SIMPLE_EVALS_RIGHT = ["Answer: 18", "**Antwort:** 18", "答案: **18**", "Ответ: 18.", "答え: 18ドル"]
+SIMPLE_EVALS_WRONG = ["Answer: 17", "Antwort: 18. 16 - 9 = 7", "คำตอบ: 180"]
+# The README of mgsm says so.
+RIGHT_IN_SIMPLE_EVALS_ONLY = ["Answer:18", "答案\uff1a18", "คำตอบ:18"]
+WRONG_IN_SIMPLE_EVALS_ONLY = ["9 * 2 = 18", "Die Lösung: 18"]
+
+
+def test_verdicts_of_mgsm_differ_from_those_of_simple_evals_where_the_readme_says():
+    pytest.importorskip("math_verify", reason="math_with_judge needs it")
+    for text in (*SIMPLE_EVALS_RIGHT, *WRONG_IN_SIMPLE_EVALS_ONLY):
+        assert compare("18", text).is_right, text
+    for text in (*SIMPLE_EVALS_WRONG, *RIGHT_IN_SIMPLE_EVALS_ONLY):
+        assert not compare("18", text).is_right, text
