@@ -9,7 +9,9 @@ and `metadata` with its `source_dataset`; it is scored with that generator's def
 address is `generator`, `config`, `seed` and `index`; the environment asks its question, with the
 format of the answer, after the row's own messages. The record keeps the entry, and that one is
 scored: isomorphic_strings, knight_swap, list_functions, polynomial_multiplication, ransom_note and
-word_ladder make different entries in another process. Differences from the reference:
+word_ladder make different entries in another process. An answer from elsewhere, without a record of
+its entry, is scored with the entry that the library makes from the address now; with these six
+generators it is unscored. Differences from the reference:
 
 - A scorer that fails leads to a reward of 0 only if the answer made it fail, that is, if it can
   score the gold answer. The reason is `unreadable` if the scorer raises or returns no finite
@@ -69,6 +71,7 @@ from gymcli import (
 from gymcli.envs import load_generator
 
 from .library import (
+    UNREPEATABLE,
     Address,
     check_address,
     check_generator,
@@ -181,7 +184,7 @@ class ReasoningGym(Environment[Puzzle]):
 
         Raises:
             VerifierError: The gold answer cannot be scored either, or the record does not have the
-                question.
+                question and the library cannot make the same one again.
             VerifierTimeoutError: The scorer took too long.
 
         """
@@ -189,9 +192,9 @@ class ReasoningGym(Environment[Puzzle]):
         task = cls.parse_task(rollout.task)
         entry = task.entry or _recorded(rollout)
         if entry is None:
-            if rollout.responses:
-                raise VerifierError("the record has no final_state, which holds the question")
-            return Score(0.0, details={"reason": "no_answer"})
+            if not rollout.responses:
+                return Score(0.0, details={"reason": "no_answer"})
+            entry = await _made_again(context, task.address)
         answer = extracted(rollout.output_text)
         try:
             reward = (await _outcome(context, answer, entry, task.address)).reward
@@ -260,6 +263,17 @@ async def _outcome(
     return await context.isolated(
         scored, answer, entry, address, timeout=timeout, imports=("reasoning_gym",)
     )
+
+
+async def _made_again(context: Context, address: Address | None) -> JSONObject:
+    """Make the entry of an answer that was given elsewhere."""
+    assert address is not None
+    if address.generator in UNREPEATABLE:
+        raise VerifierError(
+            "the record has no final_state, which holds the question, and "
+            f"{address.generator} makes a different one in each process"
+        )
+    return await made_entry(address, ReasoningGym.options_of(context).generator_timeout)
 
 
 def _recorded(rollout: Rollout) -> JSONObject | None:

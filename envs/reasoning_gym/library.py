@@ -23,6 +23,7 @@ from gymcli import JSONObject, MissingPackageError
 
 __all__ = [
     "UNPLAYABLE",
+    "UNREPEATABLE",
     "Address",
     "Scorer",
     "check_address",
@@ -146,6 +147,18 @@ UNPLAYABLE = {
     "codeio": "it makes its entries by running programs without a sandbox",
 }
 """Generators that no address can name, with the reason."""
+
+UNREPEATABLE = frozenset(
+    {
+        "isomorphic_strings",
+        "knight_swap",
+        "list_functions",
+        "polynomial_multiplication",
+        "ransom_note",
+        "word_ladder",
+    }
+)
+"""Generators that make different entries from an address in another process."""
 
 Scorer: TypeAlias = Callable[..., object]
 

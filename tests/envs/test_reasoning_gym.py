@@ -385,9 +385,18 @@ def test_verify_scores_the_question_on_record_not_the_one_of_today():
     assert scored(rollout).reward == 1.0
 
 
+def test_verify_makes_the_question_of_an_answer_from_elsewhere():
+    """The library version that asked it is unknown, so it is taken to be the installed one."""
+    address = {"generator": "chain_sum", "seed": 4, "index": 2}
+    gold = entry_at(Address("chain_sum", {}, 4, 2))["answer"]
+
+    assert scored(answered("reasoning_gym", address, f"<answer>{gold}</answer>")).reward == 1.0
+    assert scored(answered("reasoning_gym", address, "<answer>-</answer>")).reward < 1.0
+
+
 def test_verify_says_where_a_record_has_no_question():
-    record = answered("reasoning_gym", {"generator": "chain_sum"}, "7")
-    with pytest.raises(VerifierError, match="the record has no final_state"):
+    record = answered("reasoning_gym", {"generator": "ransom_note"}, "True")
+    with pytest.raises(VerifierError, match=r"no final_state.* ransom_note makes a different one"):
         scored(record)
 
     unasked = scored(Rollout(env="reasoning_gym", task={"generator": "chain_sum"}))
