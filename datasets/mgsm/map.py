@@ -1,4 +1,4 @@
-"""Turns the rows of MGSM's eleven files into tasks of math_with_judge."""
+"""Turns the rows of MGSM's eleven files into tasks of string_match."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,8 +31,23 @@ INSTRUCTIONS = {
 }
 """Our own words for what simple-evals asks in each language."""
 
+PREFIXES = {
+    "bn": "উত্তর",
+    "de": "Antwort",
+    "en": "Answer",
+    "es": "Respuesta",
+    "fr": "Réponse",
+    "ja": "答え",
+    "ru": "Ответ",
+    "sw": "Jibu",
+    "te": "సమాధానం",
+    "th": "คำตอบ",
+    "zh": "答案",
+}
+"""The word after which simple-evals reads the answer."""
 
-def tasks(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
+
+def tasks(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str | bool]]:
     """Yield a task for each row, with the instruction of its language."""
     numbers: Counter[str] = Counter()
     for row in rows:
@@ -43,5 +58,8 @@ def tasks(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
             "language": language,
             "instruction": INSTRUCTIONS[language],
             "question": row["question"],
-            "expected_answer": row["answer"].strip(),
+            "expected_answer": row["answer"].strip().replace(",", ""),
+            "extraction_mode": "last_number",
+            "answer_prefix": PREFIXES[language],
+            "case_sensitive": True,
         }

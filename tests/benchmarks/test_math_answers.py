@@ -1,4 +1,4 @@
-"""How math_with_judge and inspect-evals score answers to GSM8K, AIME and MGSM."""
+"""How math_with_judge and inspect-evals score answers to GSM8K and AIME."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from gymcli.envs.math_with_judge import compare
 class Cases(NamedTuple):
     """Gold answers and texts, by the verdicts of inspect-evals 0.26.0 with inspect_ai 0.3.285.
 
-    Made by running its scorers: `match(numeric=True)` for GSM8K and MGSM, `aime_scorer` for AIME.
+    Made by running its scorers: `match(numeric=True)` for GSM8K, `aime_scorer` for AIME.
     """
 
     right: list[tuple[str, str]]
@@ -123,77 +123,12 @@ AIME = Cases(
         ("204", "\\boxed{205}\n\nANSWER: 204"),
     ],
 )
-MGSM = Cases(
-    right=[
-        ("18", "Schritt 1: 16 - 3 - 4 = 9.\nSchritt 2: 9 * 2 = 18.\n\nAntwort: 18"),
-        ("18", "16 - 3 - 4 = 9\n\nAntwort: 18 Dollar"),
-        ("1450", "Respuesta: 1,450"),
-        ("18", "Réponse: 18 dollars par jour."),
-        ("18", "Ответ: 18"),
-        ("18", "Ответ: 18."),
-        ("18", "উত্তর: 18"),
-        ("18", "సమాధానం: 18"),
-        ("18", "คำตอบ: 18"),
-        ("18", "答案: 18"),
-        ("18", "16 - 3 - 4 = 9 个。9 * 2 = 18 美元。\n答案\uff1a18"),
-        ("18", "答え: 18"),
-        ("18", "Jibu: 18"),
-        ("18", "Jibu: 19. Lakini 18"),
-        ("18", "Answer: 18"),
-        ("18", "**Ответ:** 18"),
-        ("60", "Antwort: 60 %"),
-        ("18", "Ergebnis: 9 * 2 = 18"),
-    ],
-    wrong=[
-        ("1450", "Antwort: 1.450"),
-        ("18", "উত্তর: ১৮।"),
-        ("18", "คำตอบ:18"),
-        ("18", "答案\uff1a18"),
-        ("18", "答案\uff1a18。"),
-        ("18", "答案\uff1a\uff11\uff18"),
-        ("18", "16 - 3 = 13。答案\uff1a18\n"),
-        ("18", "答え:18ドル"),
-        ("18", "Ответ: 17"),
-        ("18", "Jibu: 180"),
-        ("5", "答案\uff1a25"),
-        ("18", "Answer:"),
-    ],
-    right_here=[
-        ("18", "Antwort: 18,00 €"),
-        ("1450", "Réponse : 1 450"),
-        ("18", "Ответ: \\(18\\)"),
-        ("60", "Antwort: 60%"),
-    ],
-    right_there=[
-        ("18", "উত্তর: ১৮"),
-        ("18", "సమాధానం: ౧౮"),
-        ("18", "คำตอบ: ๑๘"),
-        ("18", "答え: 十八"),
-    ],
-)
 
 
-@pytest.mark.parametrize("cases", [GSM8K, AIME, MGSM], ids=["gsm8k", "aime", "mgsm"])
+@pytest.mark.parametrize("cases", [GSM8K, AIME], ids=["gsm8k", "aime"])
 def test_verdicts_differ_from_those_of_inspect_evals_where_the_readmes_say(cases):
     pytest.importorskip("math_verify", reason="math_with_judge needs it")
     for gold, text in (*cases.right, *cases.right_here):
         assert compare(gold, text).is_right, (gold, text)
     for gold, text in (*cases.wrong, *cases.right_there):
         assert not compare(gold, text).is_right, (gold, text)
-
-
-# What `parse_answer` and `score_mgsm` of mgsm_eval.py of openai/simple-evals at ee3b031 return for
-# the gold answer 18, by running them.
-SIMPLE_EVALS_RIGHT = ["Answer: 18", "**Antwort:** 18", "答案: **18**", "Ответ: 18.", "答え: 18ドル"]
-SIMPLE_EVALS_WRONG = ["Answer: 17", "Antwort: 18. 16 - 9 = 7", "คำตอบ: 180"]
-# The README of mgsm says so.
-RIGHT_IN_SIMPLE_EVALS_ONLY = ["Answer:18", "答案\uff1a18", "คำตอบ:18"]
-WRONG_IN_SIMPLE_EVALS_ONLY = ["9 * 2 = 18", "Die Lösung: 18"]
-
-
-def test_verdicts_of_mgsm_differ_from_those_of_simple_evals_where_the_readme_says():
-    pytest.importorskip("math_verify", reason="math_with_judge needs it")
-    for text in (*SIMPLE_EVALS_RIGHT, *WRONG_IN_SIMPLE_EVALS_ONLY):
-        assert compare("18", text).is_right, text
-    for text in (*SIMPLE_EVALS_WRONG, *RIGHT_IN_SIMPLE_EVALS_ONLY):
-        assert not compare("18", text).is_right, text
