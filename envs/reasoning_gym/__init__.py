@@ -9,9 +9,9 @@ and `metadata` with its `source_dataset`; it is scored with that generator's def
 address is `generator`, `config`, `seed` and `index`; the environment asks its question, with the
 format of the answer, after the row's own messages. The record keeps the entry, and that one is
 scored: isomorphic_strings, knight_swap, list_functions, polynomial_multiplication, ransom_note and
-word_ladder make different entries in another process. An answer from elsewhere, without a record of
-its entry, is scored with the entry that the library makes from the address now; with these six
-generators it is unscored. Differences from the reference:
+word_ladder make different entries in another process. An answer without a record of its entry is
+scored with the entry that the library generates from the address now; with these six generators it
+is unscored. Differences from the reference:
 
 - A scorer that fails leads to a reward of 0 only if the answer made it fail, that is, if it can
   score the gold answer. The reason is `unreadable` if the scorer raises or returns no finite
@@ -184,7 +184,7 @@ class ReasoningGym(Environment[Puzzle]):
 
         Raises:
             VerifierError: The gold answer cannot be scored either, or the record does not have the
-                question and the library cannot make the same one again.
+                question and the library cannot generate it again.
             VerifierTimeoutError: The scorer took too long.
 
         """
@@ -194,7 +194,7 @@ class ReasoningGym(Environment[Puzzle]):
         if entry is None:
             if not rollout.responses:
                 return Score(0.0, details={"reason": "no_answer"})
-            entry = await _made_again(context, task.address)
+            entry = await _regenerated(context, task.address)
         answer = extracted(rollout.output_text)
         try:
             reward = (await _outcome(context, answer, entry, task.address)).reward
@@ -265,8 +265,8 @@ async def _outcome(
     )
 
 
-async def _made_again(context: Context, address: Address | None) -> JSONObject:
-    """Make the entry of an answer that was given elsewhere."""
+async def _regenerated(context: Context, address: Address | None) -> JSONObject:
+    """Generate the entry of an answer whose record lacks it."""
     assert address is not None
     if address.generator in UNREPEATABLE:
         raise VerifierError(
