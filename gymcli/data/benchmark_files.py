@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import lzma
 import os
 import shutil
 import zlib
@@ -36,7 +37,7 @@ from gymcli.store.maps import RowMap, read_map
 from gymcli.store.tables import SourceRow, local_rows
 from gymcli.types import JSON_ERRORS, digest
 
-__all__ = ["default_cache", "pulled_tasks", "tasks_path"]
+__all__ = ["default_cache", "map_file", "pulled_tasks", "tasks_path"]
 
 _READING = 1
 """Raised when the same source becomes other tasks."""
@@ -64,7 +65,7 @@ def tasks_path(benchmark: Benchmark, cache: Path | None = None) -> Path:
     source = benchmark.source.model_dump(
         mode="json", exclude={"gated", "licence"}, exclude_defaults=True
     )
-    files = [] if benchmark.source.map is None else [_map_file(benchmark)[0]]
+    files = [] if benchmark.source.map is None else [map_file(benchmark)[0]]
     if (env := benchmark.source.env) is not None:
         folder = Path(gymcli.envs.__path__[0])
         own = (folder.glob(f"{env}.py"), (folder / env).rglob("*.py"))
@@ -101,7 +102,8 @@ def pulled_tasks(
     source = benchmark.source
     origin, *others = _source_names(benchmark)
     more = f" and {len(others)} more" if others else ""
-    notify(f"pulling {benchmark.name}: {source.rows:,} tasks from {origin}{more}")
+    tasks = "1 task" if source.rows == 1 else f"{source.rows:,} tasks"
+    notify(f"pulling {benchmark.name}: {tasks} from {origin}{more}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -131,7 +133,8 @@ def _check(benchmark: Benchmark, record: Provenance) -> None:
     source = benchmark.source
     if record.num_rows != source.rows:
         raise UsageError(
-            f"{record.benchmark}: expected {source.rows:,} tasks, found {record.num_rows:,}"
+            f"{benchmark.path}: source.rows: expected {source.rows:,} tasks, found "
+            f"{record.num_rows:,}"
         )
     if source.env is not None and source.sha256 and source.sha256[0] != record.sha256:
         raise UsageError(
@@ -191,14 +194,14 @@ def _read(benchmark: Benchmark, fetched: Sequence[Path]) -> tuple[MappedRows, Pr
     record.benchmark = f"{benchmark.name} {benchmark.version}"
     if source.map is None:
         return map_rows(tables, RowMap()), record
-    path, function = _map_file(benchmark)
+    path, function = map_file(benchmark)
     record.map_sha256 = file_sha256(path)
     if function:
         return _rows_of_function(path, function, tables), record
     return map_rows(tables, read_map(path)), record
 
 
-def _map_file(benchmark: Benchmark) -> tuple[Path, str]:
+def map_file(benchmark: Benchmark) -> tuple[Path, str]:
     """Return the map's file, and the function in it if it is code."""
     text = benchmark.source.map or ""
     file, _, function = text.rpartition(":")
@@ -300,8 +303,12 @@ def _unpack(path: Path, url: str) -> None:
             with path.open("wb") as file:
                 shutil.copyfileobj(packed, file)
     # An encrypted file is a RuntimeError.
-    except (BadZipFile, EOFError, KeyError, RuntimeError, zlib.error) as error:
+    except (BadZipFile, EOFError, KeyError, RuntimeError, lzma.LZMAError, zlib.error) as error:
         raise UsageError(f"{url}: cannot be unpacked: {described(error)}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise UsageError(f"{url}: cannot be unpacked: {error}") from error  # bzip2
 
 
 async def _fetch(session: aiohttp.ClientSession, url: str, path: Path) -> str:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.data.benchmark_runs import with_benchmark
+from gymcli.data.benchmark_runs import read_benchmark_tasks, with_benchmark
 from gymcli.data.benchmarks import Benchmark
-from gymcli.environment.registry import Found, Registry, own_options
-from gymcli.errors import TasksError, UsageError
+from gymcli.environment.registry import Registry, own_options
+from gymcli.errors import UsageError
 from gymcli.nemo_gym.rows import is_nemo_rollout, own_task_id, read_rollout
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import rescored_manifest
@@ -28,8 +28,7 @@ from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import MAX_ATTEMPT
 from gymcli.store.run_directory import new_run_directory
 from gymcli.store.tables import local_rows
-from gymcli.store.task_row import PromptTemplate, TaskReading, listed, row_prompt
-from gymcli.store.tasks import RowProblem, read_tasks
+from gymcli.store.task_row import listed, row_prompt
 from gymcli.types import (
     SCHEMA_VERSION,
     FunctionCall,
@@ -75,7 +74,7 @@ class PublishedAnswers:
         self.notes: list[str] = []
         """How rows were joined, and which were left out, in words for the user."""
         self.found = Registry().find(benchmark.env)
-        self.tasks = _tasks(benchmark, self.found, tasks)
+        self.tasks = read_benchmark_tasks(benchmark, tasks)
         self.models: set[str] = set()
         """The models that rows name."""
         self._path = path
@@ -191,18 +190,6 @@ class PublishedAnswers:
         return f"{self._path}:{number}"
 
 
-def _tasks(benchmark: Benchmark, found: Found, path: Path) -> list[TaskRow]:
-    template = PromptTemplate.read(benchmark.prompt_path) if benchmark.prompt_path else None
-    rows = read_tasks([path], TaskReading(default_env=found.name, template=template))
-    tasks = []
-    for row in rows:
-        if isinstance(row, TaskRow):
-            tasks.append(row)
-        elif isinstance(row, RowProblem):
-            raise TasksError(str(row))
-    return tasks
-
-
 def _by_text(tasks: Iterable[TaskRow]) -> dict[str, int | None]:
     """Return the position of the task with a question; None if several have it."""
     found: dict[str, int | None] = {}
@@ -307,6 +294,11 @@ def _answers(value: object) -> list[Message]:
         if isinstance(calls, list) and calls and all(map(_is_call_of_inspect, calls)):
             made = [(one["function"], one.get("arguments", {})) for one in calls]
             return [Message(role="assistant", tool_calls=_tool_calls(made))]
+        if not value.keys() & {"content", "tool_calls", "function_call"}:
+            raise ValueError(
+                "an object needs content, text, message, choices or tool_calls, not "
+                f"{listed(value)}"
+            )
         return row_prompt({"messages": [{**value, "role": "assistant"}]}).messages
     if isinstance(value, list):
         if value and all(map(_is_call, value)):

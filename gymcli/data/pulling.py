@@ -338,9 +338,15 @@ def _hub_errors(source: str) -> Iterator[None]:
             f"{source}: does not exist on the Hub or is private: check the name or set HF_TOKEN"
         ) from error
     except errors.HfHubHTTPError as error:  # some of them are ValueErrors too
+        if getattr(error.response, "status_code", None) == 401:
+            raise UsageError(f"{source}: the Hub refused HF_TOKEN; check or unset it") from error
         raise RunError(f"{source}: the Hub refused: {_first_line(error)}") from error
     except StopIteration as error:  # while reading the first row for the columns
         raise UsageError(f"{source}: has no rows") from error
+    except json.JSONDecodeError as error:
+        raise RunError(
+            f"{source}: what answered is not the Hub; check HF_ENDPOINT and the proxy"
+        ) from error
     except (ValueError, RuntimeError, dataset_errors.DatasetsError, empty_error) as error:
         raise UsageError(f"{source}: {_first_line(error)}") from error
     except wire as error:

@@ -165,6 +165,10 @@ def test_calls_in_other_notations_are_one_answer(sums, tmp_path, answer):
             "1 of 2 rows answer the same attempt as another row: 2 as 1;",
         ),
         ([{"doc_id": 0, "response": {"content": 5}}], "1: the answer cannot be read"),
+        (
+            [{"doc_id": 0, "response": {"answer": "5"}}],
+            "1: the answer .* object needs content, text",
+        ),
         ([{"doc_id": 0, "response": "1", "epoch": 0}], '1: "epoch" must be from 1 to 1,000,000'),
     ],
 )
