@@ -70,13 +70,18 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """List the benchmarks, or describe one; the word show may be left out."""
-    from gymcli.data.benchmarks import benchmark_names, find_benchmark
+    from gymcli.data.benchmarks import benchmark_names, find_benchmark, shadowed_names
 
     if name is not None:
         _describe(find_benchmark(name), cache, is_json=json)
         return
     listed: list[JSONObject] = []
+    shadowed = shadowed_names()
     for known in benchmark_names():
+        if known in shadowed:
+            error = "another benchmark has this name, and comes first"
+            listed.append({"name": known, "error": error})
+            continue
         try:
             listed.append(_summary(find_benchmark(known), cache))
         except UsageError as error:  # the others are still listed
@@ -107,7 +112,7 @@ def _summary(benchmark: Benchmark, cache: Path | None) -> JSONObject:
         "domain": benchmark.domain,
         "num_tasks": source.rows,
         "env": benchmark.env,
-        "roles": sorted(benchmark.roles),
+        "roles": {role: setting.model_dump() for role, setting in benchmark.roles.items()},
         "gated": source.gated,
         "licence": source.licence,
         "is_cached": tasks_path(benchmark, cache).is_file(),
@@ -119,13 +124,13 @@ def _summary(benchmark: Benchmark, cache: Path | None) -> JSONObject:
 
 def _row(one: JSONObject) -> tuple[str, ...]:
     roles = one["roles"]
-    assert isinstance(roles, list)
+    assert isinstance(roles, dict)
     return (
         str(one["name"]),
         one_line(str(one["domain"])),
         f"{one['num_tasks']:,}",
         one_line(str(one["env"])),
-        ", ".join(map(str, roles)) or "-",
+        ", ".join(roles) or "-",
         "yes" if one["gated"] else "-",
         "yes" if one["is_cached"] else "-",
         str(one["num_references"]),

@@ -40,6 +40,7 @@ __all__ = [
     "find_benchmark",
     "names_benchmark",
     "same_name",
+    "shadowed_names",
 ]
 
 BENCHMARK_FILE = "benchmark.toml"
@@ -53,6 +54,7 @@ _FORMS = {
     "name": "lower-case letters, digits, dots, - and _",
     "revision": "a commit of 40 hexadecimal digits",
     "sha256": "64 hexadecimal digits",
+    "hf": "ORG/NAME",
     "date": "YYYY-MM or YYYY-MM-DD",
 }
 """What texts of a fixed form must be, by field."""
@@ -85,6 +87,10 @@ def _file_address(url: str) -> str:
         is_complete = False
     if not is_complete or not re.fullmatch(r"https?://\S+", url) or "%00" in url:
         raise ValueError(f"{url!r} is not the address of a file: https://HOST/PATH")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("an address must not contain a user or a password")
+    if parts.path.endswith(".zip") and not parts.fragment:
+        raise ValueError(f"{url}: name the file in the archive, as in {url}#FILE.csv")
     return url
 
 
@@ -98,7 +104,7 @@ class Source(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    hf: str | None = None
+    hf: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
     """A data set of the Hugging Face Hub, ORG/NAME."""
     url: Annotated[tuple[_Address, ...], BeforeValidator(_as_tuple)] = ()
     """CSV, TSV, JSON, JSONL or Parquet files, in the order of the rows; of several, the column
@@ -247,6 +253,15 @@ class Benchmark(BaseModel):
         return self
 
 
+_TABLES: dict[str, type[BaseModel]] = {
+    "": Benchmark,
+    "source": Source,
+    "roles": RoleSetting,
+    "reference": Reference,
+}
+"""The tables of a benchmark.toml, by the key that they are under."""
+
+
 def same_name(name: str) -> str:
     """Return the form in which names are compared: `-` and `_` are the same."""
     return name.casefold().replace("-", "_")
@@ -277,7 +292,11 @@ def _own_file(spec: str) -> Path | None:
 
 
 def _known_name(spec: str) -> str | None:
-    return next((one for one in benchmark_names() if same_name(one) == same_name(spec)), None)
+    # Those that ship first: no package can replace one by its name.
+    for names in (_shipped(), sorted(_of_packages())):
+        if name := next((one for one in names if same_name(one) == same_name(spec)), None):
+            return name
+    return None
 
 
 def names_benchmark(task: str) -> bool:
@@ -285,6 +304,11 @@ def names_benchmark(task: str) -> bool:
     if names_tasks(task):
         return False
     return _own_file(task) is not None or _known_name(task) is not None
+
+
+def shadowed_names() -> list[str]:
+    """List the benchmarks of packages that others of the same name come before."""
+    return [name for name in benchmark_names() if _known_name(name) != name]
 
 
 def find_benchmark(spec: str) -> Benchmark:
@@ -303,9 +327,11 @@ def find_benchmark(spec: str) -> Benchmark:
     own = _own_file(spec)
     if own is not None:
         return _read(own, spec, is_installed=False)
-    if Path(spec).is_dir() or "/" in spec or spec.endswith(".toml"):
-        missing = f"this folder has no {BENCHMARK_FILE}" if Path(spec).is_dir() else "no such file"
-        raise UnknownNameError(f"{spec}: {missing}; gym docs benchmarks describes it")
+    if "/" in spec or spec.endswith(".toml") or Path(spec).is_dir():
+        raise UnknownNameError(
+            f"{spec}: is neither a {BENCHMARK_FILE} nor a folder with one; gym docs benchmarks "
+            "describes it"
+        )
     hint = did_you_mean(spec, benchmark_names())
     raise UnknownNameError(
         f"{spec}: no benchmark has this name (gym bench lists them){hint and f'; {hint}'}"
@@ -341,6 +367,10 @@ def _read(path: Path, spec: str, *, is_installed: bool) -> Benchmark:
         detail = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         steps = [str(step) for step in detail["loc"] if step != "[key]"]
         place, reason = ".".join(steps), pydantic_reason(detail)
+        if detail["type"] == "extra_forbidden":
+            model = _TABLES[steps[0] if len(steps) > 1 else ""]
+            hint = did_you_mean(steps[-1], model.model_fields)
+            reason += hint and f"; {hint}"
         if detail["type"] == "string_pattern_mismatch":
             form = next(_FORMS[step] for step in reversed(steps) if step in _FORMS)
             reason = f"must be {form}"

@@ -124,8 +124,8 @@ def test_bench_describes_one_with_the_source_of_each_fact(packages):
         (("bench", "show", "sumz"), unknown),
         (("bench", "pull", "SUMZ"), unknown.replace("sumz", "SUMZ")),
         (("check", "sumz"), 'did you mean "sums" of gym bench?'),
-        (("bench", "x/sums"), "x/sums: no such file"),
-        (("bench", "."), ".: this folder has no benchmark.toml"),
+        (("bench", "x/sums"), "x/sums: is neither a benchmark.toml nor"),
+        (("bench", "."), ".: is neither a benchmark.toml nor a folder"),
     ):
         done = gym(*arguments)
         assert done.exit_code == 2

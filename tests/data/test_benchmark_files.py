@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gymcli.data.benchmark_files import pulled_tasks, tasks_path
-from gymcli.data.benchmarks import benchmark_names, find_benchmark
+from gymcli.data.benchmarks import benchmark_names, find_benchmark, shadowed_names
 from gymcli.environment.registry import Registry, generated_lines
 from gymcli.errors import UsageError
 from tests.data.hub import running_hub
@@ -161,6 +161,20 @@ def test_a_source_may_be_a_file_in_an_archive(tmp_path, made, files, zipped):
     assert record["source_sha256"] == benchmark.source.sha256[0]
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_is_refused_however_it_is_packed(tmp_path, hub, made, method):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", method) as files:
+        files.writestr("sums.csv", bytes(range(256)) * 400)
+    content = bytearray(archive.getvalue())
+    content[60:90] = bytes(30)
+    hub.files["/damaged.zip"] = bytes(content)
+    sha256 = hashlib.sha256(content).hexdigest()
+    benchmark = made(url=f"{hub.address}/damaged.zip#sums.csv", sha256=sha256, rows=1)
+    with pytest.raises(UsageError, match=r"damaged\.zip#sums\.csv: cannot be unpacked: "):
+        pulled_tasks(benchmark, cache=tmp_path / "cache")
+
+
 def test_what_is_not_as_pinned_is_refused_and_leaves_no_file(tmp_path, hub, made, files, zipped):
     one_file = {"url": f"{hub.address}/half.tsv", "sha256": "0" * 64, "rows": 2}
     refused = [
@@ -178,6 +192,9 @@ def test_what_is_not_as_pinned_is_refused_and_leaves_no_file(tmp_path, hub, made
         ({"env": "map.py:Made", "rows": 3}, "source.env: expected the name of an environment"),
         ({**one_file, "url": "http://[::1/a.csv"}, "'http://.*' is not the address of a file"),
         ({**one_file, "url": "file:///a.csv"}, "'file:///a.csv' is not the address of a file"),
+        ({**one_file, "url": "http://u:p@host/a.csv"}, "must not contain a user or a password"),
+        ({**one_file, "url": "http://host/a.zip"}, r"as in http://host/a\.zip#FILE\.csv"),
+        ({"hf": "", "revision": "0" * 40, "rows": 2}, "source.hf: must be ORG/NAME"),
         ({**files, "map": "none.yaml"}, "source.map: there is no file "),
         ({**one_file, **zipped("d/none.tsv")}, "cannot be unpacked: .*no item named 'd/none.tsv'"),
         ({**files, "url": [f"{one}#a.tsv" for one in files["url"]]}, "unpacked: .*not a zip"),
@@ -246,6 +263,18 @@ def test_code_maps_rows_only_for_benchmarks_of_packages(tmp_path, made, files, m
             pulled_tasks(find_benchmark("sums"), cache=tmp_path / "cache")
 
 
+def test_no_package_replaces_a_benchmark_that_ships(tmp_path, monkeypatch):
+    metadata = tmp_path / "other-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    points = "[gymcli.benchmarks]\nGSM8K = other\ncommonsense-qa = other\n"
+    (metadata / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("gsm8k", "GSM8K", "commonsense-qa"):
+        assert find_benchmark(name).name in ("gsm8k", "commonsense_qa")
+    assert shadowed_names() == ["GSM8K", "commonsense-qa"]
+
+
 def test_a_benchmark_has_no_name_of_an_environment(made, files):
     with pytest.raises(UsageError, match="name: string_match is an environment; choose another"):
         made("string-match", **files)
@@ -280,6 +309,7 @@ def test_a_mistake_in_a_benchmark_file_is_named_with_its_place(made, files):
     text = path.read_text()
     for old, new, reason in [
         ("env =", "enw =", "toml: enw: is unknown"),
+        ("licence =", "license =", 'toml: source.license: is unknown; did you mean "licence"'),
         ('"arithmetic"', '"Aritmetic"', 'toml: env: .* "Aritmetic"; did you mean "arithmetic"'),
         ('"sums"', '"My sums"', "toml: name: must be lower-case letters, digits"),
         (files["sha256"][1], "abc", r"toml: source\.sha256\.1: must be 64 hexadecimal digits"),
