@@ -129,10 +129,12 @@ def _checked(
     if tasks is not None:
         raise UsageError(f"--tasks {tasks}: {name} is a benchmark, which has tasks of its own")
     from gymcli.data.benchmark_files import pulled_tasks  # late: heavy
+    from gymcli.data.benchmark_runs import check_with_environment
     from gymcli.data.task_files import validate
     from gymcli.environment.registry import Registry, has_option
 
     benchmark = find_benchmark(name)
+    check_with_environment(benchmark, Registry().find(benchmark.env))
     path, prompt = pulled_tasks(benchmark, notify=message), benchmark.prompt_path
     given = {**benchmark.env_arg_texts, **env_args}
     played = validate([path], env=benchmark.env, env_args=given, prompt=prompt).environments

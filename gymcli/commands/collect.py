@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
-from gymcli.commands.console import LOGGER, hide, message, one_line, print_json, result, warn
+from gymcli.commands.console import (
+    LOGGER,
+    folded,
+    hide,
+    message,
+    one_line,
+    print_json,
+    result,
+    warn,
+)
 from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
     CacheOption,
@@ -35,9 +44,9 @@ from gymcli.commands.options import (
     settings_secrets,
     with_expanded_options,
 )
-from gymcli.commands.references import recorded_score
 from gymcli.commands.run_results import RunResult, end_runs, given_model, resume_command
 from gymcli.commands.signals import run_async, stop_at_signals
+from gymcli.commands.summary import recorded_score
 from gymcli.errors import GymError, InterruptedRunError, UsageError, did_you_mean
 from gymcli.reporting.formatting import counted, settings_text
 from gymcli.runner.run_options import Heading, RowOptions, RunOptions
@@ -527,7 +536,7 @@ async def _run(
                 if collection.token_note:
                     message(collection.token_note)
                 for text in _benchmark_texts(collection):
-                    message(f"{collection.path}: {text}")
+                    message(folded(f"{collection.path}: {text}", 2))
         environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
         has_one_scale = len(environments) == 1 or (len(scales) == 1 and None not in scales)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
-from gymcli.commands.console import harmless, print_json, result, warn
+from gymcli.commands.console import harmless, message, print_json, result, warn
 from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
-from gymcli.commands.references import print_references, recorded_score
 from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.signals import run_async
 from gymcli.commands.summary import (
@@ -21,9 +20,11 @@ from gymcli.commands.summary import (
     print_all_numbers,
     print_at_k,
     print_plans,
+    print_references,
     print_slices,
     print_summary,
     print_tasks,
+    recorded_score,
 )
 from gymcli.errors import RunDirectoryError, UsageError
 from gymcli.runner.run_options import Heading
@@ -256,25 +257,30 @@ def _score(
     manifest = read_manifest(run) if run.is_dir() else None
     if benchmark is None:
         return recorded_score(manifest, aggregator, numbers)
+    manifest = read_manifest(run if run.is_dir() else run.parent)
+    if manifest is not None and manifest.benchmark is not None:
+        if model not in (None, manifest.model):
+            raise UsageError(f"{run}: is a run of {manifest.model}; leave out --model")
+        return recorded_score(manifest, aggregator, numbers, found=benchmark)
+    from gymcli.data.benchmark_files import pulled_tasks
     from gymcli.data.benchmark_runs import model_of_file, score_as
 
-    recorded = manifest.model if manifest is not None else ""
-    model = model or recorded or model_of_file(run, env)
-    return score_as(benchmark, aggregator, numbers, model=model, warn=warn)
+    model = model or (manifest and manifest.model) or model_of_file(run, env)
+    tasks = pulled_tasks(benchmark, notify=message)
+    return score_as(benchmark, aggregator, numbers, model=model, tasks=tasks)
 
 
 def _benchmark(name: str, runs: Sequence[Path]) -> Benchmark:
-    """Return the benchmark that `--benchmark` names, for runs of none."""
+    """Return the benchmark that `--benchmark` names, for runs of none or of the same name."""
     from gymcli.data.benchmarks import find_benchmark
     from gymcli.store.manifest import read_manifest
 
     found = find_benchmark(name)
     for run in runs:
-        manifest = read_manifest(run) if run.is_dir() else None
-        if manifest is not None and manifest.benchmark is not None:
-            raise UsageError(
-                f"{run}: is a run of benchmark {manifest.benchmark.name}; leave out --benchmark"
-            )
+        manifest = read_manifest(run if run.is_dir() else run.parent)
+        recorded = None if manifest is None else manifest.benchmark
+        if recorded is not None and recorded.name != found.name:
+            raise UsageError(f"{run}: is a run of benchmark {recorded.name}, not of {found.name}")
     return found
 
 

@@ -11,7 +11,7 @@ import typer
 from gymcli.commands.ci import CiRequest, GateOptions
 from gymcli.commands.console import harmless, message, warn
 from gymcli.commands.options import LineEnvOption, RunsArgument, with_expanded_options
-from gymcli.commands.references import recorded_score
+from gymcli.commands.summary import recorded_score
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
 

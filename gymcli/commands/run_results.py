@@ -20,9 +20,8 @@ from gymcli.commands.console import (
     result,
     warn,
 )
-from gymcli.commands.references import print_references
 from gymcli.commands.runs import RunSummary, print_runs, summary_of
-from gymcli.commands.summary import print_at_k, print_summary
+from gymcli.commands.summary import print_at_k, print_references, print_summary
 from gymcli.errors import (
     BudgetReachedError,
     EngineError,

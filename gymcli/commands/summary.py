@@ -1,4 +1,4 @@
-"""Print the numbers of runs as tables."""
+"""Prints the numbers of runs as tables, and the published scores of their benchmarks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,28 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gymcli.commands.console import folded, one_line, print_table, result, terminal_width
-from gymcli.reporting.formatting import between, cost, counted, headline, number, share, token_facts
+from gymcli.commands.console import folded, one_line, print_table, result, terminal_width, warn
+from gymcli.reporting.formatting import (
+    between,
+    cost,
+    counted,
+    headline,
+    number,
+    reference_source,
+    reference_text,
+    settings_text,
+    share,
+    token_facts,
+)
 
 if TYPE_CHECKING:
+    from gymcli.data.benchmarks import Benchmark
+    from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.agreement import Agreement
     from gymcli.metrics.planning import Plan
+    from gymcli.metrics.reproduction import BenchmarkScore
     from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
+    from gymcli.store.manifest import Manifest
     from gymcli.types import RoleUse
 
 __all__ = [
@@ -21,9 +36,11 @@ __all__ = [
     "print_all_numbers",
     "print_at_k",
     "print_plans",
+    "print_references",
     "print_slices",
     "print_summary",
     "print_tasks",
+    "recorded_score",
 ]
 
 _MAX_ANSWER = 40
@@ -278,3 +295,37 @@ def _two_digits(count: int) -> str:
     """Return a number of tasks with two digits, rounded up, so that they are enough."""
     unit = 10 ** max(0, len(str(count)) - 2)
     return f"{-(-count // unit) * unit:,}"
+
+
+def recorded_score(
+    manifest: Manifest | None,
+    aggregator: Aggregator,
+    metrics: RunMetrics,
+    *,
+    found: Benchmark | None = None,
+) -> BenchmarkScore | None:
+    """Return the score of a run of a benchmark; None for other runs.
+
+    `found` replaces the recorded benchmark.
+    """
+    if manifest is None or manifest.benchmark is None:
+        return None
+    from gymcli.data.benchmark_runs import benchmark_score  # late: other runs need none of it
+
+    score = benchmark_score(manifest, aggregator, metrics, found=found)
+    if score.problem and metrics.num_scored:
+        warn(score.problem)
+    return score
+
+
+def print_references(score: BenchmarkScore) -> None:
+    """Print how a run differs from its benchmark, and the verdict on each published score."""
+    if text := settings_text(score.benchmark, score.other_settings):
+        result(f"{'benchmark':14}{one_line(text, 1000)}")
+    for one in score.references:
+        said = f"{one.verdict_text}, {reference_text(one, score)}"
+        text = f"{one.model} {one.score:g} ({reference_source(one)}): {said}"
+        result(f"{'reference':14}{one_line(text, 1000)}", word=one.verdict_text)
+    if score.num_published and not score.references and score.model != "oracle":
+        text = f"{score.benchmark} has no published score of {score.model}"
+        result(f"{'reference':14}{one_line(text, 1000)}")

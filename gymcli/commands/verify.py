@@ -289,8 +289,12 @@ def _score_answers(
     """Score the answers of a file as a benchmark does, and print the numbers of that run."""
     import msgspec
 
-    from gymcli.commands.references import print_references, recorded_score
-    from gymcli.commands.summary import print_advice, print_summary
+    from gymcli.commands.summary import (
+        print_advice,
+        print_references,
+        print_summary,
+        recorded_score,
+    )
     from gymcli.data.benchmark_files import pulled_tasks
     from gymcli.data.benchmark_runs import missing_roles
     from gymcli.data.benchmarks import find_benchmark
@@ -302,6 +306,12 @@ def _score_answers(
     from gymcli.store.run_directory import RunDirectory, check_unused
 
     found, file = find_benchmark(name), rollouts_file(run)
+    manifest = read_manifest(file.parent)
+    if manifest is not None and manifest.benchmark is not None:
+        raise UsageError(
+            f"{run}: is a run of benchmark {manifest.benchmark.name}, whose settings are known: "
+            "leave out --benchmark to score it again"
+        )
     if out is not None:
         check_unused(out)
     notify = LOGGER.info if is_quiet else message

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
-from gymcli.data.benchmark_files import pulled_tasks
+from gymcli.data.benchmark_files import map_file, pulled_tasks
 from gymcli.data.benchmarks import Benchmark, find_benchmark
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import (
@@ -19,27 +19,32 @@ from gymcli.environment.registry import (
     has_option,
     own_options,
 )
-from gymcli.errors import UsageError
+from gymcli.errors import TasksError, UsageError, did_you_mean
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.reproduction import BenchmarkScore, same_model, score_of_run
 from gymcli.metrics.results import RunMetrics
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import TOKEN_LIMITS, Endpoint, merged_params
-from gymcli.models.roles import role_name
+from gymcli.models.roles import declared_roles, role_name
 from gymcli.models.settings import Settings
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import command_params, emulates_tools
 from gymcli.runner.measure import index_run
+from gymcli.store.lines import file_sha256
 from gymcli.store.manifest import BenchmarkRecord, Manifest
+from gymcli.store.task_row import PromptTemplate, TaskReading
+from gymcli.store.tasks import RowProblem, read_tasks
 from gymcli.store.tokens import neutral_params
-from gymcli.types import JSONObject
+from gymcli.types import JSONObject, TaskRow, digest
 
 __all__ = [
     "benchmark",
     "benchmark_score",
     "check_references",
+    "check_with_environment",
     "missing_roles",
     "model_of_file",
+    "read_benchmark_tasks",
     "score_as",
     "with_benchmark",
     "without_foreign_options",
@@ -52,13 +57,16 @@ _UNSET = (
 """Options that a benchmark leaves at their defaults, and that may move scores."""
 
 
-def benchmark(name: str | Path, **options: object) -> dict[str, object]:
+def benchmark(
+    name: str | Path, *, cache: Path | None = None, **options: object
+) -> dict[str, object]:
     """Return the arguments of `gymcli.collect` that run a benchmark; fetch its tasks if needed.
 
     `async for rollout in gymcli.collect(**gymcli.benchmark("gsm8k", endpoint=endpoint)): ...`
 
     Args:
         name: Its name, or the path of a benchmark.toml or of its folder.
+        cache: The folder of fetched tasks, if not the usual one.
         options: More options of `gymcli.collect`. They win over those of the benchmark, and a run
             records what differs.
 
@@ -69,7 +77,7 @@ def benchmark(name: str | Path, **options: object) -> dict[str, object]:
     merged = with_benchmark(CollectOptions.model_validate(options), found)
     # In a thread, since the caller may run an event loop.
     with ThreadPoolExecutor(1) as pool:
-        tasks = pool.submit(pulled_tasks, found).result()
+        tasks = pool.submit(pulled_tasks, found, cache=cache).result()
     return {**dict(merged), "tasks": tasks}
 
 
@@ -117,15 +125,11 @@ def with_benchmark(options: CollectOptions, found: Benchmark) -> CollectOptions:
             raise UsageError(
                 f"{found.name}: the role {role} needs {setting.model}, the model behind its "
                 "published scores: add it to gym.toml as [models.NAME], or name another one, which "
-                f"is another setting, with --role {role}=NAME_OR_URL"
+                f"is another setting, with --role {role}=NAME_OR_URL (roles= from Python)"
             )
     item = _environment(options, found)
-    try:
-        if _has_own_env(options, found):
-            environment_options(item.environment, item.name, found.env_arg_texts, {})
-    except UsageError as error:
-        reason = str(error).replace("--env-arg ", "env_args.", 1)
-        raise UsageError(f"{found.path}: {reason}") from error
+    if _has_own_env(options, found):
+        check_with_environment(found, item)
     given_args = {
         name.removeprefix(f"{item.name}."): text for name, text in options.env_args.items()
     }
@@ -154,10 +158,41 @@ def with_benchmark(options: CollectOptions, found: Benchmark) -> CollectOptions:
         name=found.name,
         version=found.version,
         spec=found.spec if found.is_installed else str(found.path.absolute()),
+        settings_hash=_settings_hash(found),
         deviations=tuple(_deviations(merged, found, item)),
         remarks=tuple(_remarks(merged, found)),
     )
     return merged.model_copy(update={"benchmark": record})
+
+
+def check_with_environment(found: Benchmark, item: Found) -> None:
+    """Refuse options, roles and references of a benchmark that its environment cannot have."""
+    try:
+        environment_options(item.environment, item.name, found.env_arg_texts, {})
+    except UsageError as error:
+        reason = str(error).replace("--env-arg ", "env_args.", 1)
+        raise UsageError(f"{found.path}: {reason}") from error
+    known = declared_roles(item.environment)
+    if role := next((role for role in found.roles if role not in known), None):
+        hint = did_you_mean(role, known) or f"it has {', '.join(known) or 'none'}"
+        raise UsageError(f"{found.path}: roles.{role}: is no role of {item.name}; {hint}")
+    best = item.environment.max_reward
+    if found.metric == "mean_reward" and best is not None:
+        for one in found.reference:
+            if one.score > best:
+                raise UsageError(
+                    f"{found.path}: reference: {one.model} has {one.score:g}, but the best reward "
+                    f"is {best:g}; write 0.95, not 95"
+                )
+
+
+def _settings_hash(found: Benchmark) -> str:
+    own = {"env", "env_args", "params", "roles", "source"}
+    settings = found.model_dump(mode="json", include=own, exclude_defaults=True)
+    for said in ("gated", "licence"):
+        settings["source"].pop(said, None)
+    files = [found.prompt_path, None if found.source.map is None else map_file(found)[0]]
+    return digest([settings, *(file_sha256(file) for file in files if file is not None)])
 
 
 def _as_spelt(params: JSONObject, options: CollectOptions) -> JSONObject:
@@ -191,7 +226,7 @@ def _deviations(options: CollectOptions, found: Benchmark, item: Found) -> Itera
         yield from _differing(ours.model_dump(mode="json", include={*names}), set_by_it)
         others = {k: v for k, v in options.env_args.items() if not has_option(item, k)}
         yield from _differing(others, {})
-    if options.prompt != found.prompt_path:
+    if not _are_equal(options.prompt, found.prompt_path):
         own = "its own" if found.prompt else "those of its rows"
         yield f"prompt {options.prompt}, not {own}"
     yield from _differing(_policy_params(options), _named_once(found.params))
@@ -203,6 +238,13 @@ def _deviations(options: CollectOptions, found: Benchmark, item: Found) -> Itera
     defaults = {name: CollectOptions.model_fields[name].default for name in _UNSET}
     given = {name: getattr(options, name) for name in _UNSET}
     yield from _differing({k: v for k, v in given.items() if v != defaults[k]}, {})
+
+
+def _are_equal(prompt: Path | None, own: Path | None) -> bool:
+    """Return whether two prompt files are the same, or say the same."""
+    if prompt is None or own is None or prompt == own:
+        return prompt == own
+    return file_sha256(prompt) == file_sha256(own)
 
 
 def _remarks(options: CollectOptions, found: Benchmark) -> Iterator[str]:
@@ -287,6 +329,13 @@ def check_references(manifest: Manifest) -> None:
             f"--gate reference: {found.name} has no published score of {manifest.model}, "
             + (f"but of {models}" if models else "nor of any other model")
         )
+    settings = [*manifest.benchmark.deviations]
+    own = [one.settings for one in found.reference if same_model(one.model, manifest.model)]
+    if settings or all(own):
+        texts = "; ".join(settings or dict.fromkeys(own))
+        raise UsageError(
+            f"--gate reference: no published score of {manifest.model} can be tested: {texts}"
+        )
 
 
 def benchmark_score(
@@ -294,45 +343,82 @@ def benchmark_score(
     aggregator: Aggregator,
     metrics: RunMetrics,
     *,
-    warn: Callable[[str], None],
-) -> BenchmarkScore | None:
+    found: Benchmark | None = None,
+) -> BenchmarkScore:
     """Return the score of a run of a benchmark, compared with those that were published.
 
-    None, with a warning, if the run has no such score or its benchmark is no longer found.
+    `found` replaces the recorded benchmark, which may be elsewhere now.
     """
     record = manifest.benchmark
     assert record is not None, "the run is one of a benchmark"
-    try:
-        found = find_benchmark(record.spec)
-    except UsageError as error:
-        warn(f"the published scores of benchmark {record.name} cannot be read: {error}")
-        return None
     settings = [*record.deviations]
-    if record.version != found.version:
-        settings.append(f"version {record.version} of the benchmark, not {found.version}")
-    return score_as(
-        found, aggregator, metrics, model=manifest.model, other_settings=settings, warn=warn
-    )
+    try:
+        found = found or find_benchmark(record.spec)
+        if record.version != found.version:
+            settings.append(f"version {record.version} of the benchmark, not {found.version}")
+        elif record.settings_hash != _settings_hash(found):
+            settings.append(f"the benchmark changed, but is still version {found.version}")
+    except UsageError as error:
+        return BenchmarkScore(
+            benchmark=record.name,
+            model=manifest.model,
+            metric="",
+            value=None,
+            other_settings=settings,
+            problem=f"the published scores of benchmark {record.name} cannot be read: {error}",
+        )
+    return _score(found, aggregator, metrics, model=manifest.model, other_settings=settings)
 
 
 def score_as(
+    found: Benchmark, aggregator: Aggregator, metrics: RunMetrics, *, model: str, tasks: Path
+) -> BenchmarkScore:
+    """Return the score of attempts of `model` with unknown settings, taken as a benchmark's.
+
+    `tasks` are those of the benchmark; attempts of others are not compared.
+    """
+    own = {(task.env, task.id) for task in read_benchmark_tasks(found, tasks)}
+    rows = {(row.env, row.task_id) for row in aggregator.task_rows()}
+    settings = []
+    if others := rows - own:
+        settings.append(f"{len(others):,} of {len(rows):,} tasks are not those of {found.name}")
+    return _score(found, aggregator, metrics, model=model, other_settings=settings)
+
+
+def read_benchmark_tasks(found: Benchmark, path: Path) -> list[TaskRow]:
+    """Return the tasks of a benchmark from the file that `pulled_tasks` returns."""
+    template = PromptTemplate.read(found.prompt_path) if found.prompt_path else None
+    env = Registry().find(found.env).name
+    tasks = []
+    for row in read_tasks([path], TaskReading(default_env=env, template=template)):
+        if isinstance(row, TaskRow):
+            tasks.append(row)
+        elif isinstance(row, RowProblem):
+            raise TasksError(str(row))
+    return tasks
+
+
+def _score(
     found: Benchmark,
     aggregator: Aggregator,
     metrics: RunMetrics,
     *,
     model: str,
-    other_settings: Sequence[str] = (),
-    warn: Callable[[str], None],
-) -> BenchmarkScore | None:
-    """Return the score of attempts of `model`, taken as attempts of a benchmark.
-
-    None, with a warning, if they lack the benchmark's metric.
-    """
+    other_settings: Sequence[str],
+) -> BenchmarkScore:
     groups = aggregator.scores(found.metric)
     if not groups:
+        problem = "no attempt has a score"
         if metrics.num_scored:
-            warn(f"the run has no {found.metric}, the metric of benchmark {found.name}")
-        return None
+            problem = f"the run has no {found.metric}, the metric of benchmark {found.name}"
+        return BenchmarkScore(
+            benchmark=found.name,
+            model=model,
+            metric=found.metric,
+            value=None,
+            other_settings=[*other_settings],
+            problem=problem,
+        )
     num_tasks, num_all = sum(map(len, groups)), found.source.rows
     if num_tasks != num_all:
         other_settings = [*other_settings, f"{num_tasks:,} of {num_all:,} tasks have a score"]

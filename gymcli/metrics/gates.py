@@ -505,9 +505,11 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
 def judge_references(gate: Gate, found: BenchmarkScore) -> GateVerdict:
     """Return `PASS` if the run reproduces each published score that can be tested.
 
-    Raise UsageError if there is no score of the run's model.
+    Raise UsageError if there is no published score of the run's model, or none can be read.
     """
-    if not found.references:
+    if found.problem:
+        raise UsageError(found.problem)
+    if not found.references or found.value is None:
         raise UsageError(f"{found.benchmark} has no published score of {found.model}")
     verdicts = [one.verdict for one in found.references]
     verdict: Verdict = "PASS"
@@ -522,7 +524,7 @@ def judge_references(gate: Gate, found: BenchmarkScore) -> GateVerdict:
         elif one.verdict == "cannot_tell":
             reasons.append(f"cannot tell whether {one.score:g} is reproduced: {one.way_out}")
     if set(verdicts) == {"other_settings"}:
-        settings = found.other_settings or found.references[0].other_settings
+        settings = dict.fromkeys(text for one in found.references for text in one.other_settings)
         reasons = [f"no published score can be tested: {'; '.join(settings)}"]
     return GateVerdict(
         gate=gate.text,

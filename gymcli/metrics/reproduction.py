@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gymcli.metrics.estimators import row_means, row_variances
 from gymcli.metrics.intervals import normal_quantile, student_t_quantile, wilson_interval
@@ -43,12 +43,15 @@ _Z = normal_quantile((1.0 + _LEVEL) / 2.0)
 _MAX_REPEATS = 10_000
 
 
+_Line = Annotated[str, AfterValidator(lambda text: " ".join(text.split()))]
+
+
 class Reference(BaseModel):
     """A score that somebody published, from `[[reference]]` of a benchmark.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: str = Field(min_length=1)
+    model: _Line = Field(min_length=1)
     """The model's name, as its maker or its endpoint writes it."""
     score: float = Field(allow_inf_nan=False)
     """In the unit of the benchmark's metric: 0.95, not 95."""
@@ -59,13 +62,13 @@ class Reference(BaseModel):
     """Attempts of each task behind the score."""
     tasks: int | None = Field(default=None, ge=1)
     """Tasks behind the score; None for all of the benchmark."""
-    settings: str = ""
+    settings: _Line = ""
     """How the settings differ from the benchmark's, in words; such a score is shown, not tested."""
-    harness: str = ""
+    harness: _Line = ""
     """The program that measured it, and its version."""
-    source: str = Field(min_length=1)
+    source: _Line = Field(min_length=1)
     """Where it is published: an address, or a package's file."""
-    date: str = Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")
+    date: str = Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?$")
     """When it was published."""
 
     @model_validator(mode="after")
@@ -123,9 +126,11 @@ class BenchmarkScore(msgspec.Struct, kw_only=True):
     benchmark: str
     model: str
     metric: str
-    value: float
+    value: float | None
     other_settings: list[str] = []
     """How the run differs from the benchmark, each in words; then no reference is tested."""
+    problem: str = ""
+    """Why there is nothing to compare: the benchmark, its metric or all scores are missing."""
     references: list[Reproduction] = []
     num_published: int = 0
     """Scores that others published, of any model."""

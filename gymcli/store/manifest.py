@@ -48,6 +48,8 @@ class BenchmarkRecord(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=T
     version: str
     spec: str
     """What finds it again: its name, or the absolute path of a user's own."""
+    settings_hash: str
+    """Of its settings, prompt, map and source: the same version must have the same."""
     deviations: tuple[str, ...] = ()
     """Settings of the run that are not the benchmark's, each in words: `temperature 0.7, not 0`."""
     remarks: tuple[str, ...] = ()

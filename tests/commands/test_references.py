@@ -115,7 +115,11 @@ def test_a_benchmark_without_references_is_not_said_to_lack_one(folder):
     ("before", "after", "reason"),
     [
         ('version = "1"', 'version = "2"', "version 1 of the benchmark, not 2"),
-        ("rows = 40", "rows = 41", "40 of 41 tasks have a score"),
+        (
+            "rows = 40",
+            "rows = 41",
+            "the benchmark changed, but is still version 1; 40 of 41 tasks have a score",
+        ),
     ],
 )
 def test_a_run_with_other_settings_is_not_tested(folder, before, after, reason):
@@ -158,15 +162,54 @@ def test_a_benchmark_that_is_gone_is_a_warning(folder):
 
 def test_rollouts_without_a_benchmark_are_compared_with_a_named_one(folder):
     Path("benchmark.toml").write_text(BENCHMARK + reference(0.75))
+    shutil.copy("run/rollouts.jsonl", "bare.jsonl")
     named = ("--benchmark", "benchmark.toml", "--gate", "reference")
-    done = gym("metrics", "run/rollouts.jsonl", *named)
+    done = gym("metrics", "bare.jsonl", *named)
     assert done.exit_code == 0, done.output
     assert "reproduced, difference +0.000" in done.stdout
-    other = gym("metrics", "run/rollouts.jsonl", *named, "--model", "other")
+    other = gym("metrics", "bare.jsonl", *named, "--model", "other")
     assert other.exit_code == 2
-    refused = gym("metrics", "run", *named)
-    assert refused.exit_code == 2
-    assert "is a run of benchmark sums" in refused.stderr
-    alone = gym("metrics", "run/rollouts.jsonl", "--gate", "reference")
+    alone = gym("metrics", "bare.jsonl", "--gate", "reference")
     assert alone.exit_code == 2
-    assert "benchmark" not in gym("metrics", "run/rollouts.jsonl").stdout
+    assert "benchmark" not in gym("metrics", "bare.jsonl").stdout
+    others = BENCHMARK.replace('env = "arithmetic"\nrows', 'env = "arithmetic"\nseed = 3\nrows')
+    Path("benchmark.toml").write_text(others + reference(0.75))
+    done = gym("metrics", "bare.jsonl", *named)
+    assert done.exit_code == 5
+    assert "of 40 tasks are not those of sums" in done.stdout
+
+
+def test_a_run_is_compared_with_its_own_benchmark_only(folder):
+    """Its settings are known, wherever the benchmark is now."""
+    Path("moved.toml").write_text(BENCHMARK + reference(0.75))
+    Path("more.toml").write_text(BENCHMARK.replace('"sums"', '"more"') + reference(0.75))
+    for run in ("run", "run/rollouts.jsonl"):
+        done = gym("metrics", run, "--benchmark", "moved.toml", "--gate", "reference")
+        assert done.exit_code == 0, done.output
+        for options, reason in (
+            (("--benchmark", "more.toml"), "is a run of benchmark sums, not of more"),
+            (("--benchmark", "moved.toml", "--model", "n"), "is a run of m; leave out --model"),
+        ):
+            refused = gym("metrics", run, *options)
+            assert refused.exit_code == 2
+            assert reason in refused.stderr
+        again = gym("verify", run, "--benchmark", "moved.toml")
+        assert again.exit_code == 2
+        assert "whose settings are known: leave out --benchmark" in again.stderr
+
+
+def test_a_benchmark_that_changed_under_its_version_is_another_setting(folder):
+    changed = BENCHMARK.replace("repeats = 4", "repeats = 4\nparams = { temperature = 1.0 }")
+    Path("benchmark.toml").write_text(changed + reference(0.75))
+    done = gym("metrics", "run", "--gate", "reference")
+    assert done.exit_code == 5
+    assert "the benchmark changed, but is still version 1" in done.stdout
+
+
+def test_a_run_with_other_settings_is_not_begun_for_a_gate_on_references(folder):
+    Path("benchmark.toml").write_text(BENCHMARK + reference(0.75, settings="a\ngate b: PASS"))
+    where = ("collect", "benchmark.toml", "--base-url", "http://127.0.0.1:9/v1", "--model", "m")
+    for options, reason in ((("--param", "top_p=1"), "top_p 1, not"), ((), "a gate b: PASS")):
+        refused = gym(*where, *options, "--gate", "reference")
+        assert refused.exit_code == 2
+        assert f"no published score of m can be tested: {reason}" in refused.stderr

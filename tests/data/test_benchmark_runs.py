@@ -49,6 +49,9 @@ def write(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
+    Path("prompt.yaml").write_text("user: '{question}'")
+    Path("mine.yaml").write_text("user: '{question}?'")
+
     def written(text):
         Path("benchmark.toml").write_text(text)
         return find_benchmark("benchmark.toml")
@@ -88,6 +91,7 @@ def test_a_run_has_the_settings_of_its_benchmark(write):
         ({"endpoint": MODEL.model_copy(update={"emulate_tools": True})}, []),
         ({"env": "arithmetic"}, ["environment arithmetic, not mcqa"]),
         ({"prompt": Path("mine.yaml")}, ["prompt mine.yaml, not its own"]),
+        ({"prompt": Path("./prompt.yaml")}, []),
         (
             {"max_turns": 3, "max_episode_time": 9},
             [
@@ -172,6 +176,28 @@ def test_a_wrong_option_of_the_environment_is_named_with_its_file(write):
     found = write(f"env_args = {{ gradin_mode = 1 }}\n{BENCHMARK.replace('env_args', '#')}")
     with pytest.raises(UsageError, match=r"benchmark\.toml: env_args\.gradin_mode: is unknown"):
         with_benchmark(CollectOptions(model="oracle"), found)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (
+            "roles = { judge",
+            "roles = { jugde",
+            'roles.jugde: is no role of .*; did you mean "judge"',
+        ),
+        (
+            "source =",
+            'reference = [{ model = "m", score = 71, date = "2026-05", source = "x" }]\nsource =',
+            "reference: m has 71, but the best reward is 1; write 0.95, not 95",
+        ),
+    ],
+)
+def test_what_the_environment_cannot_have_is_named_with_its_file(write, before, after, reason):
+    found = write(JUDGED.replace(before, after))
+    given = CollectOptions(model="oracle", roles={"judge": JUDGE, "jugde": JUDGE})
+    with pytest.raises(UsageError, match=rf"benchmark\.toml: {reason}"):
+        with_benchmark(given, found)
 
 
 def test_a_judge_is_found_in_gym_toml_by_its_name_or_its_model(write):
