@@ -293,8 +293,10 @@ def _own_file(spec: str) -> Path | None:
 
 def _known_name(spec: str) -> str | None:
     # Those that ship first: no package can replace one by its name.
-    for names in (_shipped(), sorted(_of_packages())):
-        if name := next((one for one in names if same_name(one) == same_name(spec)), None):
+    for names in (_shipped, _of_packages):
+        if name := next(
+            (one for one in sorted(names()) if same_name(one) == same_name(spec)), None
+        ):
             return name
     return None
 
