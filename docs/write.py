@@ -89,7 +89,7 @@ def benchmarks() -> str:
         pin = found.citations.get("revision", "its seed and the hash of its tasks")
         environment = f"`{found.env}`" + "".join(f", role {role}" for role in found.roles)
         licence = found.source.licence + (" (gated)" if found.source.gated else "")
-        num_tested = sum(not one.settings for one in found.reference)
+        num_tested = len(found.testable)
         references = f"{len(found.reference)} ({num_tested})"
         cells = (f"`{name}`", found.title, f"{found.source.rows:,}", environment, references)
         rows.append(f"| {' | '.join((*cells, licence, pin))} |")

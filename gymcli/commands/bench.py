@@ -30,7 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-_HEAD = ("name", "domain", "tasks", "environment", "roles", "gated", "cached", "refs", "licence")
+_HEAD = (
+    "name",
+    "domain",
+    "tasks",
+    "environment",
+    "roles",
+    "gated",
+    "cached",
+    "testable",
+    "licence",
+)
 _INDENT = 14
 _MAX_ARGS = 300
 """Characters of the arguments of generated tasks."""
@@ -94,7 +104,7 @@ def show(
         _HEAD,
         [_row(one) for one in listed if "error" not in one],
         left=("domain", "environment", "roles", "gated", "cached", "licence"),
-        optional=("licence", "refs", "cached", "roles"),
+        optional=("licence", "testable", "cached", "roles"),
     )
     for one in listed:
         if "error" in one:
@@ -117,6 +127,7 @@ def _summary(benchmark: Benchmark, cache: Path | None) -> JSONObject:
         "licence": source.licence,
         "is_cached": tasks_path(benchmark, cache).is_file(),
         "num_references": len(benchmark.reference),
+        "num_testable": len(benchmark.testable),
         "pin": source.revision or ", ".join(source.sha256) or f"seed {source.seed}",
         "pin_from": benchmark.citations.get("revision"),
     }
@@ -133,7 +144,7 @@ def _row(one: JSONObject) -> tuple[str, ...]:
         ", ".join(roles) or "-",
         "yes" if one["gated"] else "-",
         "yes" if one["is_cached"] else "-",
-        str(one["num_references"]),
+        f"{one['num_testable']}/{one['num_references']}",
         one_line(str(one["licence"])),
     )
 

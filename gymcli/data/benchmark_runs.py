@@ -330,9 +330,10 @@ def check_references(manifest: Manifest) -> None:
             + (f"but of {models}" if models else "nor of any other model")
         )
     settings = [*manifest.benchmark.deviations]
-    own = [one.settings for one in found.reference if same_model(one.model, manifest.model)]
-    if settings or all(own):
-        texts = "; ".join(settings or dict.fromkeys(own))
+    own = [one for one in found.reference if same_model(one.model, manifest.model)]
+    if settings or not {*own} & {*found.testable}:
+        others = (one.settings or f"it is a score of {one.tasks:,} tasks" for one in own)
+        texts = "; ".join(settings or dict.fromkeys(others))
         raise UsageError(
             f"--gate reference: no published score of {manifest.model} can be tested: {texts}"
         )

@@ -236,6 +236,12 @@ class Benchmark(BaseModel):
         return None if self.prompt is None else self.path.parent / self.prompt
 
     @property
+    def testable(self) -> tuple[Reference, ...]:
+        """The published scores of the same settings and tasks."""
+        num_tasks = (None, self.source.rows)
+        return tuple(one for one in self.reference if not one.settings and one.tasks in num_tasks)
+
+    @property
     def env_arg_texts(self) -> dict[str, str]:
         """The options of the environment as `--env-arg` takes them."""
         values = self.env_args.items()

@@ -82,10 +82,10 @@ def packages(tmp_path, monkeypatch):
 
 def test_bench_lists_benchmarks_and_why_some_cannot_be_read(packages):
     lines = gym("bench").stdout.splitlines()
-    head = "name domain tasks environment roles gated cached refs licence"
+    head = "name domain tasks environment roles gated cached testable licence"
     assert lines[0].split() == head.split()
     [sums] = [line.split() for line in lines if line.startswith("sums ")]
-    assert " ".join(sums) == "sums mathematics 30 arithmetic judge - - 2 Apache-2.0"
+    assert " ".join(sums) == "sums mathematics 30 arithmetic judge - - 1/2 Apache-2.0"
     broken = [line for line in lines if line.startswith(("sums-cut:", "sums-lost:", "sums-tail:"))]
     assert "benchmark.toml: source.rows: " in broken[0]
     assert broken[1].startswith("sums-lost: the package lost_of_nobody has no")
@@ -144,6 +144,12 @@ def test_a_shell_completes_commands_and_names(packages, line, words):
 
 @pytest.mark.slow
 def test_bench_pulls_into_a_cache_and_check_plays_what_is_there(packages):
+    toml = packages / "sums" / "benchmark.toml"
+    roles = '[roles.judge]\nmodel = "strict"\n'
+    refused = gym("check", "sums")
+    assert refused.exit_code == 2
+    assert f"{toml}: roles.judge: is no role of arithmetic; it has none" in refused.stderr
+    toml.write_text(toml.read_text().replace(roles, ""))
     pulled = gym("bench", "pull", "sums")
     path = Path(pulled.stdout.removeprefix("sums: 30 tasks in ").strip())
     assert path.is_relative_to(packages / "cache" / "gymcli" / "benchmarks" / "sums")
