@@ -1,4 +1,4 @@
-"""Validates, selects, renders, generates and pulls tasks; exports runs to other formats."""
+"""Validates, selects, renders, generates and pulls tasks; benchmarks; exports to other formats."""
 
 from gymcli.data.pulling import pull
 from gymcli.data.selection import select_rows

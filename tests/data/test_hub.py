@@ -221,7 +221,7 @@ def test_benchmarks_are_pulled_from_the_hub_as_pinned_and_only_once(tmp_path, pu
     for (code, told), reason in zip(
         others,
         [
-            "fewer 1: expected 6 tasks, found 5",
+            "fewer.toml: source.rows: expected 6 tasks, found 5",
             "hf:org/asked: is gated; accept its terms on its page and set HF_TOKEN",
             "hf:org/single: has no such revision",
             "hf:org/lost: does not exist on the Hub or is private: check the name or set HF_TOKEN",
