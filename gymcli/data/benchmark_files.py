@@ -256,8 +256,8 @@ def _generated(benchmark: Benchmark) -> Iterator[SourceRow]:
         for number, line in enumerate(lines, 1):
             yield SourceRow(number, msgspec.json.decode(line))
     except GymError as error:
-        reason = f"environment {found.name} cannot generate {source.rows} rows: {error}"
-        raise UsageError(reason) from error
+        reason = f"{found.name} cannot generate {source.rows} rows: {error}"
+        raise UsageError(f"{benchmark.path}: {reason}") from error
 
 
 async def _fetched(benchmark: Benchmark, folder: Path) -> list[Path]:
