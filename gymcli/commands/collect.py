@@ -708,7 +708,7 @@ def _first_body(collection: Collection) -> bytes:
 
 
 def _benchmark_texts(collection: Collection) -> Iterator[str]:
-    """Yield how a run differs from its benchmark, and how its tasks and attempts do."""
+    """Yield the settings, then the numbers of tasks and attempts, that are not the benchmark's."""
     record = collection.manifest.benchmark
     if record is not None:
         remarks = "; ".join(record.remarks)
