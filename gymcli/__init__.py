@@ -11,9 +11,15 @@ from gymcli.version import __version__ as __version__
 if TYPE_CHECKING:
     from gymcli.checks.checks import check
     from gymcli.data.benchmark_runs import benchmark
+    from gymcli.environment.answers import (
+        closed_boxes,
+        last_answer_line,
+        last_boxed,
+        plain_answer,
+        without_text_commands,
+    )
     from gymcli.environment.contract import Context, Environment, Model
     from gymcli.environment.judge import Judge, StandIn, Verdict
-    from gymcli.environment.model_text import last_boxed, without_text_commands
     from gymcli.environment.reward import Comparison, PairwiseJudge, RewardModel
     from gymcli.environment.tool import EnvironmentOptions, Properties, Step, Task, Tool, tool
     from gymcli.environment.user import SimulatedUser, UserTurn
@@ -76,8 +82,11 @@ __all__ = [
     "VerifierTimeoutError",
     "benchmark",
     "check",
+    "closed_boxes",
     "collect",
+    "last_answer_line",
     "last_boxed",
+    "plain_answer",
     "tool",
     "verify",
     "without_text_commands",
@@ -88,7 +97,7 @@ _MODULES = (
     "gymcli.errors",
     "gymcli.environment.tool",
     "gymcli.environment.contract",
-    "gymcli.environment.model_text",
+    "gymcli.environment.answers",
     "gymcli.environment.judge",
     "gymcli.environment.reward",
     "gymcli.environment.user",

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -25,14 +24,12 @@ __all__ = [
     "find_objects",
     "key_pattern",
     "label_pattern",
-    "last_boxed",
     "own_tags",
     "render",
     "tag_pattern",
     "without_keys",
     "without_labels",
     "without_tags",
-    "without_text_commands",
 ]
 
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -187,43 +184,3 @@ def _read_object(text: str, start: int, ends: dict[int, int]) -> None:
             if not opened:
                 return
         expected = f"after in {opened[-1][0]}" if follows == "after" else follows
-
-
-_BRACES = re.compile(r"(\\text\{|[{}])")
-
-
-def last_boxed(text: str) -> str | None:
-    r"""Return the content of the last \boxed{...}, braces balanced; None if it is not closed."""
-    _, opening, rest = text.rpartition("\\boxed{")
-    depth = 1 if opening else 0
-    for position, character in enumerate(rest if opening else ""):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0:
-            return rest[:position]
-    return None
-
-
-def without_text_commands(text: str) -> str:
-    r"""Replace every \text{...} by its content, unless the content has braces."""
-    pieces: list[str] = []
-    open_braces: list[_Brace] = []
-    for piece in _BRACES.split(text):
-        closed = open_braces.pop() if piece == "}" and open_braces else None
-        if closed is not None and closed.is_text and not closed.has_braces:
-            pieces[closed.place] = ""
-            continue
-        if closed is not None and open_braces:
-            open_braces[-1].has_braces = True
-        if piece.endswith("{"):
-            open_braces.append(_Brace(len(pieces), is_text=piece != "{"))
-        pieces.append(piece)
-    return "".join(pieces)
-
-
-@dataclass(slots=True)
-class _Brace:
-    """A brace that is not closed yet."""
-
-    place: int
-    is_text: bool
-    has_braces: bool = False
