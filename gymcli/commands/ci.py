@@ -313,7 +313,7 @@ class CiRequest:
                         "gym compare --allow-drift compares them anyway"
                     )
                 if gate.name != REFERENCE:
-                    verdicts.append(judge(gate, known, on=self._gate_on))
+                    verdicts.append(judge(gate, known, on=self._gate_on, comparison=comparison))
                 elif score is not None:
                     verdicts.append(judge_references(gate, score))
                 else:

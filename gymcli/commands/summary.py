@@ -21,6 +21,8 @@ from gymcli.reporting.formatting import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gymcli.data.benchmarks import Benchmark
     from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.agreement import Agreement
@@ -48,10 +50,12 @@ _MAX_VALUE = 24
 _MAX_WIDTH = 100
 
 
-def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
+def print_summary(
+    metrics: RunMetrics, *, run: Path | None = None, with_doubts: bool = True
+) -> None:
     """Print the first numbers of each environment, then failures, tokens and times.
 
-    `with_doubts` also prints caveats, which `print_advice` prints at more length.
+    `with_doubts` also prints caveats about `run`, which `print_advice` prints at more length.
     """
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(rows) > 1:
@@ -63,7 +67,7 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
     )
     result()
     if with_doubts:
-        _print_doubts(metrics.environments)
+        _print_doubts(metrics.environments, run)
     _print_counts("stop reasons", metrics.stop_reasons)
     _print_counts("failures", metrics.failures)
     _print_counts("tool errors", metrics.tool_errors)
@@ -104,11 +108,15 @@ def _print_role(role: str, use: RoleUse) -> None:
     result(f"{one_line(role):14}{text} ({one_line(use.model)})")
 
 
-def _print_doubts(environments: Mapping[str, Metrics]) -> None:
+def _print_doubts(environments: Mapping[str, Metrics], run: Path | None) -> None:
     from gymcli.metrics.results import FEW_TASKS
 
     rough = []
     for name, found in environments.items():
+        if found.no_answers.are_many:
+            env = f"{one_line(name)}: " if len(environments) > 1 else ""
+            text = found.no_answers.sentence_with_command("RUN" if run is None else str(run))
+            result(f"{'answers':14}{env}{one_line(text, 1000)}")
         if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
             of_env = f" of {one_line(name)}" if len(environments) > 1 else ""
             result(

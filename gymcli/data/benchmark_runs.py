@@ -432,6 +432,7 @@ def _score(
         best=metrics.max_reward if found.metric == "mean_reward" else 1.0,
         references=found.reference,
         other_settings=other_settings,
+        no_answers=metrics.no_answers,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from gymcli.metrics.results import Bounds, Estimate, Interval
+from gymcli.metrics.results import Bounds, Estimate, Interval, NoAnswers
 
 __all__ = [
     "Change",
@@ -130,6 +130,16 @@ class RunSide(msgspec.Struct, kw_only=True):
     """The mean with absent attempts as 0; None if rewards can be negative."""
     bounds: Bounds | None = None
     """The bounds of the mean, for any rewards of the absent attempts."""
+    no_answers: dict[str, NoAnswers] = {}
+    """By environment, the attempts in which no answer could be read."""
+
+    @property
+    def all_no_answers(self) -> NoAnswers:
+        """The attempts of all environments in which no answer could be read."""
+        total = NoAnswers()
+        for part in self.no_answers.values():
+            total.add(part)
+        return total
 
 
 class Drift(msgspec.Struct, kw_only=True):

@@ -116,6 +116,7 @@ def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
         num_tasks=sum(len(group.rewards) for part in parts for group in part.tasks),
         num_clusters=sum(num_tasks for num_tasks, _ in sizes),
         failures=dict(sorted(total.failures.items())),
+        no_answers=total.no_answers,
         stop_reasons=dict(sorted(total.stop_reasons.items())),
         tool_errors=dict(sorted(total.tool_errors.items())),
         retries=dict(sorted(total.retries.items())),
@@ -378,6 +379,8 @@ def advice_of(
     if not num_tasks:
         return []
     advice = []
+    if metrics.no_answers.are_many:
+        advice.append(metrics.no_answers.sentence_with_command())
     num_expected = metrics.num_expected or metrics.num_present
     num_absent = num_expected - metrics.num_scored
     if num_absent > 0:

@@ -55,9 +55,10 @@ __all__ = [
 PLAIN_NAMES = (
     *("num_expected", "num_present", "num_scored", "num_unscored", "coverage"),
     *("num_tasks", "num_clusters", "flaky", "standard_error", "cost", "tokens"),
-    *("failures", "tool_errors", "retries"),
+    *("failures", "tool_errors", "retries", "no_answer"),
 )
-"""Numbers without an interval; `failures` and the two after it are sums over their kinds."""
+"""Numbers without an interval; `failures` and the two after it are sums over their kinds.
+`no_answer` is the share of scored attempts in which no answer could be read."""
 
 TOOL_FAULTS = ("unknown_tool", "not_json", "not_an_object", "wrong_arguments", "raised", "timeout")
 """Kinds of `tool_errors`."""
@@ -167,6 +168,7 @@ def numbers(part: Metrics) -> dict[str, Estimate | float]:
     counts = {
         **{name: getattr(part, name) for name in PLAIN_NAMES if hasattr(part, name)},
         "flaky": part.num_flaky_tasks,
+        "no_answer": part.no_answers.share,
         "tokens": part.usage.get("prompt_tokens", 0) + part.usage.get("completion_tokens", 0),
         **{
             name: sum(getattr(part, name).values())
@@ -385,7 +387,7 @@ def parse_gate(text: str) -> Gate:
 def _range_of(name: str) -> tuple[float, float]:
     """Return the lowest and the highest value that a number of this name can have in any run."""
     at_k = _IS_AT_K.fullmatch(name)
-    if name in (_ACCURACY, "coverage") or (at_k and _AT_K[at_k[1]].needs_threshold):
+    if name in (_ACCURACY, "coverage", "no_answer") or (at_k and _AT_K[at_k[1]].needs_threshold):
         return 0.0, 1.0
     is_counted = name.partition(".")[0] in (*_COUNTED, "latency", "variance")
     return (0.0 if is_counted or name in PLAIN_NAMES else -math.inf), math.inf
@@ -464,14 +466,44 @@ class GateProblem(msgspec.Struct, kw_only=True):
     reason: str
 
 
-def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdict:
+def judge(
+    gate: Gate,
+    metrics: RunMetrics,
+    *,
+    on: GateOn = "bound",
+    comparison: Comparison | None = None,
+) -> GateVerdict:
     """Return the verdict on the numbers of a run; raise UsageError if it lacks the number.
 
     On the bound a gate passes if the whole interval of the number meets the thresholds and fails
     if none of it does. A number that never has an interval, such as a count, is compared directly.
+    A gate on rewards is inconclusive if most answers could not be read; for the difference, also if
+    most of the baseline's could not, which `comparison` knows.
     """
     part = part_of(metrics, env=gate.env, field=gate.field, value=gate.value)
     number = number_of(part, gate.name)
+    found = _judged(gate, part, number, on=on)
+    if not _depends_on_answers(gate.name):
+        return found
+    unread = {"": part.no_answers}
+    if gate.name == DIFFERENCE and comparison is not None:
+        unread["in the baseline, "] = comparison.a.all_no_answers
+    if any(no_answers.are_most for no_answers in unread.values()):
+        found.verdict, found.way_out = "INCONCLUSIVE", ""
+        found.tasks_needed = found.attempts_needed = None
+    sentences = [f"{run}{one.sentence}" for run, one in unread.items() if one.are_many]
+    found.way_out = "; ".join(filter(None, [found.way_out, *sentences]))
+    return found
+
+
+def _depends_on_answers(name: str) -> bool:
+    """Return whether a number is about rewards; the verifier's `metrics` may be about anything."""
+    first = name.partition(".")[0]
+    is_reward = is_estimate(name) and first != "metrics"
+    return is_reward or first in ("bounds", "environment_metrics")
+
+
+def _judged(gate: Gate, part: Metrics, number: Estimate | float, *, on: GateOn) -> GateVerdict:
     if not isinstance(number, Estimate):
         verdict = _verdict([t.holds(number) for t in gate.thresholds])
         return GateVerdict(gate=gate.text, verdict=verdict, value=number, judged_on="number")

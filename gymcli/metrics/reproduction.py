@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from gymcli.metrics.estimators import row_means, row_variances
 from gymcli.metrics.intervals import normal_quantile, student_t_quantile, wilson_interval
 from gymcli.metrics.planning import CHANCE, fewest
-from gymcli.metrics.results import Interval
+from gymcli.metrics.results import Interval, NoAnswers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -180,10 +180,12 @@ def score_of_run(
     best: float | None,
     references: Sequence[Reference],
     other_settings: Sequence[str] = (),
+    no_answers: NoAnswers | None = None,
 ) -> BenchmarkScore:
     """Return the score of a run, compared with the published scores of the same model.
 
-    The arguments are those of `reproduction` and `BenchmarkScore`.
+    The arguments are those of `reproduction` and `BenchmarkScore`; nothing can be told if most of
+    the answers could not be read.
     """
     num_tasks = sum(map(len, groups))
     tested = []
@@ -194,6 +196,9 @@ def score_of_run(
         if one.tasks not in (None, num_tasks):
             settings.append(f"the reference is a score of {one.tasks:,} tasks")
         found = reproduction(one, groups, margin=margin, best=best, other_settings=settings)
+        if no_answers is not None and no_answers.are_most and found.interval is not None:
+            found.verdict, found.way_out = "cannot_tell", no_answers.sentence
+            found.repeats_needed, found.is_reference_uncertain = None, False
         tested.append(found)
     return BenchmarkScore(
         benchmark=benchmark,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from typing import Literal, Self, TypeAlias
 
@@ -13,6 +14,7 @@ from gymcli.types import RoleUse
 
 __all__ = [
     "FEW_TASKS",
+    "NO_ANSWER",
     "Bounds",
     "Curve",
     "Effect",
@@ -21,6 +23,7 @@ __all__ = [
     "IntervalMethod",
     "Latency",
     "Metrics",
+    "NoAnswers",
     "Percentiles",
     "RunMetrics",
     "TaskMetrics",
@@ -111,6 +114,12 @@ class Latency(msgspec.Struct, kw_only=True):
     model_seconds: Percentiles
 
 
+NO_ANSWER = "no_answer"
+"""The reason of a score whose verifier could not read an answer in what the model wrote."""
+_MANY_NO_ANSWERS = 0.1
+_MOST_NO_ANSWERS = 0.5
+
+
 class _Counts(msgspec.Struct, kw_only=True):
     def add(self, other: Self) -> None:
         """Add the numbers of other attempts."""
@@ -124,6 +133,44 @@ class _Counts(msgspec.Struct, kw_only=True):
             elif more is not None:
                 own += more
             setattr(self, name, own)
+
+
+class NoAnswers(_Counts, kw_only=True):
+    """Scored attempts in which the verifier could not read an answer."""
+
+    num_attempts: int = 0
+    num: int = 0
+    """Attempts whose score has the reason `no_answer`."""
+    num_cut: int = 0
+    """Of these, the attempts that a limit on tokens cut off."""
+
+    @property
+    def share(self) -> float:
+        """The share of the attempts; 0 without any."""
+        return self.num / self.num_attempts if self.num_attempts else 0.0
+
+    @property
+    def are_many(self) -> bool:
+        """Whether they are more than a tenth, so that a low reward may be about the form."""
+        return self.share > _MANY_NO_ANSWERS
+
+    @property
+    def are_most(self) -> bool:
+        """Whether they are more than half, so that rewards decide nothing about the answers."""
+        return self.share > _MOST_NO_ANSWERS
+
+    @property
+    def sentence(self) -> str:
+        """How many there are, in words."""
+        text = f"no answer could be read in {self.num:,} of {self.num_attempts:,} attempts"
+        return (
+            f"{text}, {self.num_cut:,} of them cut off by a token limit" if self.num_cut else text
+        )
+
+    def sentence_with_command(self, run: str = "RUN") -> str:
+        """Return the sentence, and the command that shows three of the attempts."""
+        where = f"--where 'details.reason == \"{NO_ANSWER}\"'"
+        return f"{self.sentence}; see three: gym show {shlex.quote(run)} {where} -n 3"
 
 
 class TokenDrift(_Counts, kw_only=True):
@@ -229,6 +276,7 @@ class Metrics(msgspec.Struct, kw_only=True):
     """Mean over tasks of each other number of the verifier."""
     failures: dict[str, int] = {}
     """Unscored attempts by the class of their last error."""
+    no_answers: NoAnswers = msgspec.field(default_factory=NoAnswers)
     stop_reasons: dict[str, int] = {}
     tool_errors: dict[str, int] = {}
     """Tool calls of scored attempts that could not be executed, by kind of error."""

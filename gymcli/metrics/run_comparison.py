@@ -187,7 +187,27 @@ def compare(
     }
     for (field, value), part in among(slices, rule.level).items():
         comparison.slices.setdefault(field, {})[value] = part
+    if measure.source != "metrics":
+        _withhold_verdicts(comparison)
     return comparison
+
+
+def _withhold_verdicts(comparison: Comparison) -> None:
+    """Make verdicts inconclusive where most answers of a run could not be read."""
+    sides = {"A": comparison.a, "B": comparison.b}
+    for name, side in sides.items():
+        if side.all_no_answers.are_most:
+            parts = [part for slices in comparison.slices.values() for part in slices.values()]
+            for part in (comparison, *comparison.environments.values(), *parts):
+                _withhold(part, f"{name}: {side.all_no_answers.sentence}")
+        for env, part in comparison.environments.items():
+            if env in side.no_answers and side.no_answers[env].are_most:
+                _withhold(part, f"{name}: {side.no_answers[env].sentence}")
+
+
+def _withhold(part: Difference, reason: str) -> None:
+    part.verdict, part.way_out = "INCONCLUSIVE", f"in {reason}"
+    part.tasks_needed = part.attempts_needed = None
 
 
 class _PairedTasks(NamedTuple):
@@ -647,6 +667,9 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
             f"{left_out:,} tasks are in one run only and are left out; the shared tasks may be "
             "easier or harder"
         )
+    for name, side in (("A", comparison.a), ("B", comparison.b)):
+        if side.all_no_answers.are_many:
+            found.append(f"{name}: {side.all_no_answers.sentence_with_command(side.run)}")
     if rule.is_same_run:
         return found
     if comparison.num_tasks < FEW_TASKS:

@@ -21,6 +21,7 @@ __all__ = [
     "FailureLine",
     "Group",
     "OwnMetrics",
+    "ScoredDetails",
     "ScoredLine",
     "ScoredTiming",
 ]
@@ -39,6 +40,12 @@ class ScoredTiming(msgspec.Struct, kw_only=True, gc=False):
     total_seconds: float = 0.0
 
 
+class ScoredDetails(msgspec.Struct, gc=False):
+    """The only detail of a score that is ever counted."""
+
+    reason: JSON = None
+
+
 class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
     """The fields of a line of rollouts.jsonl that metrics need.
 
@@ -53,6 +60,7 @@ class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
     components: dict[str, _Number] | None = None
     metrics: dict[str, _Number] | None = None
     answer: str | None = None
+    details: ScoredDetails | None = None
     stop_reason: str = "done"
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: _Number | None = None

@@ -13,7 +13,7 @@ import msgspec
 
 from gymcli.metrics.at_k import TaskRewards, may_draw
 from gymcli.metrics.estimators import mean
-from gymcli.metrics.results import TaskMetrics
+from gymcli.metrics.results import NO_ANSWER, NoAnswers, TaskMetrics
 from gymcli.metrics.scored_attempts import Attempts, SameSize, Texts, rows_by_task
 from gymcli.metrics.scored_lines import (
     AttemptScore,
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["EnvironmentPart", "EnvironmentTally", "Totals"]
+
+
+_CUT = ("length", "context_overflow", "episode_tokens")
+"""The stop reasons of attempts that a limit on tokens cut off."""
 
 
 class EnvironmentPart(NamedTuple):
@@ -64,6 +68,7 @@ class Totals:
         self.tool_errors: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         """Unscored attempts by the class of their last error."""
+        self.no_answers = NoAnswers()
         self._costs = array("d")
 
     @property
@@ -76,6 +81,13 @@ class Totals:
         self.stop_reasons.update([line.stop_reason for line in lines])
         self._costs.extend([math.nan if line.cost is None else line.cost for line in lines])
         self.usage.add(*[line.usage for line in lines])
+        without_answer = [
+            line for line in lines if line.details and line.details.reason == NO_ANSWER
+        ]
+        num_cut = sum(line.stop_reason in _CUT for line in without_answer)
+        self.no_answers.add(
+            NoAnswers(num_attempts=len(lines), num=len(without_answer), num_cut=num_cut)
+        )
         for line in lines:
             if line.tool_errors:
                 self.tool_errors.update(line.tool_errors)
@@ -108,6 +120,7 @@ class Totals:
         self.stop_reasons.update(other.stop_reasons)
         self.tool_errors.update(other.tool_errors)
         self.failures.update(other.failures)
+        self.no_answers.add(other.no_answers)
 
     def _add_roles(self, roles: Mapping[str, RoleUse]) -> None:
         for role, use in roles.items():

@@ -20,6 +20,7 @@ from gymcli.metrics.scored_lines import (
     EnvironmentFacts,
     FailureLine,
     OwnMetrics,
+    ScoredDetails,
     ScoredLine,
 )
 from gymcli.metrics.slicing import field_of
@@ -325,6 +326,7 @@ def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
         reward=rollout.reward,
         components=rollout.components,
         answer=rollout.answer,
+        details=ScoredDetails(reason),
         stop_reason=rollout.stop_reason or "done",
         usage=rollout.usage,
     )

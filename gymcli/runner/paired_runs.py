@@ -213,6 +213,7 @@ class _RunReader:
             estimate=metrics.estimates.get(self._measure.name),
             strict_mean_reward=metrics.strict_mean_reward,
             bounds=metrics.bounds,
+            no_answers={name: part.no_answers for name, part in metrics.environments.items()},
         )
         return _ReadRun(side, facts, provenance, contents)
 

@@ -512,3 +512,23 @@ def test_interrupt_goes_before_gates(tmp_path, mock_server):
         stdout, _ = process.communicate()
     assert process.returncode == 130
     assert b"gate          num_scored >= 5: FAIL, 0\n" in stdout
+
+
+def test_a_run_whose_answers_cannot_be_read_says_so_and_decides_nothing(collect, mock_server):
+    mock_server.behaviour = lambda request: MockAnswer(text="I would rather not say.")
+    done = collect("--gate", "mean_reward <= 0.5", "--markdown", "summary.md")
+    assert done.exit_code == 5
+    text = " ".join(done.stdout.split())
+    said = f"no answer could be read in {NUM_TASKS} of {NUM_TASKS} attempts"
+    show = "gym show run --where 'details.reason == \"no_answer\"' -n 3"
+    assert f"answers {said}; see three: {show}" in text
+    assert "gate mean_reward <= 0.5: INCONCLUSIVE" in text
+    assert said in Path("summary.md").read_text()
+    assert said in gym("metrics", "run").stdout
+    listed = gym("show", "run", "--where", 'details.reason == "no_answer"', "-n", "3")
+    assert listed.stdout.count("I would rather not say.") == 3
+    shutil.copytree("run", "other")
+    Path("other/rollouts.jsonl").write_bytes(Path("run/rollouts.jsonl").read_bytes() + b"\n")
+    done = gym("compare", "run", "other")
+    assert done.exit_code == 5
+    assert f"INCONCLUSIVE: in A: {said}" in " ".join(done.stdout.split())

@@ -14,8 +14,8 @@ from statsmodels.stats.proportion import proportion_confint
 from gymcli.metrics.at_k import pass_at_k, pass_hat_k
 from gymcli.metrics.estimates import advice_of, best_num_attempts, estimate_of
 from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, wilson_effective_interval
-from gymcli.metrics.results import Bounds, Interval, Metrics, Variance
-from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.metrics.results import Bounds, Interval, Metrics, NoAnswers, Variance
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredDetails, ScoredLine
 from gymcli.types import LARGEST, ErrorRecord
 from tests.metrics.aggregating import aggregate
 
@@ -484,3 +484,28 @@ def test_advice_on_graded_rewards_below_the_threshold_names_it(num_tasks, tasks)
 )
 def test_advice_on_flaky_tasks(num_flaky, expected):
     assert expected in told(numbers(num_flaky_tasks=num_flaky))
+
+
+def test_answers_that_could_not_be_read_are_counted_by_their_reason():
+    reasons = ["correct", "no_answer", "no_answer", None, 7]
+    lines = [
+        ScoredLine(env="quiz", task_id=f"t{n}", reward=0.0, details=ScoredDetails(reason), **more)
+        for n, (reason, more) in enumerate(
+            zip(reasons, [{}, {"stop_reason": "length"}, {}, {}, {}], strict=True)
+        )
+    ]
+    found = aggregate([*lines, ScoredLine(env="quiz", task_id="x", reward=0.0)], facts=UNIT)
+    assert found.no_answers == NoAnswers(num_attempts=6, num=2, num_cut=1)
+    assert found.advice[0] == (
+        "no answer could be read in 2 of 6 attempts, 1 of them cut off by a token limit; "
+        "see three: gym show RUN --where 'details.reason == \"no_answer\"' -n 3"
+    )
+
+
+@pytest.mark.parametrize(("num", "are_many", "are_most"), [(10, False, False), (11, True, False)])
+def test_a_tenth_of_the_answers_is_not_many(num, are_many, are_most):
+    found = NoAnswers(num_attempts=100, num=num)
+    assert (found.are_many, found.are_most) == (are_many, are_most)
+    assert NoAnswers(num_attempts=100, num=51).are_most
+    assert not NoAnswers(num_attempts=100, num=50).are_most
+    assert not NoAnswers().are_many

@@ -31,6 +31,7 @@ from gymcli.metrics.results import (
     Estimate,
     Interval,
     Latency,
+    NoAnswers,
     Percentiles,
     RunMetrics,
     Variance,
@@ -651,3 +652,44 @@ def test_names_that_no_run_has_are_refused(name):
 
 def test_kinds_of_tool_errors_are_those_of_environments():
     assert set(TOOL_FAULTS) == set(get_args(ToolFault))
+
+
+def test_gates_on_rewards_decide_nothing_where_most_answers_were_not_read():
+    few, many, most = (NoAnswers(num_attempts=100, num=num) for num in (10, 11, 51))
+    metrics = measured(0.2, 0.1, 0.3)
+    metrics.environment_metrics, metrics.bounds = {"f1": 0.2}, Bounds(low=0.2, high=0.3)
+    for gate in ("pass@1 >= 0.5", "pass@1 <= 0.5", "environment_metrics.f1 >= 0", "bounds.low > 0"):
+        decided = judge(parse_gate(gate), msgspec.structs.replace(metrics, no_answers=few))
+        assert decided.verdict in ("PASS", "FAIL")
+        assert decided.way_out == ""
+        marked = judge(parse_gate(gate), msgspec.structs.replace(metrics, no_answers=many))
+        assert (marked.verdict, marked.way_out) == (decided.verdict, many.sentence)
+        for on in ("bound", "point"):
+            unread = msgspec.structs.replace(metrics, no_answers=most)
+            withheld = judge(parse_gate(gate), unread, on=on)
+            assert (withheld.verdict, withheld.way_out) == ("INCONCLUSIVE", most.sentence)
+
+
+@pytest.mark.parametrize("gate", ["num_scored >= 1", "no_answer <= 0.6", "failures == 0"])
+def test_other_gates_are_judged_however_many_answers_were_not_read(gate):
+    metrics = measured(0.2, 0.1, 0.3)
+    metrics.no_answers = NoAnswers(num_attempts=100, num=51)
+    assert verdict(gate, metrics) == "PASS"
+    assert verdict("no_answer <= 0.5", metrics) == "FAIL"
+
+
+def test_the_difference_is_undecided_where_most_answers_of_the_baseline_were_not_read():
+    comparison = Comparison(
+        a=RunSide(run="a", no_answers={"quiz": NoAnswers(num_attempts=10, num=6)}),
+        b=RunSide(run="b"),
+    )
+    interval = Interval(low=0.1, high=0.2, level=0.9, method="t-adjusted")
+    metrics = measured(0.2, 0.1, 0.3)
+    metrics.estimates["difference"] = msgspec.structs.replace(
+        metrics.estimates["pass@1"], interval=interval
+    )
+    gate = parse_gate("difference >= 0")
+    assert judge(gate, metrics).verdict == "PASS"
+    found = judge(gate, metrics, comparison=comparison)
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.way_out == "in the baseline, no answer could be read in 6 of 10 attempts"

@@ -12,6 +12,7 @@ from gymcli.metrics.reproduction import (
     same_model,
     score_of_run,
 )
+from gymcli.metrics.results import NoAnswers
 
 
 def reference(score: float = 0.75, repeats: int = 1000, **more) -> Reference:
@@ -149,3 +150,22 @@ def test_names_of_models_are_compared_without_a_provider():
 def test_an_error_over_repeats_needs_repeats():
     with pytest.raises(ValidationError, match="needs repeats"):
         reference(0.5, 1, stderr=0.01, stderr_over="repeats")
+
+
+def test_a_run_whose_answers_were_not_read_reproduces_nothing():
+    settings = {
+        "benchmark": "b",
+        "model": "m",
+        "metric": "mean_reward",
+        "margin": 0.02,
+        "best": 1.0,
+        "references": [reference(), reference(0.65), reference(settings="other")],
+    }
+    for num, verdicts in (
+        (100, ["reproduced", "not_reproduced", "other_settings"]),
+        (401, ["cannot_tell", "cannot_tell", "other_settings"]),
+    ):
+        no_answers = NoAnswers(num_attempts=800, num=num)
+        score = score_of_run(NEARLY_SURE, no_answers=no_answers, **settings)
+        assert [one.verdict for one in score.references] == verdicts
+    assert score.references[0].way_out == "no answer could be read in 401 of 800 attempts"

@@ -453,3 +453,36 @@ def test_a_task_that_only_one_run_has():
     a, b = TaskContents(), contents([made()], [made()])
     a.add(1, made(task_hash="other"))
     assert task_drift(a, b).contents == [1]
+
+
+def test_runs_whose_answers_were_not_read_decide_nothing(tmp_path):
+    def run(name, num, **more):
+        lines = [line(f"t{n}", details={"reason": "no_answer"}, **more) for n in range(num)]
+        lines += [line(f"t{n}", details={"reason": "correct"}, **more) for n in range(num, 100)]
+        return write_run(tmp_path / name, lines)
+
+    read, tenth = run("read", 0), run("tenth", 10, timing={"started_at": 1.0})
+    many, most = run("many", 11), run("most", 51, model="m2")
+    assert compare_runs(read, tenth).verdict == "PASS"
+    assert not any("no answer" in text for text in compare_runs(read, tenth).warnings)
+    marked = compare_runs(read, many)
+    assert (marked.verdict, marked.way_out) == ("PASS", "")
+    assert (
+        f"B: no answer could be read in 11 of 100 attempts; see three: gym show {many} --where"
+        in (" ".join(marked.warnings))
+    )
+    for pair in ((read, most), (most, read)):
+        withheld = compare_runs(*pair)
+        side = "AB"[pair.index(most)]
+        assert withheld.verdict == withheld.environments["arithmetic"].verdict == "INCONCLUSIVE"
+        assert withheld.way_out == f"in {side}: no answer could be read in 51 of 100 attempts"
+
+
+def test_an_environment_whose_answers_were_not_read_is_undecided_for_itself(tmp_path):
+    def run(name, **more):
+        unread = [line(f"t{n}", env="quiz", details={"reason": "no_answer"}) for n in range(60)]
+        return write_run(tmp_path / name, unread + [line(f"t{n}", **more) for n in range(100)])
+
+    found = compare_runs(run("a"), run("b", timing={"started_at": 1.0}))
+    assert found.environments["quiz"].verdict == "INCONCLUSIVE"
+    assert found.environments["arithmetic"].verdict == "PASS"
