@@ -81,11 +81,15 @@ REMOTE = "remote"
 """The name of a server that was given as an address without a name."""
 
 ALIASES = {
+    "bbh_aviary": "aviary",
+    "bixbench_aviary": "aviary",
     "conversational_tool_use": "conversational_tool_use_simulation",
     "example_multi_turn_gymnasium": "example_multi_turn",
     "genrm": "genrm_compare",
     "genrm_simple_agent_reasoning_off": "genrm_compare",
     "grl_sokoban": "sokoban",
+    "gsm8k_aviary": "aviary",
+    "hotpotqa_aviary": "aviary",
     "structured_outputs_v3": "structured_outputs",
     "structured_outputs_v4": "structured_outputs",
 }

@@ -1,7 +1,8 @@
 """Reads NeMo Gym's task rows and rollouts into gymcli's types.
 
-Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A task row holds `responses_create_params`; a rollout
-is the row with the agent's `response`, the verifier's `reward` and a few stamps.
+Format: NVIDIA NeMo Gym 0.5 to 0.7 (Apache-2.0). A task row holds `responses_create_params`, or in
+0.7 a `resolved_row` for an environment that holds the whole conversation itself; a rollout is the
+row with the agent's `response`, the verifier's `reward` and a few stamps.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from gymcli.types import (
     digest,
 )
 
-__all__ = ["Prompt", "agent_name", "is_nemo_rollout", "own_task_id", "read_prompt", "read_rollout"]
+__all__ = [
+    "Prompt",
+    "agent_name",
+    "is_nemo_rollout",
+    "is_nemo_row",
+    "own_task_id",
+    "read_prompt",
+    "read_rollout",
+    "with_task_data",
+]
 
 _STAMPS = ("responses_create_params", "response", "reward", "agent_ref", "skills_ref")
 _SCORE_FIELDS = ("extracted_answer", "reward_components")
@@ -65,6 +75,31 @@ def read_prompt(create_params: object) -> Prompt:
     )
 
 
+def is_nemo_row(row: JSONObject) -> bool:
+    """Return whether a task row has NeMo Gym's shape, where ids need not be unique."""
+    inner = row.get("task_data")
+    return row.get("responses_create_params") is not None or any(
+        isinstance(fields, dict) and isinstance(fields.get("resolved_row"), dict)
+        for fields in (row, inner)
+    )
+
+
+def with_task_data(fields: JSONObject) -> JSONObject:
+    """Move the fields under `task_data`, where NeMo Gym 0.7 may put them, to the top level.
+
+    Raises:
+        ValueError: A field has different values in the two places.
+    """
+    inner = fields.get("task_data")
+    if not isinstance(inner, dict):
+        return fields
+    outer = {name: value for name, value in fields.items() if name != "task_data"}
+    for name in outer.keys() & inner.keys():
+        if outer[name] != inner[name]:
+            raise ValueError(f'"{name}" has different values in the row and in "task_data"')
+    return {**inner, **outer}
+
+
 def agent_name(reference: JSON) -> str:
     """Return the name of NeMo Gym's agent in an `agent_ref`; ValueError for another shape."""
     name = reference.get("name") if isinstance(reference, dict) else None
@@ -82,7 +117,8 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     """Read one line of a NeMo Gym rollout file; the record has no `env_version`.
 
     If NeMo Gym's verifier failed there is no reward, and `details` has the failure's class as the
-    reason.
+    reason. The agent of aviary may return transitions: an output of lists, each the conversation
+    after one more step, prompt included. Then the last one is the conversation.
 
     Args:
         line: The decoded line; a ValueError names the part with the wrong shape.
@@ -93,16 +129,25 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
         raise ValueError('"response" must be an object with the list "output"')
     prompt = read_prompt(line.get("responses_create_params") or {})
+    output, num_prompt_messages = response["output"], len(prompt.messages)
+    has_transitions = bool(output) and all(isinstance(item, list) for item in output)
     try:
-        answers = messages_from_items(response["output"])
+        messages = messages_from_items(output[-1] if has_transitions else output)
     except ValueError as error:
         raise ValueError(f'"response.output": {error}') from error
+    if has_transitions:
+        # The world's opening messages follow the row's own, and are recorded here alone.
+        roles = [message.role for message in messages[num_prompt_messages:]]
+        num_prompt_messages += roles.index("assistant") if "assistant" in roles else len(roles)
+    else:
+        messages = [*prompt.messages, *messages]
+    answers = messages[num_prompt_messages:]
     own = {
         name: value
         for name, value in line.items()
         if name not in (*_STAMPS, *_SCORE_FIELDS) and not name.startswith(_STAMP_PREFIXES)
     }
-    task = {**own, **(row_fields or {})}
+    task = {**with_task_data(own), **(row_fields or {})}
     content_hash = digest({"responses_create_params": line.get("responses_create_params"), **task})
     # NeMo Gym itself names a task only by the position of its row.
     index = _index(line, "_ng_task_index")
@@ -126,9 +171,9 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
         attempt=_index(line, "_ng_rollout_index") or 0,
         env=env,
         task=task,
-        messages=[*prompt.messages, *answers],
+        messages=messages,
         tools=prompt.tools or [],
-        num_prompt_messages=len(prompt.messages),
+        num_prompt_messages=num_prompt_messages,
         model=model if isinstance(model, str) else "",
         sampling=prompt.params,
         stop_reason=stop_reason,

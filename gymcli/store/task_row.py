@@ -13,7 +13,13 @@ import yaml
 
 from gymcli.errors import UsageError
 from gymcli.nemo_gym.responses_items import IGNORED_PARAMS, tools_from_responses
-from gymcli.nemo_gym.rows import agent_name, own_task_id, read_prompt
+from gymcli.nemo_gym.rows import (
+    agent_name,
+    is_nemo_row,
+    own_task_id,
+    read_prompt,
+    with_task_data,
+)
 from gymcli.types import JSON, JSONObject, Message, TaskRow, digest
 
 __all__ = [
@@ -21,7 +27,6 @@ __all__ = [
     "PromptTemplate",
     "RowPrompt",
     "TaskReading",
-    "is_nemo_row",
     "listed",
     "read_yaml",
     "row_prompt",
@@ -78,6 +83,8 @@ def row_prompt(row: JSONObject) -> RowPrompt:
     fields = dict(row)
     for name in consumed:
         fields.pop(name, None)
+    if is_nemo_row(row):
+        fields = with_task_data(fields)
     return RowPrompt(messages, tools, params, ignored, fields)
 
 
@@ -265,7 +272,7 @@ def task_row(
         if messages:
             raise ValueError(f"the row already has a prompt; {reading.hints.own_prompt}")
         messages = reading.template.messages(fields)
-    if not (messages or _leaves_prompt(row)):
+    if not (messages or _leaves_prompt(row, fields)):
         raise ValueError(
             'no prompt: expected "responses_create_params", "messages" or "prompt"; '
             f'{reading.hints.prompt}, or "messages": [] if the environment opens the conversation'
@@ -308,11 +315,6 @@ def task_row(
     return task, ignored
 
 
-def is_nemo_row(row: JSONObject) -> bool:
-    """Return whether a row has NeMo Gym's shape, where ids need not be unique."""
-    return row.get("responses_create_params") is not None
-
-
 def without_stamps(row: JSONObject) -> JSONObject:
     """Return a row without the `_ng_` fields that a collector adds, which are not content."""
     for name in row:  # most rows have none, and are not copied
@@ -321,10 +323,16 @@ def without_stamps(row: JSONObject) -> JSONObject:
     return row
 
 
-def _leaves_prompt(row: JSONObject) -> bool:
-    """Return whether an empty list of messages leaves the prompt to the environment."""
+def _leaves_prompt(row: JSONObject, fields: JSONObject) -> bool:
+    """Return whether the row leaves the prompt to the environment.
+
+    It does so by an empty list of messages, or by the `resolved_row` of NeMo Gym 0.7.
+    """
     params = row.get("responses_create_params")
-    return row.get("messages") == [] or (isinstance(params, dict) and params.get("input") == [])
+    has_empty_input = isinstance(params, dict) and params.get("input") == []
+    return (
+        has_empty_input or row.get("messages") == [] or isinstance(fields.get("resolved_row"), dict)
+    )
 
 
 def _own_params(params: object) -> tuple[JSONObject, list[str]]:

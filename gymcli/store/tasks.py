@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from gymcli.errors import TasksError, UsageError
-from gymcli.nemo_gym.rows import own_task_id
+from gymcli.nemo_gym.rows import is_nemo_row, own_task_id
 from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks, iterate_lines
-from gymcli.store.task_row import TaskReading, is_nemo_row, row_prompt, task_row, without_stamps
+from gymcli.store.task_row import TaskReading, row_prompt, task_row, without_stamps
 from gymcli.types import JSONObject, TaskRow, digest
 
 __all__ = [

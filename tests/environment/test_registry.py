@@ -102,6 +102,7 @@ def test_find_gives_a_built_in_environment():
         ("genrm_simple_agent_reasoning_off", "genrm_compare"),
         ("conversational_tool_use_agent", "conversational_tool_use_simulation"),
         ("math_with_judge_claude_code_agent", "math_with_judge"),
+        ("gsm8k_aviary_agent", "aviary"),
     ],
 )
 def test_find_accepts_names_of_other_projects(name, expected):

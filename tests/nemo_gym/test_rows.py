@@ -133,6 +133,25 @@ def test_read_rollout_without_id_and_index_is_named_by_its_content():
         assert (rollout.attempt, type(rollout.attempt)) == (0, int)
 
 
+def opening(text):
+    return {"type": "message", "role": "user", "content": text}
+
+
+@pytest.mark.parametrize("own", [[], [opening("Go.")]])
+def test_read_rollout_takes_the_last_transition_as_the_conversation(own):
+    """The agent of aviary repeats the prompt in each, with the world's opening messages."""
+    before = [*own, opening("Look."), CALL, result("rain")]
+    row = {"responses_create_params": {"input": own}, "reward": 1.0}
+    rollout = read_rollout(line(before, [*before, said("Wet.")], **row), env="quiz")
+    roles = [message.role for message in rollout.messages]
+    assert roles == ["user"] * (len(own) + 1) + ["assistant", "tool", "assistant"]
+    assert rollout.num_prompt_messages == len(own) + 1
+    assert [message.text for message in rollout.responses] == ["", "rain", "Wet."]
+    assert (rollout.stop_reason, rollout.reward) == ("done", 1.0)
+    silent = read_rollout(line([*own, opening("Look.")], **row), env="quiz")
+    assert (len(silent.messages), silent.responses) == (len(own) + 1, [])
+
+
 @pytest.mark.parametrize(
     ("output", "response", "stop_reason"),
     [
@@ -159,6 +178,8 @@ def test_read_rollout_takes_a_line_that_lacks_what_it_can():
     [
         ({"response": None}, '"response" must be an object with the list "output"'),
         ({"response": {"output": "text"}}, '"response" must be an object with the list "output"'),
+        ({"response": {"output": [[], "x"]}}, '"response.output": item 0 is not an object'),
+        ({"response": {"output": [[{}]]}}, '"response.output": item 0 has neither "type" nor'),
         ({"response": {"output": [{}]}}, '"response.output": item 0 has neither "type" nor "role"'),
         ({"responses_create_params": {"input": 3}}, '"responses_create_params.input" must be'),
     ],

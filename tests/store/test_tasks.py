@@ -520,7 +520,16 @@ def test_read_tasks_loads_rows_of_nemo_gym_unchanged():
             }
 
 
-@pytest.mark.parametrize("row", [{"messages": []}, {"responses_create_params": {"input": []}}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": []},
+        {"responses_create_params": {"input": []}},
+        # NeMo Gym 0.7's nemo_user_sim.
+        {"task_id": "a", "resolved_row": {"persona": {}}},
+        {"task_data": {"resolved_row": {"persona": {}}}},
+    ],
+)
 def test_row_may_leave_the_prompt_to_its_environment(tmp_path, row):
     (found,) = read(tmp_path, row)
     assert isinstance(found, TaskRow)
@@ -542,6 +551,27 @@ def test_lines_are_counted_however_many_there_are(tmp_path):
 
 def nemo_row(task_id, text):
     return {"id": task_id, "responses_create_params": {"input": text}}
+
+
+@pytest.mark.parametrize(
+    ("row", "fields"),
+    [
+        ({"resolved_row": {"x": 1}, "id": 1}, {"resolved_row": {"x": 1}, "id": 1}),
+        ({"task_data": {"resolved_row": {"x": 1}}, "id": 1}, {"resolved_row": {"x": 1}, "id": 1}),
+        ({**nemo_row(1, "a"), "task_data": {"answer": 2}}, {"id": 1, "answer": 2}),
+        ({**nemo_row(1, "a"), "task_data": {"id": 1, "answer": 2}}, {"id": 1, "answer": 2}),
+        ({**nemo_row(1, "a"), "task_data": "text"}, {"id": 1, "task_data": "text"}),
+        # A field of other rows may have this name.
+        ({"prompt": "a", "task_data": {"answer": 2}}, {"task_data": {"answer": 2}}),
+    ],
+)
+def test_fields_of_task_data_count_as_fields_of_the_row(tmp_path, row, fields):
+    assert read_one(tmp_path, row).fields == fields
+
+
+def test_a_field_with_two_values_is_a_problem(tmp_path):
+    row = {**nemo_row(1, "a"), "answer": 1, "task_data": {"answer": 2}}
+    assert problem(tmp_path, row) == '"answer" has different values in the row and in "task_data"'
 
 
 def test_rows_of_nemo_gym_with_one_id_are_told_apart_by_their_content(tmp_path):
