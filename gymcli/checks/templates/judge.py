@@ -49,7 +49,11 @@ class NewEnvironment(Environment[Number]):
         """Reward 1 if the judge finds that the answer means the number."""
         gold = in_words(cls.parse_task(rollout.task).number)
         verdict = await JUDGE.ask(context.roles["judge"], answer=rollout.last_text, gold=gold)
-        details: JSONObject = {"reason": verdict.label, "verdict": verdict.record()}
+        details: JSONObject = {
+            "reason": verdict.label,
+            "expected": gold,
+            "verdict": verdict.record(),
+        }
         return Score(float(verdict.label == "same"), details=details)
 
     @classmethod

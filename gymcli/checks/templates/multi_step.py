@@ -52,7 +52,11 @@ class NewEnvironment(Environment[Order]):
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the last number of the last message is the total."""
         last = (context.search(r"\d+", rollout.last_text) or [""])[-1]
-        return Score(float(last == str(cls.parse_task(rollout.task).total)), answer=last or None)
+        total = cls.parse_task(rollout.task).total
+        is_right = last == str(total)
+        reason = "correct" if is_right else "wrong_answer" if last else "no_answer"
+        details: JSONObject = {"reason": reason, "expected": total}
+        return Score(float(is_right), answer=last or None, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Look up one price per turn, then answer with the total."""

@@ -38,8 +38,9 @@ class NewEnvironment(Environment[Numbers]):
             return Score(0.0, details={"reason": "unfinished"})
         last = (context.search(r"\d+", rollout.last_text) or [""])[-1]
         is_right = last == str(sum(numbers))
-        reason = "correct" if is_right else "wrong_answer"
-        return Score(float(is_right), answer=last or None, details={"reason": reason})
+        reason = "correct" if is_right else "wrong_answer" if last else "no_answer"
+        details: JSONObject = {"reason": reason, "expected": sum(numbers)}
+        return Score(float(is_right), answer=last or None, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Wait for the question, then answer with the sum."""

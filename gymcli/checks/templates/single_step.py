@@ -24,7 +24,11 @@ class NewEnvironment(Environment[Product]):
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the last number of the answer is the product."""
         last = (context.search(r"\d+", rollout.output_text) or [""])[-1]
-        return Score(float(last == str(cls.parse_task(rollout.task).product)), answer=last or None)
+        product = cls.parse_task(rollout.task).product
+        is_right = last == str(product)
+        reason = "correct" if is_right else "wrong_answer" if last else "no_answer"
+        details: JSONObject = {"reason": reason, "expected": product}
+        return Score(float(is_right), answer=last or None, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Answer with the product."""
