@@ -1,11 +1,12 @@
 r"""Asks about a graph in a long prompt; reasoning that copies the prompt costs reward.
 
-Source: the resources server lc_niah of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
-The answer is in the last line that is not empty: the text between the first "Final Answer: [" and
-the last closing bracket, split at commas, without quotes around the names. Its score is the F1 of
-its set of names and the expected one; 1 if both are empty, 0 without such a line. All reasoning of
-the model is compared with its whole prompt. Kept from the reference: the line may have other text,
-a name may occur twice, and `minus` leads to rewards below 0. Differences from the reference:
+Source: the resources server lc_niah of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
+independently. The answer is in the last line that is not empty: the text between the first "Final
+Answer: [" and the last closing bracket, split at commas, without quotes around the names. Its score
+is the F1 of its set of names and the expected one; 1 if both are empty, 0 without such a line. All
+reasoning of the model is compared with its whole prompt. Kept from the reference: the line may have
+other text, a name may occur twice, and `minus` leads to rewards below 0. Differences from the
+reference:
 
 - The overlaps `lcs` and `ngram16` are always recorded, `seq_match` only if it is the penalty: it is
   slow on long texts, and compares only the first 10,000 characters of each.
@@ -89,7 +90,7 @@ class GraphQuestion(Task):
         return _expected(self.expected_answer)
 
 
-Measure = Literal["lcs", "seq_match", "ngram16"]
+Measure = Literal["ngram16", "lcs", "seq_match"]
 
 
 class GraphSearch(Environment[GraphQuestion]):
@@ -98,14 +99,16 @@ class GraphSearch(Environment[GraphQuestion]):
     properties = Properties(
         "single-step", "information relevance", "graphs", "set of names", "F1, less what is copied"
     )
+    version = "2"
     waits_to_verify = True
 
     class Options(EnvironmentOptions):
         """How copying lowers the reward."""
 
-        penalty: Measure = "lcs"
-        """The measure of overlap: the longest copied piece as a share of the reasoning, difflib's
-        ratio, or the share of the reasoning's passages of 16 words that are copied."""
+        penalty: Measure = "ngram16"
+        """The measure of overlap: the share of the reasoning's passages of 16 words that are
+        copied, the longest copied piece as a share of the reasoning (the default until NeMo Gym
+        0.5), or difflib's ratio."""
         reward_mode: RewardMode = "multiply"
         """The reward: the answer's score, the score times (1 - overlap), or the score minus the
         overlap."""
@@ -127,7 +130,7 @@ class GraphSearch(Environment[GraphQuestion]):
             components={"answer_score": answer_score},
             metrics=measured,
             answer=None if nodes is None else _written(nodes)[:MAX_ANSWER],
-            details={"reason": _reason(nodes, expected), "expected_answer": sorted(expected)},
+            details={"reason": _reason(nodes, expected), "expected": sorted(expected)},
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
@@ -196,7 +199,7 @@ def _f1(nodes: set[str] | None, expected: set[str]) -> float:
 
 def _reason(nodes: set[str] | None, expected: set[str]) -> str:
     if nodes is None:
-        return "no_final_answer"
+        return "no_answer"
     if nodes == expected:
         return "correct"
     return "partly_correct" if nodes & expected else "wrong"

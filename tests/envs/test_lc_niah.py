@@ -94,9 +94,9 @@ def test_verify_reads_the_last_line(text, answer):
         pytest.param(["a"], "Final Answer: []", 0.0, "wrong", id="empty, and should not be"),
         pytest.param([], "Final Answer: [a]", 0.0, "wrong", id="not empty, and should be"),
         pytest.param([], "Final Answer: []", 1.0, "correct", id="both empty"),
-        pytest.param([], "", 0.0, "no_final_answer", id="silence is not empty"),
-        pytest.param([], "There are none.", 0.0, "no_final_answer", id="no format, both empty"),
-        pytest.param(["a"], "a", 0.0, "no_final_answer", id="no format"),
+        pytest.param([], "", 0.0, "no_answer", id="silence is not empty"),
+        pytest.param([], "There are none.", 0.0, "no_answer", id="no format, both empty"),
+        pytest.param(["a"], "a", 0.0, "no_answer", id="no format"),
     ],
 )
 def test_verify_gives_the_f1_of_both_sets(expected, text, answer_score, reason):
@@ -105,7 +105,7 @@ def test_verify_gives_the_f1_of_both_sets(expected, text, answer_score, reason):
     assert rollout.reward == answer_score
     assert rollout.components == {"answer_score": answer_score}
     assert rollout.metrics == {"overlap_lcs": 0.0, "overlap_ngram16": 0.0}
-    assert rollout.details == {"reason": reason, "expected_answer": expected}
+    assert rollout.details == {"reason": reason, "expected": expected}
 
 
 def test_verify_reads_the_text_of_all_messages_as_one():
@@ -115,7 +115,7 @@ def test_verify_reads_the_text_of_all_messages_as_one():
 @pytest.mark.parametrize(
     ("penalty", "mode", "reward"),
     [
-        (None, None, 0.5),
+        (None, None, 1 - 10 / 20),
         ("lcs", "base", 1.0),
         ("lcs", "multiply", 0.5),
         ("lcs", "minus", 0.5),
