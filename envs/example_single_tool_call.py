@@ -1,9 +1,8 @@
-"""Offers one tool, the weather of a city, and rewards every episode: a test of the tool loop.
+"""Offers one tool, the weather of a city, and rewards its use: a test of the tool loop.
 
-Source: the resources server example_single_tool_call of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently: the reward is always 1. Differences from the reference:
-
-- The metric `asked_weather` tells which episodes called the tool.
+Source: the resources server example_single_tool_call of NVIDIA NeMo Gym 0.7 (Apache-2.0),
+reimplemented independently: the reward is 1 if the tool was called at all, with whatever arguments,
+else 0. Until 0.5 the reference rewarded every episode.
 
 One row:
 {"id": "weather-0", "difficulty": "easy", "messages": [{"role": "system", "content": "Help people
@@ -40,12 +39,11 @@ class WeatherQuestion(Task):
 
 
 class ExampleSingleToolCall(Environment[WeatherQuestion]):
-    """Ask a tool for the weather; every episode is rewarded."""
+    """Ask a tool for the weather; every episode that does is rewarded."""
 
-    skipped_checks = dict.fromkeys(
-        ("empty", "echo", "swapped", "guessing"), "the reward is 1 by definition"
-    )
-    properties = Properties("multi-step", "tool use", "weather", "question", "always 1")
+    version = "2"
+    skipped_checks = {"swapped": "the city that is asked for does not matter"}
+    properties = Properties("multi-step", "tool use", "weather", "question", "tool called")
 
     @tool(reads_only=True)
     def get_weather(self, city: str) -> JSONObject:
@@ -55,9 +53,9 @@ class ExampleSingleToolCall(Environment[WeatherQuestion]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1, whatever happened."""
-        has_asked = any(call.name == "get_weather" for call in rollout.tool_calls)
-        return Score(1.0, metrics={"asked_weather": float(has_asked)})
+        """Reward 1 if the tool was called."""
+        has_called = any(call.name == "get_weather" for call in rollout.tool_calls)
+        return Score(float(has_called), details={"reason": "called" if has_called else "no_call"})
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Look up all cities in one message, then answer."""

@@ -1,4 +1,4 @@
-"""The environment example_single_tool_call: its tool, and the reward of every answer."""
+"""The environment example_single_tool_call: its tool, and the reward of its use."""
 
 import msgspec
 import pytest
@@ -8,18 +8,21 @@ from tests.envs.episodes import calls, played, row_of_file, says, scored, task_r
 
 
 @pytest.mark.parametrize(
-    ("messages", "asked"),
+    ("messages", "reward"),
     [
-        pytest.param([calls(("get_weather", '{"city": "Riga"}')), says("Cold.")], 1.0, id="asked"),
-        pytest.param([says("I do not know.")], 0.0, id="did not ask"),
-        pytest.param([calls(("get_wether", "{}")), says("?")], 0.0, id="asked another tool"),
+        pytest.param([calls(("get_weather", '{"city": "Riga"}')), says("Cold.")], 1.0, id="called"),
+        pytest.param([calls(("get_weather", "no JSON")), says("?")], 1.0, id="any arguments"),
+        pytest.param([says("I do not know.")], 0.0, id="did not call"),
+        pytest.param([says('get_weather(city="Riga")')], 0.0, id="only wrote the call"),
+        pytest.param([calls(("get_wether", "{}")), says("?")], 0.0, id="called another tool"),
         pytest.param([says("")], 0.0, id="said nothing"),
     ],
 )
-def test_verify_rewards_everything(messages, asked):
+def test_verify_rewards_a_call_of_the_tool(messages, reward):
     rollout = scored(played(task_row("example_single_tool_call", {}), *messages))
 
-    assert (rollout.reward, rollout.metrics) == (1.0, {"asked_weather": asked})
+    assert rollout.reward == reward
+    assert rollout.details == {"reason": "called" if reward else "no_call"}
 
 
 def test_get_weather_answers_in_the_shape_of_the_reference():
@@ -60,7 +63,7 @@ def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path):
     ]  # fmt: skip
     assert rollout.tools == [{"type": "function", "function": {**declared, "strict": True}}]
     assert "The weather in Porto is cold." in rollout.messages[3].text
-    assert (rollout.reward, rollout.metrics) == (1.0, {"asked_weather": 1.0})
+    assert rollout.reward == 1.0
 
 
 def test_get_weather_has_the_parameters_of_the_reference():
