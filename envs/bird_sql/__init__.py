@@ -1,18 +1,18 @@
 r"""Asks for an SQL query that answers a question, and compares its result with the gold query's.
 
-Source: the resources server bird_sql of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently;
-the rules are those of the execution accuracy of BIRD (Li et al., 2023,
-https://arxiv.org/abs/2305.03111). The query is the last block that begins with "```sql" and is
-closed; it must contain a letter. Both queries run on SQLite, and the reward is 1 if their results
-are equal as sets of rows. Leniency kept from the reference: the order and the number of equal rows
-do not count, whatever the question asks; 1 equals 1.0; two empty results are equal. The order of
-columns counts, their names do not. Differences from the reference:
+Source: the resources server bird_sql of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
+independently; the rules are those of the execution accuracy of BIRD (Li et al., 2023,
+https://arxiv.org/abs/2305.03111). The query is the last block that begins with "```sql", in upper
+or lower case, is closed and contains a letter; a heading in bold before the query is left out.
+Without a query the reward is 0. Both queries run on SQLite, comments included, and the reward is 1
+if their results are equal as sets of rows. Leniency kept from the reference: the order and the
+number of equal rows do not count, whatever the question asks; 1 equals 1.0; two empty results are
+equal. The order of columns counts, their names do not. Differences from the reference:
 
 - The database is built in memory from the row's `sql_context`; none is downloaded.
-- Without a query the reward is 0. The reference runs `SELECT 1` instead, which may be right.
-- SQLite parses comments. In the reference, a comment that begins with `--` extends to the end of
-  the query, and lines are joined even inside texts.
 - A block must be closed before the next one begins. In the reference the next fence closes it.
+- A query without a statement, such as a comment alone, is wrong. In the reference its result is
+  empty, which may be right.
 - A query may only read. Its limits are counted, not timed: 200 million steps of SQLite's virtual
   machine, with 100 for each call of a date or time function; 100,000 bytes for the query; a million
   bytes per value, 8 million per result, and 256 million of memory. A query that exceeds one is
@@ -63,6 +63,8 @@ __all__ = ["BirdSQL", "QueryTask"]
 # A fence before "sql" opens the next block instead of closing this one. The possessive quantifier
 # saves backtracking that cannot succeed.
 BLOCK = re.compile(r"```sql\b((?:(?!```).)*+)```(?!sql\b)", re.DOTALL | re.IGNORECASE)
+HEADING = re.compile(r"\A\*\*.*\*\*")
+"""Such as "**Query:**", which some models write in the block."""
 MAX_SHOWN = 500
 """The most characters of an error message or a query that the score records."""
 
@@ -85,6 +87,7 @@ class QueryTask(Task):
 class BirdSQL(Environment[QueryTask]):
     """Write the SQL query that answers a question about a database."""
 
+    version = "2"
     properties = Properties("single-step", "coding", "databases", "text to SQL", "execution")
     # The comparison awaits a worker process.
     waits_to_verify = True
@@ -109,17 +112,18 @@ class BirdSQL(Environment[QueryTask]):
         """
         task = cls.parse_task(rollout.task)
         query = _last_query(rollout.output_text)
-        found = await _compared(task, query, context, cls.options_of(context))
+        comparison = await _compared(task, query, context, cls.options_of(context))
         details: JSONObject = {
-            "reason": found.reason,
-            "num_rows": found.num_rows,
-            "num_expected_rows": found.num_expected_rows,
+            "reason": comparison.reason,
+            "expected": task.gt_sql[:MAX_SHOWN],
+            "num_rows": comparison.num_rows,
+            "num_expected_rows": comparison.num_expected_rows,
             "sqlite_version": sqlite3.sqlite_version,
         }
-        if found.message:
-            details["error_message"] = found.message[:MAX_SHOWN]
+        if comparison.message:
+            details["error_message"] = comparison.message[:MAX_SHOWN]
         answer = query[:MAX_SHOWN] if query else None
-        return Score(float(found.reason == "correct"), answer=answer, details=details)
+        return Score(float(comparison.reason == "correct"), answer=answer, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Return the gold query."""
@@ -132,10 +136,11 @@ class BirdSQL(Environment[QueryTask]):
 
 
 def _last_query(text: str) -> str | None:
-    """Return the content of the last SQL block if it has a letter, as the reference requires."""
-    blocks = BLOCK.findall(text)
-    query = blocks[-1].strip() if blocks else ""
-    return query if re.search(r"[A-Za-z]", query) else None
+    """Return the content of the last SQL block with a letter, as the reference requires."""
+    for block in reversed(BLOCK.findall(text)):
+        if re.search(r"[A-Za-z]", block):
+            return HEADING.sub("", block.strip()).strip()
+    return None
 
 
 async def _compared(

@@ -125,7 +125,7 @@ def _word(argument: Cell) -> str:
 
 
 Reason = Literal[
-    "correct", "wrong_result", "no_sql", "sql_error", "not_allowed", "too_slow", "too_large"
+    "correct", "wrong_result", "no_answer", "sql_error", "not_allowed", "too_slow", "too_large"
 ]
 
 MAX_STEPS = 200_000_000
@@ -193,7 +193,7 @@ def compare(context: str, gold: str, query: str | None, max_steps: int) -> Compa
         except QueryError as error:
             raise VerifierError(f'"gt_sql" fails ({error.reason}): {error}') from error
         if query is None:
-            return Comparison("no_sql", num_expected_rows=len(expected))
+            return Comparison("no_answer", num_expected_rows=len(expected))
         try:
             rows = database.read(query)
         except QueryError as error:

@@ -62,7 +62,10 @@ def result_of(query, context=CONTEXT):
         pytest.param(block(GOLD), GOLD, id="block"),
         pytest.param(f"So:\n{block('SELECT 2')}\nor\n{block(GOLD)} Done.", GOLD, id="the last"),
         pytest.param(f"```SQL {GOLD}```", GOLD, id="upper case, one line"),
-        pytest.param(f"{block(GOLD)}\n{block('')}", None, id="last one empty"),
+        pytest.param(f"{block(GOLD)}\n{block('')}", GOLD, id="last one empty"),
+        pytest.param(block(f"**Query:**\n{GOLD}"), GOLD, id="heading in bold"),
+        pytest.param(block(f"**The** query: **it** {GOLD}"), GOLD, id="bold twice"),
+        pytest.param(block(f"-- **gold**\n{GOLD}"), f"-- **gold**\n{GOLD}", id="bold comment"),
         pytest.param(block("1 + 1;"), None, id="no letter"),
         pytest.param(f"```\n{GOLD}\n```", None, id="block without sql"),
         pytest.param(f"```sqlite\n{GOLD}\n```", None, id="block of another language"),
@@ -79,15 +82,15 @@ def test_query_is_the_last_closed_block(text, query):
     rollout = score_of(text)
 
     assert rollout.answer == query
-    assert rollout.reward == float(query == GOLD)
-    assert (rollout.details["reason"] == "no_sql") == (query is None)
+    assert rollout.reward == float(query is not None and query.endswith(GOLD))
+    assert (rollout.details["reason"] == "no_answer") == (query is None)
 
 
 def test_empty_answer_is_not_scored_as_select_1():
-    """The reference runs `SELECT 1` for an answer without a query."""
+    """The reference ran `SELECT 1` for an answer without a query until version 0.5."""
     rollout = score_of("", gt_sql="SELECT 1")
 
-    assert (rollout.reward, rollout.details["reason"]) == (0.0, "no_sql")
+    assert (rollout.reward, rollout.details["reason"]) == (0.0, "no_answer")
     assert outcome("SELECT 1", gt_sql="SELECT 1") == (1.0, "correct")
 
 
@@ -125,12 +128,12 @@ def test_results_are_compared_as_sets_of_rows(query, reward):
     ],
 )
 def test_comments_are_read_as_sqlite_reads_them(query):
-    """The reference takes everything after the first `--` for a comment."""
+    """The reference took everything after the first `--` for a comment until version 0.5."""
     assert outcome(query) == (1.0, "correct")
 
 
 def test_texts_keep_their_spaces():
-    """The reference collapses runs of whitespace, line breaks included, into one space."""
+    """The reference made one space of every run of white space until version 0.5."""
     assert outcome("SELECT 'a b'", gt_sql="SELECT 'a  b'") == (0.0, "wrong_result")
     assert outcome("SELECT 'a\nb'", gt_sql="SELECT 'a' || char(10) || 'b'") == (1.0, "correct")
 
