@@ -147,7 +147,7 @@ class Blackjack(Environment[Deal]):
             REWARDS[ended],
             metrics={result: float(ended == result) for result in ENDINGS},
             details={
-                "reason": ended,
+                "reason": "no_answer" if world.num_unreadable == MAX_UNREADABLE else ended,
                 "hand": described(world.hand),
                 "dealer": described(world.dealer),
             },

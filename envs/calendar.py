@@ -139,7 +139,11 @@ class Calendar(Environment[CalendarTask]):
             float(finding.is_right),
             metrics={"events_kept": finding.share_kept},
             answer=finding.answer,
-            details={"reason": finding.reason, "faults": dict(finding.faults)},
+            details={
+                "reason": finding.reason,
+                "faults": dict(finding.faults),
+                **({"error_message": finding.message} if finding.message else {}),
+            },
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
@@ -238,8 +242,6 @@ Reason = Literal[
     "nothing_expected",
     "no_answer",
     "think_tag",
-    "no_list",
-    "no_json",
     "malformed_event",
     "wrong_count",
     "repeated_id",
@@ -278,6 +280,8 @@ class Finding(NamedTuple):
     """The share of the expected events that are right, each regardless of the others."""
     answer: str | None = None
     """The starts of all events, if these are the expected ones."""
+    message: str = ""
+    """Why no calendar could be read."""
 
     @property
     def is_right(self) -> bool:
@@ -289,18 +293,18 @@ def examine(text: str, expected: Mapping[str, ExpectedEvent]) -> Finding:
     """Check the calendar in a text against the expected events."""
     # The order is the reference's: a think tag is wrong even if no event is expected.
     if not text.strip():
-        return Finding("no_answer")
+        return Finding("no_answer", message="there is no text")
     if "<think>" in text:
         return Finding("think_tag")
     if not expected:
         return Finding("nothing_expected", share_kept=1.0)
     written = first_list(text)
     if written is None:
-        return Finding("no_list")
+        return Finding("no_answer", message="there is no list of events")
     try:
         listed = json.loads(written)
     except (ValueError, RecursionError):  # not JSON, a number of 5,000 digits, nested too deeply
-        return Finding("no_json")
+        return Finding("no_answer", message="the first list of events is not JSON")
     return _compared([_read(item) for item in listed], expected)
 
 

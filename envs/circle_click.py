@@ -77,15 +77,16 @@ class CircleClick(Environment[ClickTask]):
         # The first circle and the first click, as in the reference.
         target = cls.parse_task(rollout.task).targets[0]
         clicks = [call.arguments for call in rollout.tool_calls if call.name == "click"]
-        if not clicks:
-            return Score(0.0, details={"reason": "no_click"})
-        point = _point(clicks[0])
+        point = _point(clicks[0]) if clicks else None
+        expected = f"{target.x}, {target.y} (radius {target.radius})"
         if point is None:
-            return Score(0.0, details={"reason": "unreadable_click"})
+            return Score(0.0, details={"reason": "no_answer", "expected": expected})
         x, y = point
         is_hit = math.sqrt((x - target.x) ** 2 + (y - target.y) ** 2) <= target.radius
         return Score(
-            float(is_hit), answer=f"{x}, {y}", details={"reason": "hit" if is_hit else "miss"}
+            float(is_hit),
+            answer=f"{x}, {y}",
+            details={"reason": "hit" if is_hit else "miss", "expected": expected},
         )
 
     async def oracle(self, rollout: Rollout) -> Message:

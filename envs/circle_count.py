@@ -74,12 +74,12 @@ class CircleCount(Environment[CircleTask]):
         digits = found[1] if found else ""
         is_short = 0 < len(digits) <= MAX_DIGITS
         is_right = is_short and int(digits) == num_expected
-        reason = "correct" if is_right else "wrong_number" if digits else "no_number"
+        reason = "correct" if is_right else "wrong_number" if digits else "no_answer"
         return Score(
             float(is_right),
             # Through `int`, since `\d` also matches digits of other scripts, and zeros may lead.
             answer=str(int(digits)) if is_short else None,
-            details={"reason": reason, "expected_count": num_expected},
+            details={"reason": reason, "expected": str(num_expected)},
         )
 
     async def oracle(self, rollout: Rollout) -> Message:

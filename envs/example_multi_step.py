@@ -112,7 +112,7 @@ class ExampleMultiStep(Environment[SynonymTask]):
                 "order_instruction_following_failure": float(not is_right and overlap == 1),
             },
             answer=str(values) if values else None,
-            details={"reason": reason, "parsed_synonym_values": values},
+            details={"reason": reason, "expected": expected, "parsed_synonym_values": values},
         )
 
     async def oracle(self, rollout: Rollout) -> Message:

@@ -54,10 +54,15 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
             if message.role == "assistant" and not (message.tool_calls or message.is_reasoning_only)
         ]
         # The opening question has an answer too.
+        details: JSONObject = {"reason": "unfinished", "expected": task.expected_answer}
         if len(answers) <= len(task.follow_ups):
-            return Score(0.0, details={"reason": "unfinished"})
-        is_right = task.expected_answer.lower() in answers[-1].text.lower()
-        return Score(float(is_right), details={"reason": "correct" if is_right else "wrong_answer"})
+            return Score(0.0, details=details)
+        text = answers[-1].text
+        is_right = task.expected_answer.lower() in text.lower()
+        wrong = "wrong_answer" if text.strip() else "no_answer"
+        return Score(
+            float(is_right), details={**details, "reason": "correct" if is_right else wrong}
+        )
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Return the gold answer to the current question."""

@@ -81,8 +81,14 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
         world = await context.replay(rollout)
         assert isinstance(world, cls)
         is_right = world.count == world.task.expected_count
-        reason = "correct" if is_right else "wrong_count"
-        return Score(float(is_right), answer=str(world.count), details={"reason": reason})
+        return Score(
+            float(is_right),
+            answer=str(world.count),
+            details={
+                "reason": "correct" if is_right else "wrong_count",
+                "expected": str(world.task.expected_count),
+            },
+        )
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Make one addition per turn, read the counter, and report it."""

@@ -46,6 +46,7 @@ from .xlam_fc import (
     has_arguments,
     predicted_calls,
     shown_calls,
+    shown_gold,
 )
 
 __all__ = ["ExampleToolCallMultireward", "SingleCall"]
@@ -86,7 +87,11 @@ class ExampleToolCallMultireward(Environment[SingleCall]):
             sum(components.values()),
             components=components,
             answer=answer_of(predicted),
-            details={"reason": reason, "predicted_calls": shown_calls(predicted)},
+            details={
+                "reason": reason,
+                "expected": shown_gold([expected]),
+                "predicted_calls": shown_calls(predicted),
+            },
         )
 
     async def oracle(self, rollout: Rollout) -> Message:

@@ -1,9 +1,9 @@
 r"""Asks for facts hidden in a long text, and for words that are frequent in it.
 
 Source: RULER (arXiv 2404.06654) of NVIDIA/RULER (Apache-2.0), as the resources server ruler of
-NVIDIA NeMo Gym (Apache-2.0) scores it, reimplemented independently. The reward is the share of the
-expected texts that the answer contains, ignoring case; in the subsets `qa_1` and `qa_2` it is 1 if
-the answer contains any of them. Leniency kept from the reference: an expected text is also found
+NVIDIA NeMo Gym 0.7 (Apache-2.0) scores it, reimplemented independently. The reward is the share of
+the expected texts that the answer contains, ignoring case; in the subsets `qa_1` and `qa_2` it is 1
+if the answer contains any of them. Leniency kept from the reference: an expected text is also found
 inside a word or a longer number, and an answer that repeats the whole prompt has the top reward.
 Differences from the reference:
 
@@ -69,11 +69,13 @@ class NeedleRecall(Environment[HiddenFacts]):
         reward = len(found) / len(task.outputs)
         if task.subset in ONE_IS_ENOUGH:
             reward = float(bool(found))
+        reason = "correct" if reward == 1 else "partly_correct" if found else "wrong"
         return Score(
             reward,
             answer=", ".join(found) or None,
             details={
-                "reason": "correct" if reward == 1 else "partly_correct" if found else "wrong",
+                "reason": reason if answer.strip() else "no_answer",
+                "expected": list(task.outputs),
                 "missing": [text for text in task.outputs if text not in found],
             },
         )

@@ -52,6 +52,7 @@ from gymcli import (
 )
 from gymcli.envs import load_generator
 from gymcli.envs.xlam_fc import (
+    MAX_SHOWN_CHARACTERS,
     ExpectedCall,
     PredictedCall,
     answer_of,
@@ -59,6 +60,7 @@ from gymcli.envs.xlam_fc import (
     maximum_matching,
     predicted_calls,
     shown_calls,
+    shown_gold,
 )
 
 __all__ = [
@@ -141,7 +143,11 @@ class SingleStepToolUse(Environment[NextStep]):
         return Score(
             result.reward,
             answer=answer_of(predicted),
-            details={"reason": result.reason, "predicted_calls": shown_calls(predicted)},
+            details={
+                "reason": result.reason,
+                "expected": expected.content[:MAX_SHOWN_CHARACTERS] or shown_gold(expected.calls),
+                "predicted_calls": shown_calls(predicted),
+            },
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
@@ -167,7 +173,7 @@ def _compared(
     options: SingleStepToolUse.Options,
 ) -> Result:
     if not predicted and not text.strip():
-        return Result(0.0, "no_action_found")
+        return Result(0.0, "no_answer")
     if expected.type == "message":
         if predicted:
             return Result(0.0, "no_expected_chat_message")
@@ -178,7 +184,7 @@ def _compared(
 
 
 Reason = Literal[
-    "no_action_found",
+    "no_answer",
     "no_expected_tool_call",
     "expected_chat_message_found",
     "no_expected_chat_message",

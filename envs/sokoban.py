@@ -242,6 +242,9 @@ class Sokoban(Environment[Puzzle]):
         rewards = [reward for reward in world.rollout.step_rewards if reward is not None]
         has_stopped = is_solved or rollout.stop_reason in USED_UP
         num_left = 0 if has_stopped else max(0, cls.max_turns - len(rewards))
+        reason = "solved" if is_solved else "unsolved"
+        if 0 < len(rewards) == world.num_unreadable:
+            reason = "no_answer"
         return Score(
             math.fsum([*rewards, *[STEP_REWARD] * num_left]),
             metrics={
@@ -251,7 +254,7 @@ class Sokoban(Environment[Puzzle]):
                 "unreadable_actions": float(world.num_unreadable),
                 "turns_given_away": float(num_left),
             },
-            details={"reason": "solved" if is_solved else "unsolved", "board": world.room.text},
+            details={"reason": reason, "board": world.room.text},
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:

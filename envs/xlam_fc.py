@@ -59,6 +59,7 @@ __all__ = [
     "maximum_matching",
     "predicted_calls",
     "shown_calls",
+    "shown_gold",
 ]
 
 
@@ -116,7 +117,11 @@ class XlamFunctionCalls(Environment[CallSet]):
                 "num_correct": float(num_correct),
             },
             answer=answer_of(predicted),
-            details={"reason": reason, "predicted_calls": shown_calls(predicted)},
+            details={
+                "reason": reason,
+                "expected": shown_gold(expected),
+                "predicted_calls": shown_calls(predicted),
+            },
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
@@ -260,6 +265,11 @@ def shown_calls(calls: Sequence[PredictedCall]) -> list[JSONObject]:
         }
         for call in calls[:MAX_SHOWN_CALLS]
     ]
+
+
+def shown_gold(calls: Sequence[ExpectedCall]) -> list[JSONObject]:
+    """Return the expected calls as `shown_calls` returns those of the model."""
+    return shown_calls([_predicted(call) for call in gold_message(calls).tool_calls])
 
 
 def gold_message(calls: Sequence[ExpectedCall]) -> Message:

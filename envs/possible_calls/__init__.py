@@ -115,13 +115,17 @@ class PossibleCalls(Environment[CallTask]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the calls are right."""
-        predicted = predicted_calls(rollout)
-        fault = calls_fault(predicted, cls.parse_task(rollout.task))
+        task, predicted = cls.parse_task(rollout.task), predicted_calls(rollout)
+        fault = calls_fault(predicted, task)
         return Score(
             float(fault is None),
             metrics={"num_predicted": float(len(predicted))},
             answer=answer_of(predicted) or "[]",
-            details={"reason": fault or "correct", "predicted_calls": shown_calls(predicted)},
+            details={
+                "reason": fault or "correct",
+                "expected": [*task.possible_answers] or task.expects,
+                "predicted_calls": shown_calls(predicted),
+            },
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:

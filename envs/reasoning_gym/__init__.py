@@ -195,7 +195,7 @@ class ReasoningGym(Environment[Puzzle]):
             if not rollout.responses:
                 return Score(0.0, details={"reason": "no_answer"})
             entry = await _regenerated(context, task.address)
-        answer = extracted(rollout.output_text)
+        answer, gold = extracted(rollout.output_text), gold_in(entry)
         try:
             reward = (await _outcome(context, answer, entry, task.address)).reward
             reason = _reason(reward)
@@ -206,12 +206,19 @@ class ReasoningGym(Environment[Puzzle]):
         except VerifierError:
             reward, reason = None, "too_large"
         if reward is None:
-            gold = await _outcome(context, gold_in(entry), entry, task.address)
-            if gold.reward is None:
+            gold_outcome = await _outcome(context, gold, entry, task.address)
+            if gold_outcome.reward is None:
                 raise VerifierError(
-                    f"reasoning-gym cannot score the gold answer of this task: {gold.fault}"
+                    f"reasoning-gym cannot score the gold answer of this task: {gold_outcome.fault}"
                 )
-        return Score(reward or 0.0, answer=answer[:MAX_ANSWER], details={"reason": reason})
+        # An empty text may be the answer to a puzzle about texts.
+        if not answer and reason != "right":
+            reason = "no_answer"
+        return Score(
+            reward or 0.0,
+            answer=None if reason == "no_answer" else answer[:MAX_ANSWER],
+            details={"reason": reason, **({"expected": gold[:MAX_ANSWER]} if gold else {})},
+        )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
         """Return the gold answer, or the example of one, if the entry has any."""

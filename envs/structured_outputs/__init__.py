@@ -155,7 +155,7 @@ def _answer(task: RecordTask, rollout: Rollout) -> str | Finding:
     """Return the text to examine, or a finding if there is none."""
     if task.response_mode != "tool_call":
         text = rollout.output_text
-        return text if text.strip() else Finding("empty_response", "the answer has no text")
+        return text if text.strip() else Finding("no_answer", "the answer has no text")
     calls = rollout.tool_calls
     if not calls:
         return Finding("missing_tool_call", "no tool is called")
@@ -181,7 +181,7 @@ async def _examined(paper: Paper, context: Context) -> Finding:
 
 Reason = Literal[
     "correct",
-    "empty_response",
+    "no_answer",
     "parse_error",
     "missing_tool_call",
     "multiple_tool_calls",

@@ -221,8 +221,26 @@ def test_any_text_can_be_played_and_scored(texts, seed):
 
     assert rollout.stop_reason == "env_done", "every hand ends"
     assert rollout.reward == math.fsum(rollout.step_rewards)
-    assert rollout.reward == REWARDS[rollout.details["reason"]]
-    assert rollout.metrics == {r: float(r == rollout.details["reason"]) for r in ENDINGS}
+    reason = rollout.details["reason"]
+    ended = "forfeit" if reason == "no_answer" else reason
+    assert rollout.reward == REWARDS[ended]
+    assert rollout.metrics == {result: float(result == ended) for result in ENDINGS}
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        pytest.param(["Hit me!"] * 3, "no_answer", id="no action"),
+        pytest.param(["<action>hit</action>", *["Hit me!"] * 3], "no_answer", id="after one"),
+        pytest.param(["Hit me!", "<action>stand</action>"], None, id="one in time"),
+    ],
+)
+def test_verify_says_where_no_action_could_be_read(texts, reason):
+    row = deal_where(lambda hand, dealer, deck: total([*hand, deck[0]]) <= 21)
+    rollout = scored(played(row, *map(says, texts)))
+
+    assert (rollout.details["reason"] == "no_answer") == (reason is not None)
+    assert rollout.metrics["forfeit"] == float(reason is not None)
 
 
 @pytest.mark.parametrize(("result", "reward"), [("win", 1.0), ("draw", 0.0), ("loss", -1.0)])

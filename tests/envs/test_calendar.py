@@ -154,13 +154,13 @@ def test_verify_compares_the_reference_order_of_faults():
         pytest.param("It's 5\" [not {}", "correct", id="quotes and a bracket in words"),
         pytest.param("I begin with `[{{`: {}", "correct", id="braces not closed first"),
         pytest.param("[{{}}] {}", "malformed_event", id="the first list decides"),
-        pytest.param("[{{0}}] {}", "no_json", id="the first list is no JSON"),
-        pytest.param("[{{[}}] {}", "no_json", id="a bracket in the first one's braces"),
+        pytest.param("[{{0}}] {}", "no_answer", id="the first list is no JSON"),
+        pytest.param("[{{[}}] {}", "no_answer", id="a bracket in the first one's braces"),
         pytest.param("<think>Hm.</think> {}", "think_tag", id="think tag"),
-        pytest.param("Done.", "no_list", id="no list"),
-        pytest.param("[]", "no_list", id="empty list"),
-        pytest.param("[1, 2]", "no_list", id="list without an object"),
-        pytest.param('{{"event_id": 0}}', "no_list", id="object without a list"),
+        pytest.param("Done.", "no_answer", id="no list"),
+        pytest.param("[]", "no_answer", id="empty list"),
+        pytest.param("[1, 2]", "no_answer", id="list without an object"),
+        pytest.param('{{"event_id": 0}}', "no_answer", id="object without a list"),
         pytest.param(" \n", "no_answer", id="blanks"),
     ],
 )
@@ -215,7 +215,7 @@ def test_verify_takes_hostile_text_for_a_wrong_answer(text):
     rollout = score(text, None)
 
     assert rollout.reward == 0.0
-    assert rollout.details["reason"] in ("no_list", "no_json", "malformed_event")
+    assert rollout.details["reason"] in ("no_answer", "malformed_event")
 
 
 def test_verify_takes_any_text_where_nothing_is_expected():

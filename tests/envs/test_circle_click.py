@@ -37,44 +37,42 @@ def at(x, y):
         pytest.param('{"x": 30, "y": 40}', 0.0, "30, 40", "miss", id="another colour"),
         pytest.param('{"x": 300, "y": 300}', 0.0, "300, 300", "miss", id="second of the colour"),
         pytest.param('{"x": "100", "y": " 2_00 "}', 1.0, "100, 200", "hit", id="digits in text"),
-        pytest.param('{"x": "100.0", "y": 200}', 0.0, None, "unreadable_click", id="text, point"),
+        pytest.param('{"x": "100.0", "y": 200}', 0.0, None, "no_answer", id="text, point"),
         pytest.param('{"x": 100.9, "y": 204.9}', 1.0, "100, 204", "hit", id="floats are cut"),
         pytest.param('{"x": 105.9, "y": 200}', 1.0, "105, 200", "hit", id="cut into the circle"),
         pytest.param('{"x": 100, "y": true}', 0.0, "100, 1", "miss", id="boolean"),
         pytest.param('{"x": 100, "y": 200, "z": 1}', 1.0, "100, 200", "hit", id="one too many"),
-        pytest.param('{"x": 100}', 0.0, None, "unreadable_click", id="missing"),
-        pytest.param('{"x": 100, "y": null}', 0.0, None, "unreadable_click", id="null"),
-        pytest.param('{"x": [100], "y": 200}', 0.0, None, "unreadable_click", id="list"),
-        pytest.param('{"x": 100, "y": "low"}', 0.0, None, "unreadable_click", id="word"),
-        pytest.param("[100, 200]", 0.0, None, "unreadable_click", id="not an object"),
-        pytest.param("", 0.0, None, "unreadable_click", id="nothing"),
-        pytest.param('{"x": 100, "y": 200', 0.0, None, "unreadable_click", id="no JSON"),
-        pytest.param('"{\\"x\\": 1}"', 0.0, None, "unreadable_click", id="encoded twice"),
-        pytest.param('{"x": Infinity, "y": 200}', 0.0, None, "unreadable_click", id="infinite"),
-        pytest.param('{"x": NaN, "y": 200}', 0.0, None, "unreadable_click", id="NaN"),
-        pytest.param('{"x": 1e300, "y": 200}', 0.0, None, "unreadable_click", id="far off"),
+        pytest.param('{"x": 100}', 0.0, None, "no_answer", id="missing"),
+        pytest.param('{"x": 100, "y": null}', 0.0, None, "no_answer", id="null"),
+        pytest.param('{"x": [100], "y": 200}', 0.0, None, "no_answer", id="list"),
+        pytest.param('{"x": 100, "y": "low"}', 0.0, None, "no_answer", id="word"),
+        pytest.param("[100, 200]", 0.0, None, "no_answer", id="not an object"),
+        pytest.param("", 0.0, None, "no_answer", id="nothing"),
+        pytest.param('{"x": 100, "y": 200', 0.0, None, "no_answer", id="no JSON"),
+        pytest.param('"{\\"x\\": 1}"', 0.0, None, "no_answer", id="encoded twice"),
+        pytest.param('{"x": Infinity, "y": 200}', 0.0, None, "no_answer", id="infinite"),
+        pytest.param('{"x": NaN, "y": 200}', 0.0, None, "no_answer", id="NaN"),
+        pytest.param('{"x": 1e300, "y": 200}', 0.0, None, "no_answer", id="far off"),
+        pytest.param('{"x": %s, "y": 2}' % ("9" * 9999), 0.0, None, "no_answer", id="digits"),
         pytest.param(
-            '{"x": %s, "y": 2}' % ("9" * 9999), 0.0, None, "unreadable_click", id="digits"
+            '{"x": "%s", "y": 2}' % ("9" * 9999), 0.0, None, "no_answer", id="text digits"
         ),
-        pytest.param(
-            '{"x": "%s", "y": 2}' % ("9" * 9999), 0.0, None, "unreadable_click", id="text digits"
-        ),
-        pytest.param("[" * 100_000, 0.0, None, "unreadable_click", id="nested"),
+        pytest.param("[" * 100_000, 0.0, None, "no_answer", id="nested"),
     ],
 )
 def test_verify_reads_the_coordinates_as_the_reference_does(arguments, reward, answer, reason):
     rollout = clicked(calls(("click", arguments)))
 
     assert (rollout.reward, rollout.answer) == (reward, answer)
-    assert rollout.details == {"reason": reason}
+    assert rollout.details["reason"] == reason
 
 
 @pytest.mark.parametrize(
     ("message", "reward", "reason"),
     [
-        pytest.param(says("100, 200"), 0.0, "no_click", id="text"),
-        pytest.param(says(""), 0.0, "no_click", id="nothing"),
-        pytest.param(calls(("clik", '{"x": 100, "y": 200}')), 0.0, "no_click", id="another tool"),
+        pytest.param(says("100, 200"), 0.0, "no_answer", id="text"),
+        pytest.param(says(""), 0.0, "no_answer", id="nothing"),
+        pytest.param(calls(("clik", '{"x": 100, "y": 200}')), 0.0, "no_answer", id="another tool"),
         pytest.param(
             calls(("look", "{}"), ("click", '{"x": 100, "y": 200}')), 1.0, "hit", id="after another"
         ),
@@ -87,7 +85,7 @@ def test_verify_reads_the_coordinates_as_the_reference_does(arguments, reward, a
         pytest.param(
             calls(("click", "{}"), ("click", '{"x": 100, "y": 200}')),
             0.0,
-            "unreadable_click",
+            "no_answer",
             id="the first counts, readable or not",
         ),
     ],

@@ -69,15 +69,15 @@ def rows(num=60, seed=0):
         pytest.param([r"\boxed{2} or \boxed{3}"], 1.0, "2", "correct", id="first box counts"),
         pytest.param([r"\boxed{3}, no: \boxed{2}"], 0.0, "3", "wrong_number", id="not the last"),
         pytest.param([r"\boxed{two}, \boxed{2}"], 1.0, "2", "correct", id="words are no number"),
-        pytest.param([r"\boxed{ 2 }"], 0.0, None, "no_number", id="spaces"),
-        pytest.param([r"\boxed{-2}"], 0.0, None, "no_number", id="sign"),
-        pytest.param([r"\boxed{2.0}"], 0.0, None, "no_number", id="decimals"),
+        pytest.param([r"\boxed{ 2 }"], 0.0, None, "no_answer", id="spaces"),
+        pytest.param([r"\boxed{-2}"], 0.0, None, "no_answer", id="sign"),
+        pytest.param([r"\boxed{2.0}"], 0.0, None, "no_answer", id="decimals"),
         pytest.param([r"\boxed{002}"], 1.0, "2", "correct", id="leading zeros"),
         pytest.param(["\\boxed{\u0662}"], 1.0, "2", "correct", id="digits of another script"),
-        pytest.param([r"\boxed{2"], 0.0, None, "no_number", id="not closed"),
-        pytest.param([r"\boxed{}"], 0.0, None, "no_number", id="empty box"),
-        pytest.param(["2"], 0.0, None, "no_number", id="no box"),
-        pytest.param([""], 0.0, None, "no_number", id="nothing"),
+        pytest.param([r"\boxed{2"], 0.0, None, "no_answer", id="not closed"),
+        pytest.param([r"\boxed{}"], 0.0, None, "no_answer", id="empty box"),
+        pytest.param(["2"], 0.0, None, "no_answer", id="no box"),
+        pytest.param([""], 0.0, None, "no_answer", id="nothing"),
         pytest.param([r"\boxed{3}", r"\boxed{2}"], 0.0, "3", "wrong_number", id="all turns"),
         pytest.param([r"\boxed{" + "0" * 999 + "2}"], 1.0, "2", "correct", id="1,000 digits"),
         pytest.param([r"\boxed{" + "0" * 1000 + "2}"], 0.0, None, "wrong_number", id="more"),
@@ -88,7 +88,7 @@ def test_verify_compares_the_first_number_in_a_box(texts, reward, answer, reason
     rollout = counted(*texts)
 
     assert (rollout.reward, rollout.answer) == (reward, answer)
-    assert rollout.details == {"reason": reason, "expected_count": 2}
+    assert rollout.details == {"reason": reason, "expected": "2"}
 
 
 def test_verify_counts_none_where_no_circle_has_the_color():

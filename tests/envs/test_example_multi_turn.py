@@ -31,22 +31,23 @@ def test_reply_ends_at_once_without_follow_ups():
 
 
 @pytest.mark.parametrize(
-    ("last", "reward"),
+    ("last", "reason"),
     [
-        pytest.param("The Eiffel Tower.", 1.0, id="contained"),
-        pytest.param("THE EIFFEL TOWER", 1.0, id="upper case"),
-        pytest.param("eiffel", 1.0, id="lower case"),
-        pytest.param("Eiffelturm", 1.0, id="within a word"),
-        pytest.param("The Louvre.", 0.0, id="another answer"),
-        pytest.param("", 0.0, id="empty"),
+        pytest.param("The Eiffel Tower.", "correct", id="contained"),
+        pytest.param("THE EIFFEL TOWER", "correct", id="upper case"),
+        pytest.param("eiffel", "correct", id="lower case"),
+        pytest.param("Eiffelturm", "correct", id="within a word"),
+        pytest.param("The Louvre.", "wrong_answer", id="another answer"),
+        pytest.param("", "no_answer", id="empty"),
+        pytest.param(" \n", "no_answer", id="white space"),
     ],
 )
-def test_verify_looks_into_the_last_answer(last, reward):
+def test_verify_looks_into_the_last_answer(last, reason):
     row = task_row("example_multi_turn", TASK)
     rollout = scored(played(row, says("Paris"), says("Seine"), says(last)))
 
-    assert rollout.reward == reward
-    assert rollout.details["reason"] == ("correct" if reward else "wrong_answer")
+    assert rollout.reward == float(reason == "correct")
+    assert rollout.details == {"reason": reason, "expected": TASK["expected_answer"]}
 
 
 def test_verify_ignores_earlier_answers():

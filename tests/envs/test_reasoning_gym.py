@@ -97,7 +97,7 @@ def test_extracted_takes_all_of_a_text_that_only_opens_and_closes(piece):
         pytest.param("caesar_cipher", "OLD HAT", "OLD HAT", 1.0, "right", id="right"),
         pytest.param("caesar_cipher", "OLD HAT", "NEW HAT", 0.0, "wrong", id="wrong"),
         pytest.param("caesar_cipher", "OLD", "OLD HAT", 3 / 7, "partly_right", id="partial"),
-        pytest.param("caesar_cipher", "OLD", "", 0.0, "wrong", id="empty"),
+        pytest.param("caesar_cipher", "OLD", "", 0.0, "no_answer", id="empty"),
         pytest.param(
             "binary_matrix", "0 1\n1 0", "[[0, 1], [1, 0]]", 0.1, "partly_right", id="list"
         ),
@@ -111,7 +111,8 @@ def test_verify_gives_the_reward_of_the_scorer(name, gold, text, reward, reason)
     rollout = judged(name, gold, f"<answer>{text}</answer>")
 
     assert rollout.reward == pytest.approx(reward)
-    assert (rollout.details, rollout.answer) == ({"reason": reason}, text[:1000])
+    assert rollout.details == {"reason": reason, "expected": gold}
+    assert rollout.answer == (text[:1000] or None)
 
 
 def test_verify_reads_the_text_of_all_turns():
@@ -147,7 +148,7 @@ def test_verify_blames_the_answer_where_the_library_takes_the_gold_one():
     error = VerifierError("needed more than 1024 MB")
 
     found = asyncio.run(ReasoningGym.verify(record, Answers(error, Outcome(1.0, ""))))
-    assert (found.reward, found.details, found.answer) == (0.0, {"reason": "too_large"}, "8")
+    assert (found.reward, found.details["reason"], found.answer) == (0.0, "too_large", "8")
     with pytest.raises(VerifierError, match="gold answer of this task: KeyError"):
         asyncio.run(ReasoningGym.verify(record, Answers(error, Outcome(None, "KeyError"))))
     with pytest.raises(type(error), match=str(error)):
@@ -196,7 +197,7 @@ def test_scored_leaves_a_lack_of_memory_to_the_worker(monkeypatch):
         pytest.param("countdown", "4 * 6", "4 // 6", 0, "unreadable", id="whole quotient"),
         pytest.param("countdown", "4 * 6", "4*6 = 24", 0, "unreadable", id="equation"),
         pytest.param("countdown", "4 * 6", "4 + 6", 0.05, "partly_right", id="another value"),
-        pytest.param("countdown", "4 * 6", "", 0.01, "partly_right", id="nothing"),
+        pytest.param("countdown", "4 * 6", "", 0.01, "no_answer", id="nothing"),
         pytest.param("puzzle24", "3*8*(2-1)", "(2-1)*3*8", 1, "right", id="own numbers"),
         pytest.param("puzzle24", "3*8*(2-1)", "4*6*1*1", 0.01, "partly_right", id="others"),
         pytest.param("puzzle24", "3*8*(2-1)", "8*3+1/2", 0.01, "partly_right", id="24.5"),
@@ -222,7 +223,7 @@ def test_verify_corrects_scores_of_the_library(name, gold, text, reward, reason)
     rollout = judged(name, gold, f"<answer>{text}</answer>", **metadata)
     assert rollout.reward == pytest.approx(reward)
     assert rollout.reward <= 1.0
-    assert rollout.details == {"reason": reason}
+    assert rollout.details == {"reason": reason, "expected": gold}
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,13 @@ LENGTH, VALUE = "argument_list_length_different", "argument_value_different"
     ("action", "message", "found"),
     [
         pytest.param(TEXT, says("No."), (1, "expected_chat_message_found"), id="any text"),
-        pytest.param(TEXT, says(""), (0, "no_action_found"), id="no text"),
-        pytest.param(TEXT, says(" \n"), (0, "no_action_found"), id="white space"),
+        pytest.param(TEXT, says(""), (0, "no_answer"), id="no text"),
+        pytest.param(TEXT, says(" \n"), (0, "no_answer"), id="white space"),
         pytest.param(TEXT, calls(call()), (0, "no_expected_chat_message"), id="call for text"),
         pytest.param(
             expected_call(), says("f()"), (0, "no_expected_tool_call"), id="text for a call"
         ),
-        pytest.param(expected_call(), says(""), (0, "no_action_found"), id="nothing for a call"),
+        pytest.param(expected_call(), says(""), (0, "no_answer"), id="nothing for a call"),
         pytest.param(expected_call(), calls(call()), (1, "expected_tool_call"), id="call"),
         pytest.param(expected_call(), calls(call("g")), (0, "unexpected_tool"), id="other tool"),
         pytest.param(

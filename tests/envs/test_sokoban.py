@@ -284,6 +284,13 @@ def test_episode_ends_after_20_turns_with_the_rewards_it_has():
     assert rollout.details["reason"] == "unsolved"
 
 
+def test_verify_says_where_no_action_could_be_read():
+    silent = scored(played(board_row(CORRIDOR), says("Hm.")))
+    moved = scored(played(board_row(CORRIDOR), *act("left"), says("Hm.")))
+
+    assert (silent.details["reason"], moved.details["reason"]) == ("no_answer", "unsolved")
+
+
 @pytest.mark.parametrize(
     ("messages", "stop_reason", "reward", "num_left"),
     [

@@ -135,7 +135,7 @@ def test_verify_rewards_text_that_fits(form):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("text", ["", " \n\t"])
 def test_verify_calls_no_text_empty(form, text):
-    assert said(text, SCHEMAS[form], form) == (0.0, "empty_response")
+    assert said(text, SCHEMAS[form], form) == (0.0, "no_answer")
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -515,7 +515,7 @@ def test_verify_wants_text_where_a_call_is_given():
 
     rollout = scored(played(row, call))
     assert (rollout.stop_reason, rollout.tool_errors, len(rollout.responses)) == ("done", {}, 1)
-    assert rollout.details["reason"] == "empty_response"
+    assert rollout.details["reason"] == "no_answer"
     both = Message(role="assistant", content=FITTING["json"], tool_calls=call.tool_calls)
     assert scored(played(row, both)).reward == 1.0
 
