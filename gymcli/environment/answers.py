@@ -96,7 +96,7 @@ def last_answer_line(text: str) -> str | None:
     if not labels:
         return None
     answer = labels[-1][1].strip()
-    if answer.strip("*_`~"):
+    if answer.strip("*_`~") and not _DELIMITER_LINE.fullmatch(answer):
         return answer
     lines = [line.strip() for line in text[labels[-1].end() :].splitlines()]
     lines = [line for line in lines if line and not _DELIMITER_LINE.fullmatch(line)]

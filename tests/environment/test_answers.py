@@ -99,6 +99,8 @@ def test_closed_boxes_are_the_complete_ones(text, contents):
         ("ANSWER:\n\n18\n", "18"),
         ("ANSWER:\n```\n18\n```", "18"),
         ("ANSWER:\n$$\n18\n$$", "18"),
+        ("ANSWER: $$\n18\n$$", "18"),
+        ("ANSWER: \\[\n18\n\\]", "18"),
         ("**ANSWER:**\n18\nThat was all.", ""),
         ("ANSWER:", ""),
         ("The answer is 18.", None),
