@@ -32,7 +32,13 @@ class Arithmetic(Environment[Sum]):
         """Reward 1 if the last integer of the answer is the sum."""
         # The last one: many answers repeat the sum first, as in "3 + 4 = 7".
         last = (INTEGER.findall(rollout.output_text) or [""])[-1]
-        return Score(float(last == str(cls.parse_task(rollout.task).answer)), answer=last or None)
+        expected = str(cls.parse_task(rollout.task).answer)
+        reason = "correct" if last == expected else "wrong_answer" if last else "no_answer"
+        return Score(
+            float(last == expected),
+            answer=last or None,
+            details={"reason": reason, "expected": expected},
+        )
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Return the sum."""

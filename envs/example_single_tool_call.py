@@ -42,7 +42,7 @@ class ExampleSingleToolCall(Environment[WeatherQuestion]):
     """Ask a tool for the weather; every episode that does is rewarded."""
 
     version = "2"
-    skipped_checks = {"swapped": "the city that is asked for does not matter"}
+    skipped_checks = dict.fromkeys(("swapped", "guessing"), "any call of the only tool is right")
     properties = Properties("multi-step", "tool use", "weather", "question", "tool called")
 
     @tool(reads_only=True)

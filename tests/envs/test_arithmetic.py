@@ -25,6 +25,8 @@ def test_verify_takes_the_last_integer(text, reward, answer):
     rollout = scored(answered("arithmetic", {"answer": 7}, text))
 
     assert (rollout.reward, rollout.answer) == (reward, answer)
+    reason = "correct" if reward else "wrong_answer" if answer else "no_answer"
+    assert rollout.details == {"reason": reason, "expected": "7"}
 
 
 def test_generate_says_how_hard_a_sum_is():

@@ -17,6 +17,23 @@ from tests.envs.episodes import calls, played, says, scored
 
 NAMES = sorted(module.name for module in pkgutil.iter_modules(gymcli.envs.__path__))
 
+ANY_CALL_IS_RIGHT = {"example_single_tool_call"}
+
+SILENCE_IS_NOT_UNREAD = {
+    "aviary": "the world says how it ended",
+    "conversational_tool_use_simulation": "the simulated user goes on until all turns are used",
+    "example_multi_step": "the values are submitted by a call; `no_values` says that none was made",
+    "example_session_state_mgmt": "the counter always has a value",
+    "example_single_tool_call": "`no_call` says that the tool was not called",
+    "example_tool_call_multireward": "`no_call` says that no tool was called",
+    "genrm_compare": "the reward model compares whatever was written",
+    "possible_calls": "`no_call` says that no tool was called, which may be right",
+    "reward_model": "the reward model scores whatever was written",
+    "workplace_assistant": "`nothing_changed` says that no call had an effect",
+    "xlam_fc": "`no_call` says that no tool was called, which may be right",
+}
+"""The environments in which an empty answer has another reason than `no_answer`, and why."""
+
 of_every_environment = pytest.mark.parametrize("name", NAMES)
 
 
@@ -144,7 +161,24 @@ def test_verify_scores_a_conversation_of_garbage_calls(name, garbage):
     rollout = played(rows_of(name)[0], *garbage, says("Done."), max_turns=len(garbage) + 8)
     if environment_of(name).executes_tools:
         assert rollout.tool_errors["unknown_tool"] > 0
-    assert_below_top(name, scored(rollout))
+    rollout = scored(rollout)
+    if name not in ANY_CALL_IS_RIGHT:
+        assert_below_top(name, rollout)
+
+
+@of_every_environment
+def test_verify_says_why(name):
+    """The reason is a text, and `no_answer` where nothing could be read."""
+    row = rows_of(name)[0]
+    for text in ("", "%) \\boxed{ ((( <answer> ```"):
+        rollout = scored(played(row, says(text)))
+        reason = rollout.details["reason"]
+        assert isinstance(reason, str)
+        assert reason
+        if not text:
+            assert (reason == "no_answer") == (name not in SILENCE_IS_NOT_UNREAD)
+        if reason == "no_answer":
+            assert rollout.answer is None
 
 
 @of_every_environment
