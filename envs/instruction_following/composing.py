@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .answer import Arguments, sentences, words
+from .answer import Arguments, SplitSentences, words
 
 __all__ = ["Draft", "compose"]
 
@@ -29,6 +29,7 @@ small details turn out to matter most
 class Draft:
     """The parts of an answer; its sentences have neither a capital nor a full stop yet."""
 
+    split_sentences: SplitSentences
     contents: list[str] = field(default_factory=list)
     """Sentences with the content that was asked for."""
     num_paragraphs: int = 1
@@ -102,12 +103,14 @@ STAND_INS = ("other", "little", "bright", "new", "old")
 MAX_FILLERS = 400
 
 
-def compose(instructions: Sequence[tuple[str, Arguments]]) -> str | None:
+def compose(
+    instructions: Sequence[tuple[str, Arguments]], split_sentences: SplitSentences
+) -> str | None:
     """Return a text that follows instructions; None if one of them has no step here.
 
     Contradictions between instructions are not detected.
     """
-    draft = Draft()
+    draft = Draft(split_sentences)
     for name, given in instructions:
         if name not in STEPS:
             return None
@@ -233,7 +236,8 @@ def _num_words(draft: Draft, given: Arguments) -> None:
 
 def _num_sentences(draft: Draft, given: Arguments) -> None:
     if given.relation == "at least":
-        draft.goals.append(lambda text: len(sentences(text)) >= given.num_sentences)
+        goal = given.num_sentences
+        draft.goals.append(lambda text: len(draft.split_sentences(text)) >= goal)
 
 
 def _num_letters(draft: Draft, given: Arguments) -> None:

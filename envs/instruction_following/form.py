@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from .answer import Answer, Arguments, compare, sentences, stretches, words
+from .answer import Answer, Arguments, compare, stretches, words
 
 __all__ = [
     "begins_paragraph_with_word",
@@ -56,7 +56,7 @@ _MARK_AFTER_WORD = re.compile(r"[.,?!'\"]")
 
 def has_num_sentences(answer: Answer, given: Arguments) -> bool:
     """Return whether there are at least, or less than, `num_sentences` sentences."""
-    return compare(len(sentences(answer.text)), given.relation, given.num_sentences)
+    return compare(len(answer.sentences), given.relation, given.num_sentences)
 
 
 def has_num_words(answer: Answer, given: Arguments) -> bool:
@@ -102,7 +102,7 @@ def has_composition(answer: Answer, given: Arguments) -> bool:
     """Return whether `***` divides three paragraphs of `n_sent` sentences of `n_words` words."""
     paragraphs = _DIVIDER.split(answer.text)
     return len(paragraphs) == 3 and all(
-        [len(words(sentence)) for sentence in sentences(paragraph)]
+        [len(words(sentence)) for sentence in answer.split_sentences(paragraph)]
         == [given.n_words] * given.n_sent
         for paragraph in paragraphs
     )
@@ -172,7 +172,7 @@ def is_hyphenated(answer: Answer, given: Arguments) -> bool:
     """Return whether sentences are joined by hyphens only, and hyphens are nowhere else."""
     parts = answer.text.split("-")
     # As in the reference, surplus parts on either side are ignored.
-    pairs = zip(parts, sentences(answer.text.replace("-", " ")), strict=False)
+    pairs = zip(parts, answer.split_sentences(answer.text.replace("-", " ")), strict=False)
     return all(part == sentence for part, sentence in pairs)
 
 

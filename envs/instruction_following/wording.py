@@ -10,7 +10,7 @@ from types import ModuleType
 
 from gymcli import MissingPackageError
 
-from .answer import Answer, Arguments, compare, sentences, words
+from .answer import Answer, Arguments, compare, words
 
 __all__ = [
     "begins_and_ends_alike",
@@ -41,6 +41,8 @@ __all__ = [
 _LOWERCASE_WORD = re.compile(r"\b[a-z]+\b")
 _LETTER = re.compile(r"[a-zA-Z]")
 _PUNCTUATION = re.compile(r"[^\w\s]")
+# Most of NLTK's separators, so that "P.S." and "WELL-KNOWN" are one word each, as in IFEval.
+_CAPITALS = re.compile(r"[^\s,;:@#$%&?!()\[\]{}<>\"\u201c\u201d\u2018\u2019\u00ab\u00bb]+")
 
 
 def _num_found(answer: Answer, keyword: str) -> int:
@@ -82,7 +84,7 @@ def has_no_loose_keyword(answer: Answer, given: Arguments) -> bool:
 
 def has_keyword_at_place(answer: Answer, given: Arguments) -> bool:
     """Return whether the m-th word of the n-th sentence is the keyword, in its own case."""
-    sentence = sentences(answer.text)[given.n - 1 : given.n]
+    sentence = answer.sentences[given.n - 1 : given.n]
     return bool(sentence) and words(sentence[0])[given.m - 1 : given.m] == [given.keyword]
 
 
@@ -135,7 +137,7 @@ def has_few_lowercase_words(answer: Answer, given: Arguments) -> bool:
 def has_capital_words(answer: Answer, given: Arguments) -> bool:
     """Return whether at least, or less than, `capital_frequency` words are in capitals."""
     # Single letters such as "I" count too.
-    count = sum(word.isupper() for word in words(answer.text))
+    count = sum(word.isupper() for word in _CAPITALS.findall(answer.text))
     return compare(count, given.capital_relation, given.capital_frequency)
 
 
@@ -163,13 +165,13 @@ def ends_with_word(answer: Answer, given: Arguments) -> bool:
 def sentences_begin_with_word(answer: Answer, given: Arguments) -> bool:
     """Return whether every sentence begins with the word, in any case."""
     first_word = given.first_word.lower()
-    return all(_first_word(sentence) == first_word for sentence in sentences(answer.text))
+    return all(_first_word(sentence) == first_word for sentence in answer.sentences)
 
 
 def sentences_end_with_word(answer: Answer, given: Arguments) -> bool:
     """Return whether every sentence ends with the word, in any case; punctuation may follow."""
     last_word = given.last_word.lower()
-    return all(_last_word(sentence) == last_word for sentence in sentences(answer.text))
+    return all(_last_word(sentence) == last_word for sentence in answer.sentences)
 
 
 def _first_word(text: str) -> str:
@@ -220,6 +222,5 @@ def _langdetect() -> ModuleType:
         return importlib.import_module("langdetect")  # late: an extra
     except ImportError as error:
         raise MissingPackageError(
-            "language:response_language needs the package langdetect: "
-            "pip install 'gymcli[langdetect]'"
+            "language:response_language needs the package langdetect: pip install 'gymcli[ifeval]'"
         ) from error

@@ -32,7 +32,7 @@ __all__ = [
 
 EXTRAS = {
     "aviary": ("aviary", ""),
-    "instruction_following": ("langdetect", "rows that ask for a language"),
+    "instruction_following": ("ifeval", "rows about sentences or languages"),
     "math_with_judge": ("math", ""),
     "reasoning_gym": ("reasoning-gym", ""),
     "structured_outputs": ("structured", "XML"),

@@ -4,8 +4,14 @@ from tests.envs.episodes import answered, scored_here
 
 # The instruction, its arguments, an answer that follows it and one that does not; to the prompt
 # "Write a note.". Made by running Google's implementation as in lm_eval 0.4.13,
-# lm_eval/tasks/ifeval/utils.py: test_instruction_following_strict.
+# lm_eval/tasks/ifeval/utils.py: test_instruction_following_strict, with NLTK 3.10.4.
 VERDICTS = [
+    (
+        "change_case:capital_word_frequency",
+        {"capital_frequency": 4, "capital_relation": "at least"},
+        "P.S. the U.S. WELL-KNOWN RAIN",
+        "We saw RAIN, HAIL/SNOW and I ran.",
+    ),
     ("change_case:english_capital", {}, "IT RAINS", "<<Rain>>"),
     ("change_case:english_lowercase", {}, "write a note.\n```json", "Rain falls. Rain stops!"),
     (
@@ -72,6 +78,12 @@ VERDICTS = [
         {"num_paragraphs": 2},
         "<<Rain>> *** - rain rain falls here",
         "Section 3 P.P.S. bye",
+    ),
+    (
+        "length_constraints:number_sentences",
+        {"num_sentences": 3, "relation": "less than"},
+        "Dr. May met Prof. Hill in the U.S. at 5 p.m. yesterday.",
+        "Dr. May left the U.S. in May. She came back at 5 p.m. It rained.",
     ),
     (
         "length_constraints:number_words",

@@ -177,6 +177,8 @@ PARAGRAPHS = ("length_constraints:number_paragraphs", {"num_paragraphs": 2})
 TITLE = ("detectable_format:title", {})
 TWO = ("combination:two_responses", {})
 ENGLISH = ("language:response_language", {"language": "en"})
+ONE_SENTENCE = ("length_constraints:number_sentences", {"num_sentences": 2} | LESS)
+ABBREVIATIONS = "Dr. May met Prof. Hill in the U.S. at 5 p.m. yesterday."
 
 EDGES = [
     pytest.param("keywords:existence", {"keywords": ["r.in"]}, "Ruin", True, id="a pattern"),
@@ -257,6 +259,7 @@ EDGES = [
     pytest.param(*HIGHLIGHTS, "**a** b **c**", True, id="two strong stretches"),
     pytest.param(*HIGHLIGHTS, "*a\nb* *c*", False, id="emphasis ends with the line"),
     pytest.param(*HYPHENS, "It rains.- We run.", False, id="space after the hyphen"),
+    pytest.param(*HYPHENS, " It rains.-We run.", False, id="space at the beginning"),
     pytest.param(*HYPHENS, "It is well-known.", False, id="hyphen within a sentence"),
     pytest.param(*HYPHENS, "It rains.-", True, id="hyphen at the end, known looseness"),
     pytest.param(*JSON, "7", True, id="any JSON value"),
@@ -348,16 +351,26 @@ EDGES = [
         False,
         id="I",
     ),
+    pytest.param(
+        "change_case:capital_word_frequency",
+        {"capital_frequency": 3, "capital_relation": "less than"},
+        "P.S. We fly to the U.S. now",
+        True,
+        id="an abbreviation is one word",
+    ),
     pytest.param("change_case:english_capital", {}, "12", False, id="no letter at all"),
     pytest.param("startend:quotation", {}, '"', False, id="one mark is not two"),
     pytest.param("length_constraints:number_words", {"num_words": 1} | LESS, "-", True, id="none"),
     pytest.param(
         "length_constraints:number_sentences",
         {"num_sentences": 2} | LESS,
-        "It is (e.g. today) wet... very",
+        "It is (e.g. today) wet",
         False,
-        id="split after dots, not after e.g.",
+        id="Punkt does not know e.g.",
     ),
+    pytest.param(*ONE_SENTENCE, ABBREVIATIONS, True, id="Punkt knows Dr., U.S. and p.m."),
+    pytest.param(*ONE_SENTENCE, "It rains\n\nWe run", True, id="a blank line is no end"),
+    pytest.param(*ONE_SENTENCE, "It rains!!!", True, id="marks at the end are no sentence"),
     pytest.param("letters:letter_counting", {"N": 2} | LEAST, "ab", True, id="at least"),
     pytest.param(
         "first_word:first_word_sent",

@@ -22,10 +22,12 @@ from tests.envs.episodes import (
     task_row,
 )
 from tests.envs.instruction_following_cases import (
+    ABBREVIATIONS,
     EDGES,
     FOLLOWED,
     LEAST,
     MANY_E,
+    ONE_SENTENCE,
     TWO_OF_TWO,
 )
 
@@ -81,6 +83,9 @@ def test_check_at_its_edges(name, arguments, text, is_followed):
             "\u3042\u3002",
             "P. ",
             "So it is! ",
+            ". . a",
+            ".' ",
+            ".)",
         )
     ],
 )
@@ -100,7 +105,7 @@ def test_empty_answer_follows_nothing(text):
 
     rollout = scored(answered("instruction_following", fields, text))
 
-    assert rollout.details["reason"] == "empty_answer"
+    assert rollout.details["reason"] == "no_answer"
     assert rollout.details["not_followed"] == list(CHECKS)
 
 
@@ -124,13 +129,41 @@ def test_language_needs_its_package(monkeypatch):
     name, arguments, text = RADIO
     monkeypatch.setitem(sys.modules, "langdetect", None)
 
-    with pytest.raises(
-        MissingPackageError, match=r"langdetect: pip install 'gymcli\[langdetect\]'"
-    ):
+    with pytest.raises(MissingPackageError, match=r"langdetect: pip install 'gymcli\[ifeval\]'"):
         InstructionFollowing.parse_task(row((name, arguments)))
     with pytest.raises(MissingPackageError, match="language:response_language needs the package"):
         follows_here(name, arguments, text)
     assert follows_here("change_case:english_lowercase", {}, text)
+
+
+def test_rules_split_after_abbreviations_that_punkt_knows():
+    rollout = answered("instruction_following", row(ONE_SENTENCE), ABBREVIATIONS)
+
+    rewards = [scored(rollout, sentences=splitter).reward for splitter in ("punkt", "rules")]
+
+    assert rewards == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"), [case[:3] for case in FOLLOWED], ids=[c[0] for c in FOLLOWED]
+)
+def test_only_rows_about_sentences_need_punkt(monkeypatch, name, arguments, text):
+    monkeypatch.setitem(sys.modules, "punkt", None)
+    task = InstructionFollowing.parse_task(row((name, arguments)))
+    by_punkt, by_rules = (
+        InstructionFollowing.Options(sentences=splitter) for splitter in ("punkt", "rules")
+    )
+
+    InstructionFollowing.check_task(task, by_rules)
+    if not CHECKS[name].splits_sentences:
+        InstructionFollowing.check_task(task, by_punkt)
+        assert follows_here(name, arguments, text)
+        return
+    ways_out = r"pip install 'gymcli\[ifeval\]'; .* --env-arg sentences=rules"
+    with pytest.raises(MissingPackageError, match=ways_out):
+        InstructionFollowing.check_task(task, by_punkt)
+    with pytest.raises(MissingPackageError, match=ways_out):
+        follows_here(name, arguments, text)
 
 
 def test_language_is_unscored_where_the_package_is_damaged(monkeypatch, tmp_path):
