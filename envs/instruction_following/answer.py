@@ -27,7 +27,7 @@ __all__ = [
     "Relation",
     "SplitSentences",
     "compare",
-    "require_punkt",
+    "load_punkt",
     "stretches",
     "words",
 ]
@@ -74,7 +74,7 @@ class Answer(NamedTuple):
 def _split_by_punkt(text: str) -> list[str]:
     """Split where NLTK's English model of Punkt does, which knows "Dr.", "U.S." and "p.m."."""
     # Punkt keeps white space at the beginning of a text, which is no part of a sentence.
-    sentences: list[str] = _punkt().sent_tokenize(text.strip())
+    sentences: list[str] = load_punkt().sent_tokenize(text.strip())
     return sentences
 
 
@@ -88,17 +88,13 @@ SPLITTERS: dict[str, SplitSentences] = {"punkt": _split_by_punkt, "rules": _spli
 """How to split a text into sentences, by the value of the option `sentences`."""
 
 
-def require_punkt() -> None:
-    """Check that Punkt is installed.
+def load_punkt() -> ModuleType:
+    """Import the package that splits sentences.
 
     Raises:
-        MissingPackageError: It is not.
+        MissingPackageError: It is not installed.
 
     """
-    _punkt()
-
-
-def _punkt() -> ModuleType:
     try:
         return importlib.import_module("punkt")  # late: an extra
     except ImportError as error:
