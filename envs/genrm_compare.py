@@ -10,7 +10,9 @@ others to compare with gets `default_score`. Differences from the reference:
 - A comparison that stays unreadable after `parse_retries` is recorded and counted, but enters no
   mean; in the reference it is two scores of 3. An attempt without any readable comparison gets
   `default_score` with the reason "unparseable". A comparison is readable if it has all three
-  numbers, each within its range. A failed call leaves the group unscored.
+  numbers, each within its range; they may be written as strings. A failed call leaves the group
+  unscored.
+- An attempt with an empty answer has the reason `no_answer`; its reward comes from its comparisons.
 - Both answers are in one prompt that any chat model takes, not in special chat roles. It always
   shows a principle: the row's, or else our own, by which the better response is correct, does what
   was asked, and is clear. Sampling follows the role's own parameters.
@@ -109,6 +111,7 @@ class Talk(Task):
 class GenrmCompare(Environment[Talk]):
     """Continue a conversation; every attempt is compared with others at the same task."""
 
+    version = "2"
     # Rewards are relative to the other attempts of a task.
     max_reward = None
     required_roles = ("reward",)
@@ -167,7 +170,10 @@ class GenrmCompare(Environment[Talk]):
         """
         options = cls.options_of(context)
         if len(rollouts) < 2:
-            return [Score(options.default_score, details={"reason": "alone"}) for _ in rollouts]
+            return [
+                Score(options.default_score, details={"reason": _reason(rollout, "alone")})
+                for rollout in rollouts
+            ]
         model = context.roles["reward"]
         _refuse_scalar(model)
         # Sorted, because the order decides who is paired and who is shown first, and attempts may
@@ -341,10 +347,14 @@ def score_of(
             "ties": num_ties,
         },
         details={
-            "reason": "compared" if scores else "unparseable",
+            "reason": _reason(rollouts[place], "compared" if scores else "unparseable"),
             "comparisons": [_record(place, result, rollouts) for result in own],
         },
     )
+
+
+def _reason(rollout: Rollout, reason: str) -> str:
+    return reason if rollout.last_text.strip() else "no_answer"
 
 
 def _record(place: int, result: Result, rollouts: Sequence[Rollout]) -> JSONObject:

@@ -15,10 +15,10 @@ be in `metadata` too. Differences from the reference:
 - If a row has neither `context` nor `metadata.messages`, the judge is shown the prompt.
 - The judge does not learn which answer passes. The reference names it and asks whether the reply
   satisfies the criterion, which is ambiguous for an item that passes with NO.
-- The judge must put its label in a tag that neither the reply nor the prompt can contain, or answer
-  with the label only. An answer without a label, or with both, is a failure of the judge and leaves
-  the attempt unscored; in the reference the last label counts, else YES or NO in the last line,
-  else the verdict is NO.
+- The judge is asked for its label in a tag that neither the reply nor the prompt can contain. An
+  answer without a label is asked about once more. If there is none then, or if there are both, the
+  judge failed and the attempt is unscored; in the reference the last label counts, else YES or NO
+  in the last line, else the verdict is NO.
 - The judge is shown the first 20,000 characters of a reply.
 
 One row, cut:
@@ -168,7 +168,7 @@ AGGREGATIONS: dict[str, Callable[[Scores, Scores], float]] = {
 class MultiChallenge(Environment[Chat]):
     """Continue a chat and respect its early turns; a judge answers a rubric."""
 
-    version = "2"
+    version = "3"
     required_roles = ("judge",)
     properties = Properties("multi-turn", "context", "conversation", "reply", "rubric, by judge")
 

@@ -8,9 +8,10 @@ conversation. The rows that ship also have the requirements in fields, for the s
 oracle. Differences from the reference:
 
 - The reward model is not shown the policy's reasoning. A conversation without an answer is rated
-  with an empty one at its end.
-- If a chat model's text has no number in range, the record has the reason `unparseable` and a
-  metric of that name, and the reward is the option `unparseable_reward`.
+  with an empty one at its end, and the reason is `no_answer`.
+- A chat model whose text has no rating is asked once more, for the rating alone. If it then has no
+  number in range, the record has the reason `unparseable` and a metric of that name, and the reward
+  is the option `unparseable_reward`.
 
 One row:
 {"id": "note-0", "difficulty": "easy", "prompt": "Write a short note about a new bicycle shed. Begin
@@ -84,6 +85,7 @@ class Writing(Task):
 class RatedConversation(Environment[Writing]):
     """Write the requested text; a reward model rates it."""
 
+    version = "2"
     max_reward = None
     required_roles = ("reward",)
     properties = Properties(
@@ -119,10 +121,11 @@ class RatedConversation(Environment[Writing]):
         options = cls.options_of(context)
         model = RewardModel(low=options.low, high=options.high)
         rating = await model.score(context.roles["reward"], conversation_of(rollout))
+        reason = "unparseable" if rating is None else "scored"
         return Score(
             options.unparseable_reward if rating is None else rating,
             metrics={"unparseable": float(rating is None)},
-            details={"reason": "unparseable" if rating is None else "scored"},
+            details={"reason": reason if rollout.last_text.strip() else "no_answer"},
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:

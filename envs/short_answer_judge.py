@@ -17,9 +17,10 @@ over bins of 100 attempts in order of confidence, as inspect-evals computes it. 
 Humanity's Last Exam drops the bin of the highest confidence, so its numbers are others. Differences
 from the references:
 
-- The prompt of the judge has the same rules in other words, and it answers in a tag that the answer
-  cannot contain. Without a readable verdict the attempt is unscored, as with the tool of
-  inspect-evals; in simple-evals and NeMo Gym it is "not attempted".
+- The prompt of the judge has the same rules in other words, and asks for the verdict in a tag that
+  the answer cannot contain. A reply without a verdict is asked about once more. Without a readable
+  one the attempt is unscored, as with the tool of inspect-evals; in simple-evals and NeMo Gym it is
+  "not attempted".
 - An empty text is not attempted, or incorrect with `hle`, without asking the judge.
 - Only the last 20,000 characters of a text count.
 - Attempts of equal confidence are in order of their tasks; NumPy leaves their order open.
@@ -80,6 +81,7 @@ class FactQuestion(Task):
 class ShortAnswerJudge(Environment[FactQuestion]):
     """Answer short questions of fact, or admit not knowing; a judge grades each answer."""
 
+    version = "2"
     required_roles = ("judge",)
     properties = Properties("single-step", "knowledge", "general", "short answer", "judge")
 
@@ -101,7 +103,7 @@ class ShortAnswerJudge(Environment[FactQuestion]):
         """
         rules, task = cls.options_of(context).rules, cls.parse_task(rollout.task)
         judge = JUDGES[rules]
-        details: JSONObject = {"expected_answer": task.expected_answer}
+        details: JSONObject = {"expected": task.expected_answer}
         answer = rollout.last_text.strip()[-MAX_SHOWN:]
         label: str | None = "incorrect" if rules == "hle" else "not_attempted"
         if answer:

@@ -14,12 +14,14 @@ is the lowest verdict on the representative. Differences from the reference:
   is unscored. They are judged at the end of the episode, so that a resume plays a faulty episode
   again, and a rescoring does not judge them twice; scoring repeats a call of the judge that failed
   there. The reference sets the reward to 0 and marks the sample to be left out.
-- A verdict that cannot be read is a failure of the judge and leaves the attempt unscored.
+- A judge without a verdict is asked once more. One that cannot be read then is a failure of the
+  judge and leaves the attempt unscored.
 - The row's own system message is shown, whether or not it words the policy as we do.
 - If a message has both text and calls, the calls are run; the customer reads the text with the next
   turn.
 - At most the first 32 calls of a message are run; the others are answered with a sentence.
-- An empty or cut-off message ends the episode, as an invalid one does in the reference.
+- An empty or cut-off message ends the episode, as an invalid one does in the reference; after an
+  empty one the reason is `no_answer`.
 - The calls of the last allowed turn are run, although nothing follows them.
 - The judge gives one verdict on a message with several calls.
 - Customer and judge are always models. The reference's scripted customer, made-up tool results,
@@ -78,7 +80,7 @@ NOT_RUN = "This call was not carried out: make one call at a time."
 class ConversationalToolUseSimulation(Environment[SimulationTask]):
     """Serve a simulated customer by a policy, with simulated tools; a judge checks each message."""
 
-    version = "2"
+    version = "3"
     required_roles = ("user", "judge")
     optional_roles = ("tool",)
     # The reference's limit.
@@ -219,6 +221,8 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
             "agent_failure": 0.0,
         }
         if fault:
+            if not ended and _is_silent(rollout):
+                details["reason"] = "no_answer"
             return Score(0.0, metrics=metrics, details=details)
         hearing = Hearing(context.roles["judge"], task, rollout.messages, ended)
         if options.judge_simulators and not is_judged:
@@ -258,6 +262,12 @@ def _ended(rollout: Rollout) -> tuple[Ending, bool]:
     if "###TRANSFER###" in said:
         return "transfer", False
     return ("stop" if "###STOP###" in said else ""), False
+
+
+def _is_silent(rollout: Rollout) -> bool:
+    """Return whether the representative's last message has neither text nor calls."""
+    last = rollout.responses[-1] if rollout.responses else None
+    return last is None or not (last.text.strip() or last.tool_calls)
 
 
 def _fault(task: SimulationTask, ended: Ending, *, enforces_transfer: bool) -> str:

@@ -15,8 +15,10 @@ reference:
   PASS or FAIL has it only from such a quote, there is no verdict. The judge is shown every field
   with its thought tags broken.
 - The judge's endpoint is asked to follow a schema; the verdict is read even if it does not.
-- An answer without a verdict, or with objects that disagree, is a failure of the judge.
-- A judge that fails leaves the attempt unscored.
+- An answer without a verdict is asked about once more. If there is none then, or if objects
+  disagree, the judge failed, and a judge that fails leaves the attempt unscored.
+- An empty response gets 0 without asking the judge: it would meet every criterion to leave
+  something out.
 - A row without criteria is refused, since every response to it would get 0. So is a template that
   leaves out the response or the criterion, or has an unknown placeholder.
 - If a row has no `prompt`, the judge is shown the model's prompt.
@@ -117,7 +119,7 @@ class InverseInstruction(Task):
 class InverseInstructionFollowing(Environment[InverseInstruction]):
     """Follow instructions that go against habit; a judge checks each criterion."""
 
-    version = "2"
+    version = "3"
     required_roles = ("judge",)
     properties = Properties(
         "single-step", "counterintuitive instruction following", "writing", "text", "rubric, judge"
@@ -143,6 +145,10 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
         task = cls.parse_task(rollout.task)
         shown = "\n\n".join(m.text for m in rollout.messages[: rollout.num_prompt_messages])
         response = without_thoughts(rollout.last_text)
+        num_total = float(len(task.rubric))
+        if not response:
+            metrics = {"num_passed": 0.0, "num_total": num_total}
+            return Score(0.0, metrics=metrics, details={"reason": "no_answer"})
         # Fields are escaped before the judge sees them: it may quote any of them, and reading its
         # verdict cuts off everything before a closing thought tag.
         common = {
@@ -161,7 +167,7 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
         ]
         return Score(
             AGGREGATIONS[cls.options_of(context).aggregation](passed),
-            metrics={"num_passed": sum(passed), "num_total": float(len(passed))},
+            metrics={"num_passed": sum(passed), "num_total": num_total},
             details={"reason": _reason(passed), "verdicts": [*records]},
         )
 

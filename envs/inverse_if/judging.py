@@ -94,11 +94,13 @@ _BRACE_FIELDS = str.maketrans({brace: f"{{{name}}}" for name, brace in BRACES.it
 
 _TEMPLATE_FIELD = re.compile(rf"\{{(?:{'|'.join(PLACEHOLDERS)})\}}")
 # Lower case only, as `Judge.neutralise` breaks the key in the fields.
-_RESULT = re.compile(r'"result"\s*:\s*"\s*((?i:PASS|FAIL))\s*"')
+_RESULT = re.compile(r'"result"\s*+:\s*+"[\s*_`.]*+((?i:PASS|FAIL))[\s*_`.]*+"')
 _READ_BY = Judge(
     "",
     schema={
-        "properties": {"result": {"type": "string", "pattern": r"(?i)^\s*(PASS|FAIL)\s*$"}},
+        "properties": {
+            "result": {"type": "string", "pattern": r"(?i)^[\s*_`.]*(PASS|FAIL)[\s*_`.]*$"}
+        },
     },
     decides="result",
 )
@@ -123,22 +125,33 @@ class RubricJudge(Judge):
     response: str = ""
     """The judged response, which the judge may quote."""
 
-    def parse(self, text: str, *, tag: str = "") -> tuple[Label | None, JSONObject]:
+    def parse(
+        self, text: str, *, fields: Mapping[str, str] | None = None
+    ) -> tuple[Label | None, JSONObject]:
         """Read PASS or FAIL from an answer; None if it has neither, or objects that disagree."""
-        text = without_thoughts(text)
         if not self.is_of_row:
             # Our prompt asks for an object, so a bare word is not looked for: the judge may end
             # with a line of the response.
-            return _as_label(_READ_BY.parse(text)[0]), {}
-        # A judge may repeat its instructions, which mention PASS and FAIL.
-        for words in self._own_words():
-            text = text.replace(words, _QUOTED)
-        # By pattern rather than by parsing: an object that a token limit cut off still counts.
-        results = {result.upper() for result in _RESULT.findall(text)}
+            return _as_label(_READ_BY.parse(without_thoughts(text))[0]), {}
+        text = self._without_instructions(text)
+        results = _results(text)
         if results:
             return _as_label(results.pop() if len(results) == 1 else None), {}
         # The response as the judge saw it, since that is what it quotes.
         return _last_keyword(text.upper(), self.neutralise(quotable(self.response)).upper()), {}
+
+    def names_several(self, text: str) -> bool:
+        """Return whether an answer has objects that disagree."""
+        if not self.is_of_row:
+            return _READ_BY.names_several(without_thoughts(text))
+        return len(_results(self._without_instructions(text))) > 1
+
+    def _without_instructions(self, text: str) -> str:
+        """Remove thoughts, and the judge's instructions: it may repeat their PASS and FAIL."""
+        text = without_thoughts(text)
+        for words in self._own_words():
+            text = text.replace(words, _QUOTED)
+        return text
 
     def _own_words(self) -> list[str]:
         """Return the parts of the prompt that mention PASS or FAIL, except bare examples."""
@@ -259,10 +272,14 @@ def quotable(text: str) -> str:
     return _THOUGHT_TAG.sub(r"(\1)", text)
 
 
+def _results(text: str) -> set[str]:
+    """Return the verdicts of all objects of a text."""
+    # By pattern rather than by parsing: an object that a token limit cut off still counts.
+    return {result.upper() for result in _RESULT.findall(text)}
+
+
 def _as_label(result: str | None) -> Label | None:
-    if result is None:
-        return None
-    return "PASS" if result.strip().upper() == "PASS" else "FAIL"
+    return None if result is None else "PASS" if "PASS" in result.upper() else "FAIL"
 
 
 def _last_keyword(text: str, response: str) -> Label | None:

@@ -2,16 +2,18 @@
 
 Source: the judges of NVIDIA NeMo Gym's resources servers (equivalence_llm_judge, math_with_judge,
 multichallenge, arena_judge and others, Apache-2.0), whose label rules, swapped second question
-and JSON verdicts are rewritten here. A failed call is an error, and so is an answer without a
-readable verdict: neither ever becomes a default label.
+and JSON verdicts are rewritten here. A judge whose complete answer has no verdict is asked once
+more, for the verdict alone. A failed call is an error, and so are answers without a readable
+verdict: neither ever becomes a default label.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -19,7 +21,9 @@ import msgspec
 
 from gymcli.environment.contract import Cache, Model
 from gymcli.environment.model_text import (
+    comparable,
     find_objects,
+    follow_up,
     key_pattern,
     label_pattern,
     own_tags,
@@ -46,7 +50,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: JSONObject = {}
     """The whole object, for judges with a schema."""
     text: str = ""
-    """The judge's answer: that of the first vote for `label`, or of the first vote in a tie."""
+    """The judge's answer: that of the first vote for `label`, or of the first vote in a tie. If the
+    judge was asked once more, both of its answers."""
     votes: list[str | None]
     """The label of every vote, in order."""
     agreement: float = 1.0
@@ -62,12 +67,24 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
 
-_TAG_REQUEST = """
-
-End your reply with your verdict, once and on a line of its own, in this form:
+_TAG_REQUEST = "\n\nEnd your reply with your verdict, once, on a line of its own, {form}"
+_SECOND_REQUEST = (
+    "Your reply has no verdict that can be read. Reply with your verdict alone, {form}"
+)
+_TAG_FORM = """\
+in this form:
 <{tag}>LABEL</{tag}>
-In place of LABEL write one of these, as it stands here: {labels}
+Replace LABEL with one of these, exactly as written here: {labels}
 """
+
+_DECORATION = " \t\r\n\f\v*_~`\"'“”\u2018\u2019«»„.,:;>#-"
+"""Characters around a label that do not change the verdict."""
+_INTRODUCTION = re.compile(r"(?:(?:my|the)\s++)?(?:final\s++)?verdict(?:\s++is)?\b", re.IGNORECASE)
+"""What may come before a label that is a line of its own, as in `**Verdict:** [[A=B]]`."""
+_BLANK_LINE = re.compile(r"[`~]{3,}+[\w+-]*+|[\W_]*+")
+"""A line that says nothing: the fence of a code block, a rule."""
+_INNER_MARKS = re.compile(r"[\s_*~`\\\[\]]++")
+_OUTER_MARKS = "(){}\"'“”\u2018\u2019«»„.,:;$"
 
 
 class _Vote(NamedTuple):
@@ -82,6 +99,10 @@ class Judge:
 
     It reads answers by `labels` or by `schema`. The text of a field is never read as the verdict,
     even if the judge quotes it. With `rule="tagged"`, neither are labels that the prompt mentions.
+
+    A judge whose answer has no verdict is asked once more in the same conversation, for the verdict
+    alone, unless the answer names several verdicts. An answer that is cut, filtered, refused or
+    empty is a failed call, which is not asked about.
     """
 
     template: str
@@ -91,8 +112,13 @@ class Judge:
     """The text of each label, of two characters or more, as the judge is told to write it."""
     rule: Literal["first", "last", "unique", "tagged"] = "last"
     """The label that counts if several are found; `unique`: all must be the same. `tagged`: the
-    prompt ends by asking for the label in a tag whose name the judged text cannot know; all labels
-    in such tags must be the same, or the label is the whole answer."""
+    prompt ends by asking for the label in a tag whose name the judged text cannot know, and all
+    labels in such tags must be the same. Without any, the answer is read if it is a label and
+    nothing else, or if its last line has exactly one of the labels. The last line counts only if it
+    cannot be a quote: no field contains a label, and it is not a line of the prompt. If other
+    lines have other labels, it counts only if it is the label alone and the line before has none.
+    Markdown, quotes and full stops around a label do not matter; in the tag, neither do case,
+    blanks and brackets."""
     schema: JSONObject | None = None
     """The JSON Schema that the model is asked to follow. The objects of the answer that fit are the
     verdict, and all must agree."""
@@ -136,8 +162,7 @@ class Judge:
         """
         text = self._filled(fields)
         if self.rule == "tagged":
-            labels = ", ".join((self.labels or {}).values())
-            text = text.rstrip() + _TAG_REQUEST.format(tag=self._tag(text), labels=labels)
+            text = text.rstrip() + _TAG_REQUEST.format(form=self._form(text))
         prompt = Message(role="user", content=text)
         if self.system is None:
             return [prompt]
@@ -160,17 +185,32 @@ class Judge:
             return without_labels(text, self._label_pattern)
         return without_keys(text, key_pattern(sorted(self._names)))
 
-    def parse(self, text: str, *, tag: str = "") -> tuple[str | None, JSONObject]:
+    def parse(
+        self, text: str, *, fields: Mapping[str, str] | None = None
+    ) -> tuple[str | None, JSONObject]:
         """Read a judge's answer: the label, and the object if there is a schema.
 
-        `tag` is the tag that the prompt asks for with `rule="tagged"`.
+        `fields` are those of the prompt. With `rule="tagged"` and without them, only an answer that
+        is a label and nothing else can be read.
         """
         if self.labels is not None:
-            return self._label_in(text, self.labels, tag), {}
-        fitting = [value for value in find_objects(text) if self._fits(value)]
+            tagged = self.rule == "tagged"
+            return (self._tagged_label(text, fields) if tagged else self._ruled_label(text)), {}
+        fitting = self._fitting(text)
         decided = [value if self.decides is None else value[self.decides] for value in fitting]
-        labels = {one if isinstance(one, str) else canonical_json(one).decode() for one in decided}
+        labels = {
+            value if isinstance(value, str) else canonical_json(value).decode() for value in decided
+        }
         return (labels.pop(), fitting[-1]) if len(labels) == 1 else (None, {})
+
+    def names_several(self, text: str) -> bool:
+        """Return whether an answer that cannot be read names several verdicts.
+
+        The judge is then not asked once more: it has decided, and more than once.
+        """
+        if self.labels is None:
+            return bool(self._fitting(text))
+        return len(set(self._labels_in(text))) > 1
 
     async def ask(self, model: Model, /, **fields: str) -> Verdict:
         """Ask for a verdict, with all votes in parallel.
@@ -180,9 +220,7 @@ class Judge:
                 ended by then.
             TypeError: A field of the template is missing.
         """
-        messages = self.render(**fields)
-        tag = self._tag(self._filled(fields)) if self.rule == "tagged" else ""
-        votes = [self._vote(model, messages, tag, number) for number in range(self.votes)]
+        votes = [self._vote(model, fields, number) for number in range(self.votes)]
         return _verdict(await gather_all(votes))
 
     async def ask_all(self, model: Model, items: Sequence[Mapping[str, str]]) -> list[Verdict]:
@@ -214,14 +252,28 @@ class Judge:
         swapped = {**fields, first: fields[second], second: fields[first]}
         return [verdict, await self.ask(model, **swapped)]
 
-    async def _vote(self, model: Model, messages: list[Message], tag: str, number: int) -> _Vote:
-        # A subclass may override `parse` without the tag.
-        parse = functools.partial(self.parse, tag=tag) if tag else self.parse
-        # An answer without a verdict is not stored, so that a resume asks again.
-        cache = Cache(
-            f"{self.version}/{number}", keeps=lambda answer: parse(answer.text)[0] is not None
-        )
-        answer = await model.complete(messages, schema=self.schema, params=self.params, cache=cache)
+    async def _vote(self, model: Model, fields: Mapping[str, str], number: int) -> _Vote:
+        # A subclass may override `parse` without the fields.
+        is_tagged = self.rule == "tagged"
+        parse = functools.partial(self.parse, fields=fields) if is_tagged else self.parse
+
+        def is_read(answer: Message) -> bool:
+            return parse(answer.text)[0] is not None
+
+        def asks_again(answer: Message) -> bool:
+            return bool(answer.text.strip()) and not self.names_several(answer.text)
+
+        ask = functools.partial(model.complete, schema=self.schema, params=self.params)
+        cache = functools.partial(Cache, f"{self.version}/{number}")
+        messages = self.render(**fields)
+        # An answer to ask about is stored, since the second one depends on it. Any other without a
+        # verdict is not, so that a resume asks again.
+        answer = await ask(messages, cache=cache(lambda new: is_read(new) or asks_again(new)))
+        text = answer.text
+        if not is_read(answer) and asks_again(answer):
+            request = _SECOND_REQUEST.format(form=self._form(self._filled(fields)))
+            answer = await ask(follow_up(messages, text, request), cache=cache(is_read))
+            text = f"{text}\n\n{answer.text}"
         label, value = parse(answer.text)
         if label is None:
             end = " ".join(answer.text[-200:].split())
@@ -230,7 +282,17 @@ class Judge:
                 f"ends with: {end!r}",
                 is_answered=True,
             )
-        return _Vote(label, value, answer.text)
+        return _Vote(label, value, text)
+
+    def _form(self, filled: str) -> str:
+        """Return how the verdict is to be written, as the end of a request for it."""
+        if self.labels is None:
+            names = dict.fromkeys(_property_names(self.schema))
+            return f"as a JSON object with these properties: {', '.join(names)}"
+        labels = ", ".join(self.labels.values())
+        if self.rule == "tagged":
+            return _TAG_FORM.format(tag=self._tag(filled), labels=labels)
+        return f"which is one of these, exactly as written here: {labels}"
 
     def _filled(self, fields: Mapping[str, str]) -> str:
         # A judge that thinks aloud quotes what it judges, so no field may contain a verdict.
@@ -241,19 +303,67 @@ class Judge:
         """Name the tag by a hash of the prompt, which no text inside the prompt can predict."""
         return f"verdict-{digest([self.version, self.system, filled])[:8]}"
 
-    def _label_in(self, text: str, labels: Mapping[str, str], tag: str) -> str | None:
-        if self.rule == "tagged":
-            # `(?!)` matches nothing: without a tag, only a whole answer can be a label.
-            inside = (
-                rf"<{re.escape(tag)}>\s*({self._label_pattern.pattern})\s*</" if tag else "(?!)"
-            )
-            found = [text.strip()] if text.strip() in labels.values() else re.findall(inside, text)
-        else:
-            found = [match[0] for match in self._label_pattern.finditer(text)]
-        if not found or (self.rule in ("unique", "tagged") and len(set(found)) > 1):
+    def _ruled_label(self, text: str) -> str | None:
+        labels = self._labels_in(text)
+        if not labels or (self.rule == "unique" and len(set(labels)) > 1):
             return None
-        said = found[-1] if self.rule == "last" else found[0]
-        return next(name for name, label in labels.items() if label == said)
+        return labels[-1 if self.rule == "last" else 0]
+
+    def _tagged_label(self, text: str, fields: Mapping[str, str] | None) -> str | None:
+        if fields is None:
+            return self._label_alone(text)
+        filled = self._filled(fields)
+        if labels := set(self._labels_in_tags(text, self._tag(filled))):
+            return labels.pop() if len(labels) == 1 else None
+        if (label := self._label_alone(text)) is not None or self._may_be_quoted(fields):
+            return label
+        return self._label_of_last_line(text, filled)
+
+    def _labels_in_tags(self, text: str, tag: str) -> Iterator[str]:
+        for rest in re.split(rf"<\s*+{re.escape(tag)}\s*+>", text, flags=re.IGNORECASE)[1:]:
+            content, closing, _ = rest.partition("</")
+            if closing and (labels := self._labels_in(content)):
+                yield from labels
+                continue
+            # Only the judge can write here, so that any spelling is its verdict.
+            core = _core(content if closing else content.strip().partition("\n")[0])
+            names = [name for name, label in self._items if _core(label) == core]
+            yield from names if len(names) == 1 and core else []
+
+    def _label_alone(self, text: str) -> str | None:
+        """Return the label that a text is, apart from decoration around it."""
+        text = text.strip()
+        names = [name for name, label in self._items if label == text]
+        if not names and (bare := text.strip(_DECORATION)):
+            names = [name for name, label in self._items if label.strip(_DECORATION) == bare]
+        return names[0] if len(names) == 1 else None
+
+    def _label_of_last_line(self, text: str, filled: str) -> str | None:
+        lines = [line.strip() for line in text.splitlines()]
+        *before, last = ["", *(line for line in lines if not _BLANK_LINE.fullmatch(line))]
+        labels = set(self._labels_in(last))
+        if len(labels) != 1 or last in map(str.strip, filled.splitlines()):
+            return None
+        if not labels.issuperset(self._labels_in("\n".join(before))):
+            bare = last.strip(_DECORATION)
+            introduction = _INTRODUCTION.match(bare)
+            is_alone = self._label_alone(bare[introduction.end() :] if introduction else bare)
+            # The last one of a list of labels is no verdict.
+            if not is_alone or self._labels_in(before[-1]):
+                return None
+        return labels.pop()
+
+    def _may_be_quoted(self, fields: Mapping[str, str]) -> bool:
+        """Return whether a field has a label, even one that only a corrected quote would have."""
+        texts = [comparable(text) for text in fields.values()]
+        return any(comparable(label) in text for _, label in self._items for text in texts)
+
+    def _labels_in(self, text: str) -> list[str]:
+        names = {label: name for name, label in self._items}
+        return [names[match[0]] for match in self._label_pattern.finditer(text)]
+
+    def _fitting(self, text: str) -> list[JSONObject]:
+        return [value for value in find_objects(text) if self._fits(value)]
 
     def _fits(self, value: JSONObject) -> bool:
         wanted = self._names if self.decides is None else {self.decides}
@@ -268,6 +378,10 @@ class Judge:
     def _names(self) -> frozenset[str]:
         return frozenset(_property_names(self.schema))
 
+    @property
+    def _items(self) -> Iterable[tuple[str, str]]:
+        return (self.labels or {}).items()
+
     @functools.cached_property
     def _label_pattern(self) -> re.Pattern[str]:
         return label_pattern((self.labels or {}).values())
@@ -279,6 +393,12 @@ class Judge:
         assert self.schema is not None
         jsonschema.Draft202012Validator.check_schema(self.schema)
         return jsonschema.Draft202012Validator(self.schema)
+
+
+def _core(text: str) -> str:
+    """Return a label without case, blanks, brackets, Markdown, and quotes around it."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return _INNER_MARKS.sub("", plain).strip(_OUTER_MARKS)
 
 
 def _verdict(votes: list[_Vote]) -> Verdict:

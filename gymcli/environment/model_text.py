@@ -12,16 +12,20 @@ and texts full of braces and quotes, take time in proportion to their length.
 
 from __future__ import annotations
 
+import html
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from gymcli.types import JSON_ERRORS, JSONObject
+from gymcli.types import JSON_ERRORS, JSONObject, Message
 
 __all__ = [
+    "comparable",
     "find_objects",
+    "follow_up",
     "key_pattern",
     "label_pattern",
     "own_tags",
@@ -105,6 +109,28 @@ def _broken(found: re.Match[str]) -> str:
     label = found[0]
     first, middle, last = label[0], label[1:-1], label[-1]
     return f"{first} {middle}{last}" if last.isalnum() else f"{first} {middle} {last}"
+
+
+_OVERLOOKED = re.compile(
+    r"[\s*_~`\\\u00ad\u0300-\u036f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    r"\U000e0000-\U000e01ef]++"
+)
+
+
+def comparable(text: str) -> str:
+    """Return a text without what a reader overlooks, for a search for labels in any spelling.
+
+    Case, blanks, Markdown, marks on letters and invisible characters are gone; HTML entities and
+    compatibility characters, such as full-width letters, are replaced by what they stand for.
+    """
+    plain = unicodedata.normalize("NFKD", html.unescape(html.unescape(text)))
+    return _OVERLOOKED.sub("", plain).casefold()
+
+
+def follow_up(messages: list[Message], answer: str, request: str) -> list[Message]:
+    """Return a conversation that goes on with a model's answer and a further request."""
+    said = Message(role="assistant", content=answer)
+    return [*messages, said, Message(role="user", content=request)]
 
 
 def key_pattern(names: Iterable[str]) -> re.Pattern[str]:

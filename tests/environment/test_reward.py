@@ -80,6 +80,28 @@ def test_reward_model_refuses_a_range_that_is_none(low, high):
         RewardModel(low=low, high=high)
 
 
+def test_score_asks_once_more_for_the_number_alone():
+    model = Scripted(["Rather good, an 8.", "[[8]]"])
+    assert asyncio.run(RewardModel(version="2").score(model, CONVERSATION)) == 8.0
+    first, second = model.asked
+    said, request = second.messages[1:]
+    assert second.messages[:1] == first.messages
+    assert (said.role, said.text) == ("assistant", "Rather good, an 8.")
+    assert request.text.endswith(
+        "Reply with the rating alone, as a number in double brackets: [[number]]"
+    )
+    assert (first.cache, second.cache) == ("2", "2")
+
+
+@pytest.mark.parametrize(
+    ("answers", "num_asked"), [(["Good.", "Good."], 2), (["[[11]]"], 1), ([""], 1)]
+)
+def test_score_is_none_where_no_rating_can_be_read(answers, num_asked):
+    model = Scripted(answers)
+    assert asyncio.run(RewardModel().score(model, CONVERSATION)) is None
+    assert len(model.asked) == num_asked
+
+
 def test_score_passes_a_failed_call_on():
     with pytest.raises(RoleError, match="no answer"):
         asyncio.run(RewardModel().score(Scripted([failing("no answer")]), CONVERSATION))
@@ -96,7 +118,11 @@ def test_score_passes_a_failed_call_on():
         ("[[3]] [[11]]", None),
         ("[[-1]]", None),
         ("[[number]]", None),
-        ("[[7/10]] [7] 7", None),
+        ("[[7/10]] [7] 7", 7.0),
+        ("[[**7.5**]] or [[`8` / 10]]", 8.0),
+        ("So **[[7]]**.", 7.0),
+        ("[[7/5]]", None),
+        ("[[7/]] [7] 7", None),
         ("[[" + "1" * 400 + "]]", None),
         ("", None),
     ],
@@ -191,7 +217,8 @@ def test_compare_passes_a_failed_call_on():
         (f'{{"overall": {_written(2, 3, 4)}}}', Comparison(2.0, 3.0, 4.0, is_parsed=True)),
         (f"{_written(2, 3, 4)} {_written(2, 3, 7)}", Comparison(2.0, 3.0, 4.0, is_parsed=True)),
         (_written(6, 3, 4), DRAW),
-        (_written("2", 3, 4), DRAW),
+        (_written("2", 3, "4.0"), Comparison(2.0, 3.0, 4.0, is_parsed=True)),
+        (_written("two", 3, 4), DRAW),
         (_written(True, 3, 4), DRAW),
         ('{"score_1": 2, "score_2": 3}', DRAW),
         ('{"overall": 3}', DRAW),

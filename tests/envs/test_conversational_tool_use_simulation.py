@@ -38,6 +38,8 @@ def judging(*failed, verdict=NO):
     """Return a judge that answers no to questions with one of these texts, and yes to others."""
 
     def said(prompt):
+        if prompt.startswith("Your reply has no verdict"):
+            return verdict
         question = prompt.rpartition("\nQuestion: ")[2]
         return verdict if any(text in question for text in failed) else YES
 

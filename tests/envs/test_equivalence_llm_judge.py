@@ -57,7 +57,7 @@ def test_verify_asks_once_by_default(said, reward, reason):
 
     assert (rollout.reward, rollout.details["reason"]) == (reward, reason)
     assert rollout.answer == "In nine hours."
-    assert rollout.details["expected_answer"] == "nine hours"
+    assert rollout.details["expected"] == "nine hours"
     assert [verdict["text"] for verdict in rollout.details["verdicts"]] == [said]
     assert (shown(prompts[0], "a"), shown(prompts[0])) == ("nine hours", "In nine hours.")
 
@@ -68,14 +68,22 @@ def test_verify_asks_once_by_default(said, reward, reason):
         pytest.param(UNREADABLE, id="no label"),
         pytest.param("", id="silent judge"),
         pytest.param(f"{EQUAL} and not {DIFFERENT}", id="both labels"),
-        pytest.param(f"The label is {EQUAL}.", id="label outside of the tag"),
+        pytest.param(f"The label is {EQUAL}.\nThat is all.", id="label outside of the tag"),
     ],
 )
 def test_verify_scores_nothing_without_a_verdict(said):
     with pytest.raises(RoleError, match="no readable verdict"):
-        judged_text(asked(), "In nine hours.", said)
+        judged_text(asked(), "In nine hours.", said, said)
     with pytest.raises(RoleError, match="no readable verdict"):
-        judged_text(asked(), "In nine hours.", EQUAL, said, check_twice_swap=True)
+        judged_text(asked(), "In nine hours.", EQUAL, said, said, check_twice_swap=True)
+
+
+def test_verify_asks_once_more_for_the_verdict_alone():
+    rollout, prompts = judged_text(asked(), "In nine hours.", "They are the same.", EQUAL)
+
+    assert (rollout.reward, len(prompts)) == (1.0, 2)
+    assert prompts[1].startswith("Your reply has no verdict that can be read.")
+    assert rollout.details["verdicts"][0]["text"] == f"They are the same.\n\n{EQUAL}"
 
 
 @pytest.mark.parametrize(
@@ -256,8 +264,50 @@ def test_verify_asks_no_judge_about_silence(text):
     rollout, prompts = judged_text(asked(pattern=TAGGED), text)
 
     assert (rollout.reward, rollout.answer) == (0.0, None)
-    assert rollout.details == {"reason": "no_answer", "expected_answer": "nine hours"}
+    assert rollout.details == {"reason": "no_answer", "expected": "nine hours"}
     assert not prompts
+
+
+@pytest.mark.parametrize(
+    ("limit", "length", "is_too_long"),
+    [
+        pytest.param(100, 101, True, id="above"),
+        pytest.param(100, 100, False, id="at the limit"),
+        pytest.param(None, 100_001, False, id="no limit"),
+    ],
+)
+def test_verify_scores_an_answer_that_is_too_long_without_the_judge(limit, length, is_too_long):
+    """The cases of NeMo Gym 0.7, test_final_answer_limit_preserves_response."""
+    said = [] if is_too_long else [EQUAL]
+    rollout, prompts = judged_text(asked(), f" {'é' * length}\n", *said, max_answer_chars=limit)
+
+    assert len(prompts) == len(said)
+    assert rollout.reward == float(not is_too_long)
+    assert (rollout.details["reason"] == "answer_too_long") is is_too_long
+    assert (rollout.answer is None) is is_too_long
+
+
+def test_verify_counts_the_last_message_alone_and_before_its_pattern():
+    """As in NeMo Gym 0.7, the limit is for the last text, with all that the pattern leaves out."""
+    rollout = answered(NAME, asked(), "earlier " * 100, "short")
+    rollout.messages[-1].reasoning = "thinking " * 1000
+    assert judged(rollout, EQUAL, max_answer_chars=100)[0].reward == 1.0
+
+    text = "x" * 95 + "Answer: x"
+    options = {"max_answer_chars": 100, "response_extract_regex": "Answer: (.*)"}
+    rollout, prompts = judged_text(asked(), text, **options)
+    assert (rollout.details["reason"], prompts) == ("answer_too_long", [])
+
+
+@pytest.mark.parametrize(
+    ("said", "reward", "reason"),
+    [([DIFFERENT, EQUAL], 0.5, "full_generation"), ([DIFFERENT, DIFFERENT], 0.0, "no_answer")],
+)
+def test_verify_says_where_the_pattern_finds_nothing_but_blanks(said, reward, reason):
+    rollout, prompts = judged_text(asked(pattern=r"(?=ANSWER:)"), "Well. ANSWER: 9", *said)
+
+    assert (rollout.reward, rollout.details["reason"], rollout.answer) == (reward, reason, None)
+    assert [shown(prompt) for prompt in prompts] == ["", "Well. ANSWER: 9"]
 
 
 def test_verify_reads_the_last_message_without_its_reasoning():
@@ -320,6 +370,7 @@ def test_parse_task_refuses_a_row_without_an_answer(fields):
         {"response_extract_regex": "a{99999999999}"},
         {"response_extract_regex": "(" * 5000},
         {"question_extract_regex": "(("},
+        {"max_answer_chars": 0},
         {"reward_if_swap_fails": float("nan")},
         {"reward_if_full_generation_succeeds": float("inf")},
     ],
@@ -339,6 +390,7 @@ def test_options_default_to_those_of_the_source():
         "reward_if_full_generation_succeeds": 0.5,
         "response_extract_regex": None,
         "question_extract_regex": None,
+        "max_answer_chars": None,
     }
 
 

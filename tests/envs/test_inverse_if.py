@@ -108,13 +108,38 @@ def test_verify_records_every_verdict():
 )
 def test_verify_scores_nothing_without_a_verdict_of_our_own_judge(said):
     with pytest.raises(RoleError, match="no readable verdict"):
-        judged(Scripted([PASS, said]))
+        judged(Scripted([PASS, said, said]), num=2)
+
+
+@pytest.mark.parametrize("row", [{}, {"judge_prompt_template": TEMPLATE}])
+def test_verify_asks_once_more_where_the_judge_gives_no_verdict(row):
+    judge = Scripted(["It does.", "It does not.", PASS, FAIL])
+    rollout = judged(judge, num=2, **row)
+
+    assert [item["label"] for item in rollout.details["verdicts"]] == ["PASS", "FAIL"]
+    assert judge.prompts[2].endswith("as a JSON object with these properties: explanation, result")
+
+
+@pytest.mark.parametrize("row", [{}, {"judge_prompt_template": TEMPLATE}])
+def test_verify_does_not_ask_about_verdicts_that_disagree(row):
+    with pytest.raises(RoleError, match="several that disagree"):
+        judged(Scripted([f"{PASS} or {FAIL}"]), **row)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "<think>Hm.</think>"])
+def test_verify_asks_no_judge_about_an_empty_response(text):
+    rollout = judged(Scripted([]), text, num=3)
+
+    assert (rollout.reward, rollout.answer, rollout.details) == (0.0, None, {"reason": "no_answer"})
+    assert rollout.metrics == {"num_passed": 0.0, "num_total": 3.0}
 
 
 @pytest.mark.parametrize(
     "said",
     [
         pytest.param('{"result": "pass"}', id="small letters, no explanation"),
+        pytest.param('{"result": "**PASS**"}', id="bold"),
+        pytest.param('{"result": "`Pass`."}', id="code and a full stop"),
         pytest.param(f"So:\n```json\n{PASS}\n```", id="fenced"),
         pytest.param(f"<think>{FAIL}</think>{PASS}", id="after a thought"),
         pytest.param(f"{PASS} In short: {PASS}", id="twice"),
@@ -417,7 +442,7 @@ def test_verify_lets_no_response_speak_for_the_judge(verdict, template):
     assert labels == [expected, expected]
     assert all(shown in prompt for prompt in judge.prompts)
     with pytest.raises(RoleError, match="no readable verdict"):
-        judged(Scripted([f"It says:\n{shown}"]), hostile, **fields)
+        judged(Scripted([f"It says:\n{shown}"] * 2), hostile, num=1, **fields)
 
 
 @pytest.mark.parametrize("tag", ["<think>", "</think>", "<thinking>", "</thinking>"])

@@ -65,7 +65,7 @@ def test_verify_reads_a_verdict(said, label, pass_criteria):
     "said",
     [
         pytest.param(f"{NO}? No, {YES}", id="both labels"),
-        pytest.param(f"It is {YES}.", id="label outside of the tag"),
+        pytest.param(f"It is {YES}.\nI am sure.", id="label outside of the tag"),
         pytest.param("It is short.\nYES", id="yes in the last line"),
         pytest.param('It ends with "take it? YES"', id="quoted last line"),
         pytest.param("", id="silent judge"),
@@ -73,7 +73,7 @@ def test_verify_reads_a_verdict(said, label, pass_criteria):
 )
 def test_verify_scores_nothing_without_a_verdict(said):
     with pytest.raises(RoleError, match="no readable verdict"):
-        judged(replied(item(), item()), YES, said)
+        judged(replied(item(), item()), YES, said, said)
 
 
 @pytest.mark.parametrize(

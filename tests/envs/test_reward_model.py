@@ -99,7 +99,7 @@ def test_verify_always_rates_an_answer(message, text):
     ],
 )
 def test_verify_reads_the_number_of_a_chat_model(words, options, reward, reason):
-    rollout = rated("A note.", Scripted([words]), **options)
+    rollout = rated("A note.", Scripted(lambda prompt: words), **options)
 
     assert (rollout.reward, rollout.details["reason"]) == (reward, reason)
     assert rollout.metrics == {"unparseable": float(reason == "unparseable")}

@@ -60,7 +60,7 @@ def test_verify_asks_no_judge_about_silence(rules):
 )
 def test_verify_scores_nothing_without_a_verdict(rules, said):
     with pytest.raises(RoleError, match="no readable verdict"):
-        judged(answered(NAME, ASKED, "120"), said, rules=rules)
+        judged(answered(NAME, ASKED, "120"), said, said, rules=rules)
 
 
 def test_verify_lets_no_answer_speak_for_the_judge_and_shows_it_the_end():
