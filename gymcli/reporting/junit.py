@@ -20,7 +20,7 @@ from gymcli.metrics.results import Metrics
 from gymcli.reporting.formatting import Clean, between, number, one_line, plain
 from gymcli.reporting.run_report import RunReport
 from gymcli.store.run_index import Row, RunIndex
-from gymcli.types import AttemptKey, Failure, JSONObject, Rollout
+from gymcli.types import AttemptKey, Failure, Rollout
 
 __all__ = ["IndexedReport", "TaskPasses", "write_junit"]
 
@@ -34,7 +34,8 @@ _MAX_LINES = 20
 _LAST_SECOND = 253_402_300_799
 """Seconds since 1970, in the year 9999."""
 _EXPECTED = ("expected_answer", "answer", "expected", "gold", "target", "solution")
-"""Fields of task rows that hold the right answer, in order of preference."""
+"""Fields of task rows that hold the right answer, in order of preference; read where the
+environment does not name it in `details`."""
 _WAITING = "Waiting"
 """The class of an attempt whose conversation is complete but not scored yet."""
 
@@ -204,7 +205,7 @@ def _line(row: Row, index: RunIndex, clean: Clean) -> str:
         assert isinstance(record, Rollout), "a failure has no reward"
         came = record.last_text if record.answer is None else record.answer
         parts = [f"got {_short(came, clean)}" if came.strip() else "no answer"]
-        if (expected := _expected(record.task)) is not None and not row.passed:
+        if (expected := _expected(record)) is not None and not row.passed:
             parts.insert(0, f"expected {_short(expected, clean)}")
         parts += [f"reward {row.reward:g}", row.stop_reason or "done"]
         if isinstance(reason := record.details.get("reason"), str):
@@ -220,14 +221,15 @@ def _short(text: str, clean: Clean) -> str:
     return one_line(clean(text), 80)
 
 
-def _expected(task: JSONObject) -> str | None:
-    """Return the right answer of a task; None if its row has none in a usual field."""
-    inner = task.get("verifier_metadata")
-    fields = {**inner, **task} if isinstance(inner, dict) else task
-    found = next((fields[name] for name in _EXPECTED if fields.get(name) not in (None, "")), None)
-    if found is None or isinstance(found, str):
-        return found
-    return msgspec.json.encode(found).decode()
+def _expected(record: Rollout) -> str | None:
+    """Return the right answer by the environment, else by the row; None if neither has one."""
+    inner = record.task.get("verifier_metadata")
+    fields = {**inner, **record.task} if isinstance(inner, dict) else record.task
+    answers = (record.details.get("expected"), *(fields.get(name) for name in _EXPECTED))
+    expected = next((answer for answer in answers if answer not in (None, "")), None)
+    if expected is None or isinstance(expected, str):
+        return expected
+    return msgspec.json.encode(expected).decode()
 
 
 def _counted(rows: Sequence[Row]) -> str:

@@ -110,6 +110,9 @@ def test_failure_says_what_was_expected_and_what_came(tmp_path):
         line("a", 0, 0.0, answer="5", task={"answer": 42}, details={"reason": "wrong_answer"}),
         line("b", 0, 0.0, said="I do\nnot know", task=nested, stop_reason="max_turns"),
         line("c", 0, 0.0, said="", task={"expected_answer": "x" * 500, "answer": "y"}),
+        line("d", 0, 0.0, answer="B", task={"answer": "Paris"}, details={"expected": "A"}),
+        line("e", 0, 0.0, answer="5", task={"target": 7}, details={"expected": 0}),
+        line("f", 0, 0.0, answer="5", task={"target": 7}, details={"expected": ""}),
     )
     messages = [one.get("message") for one in of_folder(folder).iter("failure")]
     counted = "0 of 1 attempts passed, mean reward 0.000; attempt 0: "
@@ -117,6 +120,9 @@ def test_failure_says_what_was_expected_and_what_came(tmp_path):
         f"{counted}expected 42, got 5, reward 0, done, wrong_answer",
         f"{counted}expected [4,2], got I do not know, reward 0, max_turns",
         f"{counted}expected {'x' * 79}…, no answer, reward 0, done",
+        f"{counted}expected A, got B, reward 0, done",
+        f"{counted}expected 0, got 5, reward 0, done",
+        f"{counted}expected 7, got 5, reward 0, done",
     ]
 
 
