@@ -1,24 +1,34 @@
 r"""Asks for a short answer and compares it as text, exactly or in normal forms.
 
-Source: the resources server string_match of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The answer is read from all messages, joined by line breaks: the last closed
-`\boxed{...}`, without `\text{...}` around it; the rest of the line after the last "answer:",
-without a full stop, else a box; the last line; the last number, without commas and final zeros, as
-simple-evals reads MGSM's answers; or everything. With `case_sensitive` it must equal
-the expected text. Otherwise both answers are rewritten in several ways, and the first one that
-makes them equal decides: as text in lower case, as a number, without a comma between digits,
-without LaTeX, as a list, with postal codes for states of the USA. If none does, a number within
-about 1% gets 0.98, and then both are compared without units. Known limits kept from the reference:
-units are never compared, "5 km" for 5 gets 0.98, as does "1,234,567" for 1234567, `and` and `or`
-are also removed from within words, "cats and dogs" is not "cats, dogs", and the text after
-"answer:" keeps its asterisks. Differences from the reference:
+Source: the resources server string_match of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
+independently. The answer is read from all messages, joined by line breaks; `extraction_mode` says
+where: the last closed `\boxed{...}`; the rest of the line after the last "answer:", or the next
+line with text, without a full stop, else a box; the last line; or everything. With `case_sensitive`
+it must equal the expected text. Otherwise both answers are rewritten in several ways, and the first
+one that makes them equal decides: as text in lower case, as a number, without a comma between
+digits, without LaTeX, as a list, with postal codes for states of the USA. If none does, a number
+within about 1% gets 0.98, and then both are compared without units. Known limits kept from the
+reference: units are never compared, "5 km" for 5 gets 0.98, as does "1,234,567" for 1234567, `and`
+and `or` are also removed from within words, and "cats and dogs" is not "cats, dogs". Differences
+from the reference:
 
+- What surrounds the whole answer does not count, in every mode: Markdown, code fences, quotes, the
+  delimiters of a formula, a box, commands for fonts. The answer as it was written counts, too.
+- The label may be in bold (`**Answer:** Paris`). If nothing follows the last one, earlier ones do
+  not count. Without a label and a box, "The answer is: Paris" is one.
+- Lines that only delimit code or a formula are no answer.
+- There are two more modes. `last_number` reads the last number with its sign: -5 in "x = -5", but 5
+  in "10-5". No-break and thin spaces may separate thousands, as may commas; a blank only where the
+  number is the whole text. `last_digits` reads the last digits without commas and final zeros, and
+  no sign, as simple-evals (ee3b031, `mgsm_eval.py`) reads the answers of MGSM.
+- With `near` false, only equal numbers match, and get 1. One of them may have a unit, a percent or
+  a currency sign; two different ones do not match. Tables have this default.
 - NaN, infinity and values too large for a float are not numbers.
 - Units are removed only if they are not part of a word ("ham" is not "ha"), and two answers do not
   match because nothing is left of both ("km" and "cm").
-- `\text{...}` around a boxed answer ends with its own brace: `\text{a} or \text{b}` is kept.
 - Texts are read in one pass, and an answer 10,000 characters longer than the expected one is wrong.
-- A row with an empty expected answer is refused; the reference gives every answer 0.
+- A row is refused if no answer can match the expected one: if that is empty, for example, or "1/2"
+  with the mode `last_number`. The reference gives every answer 0.
 
 One row:
 {"id": "string-match-1", "difficulty": "medium", "prompt": "Write 1987 in Roman numerals.\n\nGive
@@ -31,9 +41,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
-from pydantic import field_validator
+from pydantic import Field, model_validator
 
 from gymcli import (
     Context,
@@ -44,11 +54,14 @@ from gymcli import (
     Rollout,
     Score,
     Task,
+    last_answer_line,
     last_boxed,
+    plain_answer,
 )
 from gymcli.envs import load_generator
 
 __all__ = [
+    "EXTRACTORS",
     "NEAR",
     "RUNGS",
     "Match",
@@ -59,23 +72,20 @@ __all__ = [
     "compare",
 ]
 
-Mode = Literal["boxed", "final_answer", "last_line", "last_number", "full_response"]
+Mode = Literal["boxed", "final_answer", "last_line", "last_number", "last_digits", "full_response"]
 
 MAX_SPARE = 10_000
 """The number of characters by which an answer may be longer than the expected one."""
 MAX_SHOWN = 1_000
 """Characters of the answer that the record keeps."""
-
-BOX = "\\boxed{"
-TEXT_COMMAND = re.compile(r"\\text\{\s*")
-NUMBER = re.compile(r"\d+\.?\d*")
-ANSWER_COLON = re.compile(r"answer\s*[:\uff1a]\s*(.+)", re.IGNORECASE)
+MAX_LAYERS = 3
+"""The number of times that decoration is taken off, as in `**$\\boxed{\\text{"Paris"}}$**`."""
 
 
 class ShortAnswer(Task):
     """An expected answer, and how the model's answer is read."""
 
-    expected_answer: str
+    expected_answer: str = Field(coerce_numbers_to_str=True)
     """The right answer."""
     extraction_mode: Mode = "final_answer"
     """How the answer is read from the model's text."""
@@ -83,13 +93,19 @@ class ShortAnswer(Task):
     """Only the text after the last occurrence of this word, and a colon, is read."""
     case_sensitive: bool = False
     """Whether the texts must be equal; else they are compared in several normal forms."""
+    near: bool = True
+    """Whether a number within about 1% of the expected one earns 0.98; else it must be equal."""
 
-    @field_validator("expected_answer")
-    @classmethod
-    def _is_there(cls, text: str) -> str:
-        if not text.strip():
+    @model_validator(mode="after")
+    def _can_be_matched(self) -> Self:
+        if not self.expected_answer.strip():
             raise ValueError("the expected answer is empty")
-        return text
+        if _gold_text(self) is None:
+            raise ValueError(
+                f"no answer in the mode {self.extraction_mode} can match the expected answer "
+                f'{self.expected_answer!r:.60}; set another "extraction_mode"'
+            )
+        return self
 
 
 class StringMatch(Environment[ShortAnswer]):
@@ -98,38 +114,35 @@ class StringMatch(Environment[ShortAnswer]):
     properties = Properties(
         "single-step", "short answers", "general", "short answer", "normalised string match"
     )
+    version = "2"
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the answer is the expected one, 0.98 if it is a number close to it."""
         task = cls.parse_task(rollout.task)
-        said = "\n".join(m.text for m in rollout.responses if m.role == "assistant").strip()
-        answer = _extracted(said, task)
-        if not answer:
-            return Score(0.0, metrics={"no_answer": 1.0}, details={"reason": "no_answer"})
-        match = _compared(answer, task)
-        details: JSONObject = {"reason": "wrong_answer"}
-        if match is not None:
-            is_near = match.rung == "near_number"
-            details = {"reason": "near_number" if is_near else "correct", "matched_by": match.rung}
+        texts = (message.text for message in rollout.responses if message.role == "assistant")
+        reading = _read("\n".join(texts).strip(), task)
+        expected = task.expected_answer[:MAX_SHOWN]
+        if reading is None:
+            details: JSONObject = {"reason": "no_answer", "expected": expected}
+            return Score(0.0, metrics={"no_answer": 1.0}, details=details)
+        reason = "wrong_answer"
+        if match := reading.match:
+            reason = "near_number" if match.rung == "near_number" else "correct"
         return Score(
             match.reward if match else 0.0,
             metrics={"no_answer": 0.0},
-            answer=answer[:MAX_SHOWN],
-            details=details,
+            answer=reading.answer[:MAX_SHOWN],
+            details={
+                "reason": reason,
+                "expected": expected,
+                **({"matched_by": match.rung} if match else {}),
+            },
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Return the expected answer in a form that the mode reads, if there is one."""
-        gold, mode = self.task.expected_answer.strip(), self.task.extraction_mode
-        prefix = self.task.answer_prefix and f"{self.task.answer_prefix}: "
-        box = f"{BOX}{gold}}}"
-        texts = {"boxed": [box], "final_answer": [f"Final answer: {gold}", box]}.get(mode, [gold])
-        for text in (f"{prefix}{text}" for text in texts):
-            answer = _extracted(text, self.task)
-            if answer and _compared(answer, self.task) == Match(1.0, "text"):
-                return Message(role="assistant", content=text)
-        return None
+        """Return the expected answer in a form that the mode reads."""
+        return Message(role="assistant", content=_gold_text(self.task))
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
@@ -137,10 +150,9 @@ class StringMatch(Environment[ShortAnswer]):
         yield from load_generator("string_match").generate(rng, num)
 
 
-# Two short answers are compared on a ladder of normal forms, in the order of the reference. Each
-# rung rewrites both; the first one on which they are equal decides.
-
-Rung = Literal["text", "number", "thousands", "latex", "list", "state", "near_number", "bare"]
+Rung = Literal[
+    "text", "number", "thousands", "latex", "list", "state", "quantity", "near_number", "bare"
+]
 
 
 class Match(NamedTuple):
@@ -150,58 +162,116 @@ class Match(NamedTuple):
     rung: Rung
 
 
-def _compared(answer: str, task: ShortAnswer) -> Match | None:
-    """Return how an answer matches the expected one, if it does."""
-    if task.case_sensitive:
-        is_same = answer.strip() == task.expected_answer.strip()
-        return Match(1.0, "text") if is_same else None
-    if len(answer) > len(task.expected_answer) + MAX_SPARE:
-        return None
-    return compare(answer, task.expected_answer)
+class Reading(NamedTuple):
+    """An answer, and how it matches the expected one."""
+
+    answer: str
+    match: Match | None
 
 
-def _extracted(text: str, task: ShortAnswer) -> str | None:
-    """Read the answer as the row says."""
+def _read(text: str, task: ShortAnswer) -> Reading | None:
+    """Read the answer as the row says, and compare it without its decoration and as written."""
     if task.answer_prefix:
         _, word, text = text.rpartition(task.answer_prefix)
         text = text.strip(" :\uff1a*\n") if word else ""
-    return EXTRACTORS[task.extraction_mode](text)
+    written = EXTRACTORS[task.extraction_mode](text)
+    if not written:
+        return None
+    plain = _undecorated(written)
+    if task.extraction_mode == "final_answer":
+        plain = _without_stop(plain)
+    readings = [Reading(answer, _compared(answer, task)) for answer in (plain, written)]
+    best = max(readings, key=lambda reading: reading.match.reward if reading.match else 0.0)
+    return best if best.answer else None
+
+
+def _gold_text(task: ShortAnswer) -> str | None:
+    """Return a text in which the expected answer is read; None if there is none."""
+    gold = task.expected_answer.strip()
+    box = f"{BOX}{gold}}}"
+    texts = {"boxed": [box], "final_answer": [f"Final answer: {gold}", box]}
+    prefix = task.answer_prefix and f"{task.answer_prefix}: "
+    for text in texts.get(task.extraction_mode, [gold]):
+        reading = _read(prefix + text, task)
+        if reading is not None and reading.match is not None and reading.match.reward == 1.0:
+            return prefix + text
+    return None
+
+
+# Each mode reads the answer from a text without blanks at its ends.
+
+BOX = "\\boxed{"
+ANSWER = re.compile(
+    r"answer[*_`~]*+\s*+[:\uff1a](?:[*_`~]++(?=\s|\Z))?+"
+    # Blanks, and lines that only open code or a formula.
+    r"(?:\s++|(?:(?:```|~~~)[\w+-]*+|\$\$|\\\[)\n)*+(.*)",
+    re.IGNORECASE,
+)
+CLOSING_LINES = ("```", "~~~", "$$", "\\]")
+DIGITS = re.compile(r"\d+\.?\d*")
+# A minus after a digit, a letter or a closing bracket subtracts or joins: 10-5, x-5, (a)-5, 5%-10%.
+NUMBER = re.compile(
+    r"(?:(?<![^\W_])(?<![)\]}%°\u2212-])([-\u2212])\\?[$£€]?)?"
+    r"(\d+\.?\d*|(?<![^\W_])(?<!\.)\.\d+)([eE][+-]?\d++(?!\w))?"
+)
+COMMA = re.compile(r"(?<=\d),(?=\d)")
+NO_BREAK_GROUPS = re.compile(r"(?<!\d)\d{1,3}(?:[\u00a0\u2007\u2009\u202f]\d{3})+(?!\d)")
+BLANK_GROUPS = re.compile(r"[+\u2212-]?\\?[$£€]?\d{1,3}(?: \d{3})+(?:\.\d*)? ?[%$£€]?\.?")
+WRAPPER = re.compile(r"\\(?:boxed|emph|mbox|text\w*|math\w*)\s*\{\s*")
+FORMULA = re.compile(r"\$\$?([^$]++)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\]", re.DOTALL)
 
 
 def _boxed(text: str) -> str | None:
-    """Read the last closed box."""
+    """Read the last closed box; of a box in a box, the inner one."""
     # Each box is read only up to the next one, so that many unclosed boxes take linear time.
     pieces = text.split(BOX)[1:]
     closed = (last_boxed(BOX + piece) for piece in reversed(pieces))
-    return next((_unwrapped(inner.strip()) for inner in closed if inner is not None), None)
-
-
-def _unwrapped(text: str) -> str:
-    r"""Remove every `\text{...}` around a text."""
-    closing = closing_braces(text)
-    first, last = 0, len(text)
-    while command := TEXT_COMMAND.match(text, first):
-        end = closing.get(text.index("{", first))
-        if end is None or text[end + 1 : last].strip():
-            break
-        first, last = command.end(), end
-    return text[first:last].strip()
+    return next((_unwrapped(content.strip()) for content in closed if content is not None), None)
 
 
 def _final_answer(text: str) -> str | None:
-    """Read the text after the last "answer:", without a full stop; else a box."""
-    found = ANSWER_COLON.findall(text)
-    return found[-1].strip().removesuffix(".").strip().rstrip(".") if found else _boxed(text)
+    """Read the text after the last "answer:"; else a box; else what "The answer is:" names."""
+    answers = ANSWER.findall(text)
+    if answer := _without_stop(answers[-1]) if answers else "":
+        return answer
+    box = _boxed(text)
+    return _without_stop(last_answer_line(text) or "") if box is None else box
+
+
+def _without_stop(text: str) -> str:
+    return text.strip().removesuffix(".").strip().rstrip(".")
 
 
 def _last_line(text: str) -> str | None:
-    """Read the last line that is not blank."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), None)
+    """Read the last line that is not blank, and does not only close code or a formula."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    content = [line for line in lines if line not in CLOSING_LINES]
+    return next(reversed(content or lines), None)
 
 
 def _last_number(text: str) -> str | None:
-    """Read the last number, 1,450.0 as 1450; a minus sign is no part of it."""
-    numbers: list[str] = NUMBER.findall(text.replace(",", ""))
+    """Read the last number with its sign, -1,450.0 as -1450 and .5 as 0.5."""
+    numbers = _numbers(text)
+    return numbers[-1] if numbers else None
+
+
+def _numbers(text: str) -> list[str]:
+    text = text.replace("{,}", ",").replace("\\,", "\u2009")  # LaTeX's separators of thousands
+    if BLANK_GROUPS.fullmatch(plain := plain_answer(text)):
+        text = plain.replace(" ", "")
+    text = NO_BREAK_GROUPS.sub(lambda group: re.sub(r"\s", "", group[0]), COMMA.sub("", text))
+    return [_canonical(*number.groups(default="")) for number in NUMBER.finditer(text)]
+
+
+def _canonical(sign: str, digits: str, exponent: str) -> str:
+    if "." in digits:
+        digits = ("0" if digits.startswith(".") else "") + digits.rstrip("0").rstrip(".")
+    return f"{sign and digits.strip('0') and '-'}{digits}{exponent}"
+
+
+def _last_digits(text: str) -> str | None:
+    """Read the last digits, 1,450.0 as 1450; a minus sign is no part of them."""
+    numbers: list[str] = DIGITS.findall(text.replace(",", ""))
     if not numbers:
         return None
     return numbers[-1].rstrip("0").rstrip(".") if "." in numbers[-1] else numbers[-1]
@@ -212,9 +282,55 @@ EXTRACTORS: Mapping[Mode, Callable[[str], str | None]] = {
     "final_answer": _final_answer,
     "last_line": _last_line,
     "last_number": _last_number,
+    "last_digits": _last_digits,
     "full_response": lambda text: text or None,
 }
 """How each mode reads the answer from a stripped text."""
+
+
+def _undecorated(answer: str) -> str:
+    """Take off what surrounds a whole answer: Markdown, quotes, formulas, boxes, fonts."""
+    for _ in range(MAX_LAYERS):
+        answer = plain_answer(answer)
+        if formula := FORMULA.fullmatch(answer):
+            answer = next(filter(None, formula.groups()), "").strip()
+        answer = _unwrapped(answer)
+    return plain_answer(answer)
+
+
+def _unwrapped(text: str) -> str:
+    """Remove every command whose braces surround a whole text."""
+    closing = closing_braces(text)
+    first, last = 0, len(text)
+    while command := WRAPPER.match(text, first):
+        end = closing.get(text.index("{", first))
+        if end is None or text[end + 1 : last].strip():
+            break
+        first, last = command.end(), end
+    return text[first:last].strip()
+
+
+# Two short answers are compared on a ladder of normal forms, in the order of the reference. Each
+# rung rewrites both; the first one on which they are equal decides.
+
+
+def _compared(answer: str, task: ShortAnswer) -> Match | None:
+    """Return how an answer matches the expected one, if it does."""
+    expected = task.expected_answer.strip()
+    if task.extraction_mode == "last_number":
+        # The expected number is written as the mode writes the answer; a unit may follow it.
+        numbers = _numbers(expected)
+        if len(numbers) != 1 or expected[0].isalpha():
+            return None
+        expected = numbers[0]
+    elif task.extraction_mode == "final_answer":
+        expected = _without_stop(expected) or expected
+    if task.case_sensitive:
+        return Match(1.0, "text") if answer.strip() == expected else None
+    if len(answer) > len(expected) + MAX_SPARE:
+        return None
+    return compare(answer, expected, near=task.near)
+
 
 NEAR = 0.98
 """The bound that (1 - relative error) squared must exceed, and the reward of such a number."""
@@ -225,7 +341,10 @@ MATH_MODE = re.compile(r"\\[()\[\]]|\$")
 SIGNS = re.compile("[$£€%,]")
 # The lookbehind and the possessive quantifier keep long runs of digits in linear time.
 THOUSANDS = re.compile(r"(?<!\d)(\d++),(\d+)")
-UNITS = re.compile(r"(?:\^\{?\\circ|°)\}?|\\circ|(?<![a-z])(?:cm|mm|km|m|kg)(?![a-z])")
+DEGREES = re.compile(r"(?:\^\{?\\circ|°)\}?|\\circ")
+UNITS = re.compile(rf"{DEGREES.pattern}|(?<![a-z])(?:cm|mm|km|m|kg)(?![a-z])")
+MEASURES = re.compile(rf"[$£€%]|{UNITS.pattern}")
+GROUP_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 # A name that contains another one comes first. Codes are in capitals, so that the list rule does
 # not take OR for "or".
@@ -242,21 +361,23 @@ STATE_CODES = (
 STATES = dict(entry.rsplit(" ", 1) for entry in STATE_CODES.split(", "))
 
 
-def compare(answer: str, expected: str) -> Match | None:
+def compare(answer: str, expected: str, *, near: bool = True) -> Match | None:
     """Return the first rung on which two answers are equal, if there is one."""
-    one, other = _plain(answer), _plain(expected)
-    if one == other:
+    texts = [_plain(answer), _plain(expected)]
+    if texts[0] == texts[1]:
         return Match(1.0, "text")
     for rung, normalize in RUNGS.items():
         # Nothing left of both is no match.
-        if normalize(one) == normalize(other) != "":
+        if normalize(texts[0]) == normalize(texts[1]) != "":
             return Match(1.0, rung)
-    if _are_near(one, other):
+    if not near:
+        return Match(1.0, "quantity") if _is_same_quantity(*texts) else None
+    if _are_near(*texts):
         return Match(NEAR, "near_number")
-    one, other = _bare(one), _bare(other)
-    if one == other != "":
+    bare = [_bare(text) for text in texts]
+    if bare[0] == bare[1] != "":
         return Match(1.0, "bare")
-    return Match(NEAR, "near_number") if _are_near(one, other) else None
+    return Match(NEAR, "near_number") if _are_near(*bare) else None
 
 
 def closing_braces(text: str) -> dict[int, int]:
@@ -319,6 +440,19 @@ def _bare(text: str) -> str:
     """Remove LaTeX and units, and write roots and pi as LaTeX does."""
     bare = UNITS.sub("", _latex(text))
     return bare.replace("√", "\\sqrt").replace("π", "\\pi").strip()
+
+
+def _is_same_quantity(answer: str, expected: str) -> bool:
+    """Return whether values are equal, and units, percent and currency signs not different."""
+    (value, measures), (gold, gold_measures) = map(_quantity, (answer, expected))
+    return value == gold != "" and (measures == gold_measures or not (measures and gold_measures))
+
+
+def _quantity(text: str) -> tuple[str, set[str]]:
+    """Return a value without its measures and commas between thousands, and its measures."""
+    text = DEGREES.sub("°", _undecorated(text))
+    value = GROUP_COMMA.sub("", MEASURES.sub("", text))
+    return _number(_bare(value)), set(MEASURES.findall(text))
 
 
 def _are_near(answer: str, expected: str) -> bool:

@@ -59,7 +59,7 @@ def tasks(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str | bool]]:
             "instruction": INSTRUCTIONS[language],
             "question": row["question"],
             "expected_answer": row["answer"].strip().replace(",", ""),
-            "extraction_mode": "last_number",
+            "extraction_mode": "last_digits",
             "answer_prefix": PREFIXES[language],
             "case_sensitive": True,
         }

@@ -91,19 +91,20 @@ NO_WORD += ["**ANSWER:** Yes", "ANSWER: 'Yes'", "ANSWER: Yes\nANSWER: No", "Yes"
 NO_WORD += ["ANSWER: yes\nANSWER: dunno", "The answer is Yes.", "ANSWER: $Yes$", r"\boxed{Yes}"]
 NO_WORD += ["ANSWER: yesterday"]
 NUMBER = ["ANSWER: 24", "So 24\nANSWER: 24.", "answer: 24", "ANSWER: 25\nANSWER: 24"]
-NUMBER += ["Final answer: 24"]
+NUMBER += ["Final answer: 24", "**ANSWER: 24**", "ANSWER: **24**", "**ANSWER:** 24", "ANSWER: `24`"]
+NUMBER += ["ANSWER: $24$", 'ANSWER: "24".', "**ANSWER**: **24**."]
 NO_NUMBER = ["ANSWER: 24.0", "ANSWER: 24 apples", "ANSWER: 25", "ANSWER: 24\nANSWER: 25", ""]
 NO_NUMBER += ["ANSWER: twenty-four", r"\boxed{25}"]
-WORDS = ["ANSWER: ab bc cd", "ANSWER: ab bc cd.", "ANSWER:\nab bc cd"]
+WORDS = ["ANSWER: ab bc cd", "ANSWER: ab bc cd.", "ANSWER:\nab bc cd", "ANSWER: **ab bc cd**"]
 NO_WORDS = ["ANSWER: ab, bc, cd", "ANSWER: ab cd bc", "ANSWER: ab  bc cd", "ANSWER: ab\nbc\ncd"]
-BRACKETS = ["ANSWER: ] >", "ANSWER: ] >."]
+BRACKETS = ["ANSWER: ] >", "ANSWER: ] >.", "**ANSWER: ] >**"]
 NO_BRACKETS = ["] >", ""]
 
 # The source would take these for right; the README of bbh says so.
 NOT_LIKE_THE_SOURCE = {
-    "object_counting": ["24", "**ANSWER: 24**", "ANSWER: $24$", "ANSWER: 124", "ANSWER: -24"],
+    "object_counting": ["24", "ANSWER: 124", "ANSWER: -24"],
     "word_sorting": ["ab bc cd", "ANSWER: Ab Bc Cd", "ANSWER: aa ab bc cd"],
-    "dyck_languages": ["ANSWER: } )", "ANSWER: ]>", "**ANSWER: ] >**"],
+    "dyck_languages": ["ANSWER: } )", "ANSWER: ]>"],
 }
 
 
