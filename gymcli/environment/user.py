@@ -6,7 +6,9 @@ end the conversation, and up to three tries for a usable message. Where this dif
 
 - A short instruction precedes the first turn, since many endpoints want a user message.
 - Markers in the policy's text are broken, so that quoting it does not end the conversation.
-- Text after a marker is dropped.
+- A marker counts in any case, with blanks or Markdown between its signs and its word, as in
+  `### Stop ###`. Otherwise a customer who has finished would be waiting for an answer to it.
+- Text after a marker is dropped, and so is Markdown around it.
 - An answer that is cut, filtered, refused or empty counts as one of the tries.
 """
 
@@ -61,7 +63,13 @@ class SimulatedUser:
         self.max_tries = max_tries
         """The most times that the model is asked for one turn, if its answers are unusable."""
         self.params = params
-        self._markers = label_pattern([stop, transfer])
+        label_pattern([stop, transfer])  # refuses markers that no text can be free of
+        markers = {"stop": stop, "transfer": transfer}
+        # Longest first, since an alternation takes the first branch that fits.
+        longest_first = sorted(markers, key=lambda name: len(markers[name]), reverse=True)
+        self._markers = re.compile(
+            "|".join(f"(?P<{name}>{_marker_pattern(markers[name])})" for name in longest_first)
+        )
         self._name = re.compile(rf"\s*{re.escape(user_name)}:\s*")
 
     async def opening(self) -> UserTurn:
@@ -132,6 +140,15 @@ class SimulatedUser:
         marker = self._markers.search(said)
         if marker is None:
             return UserTurn(said.strip())
-        return UserTurn(
-            said[: marker.start()].strip(), "stop" if marker[0] == self.stop else "transfer"
-        )
+        before, after = said[: marker.start()], said[marker.end() :]
+        mark = next((mark for mark in ("**", "__", "*", "_", "`") if after.startswith(mark)), "")
+        return UserTurn(before.removesuffix(mark).strip(), "stop" if marker["stop"] else "transfer")
+
+
+def _marker_pattern(marker: str) -> str:
+    """Return a pattern for a marker, which is tolerant if several signs stand around one word."""
+    parts = re.fullmatch(r"(\W{2,})([^\W_]+)(\W{2,})", marker)
+    if parts is None:
+        return re.escape(marker)
+    pattern = r"[\s*_`]*+".join(map(re.escape, parts.groups()))
+    return f"(?i:{pattern})"

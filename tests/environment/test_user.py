@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gymcli import FunctionCall, Message, RoleError, SimulatedUser, ToolCall, UserTurn
 from tests.environment.scripted import Scripted, failing
@@ -75,6 +77,11 @@ def test_reply_breaks_markers_that_the_policy_writes():
         ("Customer: Bye! ###STOP### and more", UserTurn("Bye!", "stop")),
         ("I want your boss.\n###TRANSFER###", UserTurn("I want your boss.", "transfer")),
         ("###TRANSFER### ###STOP###", UserTurn("", "transfer")),
+        ("Bye! ### STOP ###", UserTurn("Bye!", "stop")),
+        ("Bye!\n**###Stop###**", UserTurn("Bye!", "stop")),
+        ("*Waves.* `###stop###`", UserTurn("*Waves.*", "stop")),
+        ("###**TRANSFER**###", UserTurn("", "transfer")),
+        ("I cannot stop. ##STOP##", UserTurn("I cannot stop. ##STOP##")),
         ("The Customer: said so", UserTurn("The Customer: said so")),
         ("Customer: Customer: hm", UserTurn("Customer: hm")),
     ],
@@ -87,6 +94,16 @@ def test_reply_reads_name_and_markers(text, turn):
 def test_reply_uses_other_markers():
     user, _ = _user("Bye <end>", stop="<end>", transfer="<boss>")
     assert asyncio.run(user.reply(CONVERSATION)) == UserTurn("Bye", "stop")
+
+
+@given(st.lists(st.sampled_from(["###", "#", "STOP", "stop", " ", "**", "\n"]), max_size=12))
+def test_reply_breaks_markers_in_any_form(pieces):
+    """A user who only quotes the policy does not end the conversation."""
+    user, model = _user("Go on.")
+    asyncio.run(user.reply([*CONVERSATION, Message(role="assistant", content="".join(pieces))]))
+    quote = _shown(model)[-1][1]
+    user, _ = _user(f"You say: {quote}")
+    assert asyncio.run(user.reply(CONVERSATION)).ended == ""
 
 
 @pytest.mark.parametrize("marker", ["", "#", " end"])
