@@ -362,12 +362,19 @@ def test_step_breaks_markers_of_the_policy():
     assert not any("Say ###STOP###" in message.text for message in found["user"].asked[0].messages)
 
 
-@pytest.mark.parametrize("last", [says("Still on it."), cut(says("It is"))])
-def test_verify_of_a_conversation_that_did_not_end_asks_no_judge(last):
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (says("Still on it."), "unfinished"),
+        (cut(says("It is")), "unfinished"),
+        (says(" "), "no_answer"),
+    ],
+)
+def test_verify_of_a_conversation_that_did_not_end_asks_no_judge(last, reason):
     found = roles(user=("Go on.",))
     rollout = scored(lamp_played(last, found=found, max_turns=3), roles=found)
 
-    assert (rollout.reward, rollout.details) == (0.0, {"reason": "unfinished"})
+    assert (rollout.reward, rollout.details) == (0.0, {"reason": reason})
     assert not found["judge"].asked
 
 

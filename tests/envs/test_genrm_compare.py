@@ -224,6 +224,13 @@ def test_verify_group_shows_final_answers_alone():
     assert "I think of b." not in judge.asked[0].prompt
 
 
+def test_verify_group_says_which_answer_is_empty():
+    judge = judging({("a", "None"): (5, 1, 1), ("None", "a"): (1, 5, 6)})
+    scores = [*compared(group("a", " "), judge), *compared(group(""), Scripted([]))]
+
+    assert [score.details["reason"] for score in scores] == ["compared", "no_answer", "no_answer"]
+
+
 def test_verify_group_shows_history_and_principle():
     judge = judging({("a", "b"): (5, 1, 1), ("b", "a"): (1, 5, 6)})
     compared(group("a", "b", principle="Shorter is better."), judge)
