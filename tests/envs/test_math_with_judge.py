@@ -9,8 +9,11 @@ from random import Random
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gymcli.envs.math_with_judge import JUDGE, MathWithJudge, compare
+from gymcli.envs.math_with_judge import JUDGE, MathWithJudge
+from gymcli.envs.math_with_judge.math_answer import _formulas, compare, stated_answer
 from gymcli.errors import (
     MissingPackageError,
     RoleError,
@@ -39,47 +42,165 @@ def rows(num=60, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("gold", "text", "reward", "answer"),
+    ("text", "boxed_or_line", "line_or_boxed", "boxed"),
     [
-        pytest.param("32", r"So it is \boxed{32}.", 1.0, "32", id="boxed"),
-        pytest.param("32", "The answer is 32.", 1.0, "32", id="plain"),
-        pytest.param("32", "32 or 33, I say 32", 1.0, "32", id="last number"),
-        pytest.param("32", r"\boxed{33}", 0.0, "33", id="wrong"),
-        pytest.param("32", r"32, no: \boxed{33}", 0.0, "33", id="the box counts"),
-        pytest.param(r"\frac{3}{4}", r"\boxed{0.75}", 1.0, "0.750000000000000", id="decimal"),
-        pytest.param(r"\frac{3}{4}", r"\boxed{\frac{6}{8}}", 1.0, "3/4", id="not reduced"),
-        pytest.param("3/4", r"$\tfrac34$", 1.0, "3/4", id="plain gold"),
-        pytest.param("$3/4$", r"\boxed{3/4}", 1.0, "3/4", id="gold in dollars"),
-        pytest.param(r"\(3/4\)", r"\boxed{3/4}", 1.0, "3/4", id="gold in parentheses"),
-        pytest.param("6x + 5", r"\boxed{5 + 6x}", 1.0, "6*x + 5", id="another order"),
-        pytest.param("2, 5", r"\boxed{5, 2}", 1.0, "{2, 5}", id="set"),
-        pytest.param("2, 5", r"\boxed{2}", 0.0, "2", id="one solution of two"),
-        pytest.param(r"1 + \sqrt{2}", r"\boxed{\sqrt2 + 1}", 1.0, "1 + sqrt(2)", id="root"),
-        pytest.param("3", r"\boxed{x = 3}", 1.0, "Eq(x, 3)", id="equation"),
-        pytest.param("3", "", 0.0, None, id="empty"),
-        pytest.param("3", "I do not know.", 0.0, None, id="no answer"),
-        pytest.param("0.123456", r"\boxed{0.1234564}", 1.0, "0.123456400000000", id="6 decimals"),
-        pytest.param("0.123456", r"\boxed{0.123457}", 0.0, "0.123457000000000", id="the sixth"),
-        pytest.param(r"\frac13", r"\boxed{0.33333}", 0.0, "0.333330000000000", id="5 decimals"),
-        pytest.param("3", r"\boxed{y = 3}", 1.0, "Eq(y, 3)", id="missed: another variable"),
-        pytest.param("50", r"\boxed{50\%}", 1.0, "50*(1/100)", id="missed: percent"),
-        pytest.param("1, 2", r"\boxed{(1, 2)}", 1.0, "Interval.open(1, 2)", id="missed: interval"),
-        pytest.param("6x + 5", "6*x + 5", 0.0, "5", id="missed: plain polynomial"),
-        pytest.param("3", r"\boxed{4}, no, \boxed{3}", 0.0, "{3, 4}", id="missed: two boxes"),
-        pytest.param("3", r"\boxed{\frac{}{}", 0.0, r"{\frac{}{}", id="not closed"),
-        pytest.param("3", r"\boxed{" + "(" * 3000 + "3", 0.0, None, id="nested"),
+        (r"So it is \boxed{32}.", "32", "32", "32"),
+        (r"\boxed{31}, no: \boxed{32}", "32", "32", "32"),
+        (r"\boxed{32} ... \boxed{33", "32", "32", None),
+        (r"\boxed{32} ... \boxed{}", "32", "32", None),
+        (r"$\boxed{2}$ and $\boxed{5}$", "2, 5", "2, 5", "2, 5"),
+        (
+            "\\boxed{x = 2}\\text{ or }\\boxed{x = 5}\n",
+            "x = 2, x = 5",
+            "x = 2, x = 5",
+            "x = 2, x = 5",
+        ),
+        ("\\[\\boxed{32}\\]\n\nSo:\n\\[\\boxed{32}\\]", "32", "32", "32"),
+        ("\\boxed{32}\n\n\\boxed{32}", "32", "32", "32"),
+        (r"\boxed{**\$32.**}", "$32", "$32", "$32"),
+        ("\\boxed{32}\nANSWER: 33", "32", "33", "32"),
+        ("\\boxed{32}\nANSWER:", "32", "32", "32"),
+        ("ANSWER: \\boxed{32}", "32", "32", "32"),
+        ("\\boxed{32}\nANSWER: \\boxed{\n33\n}", "33", "33", "33"),
+        ("It was 30.\nANSWER: 31\n**ANSWER: 32**", "32", "32", None),
+        ("It was 30.\n\nANSWER:\n\n`32`", "32", "32", None),
+        ("ANSWER: \\$32.", "$32", "$32", None),
+        ("ANSWER:\n32\nThat was all.", None, None, None),
+        ("It is 32.\n\nANSWER:", None, None, None),
+        ("The answer is 32.", None, None, None),
+        (r"It is 32, so \boxed{}", None, None, None),
+        (r"It is \boxed{32", None, None, None),
+        ("", None, None, None),
     ],
 )
-def test_verify_takes_what_the_library_finds_right(gold, text, reward, answer):
+def test_stated_answer_is_read_at_its_place_alone(text, boxed_or_line, line_or_boxed, boxed):
+    assert stated_answer(text, "boxed_or_line") == boxed_or_line
+    assert stated_answer(text, "line_or_boxed") == line_or_boxed
+    assert stated_answer(text, "boxed") == boxed
+
+
+@given(st.text(alphabet="ANSWER:answer 18\n$\\`*{}") | st.text())
+def test_stated_answer_does_not_depend_on_the_reasoning(reasoning):
+    assert stated_answer(f"{reasoning}\nANSWER: 18", "line_or_boxed") == "18"
+    assert stated_answer(f"{reasoning}\n\\boxed{{18}}.", "boxed") == "18"
+
+
+READINGS = {
+    # Each line: the gold answer, then spellings of it that are right.
+    "right": [
+        ("18", "18", "+18", "18.0", "18.", "(18)", "#18", "~18", "≈ 18", r"\approx 18", "about 18"),
+        ("18", "$18", "$18$", r"\(18\)", "€18", "US$18", "Rs. 18", "**$18** per day", "$18/hour"),
+        ("18", "18 dollars", "18 km/h", "18km/h", "18 m/s", "18 m^2", "18 m²", "18kg", "18-mile"),
+        ("18", "18 (eggs)", r"18\text{ cm}", r"18~\mathrm{km/h}", r"18\,\text{cm}", "18元"),
+        ("18", "18%", r"18\%", "18 percent", r"\text{18}", r"\textbf{18}", "36/2", "9 \u00d7 2"),
+        ("18", "x = 18", "m+n = 18", "9 * 2 = 18", "AP = 18", r"x_{\text{max}} = 18"),
+        ("18", r"\overline{AB} = 18", r"\angle ABC = 18^\circ", "18°", "37 - 19 = 18 degrees"),
+        ("18", "The answer is 18", "x is 18", "18 is the answer", "The total number is 18 eggs."),
+        ("18", "18 because 2*9=18", "Janet makes 18 dollars at the farmers' market"),
+        ("1450000", "1,450,000", "$1,450,000", "1 450 000", "1\u202f450\u202f000", r"1\,450\,000"),
+        ("-5", "\u22125", "- 5", r"-\frac{10}{2}"),
+        ("7.5", "7.50", "15/2", "7 1/2", "7½", "7,50 €"),
+        ("0.75", ".75", r"\frac{3}{4}", r"\tfrac34", "6/8"),
+        ("$3/4$", "0.75"),
+        (r"\(3/4\)", "3/4"),
+        (r"\sqrt{2}", "√2", "sqrt(2)", "AP = √2"),
+        (r"2\sqrt{10}", "2√10"),
+        (r"2\pi", "2π", "2pi"),
+        ("6x + 5", "5 + 6*x", "The polynomial is 6x + 5"),
+        ("x^2 + 1", "x² + 1", "1 + x**2"),
+        ("2, 5", "5, 2", "x = 2 or x = 5", "5 and 2", "2 cm and 5 cm", r"\{2, 5\}"),
+        ("[1, 2)", "[1,2)", "the interval [1, 2)"),
+        (r"(-\infty, 2)", "(-∞, 2)"),
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1 & 2 \\ 3 & 4\end{pmatrix}"),
+        (r"\sin x", "sin(x)"),
+        ("no solution", "No solution", r"\text{no solution}"),
+        (r"\text{Monday}", "monday"),
+        (r"5\text{ cm}", "5 cm", "5"),
+        ("1.6e-19", "1.6 \u00d7 10⁻¹⁹", r"1.6 \times 10^{-19}", "1.6E-19", "q = 1.6 x 10^-19"),
+        ("0.0000012", "1.2e-6", r"\frac{12}{10^7}", r"0.00012\%"),
+        ("0.123456", "0.1234564"),
+        # Not corrected.
+        ("3", "y = 3", "3xy"),
+        ("1, 2", "(1, 2)"),
+        ("1011", "1011_2"),
+        ("1.45", "1.45 million"),
+    ],
+    "wrong": [
+        ("18", "18 or 20", "20, 18", "18 and 20", "-18", "118", "180", "1.8", r"\$20", "18x"),
+        ("18", "18 - 20", "5 hours and 18 minutes", "18!"),
+        ("1450000", "1.45 million", "1450001"),
+        ("2, 5", "2"),
+        ("7.5", "7,500"),
+        ("3", "3.0000005"),
+        (r"\frac13", "0.33333"),
+        ("0.123456", "0.123457"),
+        ("no solution", "18"),
+        (r"9.1 \times 10^{-31}", "1.6e-19", r"\frac{1}{2^{98}}", "0"),
+        ("0.000001", "0.0000012"),
+        ("0.0005", "0.00050004"),
+        ("0", "0.0001", "1e-9"),
+    ],
+    "unread": [
+        ("18", "unknown", "I cannot solve this.", "?", "none", "eighteen", r"\boxed{18"),
+        ("18", "not 18", "It isn't 18", "less than 18", "18 is wrong", "between 18 and 20"),
+        ("18", "3 hours 18 minutes", "20 because 2*9 = 18", "18 because 2*9 = 20"),
+        ("809", "8 0 9"),
+    ],
+}
+
+
+@pytest.mark.parametrize("verdict", READINGS)
+def test_compare_reads_an_answer_as_one(subtests, verdict):
+    for gold, *answers in READINGS[verdict]:
+        for answer in answers:
+            with subtests.test(gold=gold, answer=answer):
+                finding = compare(gold, answer)
+
+                assert finding.is_right == (verdict == "right")
+                assert (finding.answer is None) == (verdict == "unread")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["$", "18 ", "is ", ",", "{", "_{", "\\text{", "a/", "9 999", "\\boxed{1},", "√", "^(", "e"],
+)
+def test_long_answers_take_linear_time(piece):
+    for place in ("boxed_or_line", "boxed"):
+        stated_answer(piece * 100_000, place)
+    _formulas(piece * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "reward", "answer", "reason"),
+    [
+        ("32", r"So it is \boxed{32}.", 1.0, "32", "library"),
+        ("32", r"32, no: \boxed{33}", 0.0, "33", "wrong"),
+        (r"\frac{3}{4}", r"\boxed{0.75}", 1.0, "0.750000000000000", "library"),
+        ("2, 5", r"\boxed{2}, \boxed{5}", 1.0, "{2, 5}", "library"),
+        ("3", r"\boxed{x = 3}", 1.0, "Eq(x, 3)", "library"),
+        ("32", "I tried 32.\nANSWER: unknown", 0.0, None, "no_answer"),
+        ("32", r"It is 32: \boxed{?}", 0.0, None, "no_answer"),
+        ("32", "The answer is 32.", 0.0, None, "no_answer"),
+        ("3", r"\boxed{\frac{}{}", 0.0, None, "no_answer"),
+        ("3", r"\boxed{" + "(" * 3000 + "3" + ")" * 3000 + "}", 0.0, None, "no_answer"),
+        ("3", "", 0.0, None, "no_answer"),
+    ],
+)
+def test_verify_says_what_was_read_and_why_it_is_right(gold, text, reward, answer, reason):
     rollout = scored(answered("math_with_judge", problem(gold), text))
 
     assert (rollout.reward, rollout.answer) == (reward, answer)
     assert rollout.components == {"library_reward": reward}
     assert rollout.metrics == {"library_failed": 0.0}
-    assert rollout.details == {
-        "reason": "library" if reward else "wrong",
-        "expected_answer": gold,
-    }
+    assert rollout.details == {"reason": reason, "expected": gold}
+
+
+def test_verify_reads_the_place_that_an_option_names():
+    rollout = answered("math_with_judge", problem("32"), "\\boxed{31}\n\nANSWER: 32")
+
+    assert scored(rollout).reward == 0.0
+    assert scored(rollout, answer_place="line_or_boxed").reward == 1.0
+    assert scored(rollout, answer_place="boxed").reward == 0.0
 
 
 def test_verify_leaves_a_row_without_an_answer_unscored(subtests):
@@ -100,9 +221,10 @@ def test_verify_leaves_a_row_unscored_whose_answer_the_library_cannot_read():
 
 
 def test_verify_lets_the_judge_compare_an_answer_that_the_library_cannot_read():
-    rollout = judged("}", "A closing brace.", judge := Scripted([EQUAL, EQUAL]))
+    rollout = judged("}", "ANSWER: A closing brace.", judge := Scripted([EQUAL, EQUAL]))
 
     assert (rollout.reward, rollout.details["reason"]) == (1.0, "judge")
+    assert rollout.answer == "A closing brace"
     assert rollout.metrics == {"library_failed": 1.0}
     assert "<answer_a>\n}\n</answer_a>" in judge.prompts[0]
 
@@ -114,13 +236,14 @@ def test_verify_cuts_a_long_answer():
     assert f"<answer_b>\n{rollout.answer}\n</answer_b>" in judge.prompts[0]
 
 
-def test_verify_shows_the_judge_the_end_of_a_long_text():
-    rollout = judged("12", f"{'Well, ' * 100_000}at noon.", judge := Scripted([DIFFERENT]))
+def test_verify_asks_no_judge_where_no_answer_is_stated():
+    judge = Scripted([])
+    rollout = judged("12", "It is 12. What else?", judge)
 
-    assert rollout.answer is None
-    shown = judge.prompts[0].partition("<answer_b>\n")[2].partition("\n</answer_b>")[0]
-    assert len(shown) == 4000
-    assert shown.endswith("Well, at noon.")
+    assert (rollout.reward, rollout.answer) == (0.0, None)
+    assert rollout.details == {"reason": "no_answer", "expected": "12"}
+    assert rollout.components == {"library_reward": 0.0}
+    assert not judge.prompts
 
 
 def test_library_may_take_10_seconds():
@@ -128,9 +251,10 @@ def test_library_may_take_10_seconds():
 
 
 def test_verify_reads_the_text_of_all_turns():
-    rollout = answered("math_with_judge", problem("32"), r"It is \boxed{32}.", "I am done.")
+    for text in (r"It is \boxed{32}.", "ANSWER: 32"):
+        rollout = answered("math_with_judge", problem("32"), text, "I am done.")
 
-    assert scored(rollout).reward == 1.0
+        assert scored(rollout).reward == 1.0
 
 
 @pytest.mark.parametrize("gold", [r"\binom{20000}{10000}", r"$\binom{20000}{10000}$"])
@@ -138,7 +262,7 @@ def test_compare_takes_an_answer_of_many_digits_from_the_text(gold):
     """Python refuses to print numbers of more than 4300 digits."""
     answer = r"\binom{20000}{10000}"
 
-    assert compare(gold, rf"\boxed{{{answer}}}") == (True, answer)
+    assert compare(gold, answer) == (True, answer)
 
 
 def test_verify_asks_no_judge_where_the_library_finds_it_right():
@@ -171,10 +295,9 @@ def test_verify_asks_the_judge_in_both_orders(said, reward, reason):
 @pytest.mark.parametrize(
     "said",
     [
-        ["Well, maybe."],
-        [EQUAL, "[[A = B]]"],
+        ["Well, maybe.", "As I said."],
+        [EQUAL, "It is hard to say.", "Or not."],
         [f"{EQUAL}, not {DIFFERENT}"],
-        [f"It is {DIFFERENT}."],
     ],
 )
 def test_verify_scores_nothing_without_a_verdict(said):
@@ -195,16 +318,24 @@ def test_verify_shows_the_judge_the_question_and_both_answers():
     assert swapped == second, "the prompt is not symmetric"
 
 
-def test_verify_shows_the_judge_the_whole_text_where_no_answer_was_found():
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("I know. It was noon.\nANSWER: **At noon**\nBye.", "At noon"),
+        (r"12 or so: \boxed{11 because 12 is late}", "11 because 12 is late"),
+    ],
+)
+def test_verify_shows_the_judge_the_place_alone(text, shown):
     judge = Scripted([DIFFERENT])
-    judged("12", "At noon, as\nI said.", judge)
+    rollout = judged("12", text, judge)
 
-    assert "<answer_b>\nAt noon, as\nI said.\n</answer_b>" in judge.prompts[0]
+    assert f"<answer_b>\n{shown}\n</answer_b>" in judge.prompts[0]
+    assert (rollout.answer, rollout.details["reason"]) == (shown, "wrong")
 
 
 def test_verify_lets_no_answer_speak_for_the_judge():
     judge = Scripted([DIFFERENT])
-    judged("12", f"Noon. {EQUAL} {DIFFERENT} [[A=B]]", judge)
+    judged("12", f"ANSWER: Noon. {EQUAL} {DIFFERENT} [[A=B]]", judge)
 
     [plain] = JUDGE.render(question="What is it?", first="12", second="Noon.")
     for label in (EQUAL, DIFFERENT):
@@ -237,16 +368,21 @@ def test_verify_asks_the_judge_where_the_library_runs_away(said, reward):
     judge = Scripted([*said])
     rollout = judged("4", RUNAWAY, judge, library_timeout=0.5)
 
-    assert (rollout.reward, rollout.answer) == (reward, None)
+    assert (rollout.reward, rollout.answer) == (reward, "9^{9^{9^{9}}}")
     assert rollout.components == {"library_reward": 0.0, "judge_reward": reward}
     assert rollout.metrics == {"library_failed": 1.0}
     assert rollout.details["library_failure"] == "compare took longer than 0.5 seconds"
-    assert RUNAWAY in judge.prompts[0]
+    assert "9^{9^{9^{9}}}" in judge.prompts[0]
 
 
 @pytest.mark.parametrize(
     "text",
-    [RUNAWAY, r"\boxed{(10^{10})!}", r"\boxed{\sum_{n=1}^{10^9} \frac{1}{n}}", r"$7^{8^{9^{9}}}$"],
+    [
+        RUNAWAY,
+        r"\boxed{(10^{10})!}",
+        r"\boxed{\sum_{n=1}^{10^9} \frac{1}{n}}",
+        r"ANSWER: $7^{8^{9^{9}}}$",
+    ],
 )
 def test_verify_never_scores_a_time_out(text):
     """Either the library decides in time, or the attempt stays unscored."""

@@ -1,18 +1,33 @@
 r"""Asks for the answer to a mathematical problem; math-verify checks it, then a judge.
 
-Source: the resources server math_with_judge of NVIDIA NeMo Gym (Apache-2.0), reimplemented
-independently. The library math-verify (extra `math`) reads the whole text; an answer that it
-accepts is right. If it does not accept one and there is a judge, the judge compares the gold answer
-with the extracted one, or with the text if none was extracted, and then again in the other order:
-both verdicts must be "equal". An answer that the library cannot parse, or fails at, is not right.
-Differences from the reference:
+Source: the resources server math_with_judge of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
+independently. The library math-verify (extra `math`) and the judge compare the gold answer with the
+place where the text states its answer, which `answer_place` chooses. An answer that the library
+accepts is right. If it does not accept one and there is a judge, the judge compares both, and then
+again in the other order: both verdicts must be "equal".
 
+A place is read as one answer. Escapes, Markdown, currency signs and the dollars of formulas are
+taken off; "and" and "or" are commas, so that "18 or 20" is two solutions; "is" is "=". Words of two
+letters or more, and units after a number, are prose that is dropped unless the gold answer has
+words too. If formulas with several values are left ("3 hours 24 minutes"), or the prose denies what
+it names ("not 18", "less than 18"), nothing can be read: "18 because 2*9 = 18" is 18, and "20
+because 2*9 = 18" is not. An answer that cannot be read has the reward 0 and the reason `no_answer`,
+unless a judge can compare it; without a place, the judge is not asked.
+
+Differences from NeMo Gym 0.7:
+
+- It gives the library the whole text, once the text has a last box that is complete and not empty:
+  `= 18, \boxed{?}` is right there for 18. `answer_place=boxed` has that condition too, and reads
+  the box alone, together with boxes that are joined to it. Its judge sees the last box alone.
+- A gold answer between 0 and 0.001 in magnitude is compared by six significant digits, not by six
+  decimals: 1.6e-19 is not 9.1e-31. This does not hold for the members of sets.
+- Words are compared as text, in any case and font. `√2`, `540°`, `10⁻⁵`, `1.6e-19`, `2 1/2` and
+  `18.` are read, which the library cannot. "8 0 9" is not read; the library makes 17 of it.
 - If the library takes more than 10 seconds, or its process dies, that does not make the answer
   wrong: the judge decides. Without a judge, an answer that never ends, such as a tower of powers,
   leaves the attempt unscored. The library's own limits of 5 seconds for each step, after which it
   answers "wrong", are off.
-- An extracted answer is cut after 1,000 characters, for the record and for the judge. If none was
-  extracted, the judge is shown the last 4,000 characters of the text.
+- An answer is cut after 1,000 characters, for the record and for the judge.
 - An empty expected answer leaves the attempt unscored, because the row is at fault. Without a
   judge, so does one in which the library can read nothing.
 - The judge must put its label in a tag that neither the answers nor the prompt can contain, or
@@ -23,9 +38,9 @@ Differences from the reference:
   extracted as the text has it.
 
 Not corrected: the library's own mistakes. It finds `y = 3` right for 3, `50\%` for 50 and `(1, 2)`
-for the solutions 1 and 2. It finds `6*x + 5` wrong for 6x + 5 outside of `\boxed` and dollars, and
-a right answer in a box wrong if the text has another box. A judge can overrule the library on
-answers that it finds wrong, not on those that it finds right.
+for the solutions 1 and 2, and ignores the base of `1011_2`. A judge can overrule the library on
+answers that it finds wrong, not on those that it finds right. Letters after a number are taken for
+its unit: "3xy" is right for 3.
 
 One row:
 {"id": "math-1", "difficulty": "medium", "prompt": "From 7 women and 6 men, a committee of two women
@@ -35,11 +50,9 @@ women and 6 men, a committee of two women and two men is chosen. In how many way
 """
 
 import importlib.util
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from random import Random
-from typing import NamedTuple
 
 from gymcli import (
     Context,
@@ -59,13 +72,16 @@ from gymcli import (
     VerifierError,
 )
 from gymcli.envs import load_generator
+from gymcli.envs.math_with_judge.math_answer import (
+    MAX_ANSWER,
+    AnswerPlace,
+    LibraryFinding,
+    compare,
+    stated_answer,
+    without_dollars,
+)
 
-__all__ = ["LibraryFinding", "MathProblem", "MathWithJudge", "compare"]
-
-MAX_ANSWER = 1000
-"""Characters of an extracted answer that the record keeps and a judge is shown."""
-MAX_TEXT = 4000
-"""The number of trailing characters that the judge is shown of a text without an answer."""
+__all__ = ["MathProblem", "MathWithJudge"]
 
 EQUAL, DIFFERENT = "[[A=B]]", "[[A!=B]]"
 
@@ -90,11 +106,11 @@ factored or expanded, in other words or another order where order does not matte
 where one is missing, where one gives more or fewer solutions, or where they agree only roughly. \
 Do not solve the problem, and do not ask which of them is right.
 
-Write nothing but your verdict: [[A=B]] if the answers are the same, [[A!=B]] if not.
+Your verdict is [[A=B]] if the answers are the same, [[A!=B]] if not.
 """,
     labels={"equal": EQUAL, "different": DIFFERENT},
     rule="tagged",
-    version="2",
+    version="3",
 )
 
 SHOWN_ANSWERS = re.compile(
@@ -111,18 +127,10 @@ class MathProblem(Task):
     """In LaTeX, with or without `$..$` or `\\(..\\)` around it."""
 
 
-class LibraryFinding(NamedTuple):
-    """The library's verdict on a text."""
-
-    is_right: bool
-    answer: str | None
-    """The first right answer, else the first answer; cut after `MAX_ANSWER` characters."""
-
-
 class MathWithJudge(Environment[MathProblem]):
     """Solve mathematical problems; math-verify checks the answer, a judge what it rejects."""
 
-    version = "2"
+    version = "3"
     optional_roles = ("judge",)
     waits_to_verify = True
     properties = Properties(
@@ -130,8 +138,11 @@ class MathWithJudge(Environment[MathProblem]):
     )
 
     class Options(EnvironmentOptions):
-        """Whether to ask a judge, and the time limit of the library."""
+        """Where the answer is read, whether to ask a judge, and the time limit of the library."""
 
+        answer_place: AnswerPlace = "boxed_or_line"
+        """`boxed_or_line`: the last boxes, without any the last line "ANSWER: ..."; `line_or_boxed`
+        prefers the line; `boxed` reads boxes alone, and the last one must be complete."""
         use_judge: bool = True
         """False: only the library decides, even if there is a judge."""
         library_timeout: float = 10.0
@@ -156,50 +167,52 @@ class MathWithJudge(Environment[MathProblem]):
         """
         _require_library()
         task = cls.parse_task(rollout.task)
-        if not _without_dollars(task.expected_answer):
+        if not without_dollars(task.expected_answer):
             raise VerifierError('the row has an empty "expected_answer"; no answer can be right')
-        judge = context.roles.get("judge") if cls.options_of(context).use_judge else None
-        found, failure = LibraryFinding(is_right=False, answer=None), ""
+        options = cls.options_of(context)
+        judge = context.roles.get("judge") if options.use_judge else None
+        details: JSONObject = {"reason": "no_answer", "expected": task.expected_answer}
+        score = Score(0.0, details=details)
+        score.components = {"library_reward": 0.0}
+        score.metrics = {"library_failed": 0.0}
+        # An answer line ends with its message.
+        text = "\n".join(answer.text for answer in rollout.responses if answer.role == "assistant")
+        answer = stated_answer(text, options.answer_place)
+        if answer is None:
+            return score
+        finding = LibraryFinding(is_right=False, answer=None)
         try:
-            found = await cls._compared(task, rollout, context)
+            finding = await context.isolated(
+                compare,
+                task.expected_answer,
+                answer,
+                timeout=options.library_timeout,
+                imports=("math_verify",),
+            )
         except VerifierError as error:
             # Neither a slow library nor a gold answer that it cannot read makes the answer wrong.
             if judge is None:
                 raise
-            failure = str(error)
-        details: JSONObject = {"expected_answer": task.expected_answer}
-        if failure:
-            details["library_failure"] = failure
-        score = Score(float(found.is_right), answer=found.answer, details=details)
-        score.components = {"library_reward": score.reward}
-        score.metrics = {"library_failed": float(bool(failure))}
-        details["reason"] = "library" if found.is_right else "wrong"
+            details["library_failure"] = str(error)
+            score.metrics["library_failed"] = 1.0
+        score.answer = finding.answer
+        score.reward = score.components["library_reward"] = float(finding.is_right)
+        if finding.answer is not None:
+            details["reason"] = "library" if finding.is_right else "wrong"
         # As in the reference, the judge cannot take back what the library accepts.
-        if judge is not None and not found.is_right:
-            shown = found.answer or rollout.output_text[-MAX_TEXT:]
+        if judge is not None and not finding.is_right:
+            shown = answer[:MAX_ANSWER]
             verdicts = await _judged(judge, task, shown)
+            score.answer = finding.answer or shown
             details["reason"] = _reason(verdicts)
             details["verdicts"] = [verdict.record() for verdict in verdicts]
             score.reward = float(details["reason"] == "judge")
             score.components["judge_reward"] = score.reward
         return score
 
-    @classmethod
-    async def _compared(
-        cls, task: MathProblem, rollout: Rollout, context: Context
-    ) -> LibraryFinding:
-        """Ask the library, in a process that can be killed."""
-        return await context.isolated(
-            compare,
-            task.expected_answer,
-            rollout.output_text,
-            timeout=cls.options_of(context).library_timeout,
-            imports=("math_verify",),
-        )
-
     async def oracle(self, rollout: Rollout) -> Message:
         """Return the answer in a box."""
-        gold = _without_dollars(self.task.expected_answer)
+        gold = without_dollars(self.task.expected_answer)
         return Message(role="assistant", content=f"The answer is \\boxed{{{gold}}}.")
 
     @classmethod
@@ -232,50 +245,9 @@ async def _judged(judge: Model, task: MathProblem, answer: str) -> list[Verdict]
     )
 
 
-def compare(gold: str, text: str) -> LibraryFinding:
-    """Look for the gold answer in a text; runs in a worker, which limits its time.
-
-    Raises:
-        VerifierError: The library can read nothing in the gold answer.
-
-    """
-    import math_verify as library  # late: an extra, and a second to import
-
-    # It logs a warning about the timeouts that are off, and about every text without an answer.
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
-    in_latex, as_plain = library.LatexExtractionConfig(), library.ExprExtractionConfig()
-    # Both timeouts are off: they would turn a slow step into "wrong". The worker's limit does not.
-    boxed = f"\\boxed{{{_without_dollars(gold)}}}"
-    golds = library.parse(boxed, (in_latex,), parsing_timeout=None)
-    if not golds:
-        raise VerifierError(f"math-verify can read nothing in the expected answer {gold!r:.200}")
-    answers = library.parse(text, (as_plain, in_latex), parsing_timeout=None)
-    for answer in answers:
-        if library.verify(golds, answer, 6, timeout_seconds=None):  # 6 decimals, as the reference
-            return LibraryFinding(is_right=True, answer=_written(answer, answers))
-    return LibraryFinding(is_right=False, answer=_written(answers[0], answers) if answers else None)
-
-
-def _written(answer: object, answers: list[object]) -> str:
-    """Return an answer as text."""
-    try:
-        return str(answer)[:MAX_ANSWER]
-    except ValueError:
-        # Python prints no integer of more than 4,300 digits. The list ends with the extracted text.
-        return str(answers[-1])[:MAX_ANSWER]
-
-
 def _require_library() -> None:
     if importlib.util.find_spec("math_verify") is None:
         raise MissingPackageError("math_with_judge needs math-verify: pip install 'gymcli[math]'")
-
-
-def _without_dollars(gold: str) -> str:
-    """Remove the outer `$..$` of an answer."""
-    text = gold.strip()
-    if text.startswith("$") and text.endswith("$"):
-        text = text[1:-1].strip()
-    return text
 
 
 def _reason(verdicts: list[Verdict]) -> str:

@@ -1,0 +1,273 @@
+r"""Finds the answer to a mathematical problem in a text, and compares it by math-verify.
+
+Used alone, the library searches a text for whatever it can read, so that a number of the reasoning
+becomes the answer where the stated one is missing. Here an answer has one place, and the place is
+read as one answer.
+"""
+
+import logging
+import re
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+from gymcli import (
+    VerifierError,
+    closed_boxes,
+    last_answer_line,
+    last_boxed,
+    plain_answer,
+    without_text_commands,
+)
+
+__all__ = [
+    "MAX_ANSWER",
+    "AnswerPlace",
+    "LibraryFinding",
+    "compare",
+    "stated_answer",
+    "without_dollars",
+]
+
+MAX_ANSWER = 1000
+"""Characters of an answer that the record keeps and a judge is shown."""
+_SMALL = Decimal("0.001")
+
+AnswerPlace = Literal["boxed_or_line", "line_or_boxed", "boxed"]
+
+
+# What may stand between boxes that are one answer, such as `$\boxed{2}$ and $\boxed{5}$`.
+_JOINT = re.compile(
+    r"(?:[\s,$]|\\[()\[\],;:! ]|\\q?quad\b|\b(?:and|or)\b|\\text\s*+\{\s*+(?:and|or)\s*+\})*+"
+)
+
+
+def stated_answer(text: str, place: AnswerPlace) -> str | None:
+    """Return the answer at a place of a text, without its decoration; None if there is none."""
+    if place == "boxed":
+        return _boxed(text) if (last_boxed(text) or "").strip() else None
+    line = last_answer_line(text) or ""
+    # A box counts on the line too, but not the beginning of one that is closed on another line.
+    line = _boxed(line) or ("" if "\\boxed{" in line else _plain(line))
+    boxed = _boxed(text) or ""
+    return (line or boxed if place == "line_or_boxed" else boxed or line) or None
+
+
+def _boxed(text: str) -> str | None:
+    """Return the content of the last box that is not empty, and of those that are joined to it."""
+    boxes = [box for box in closed_boxes(text) if box.content.strip()]
+    joined = boxes[-1:]
+    for box in reversed(boxes[:-1]):
+        if not _JOINT.fullmatch(text, box.end, joined[-1].start):
+            break
+        joined.append(box)
+    # A box that is repeated does not become two solutions.
+    contents = dict.fromkeys(_plain(box.content) for box in reversed(joined))
+    return ", ".join(contents) or None
+
+
+def _plain(text: str) -> str:
+    """Take the decoration and a full stop off an answer."""
+    return plain_answer(plain_answer(text).removesuffix("."))
+
+
+class LibraryFinding(NamedTuple):
+    """The library's verdict on an answer."""
+
+    is_right: bool
+    answer: str | None
+    """What it read, cut after `MAX_ANSWER` characters; None if it can read nothing."""
+
+
+def compare(gold: str, answer: str) -> LibraryFinding:
+    """Compare an answer with the gold answer; runs in a worker, which limits its time.
+
+    Raises:
+        VerifierError: The library can read nothing in the gold answer.
+
+    """
+    # It logs a warning about the timeouts that are off, and about every text without an answer.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    gold_latex = _in_latex(without_dollars(gold))
+    golds = _parsed(gold_latex)
+    if not golds:
+        raise VerifierError(f"math-verify can read nothing in the expected answer {gold!r:.200}")
+    if isinstance(golds[0], str) or _WORD.search(gold_latex):
+        latex = _in_latex(answer)
+        is_right = latex.casefold() == gold_latex.casefold() or _is_equal(golds, _parsed(latex))
+        return LibraryFinding(is_right, answer[:MAX_ANSWER])
+    if _number(golds[0]) is not None:
+        answer = _DECIMAL_COMMA.sub(r"\1.\2", answer)
+    values = _single_value(answer)
+    if not values:
+        return LibraryFinding(is_right=False, answer=None)
+    return LibraryFinding(_is_equal(golds, values), _written(values))
+
+
+def without_dollars(gold: str) -> str:
+    """Remove the outer `$..$` of an answer."""
+    text = gold.strip()
+    if text.startswith("$") and text.endswith("$"):
+        text = text[1:-1].strip()
+    return text
+
+
+_SUPERSCRIPTS = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
+_SIGNS = str.maketrans(
+    {
+        "\u2212": "-",
+        "\u00d7": r"\times ",
+        "·": r"\cdot ",
+        "⋅": r"\cdot ",
+        "÷": "/",
+        "≠": r"\neq ",
+        "≈": r"\approx ",
+        "∞": r"\infty ",
+        "½": r"\frac{1}{2}",
+        "⅓": r"\frac{1}{3}",
+        "¼": r"\frac{1}{4}",
+        "¾": r"\frac{3}{4}",
+        ";": ",",
+    }
+)
+# Notation that the library cannot read, and how LaTeX writes it. The order counts.
+_NOTATION = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(?<!\\)\\[,;:! ]|\\q?quad\b|~", " "),
+        (r"(?<!\\)\\[()\[\]]|\\?\$|[€£¥₹]", " "),
+        (r"(?:\^\{?\\circ\b\}?|°)(?:\s?[CF]\b)?", ""),
+        (r"√\s*+(\d++)", r"\\sqrt{\1}"),
+        (r"√", r"\\sqrt "),
+        (r"\s++", " "),
+        (r"(?<![\d.,])([1-9]\d{0,2}(?: \d{3})++)(?!\d)", lambda number: number[0].replace(" ", "")),
+        (r"(?<!\d)(\d++) (\d++)/(\d++)", r"\1\\frac{\2}{\3}"),
+        (r"(?<=\d)e(?=[-+]?\d)", "E"),
+        (r"(?<=\d) x (?=\d)", r"\\times "),
+        (r"(?<=[\w)}])\*\*(?=[\w({\\+-])", "^"),
+        (r"\^([-+]?\d++)", r"^{\1}"),
+        (r"(?<![\\A-Za-z])((?:arc)?(?:sin|cos|tan)|ln|log|pi)(?![A-Za-z])", r"\\\1 "),
+    )
+]
+
+
+def _in_latex(text: str) -> str:
+    """Return an answer in the notation of LaTeX, without dollars and spacing."""
+    text = without_text_commands(text)
+    text = re.sub(
+        r"[⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹]++", lambda power: f"^{{{power[0].translate(_SUPERSCRIPTS)}}}", text
+    ).translate(_SIGNS)
+    for pattern, replacement in _NOTATION:
+        text = pattern.sub(replacement, text)
+    return text.strip()
+
+
+_WORD = re.compile(
+    # Names of environments and operators are not words.
+    r"(?<![A-Za-z\\])(?<!\\begin\{)(?<!\\end\{)(?<!\{array\}\{)(?<!operatorname\{)"
+    r"(?:(?!(?:sqrt|percent|and|or)(?![A-Za-z]))[A-Za-z]{2,}+(?:/[A-Za-z]++|['\u2019][A-Za-z]*+)*+"
+    # The article and the pronoun; then units of one letter.
+    r"|[AaI](?= [A-Za-z]{2})"
+    r"|(?:(?<=[\d})] )|(?<=\d)(?=m/s))[mgshlLVWNJKACFT](?:/[A-Za-z]++)*+(?![A-Za-z(]))"
+    r"(?:\^?\{?-?\d\}?(?!\d))?"
+    # Other alphabets, but not Greek; then what stands for a name, such as `\\overline{AB}`.
+    r"|[^\W\d_A-Za-z\u0370-\u03ff]++|\\(?:tri)?angle(?![A-Za-z])|\\[A-Za-z]++(?:\{[A-Z]{2,}\})+"
+)
+_DENIAL = re.compile(
+    r"n['\u2019]t\b|\b(?:not|no|never|neither|nor|cannot|than|between|wrong|incorrect)\b",
+    re.IGNORECASE,
+)
+_DECIMAL_COMMA = re.compile(r"(?<![\d.,])(\d++),(?!\d{3}(?!\d))(\d++)(?!,)")
+_NAME_IN_SUBSCRIPT = re.compile(r"_\{(?=[^{}]*?[A-Za-z]{2})[^{}]*+\}")
+_LIST_WORD = re.compile(r",? ?\b(?:and|or)\b")
+_IS = re.compile(r"\b(?:is|are|equals)\b(?: equal to\b)?(?: ?=)*+")
+_START = re.compile(r"\A(?:[ ,:=#?!\"']|\\approx\b|\.(?!\d))++")
+
+
+def _single_value(answer: str) -> list[object]:
+    """Return what the library reads if an answer states a single value, else an empty list."""
+    formulas = _formulas(answer)
+    if len(formulas) > 1:
+        formulas = [re.split(r"(?<![<>!\\])=", formula)[-1] for formula in formulas]
+    readings = [_parsed(formula) for formula in formulas]
+    if any(not reading or isinstance(reading[0], str) for reading in readings):
+        return []
+    if not all(_is_equal(readings[0], reading) for reading in readings[1:]):
+        return []
+    return readings[0] if readings else []
+
+
+def _formulas(answer: str) -> list[str]:
+    """Return the formulas of an answer, split at its words; none if one of them is broken."""
+    text = _IS.sub("=", _LIST_WORD.sub(",", _NAME_IN_SUBSCRIPT.sub("", _in_latex(answer))))
+    if _DENIAL.search(text):
+        return []
+    formulas: list[str] = []
+    for piece in _WORD.split(text):
+        formula = _trimmed(piece)
+        if formula and formulas and re.match(" ?,", piece):
+            formulas[-1] += f", {formula}"  # a list whose members have units
+        elif formula:
+            formulas.append(formula)
+    if len(formulas) > 1:
+        # Names, as in "x, the number of eggs, is 18".
+        formulas = [formula for formula in formulas if not re.fullmatch("[A-Za-z]", formula)]
+    # The library would multiply or add "8 0 9", and complete a formula that was cut.
+    is_broken = any(
+        formula.count("{") != formula.count("}")
+        or re.search(r"\\boxed|(?<![_^])(?<!frac )\d \d", formula)
+        for formula in formulas
+    )
+    return [] if is_broken else formulas
+
+
+def _trimmed(piece: str) -> str:
+    """Remove punctuation at both ends, emphasis, and a bracket that lost its partner."""
+    piece = plain_answer(_START.sub("", piece).rstrip(" ,:=.?/-\"'"))
+    num_opened = piece.count("(") + piece.count("[")
+    if num_opened != piece.count(")") + piece.count("]"):
+        piece = piece.strip("()[] ,:=.")
+    return piece
+
+
+def _parsed(latex: str) -> list[object]:
+    """Return the expression that the library reads, if any, and its text."""
+    import math_verify as library  # late: an extra, and a second to import
+
+    # Both timeouts are off: they would turn a slow step into "wrong". The worker's limit does not.
+    configs = (library.LatexExtractionConfig(),)
+    return [*library.parse(f"\\boxed{{{latex}}}", configs, parsing_timeout=None)]
+
+
+def _is_equal(golds: list[object], values: list[object]) -> bool:
+    """Compare by six decimals, as the reference does, or six digits of a small gold answer."""
+    import math_verify as library  # late: as above
+
+    gold = _number(golds[0])
+    if gold is not None and 0 < abs(gold) < _SMALL:
+        number = _number(values[0]) if values else None
+        if number is not None:
+            return f"{number:.5e}" == f"{gold:.5e}"
+    return bool(library.verify(golds, values, 6, timeout_seconds=None))
+
+
+def _number(value: object) -> Decimal | None:
+    """Return the number that an expression, or the last side of an equation, is."""
+    from math_verify.grader import is_equation, take_last_relation  # late: as above
+
+    if is_equation(value):
+        value = take_last_relation(value).rhs
+    evaluate = getattr(value, "evalf", None)
+    try:
+        number = Decimal(str(evaluate(30))) if evaluate else Decimal("NaN")
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    return number if number.is_finite() else None
+
+
+def _written(values: list[object]) -> str:
+    """Return an answer as text."""
+    try:
+        return str(values[0])[:MAX_ANSWER]
+    except ValueError:
+        # Python prints no integer of more than 4,300 digits. The list ends with the answer's text.
+        return str(values[-1])[:MAX_ANSWER]
