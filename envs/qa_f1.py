@@ -12,7 +12,9 @@ over sets of words, rounded to two digits. Exact match is a component of the sco
 scripts compare answers; how they are read from a model's text is our own:
 
 - With `extraction_mode` `answer_line` the answer is the rest of the line after the first "Answer:",
-  as in simple-evals and inspect-evals, or the whole text if there is none.
+  as in simple-evals and inspect-evals, or the whole text if there is none. The label may be in bold
+  (`**Answer**: 9`, `**Answer:**` before a line with 9), which those do not read. If nothing follows
+  it, there is no answer; those read the whole text.
 - The rule `drop` splits it into spans at semicolons.
 - With the rule `squad` the text `no_answer_text` alone, in any case, says that the question has no
   answer; to the script it is the empty answer. A text that is empty earns nothing.
@@ -51,7 +53,7 @@ __all__ = ["Overlap", "QaF1", "ReadingQuestion", "drop_overlap", "squad_overlap"
 MAX_SHOWN = 1_000
 """Characters of the answer that the record keeps."""
 
-ANSWER_LINE = re.compile(r"answer\s*:\s*([^\n]+)", re.IGNORECASE)
+ANSWER_LINE = re.compile(r"answer[*_`~]*+\s*+:(?:[*_`~]++(?=\s|\Z))?+\s*+([^\n]*+)", re.IGNORECASE)
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -92,12 +94,16 @@ class Overlap(NamedTuple):
     f1: float
 
 
+NOTHING = Overlap(0.0, 0.0)
+
+
 class QaF1(Environment[ReadingQuestion]):
     """Answer a question about a text; scored by SQuAD's or DROP's F1."""
 
     properties = Properties(
         "single-step", "reading comprehension", "general", "short answer", "F1 and exact match"
     )
+    version = "2"
     skipped_checks = {
         "leaks": "the answer is a part of the text that the question is about",
         "guessing": "many questions of SQuAD 2.0 have the same answer: none",
@@ -108,17 +114,21 @@ class QaF1(Environment[ReadingQuestion]):
         """Reward the F1 with the gold answer that the answer has most in common with."""
         task = cls.parse_task(rollout.task)
         answer = _read(rollout.output_text, task)
-        best = Overlap(0.0, 0.0)
-        if answer:
-            each = [_overlap(answer, gold, task) for gold in task.golds or [[""]]]
-            best = Overlap(max(one.exact_match for one in each), max(one.f1 for one in each))
+        golds = task.golds or [[""]]
+        overlaps = [_overlap(answer, gold, task) if answer else NOTHING for gold in golds]
+        f1 = max(overlap.f1 for overlap in overlaps)
+        exact_match = max(overlap.exact_match for overlap in overlaps)
+        _, nearest = max(zip(overlaps, golds, strict=True), key=lambda pair: pair[0].f1)
         reasons = {0.0: "wrong_answer" if answer else "no_answer", 1.0: "correct"}
         return Score(
-            best.f1,
-            components={"f1": best.f1, "exact_match": best.exact_match},
+            f1,
+            components={"f1": f1, "exact_match": exact_match},
             metrics={"no_answer": float(not answer)},
             answer=answer[:MAX_SHOWN] or None,
-            details={"reason": reasons.get(best.f1, "partly_correct")},
+            details={
+                "reason": reasons.get(f1, "partly_correct"),
+                "expected": ("; ".join(nearest) or task.no_answer_text)[:MAX_SHOWN],
+            },
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
@@ -139,8 +149,8 @@ class QaF1(Environment[ReadingQuestion]):
 
 def _read(text: str, task: ReadingQuestion) -> str:
     """Return the answer that a text gives, which may be empty."""
-    found = ANSWER_LINE.search(text) if task.extraction_mode == "answer_line" else None
-    return (found[1] if found else text).strip()
+    line = ANSWER_LINE.search(text) if task.extraction_mode == "answer_line" else None
+    return (line[1] if line else text).strip()
 
 
 def _overlap(answer: str, gold: list[str], task: ReadingQuestion) -> Overlap:

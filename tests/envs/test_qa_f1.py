@@ -113,6 +113,10 @@ def test_drop_agrees_with_the_official_script():
         pytest.param(["9"], "Answer: 10\nAnswer: 9", 0.0, LINE, id="the first line counts"),
         pytest.param(["9"], "ANSWER :\n 9.00 \nBye", 1.0, LINE, id="on the next line"),
         pytest.param(["9"], "$9", 1.0, LINE, id="without a line, the text"),
+        pytest.param(["9"], "So.\n**Answer:** 9", 1.0, LINE, id="bold label"),
+        pytest.param(["9"], "So.\n**Answer**: **9**", 1.0, LINE, id="bold label and answer"),
+        pytest.param(["9"], "So.\n**Answer:**\n\n9", 1.0, LINE, id="bold label, next line"),
+        pytest.param(["9"], "It is 9.\nAnswer:", 0.0, LINE, id="nothing after the label"),
         pytest.param([["a lark", "9 owls"]], "Answer: 9 owls; lark;", 1.0, LINE, id="spans"),
         pytest.param([["lark", "owl"]], "Answer: lark, owl", 0.33, LINE, id="one span"),
         pytest.param([[" "], ["lark"]], "Answer: ;", 0.0, LINE, id="nothing but a semicolon"),
@@ -127,8 +131,12 @@ def test_a_record_explains_its_score():
 
     assert (rollout.answer, rollout.reward) == ("in May 1903", pytest.approx(0.8))
     assert rollout.components == {"f1": rollout.reward, "exact_match": 0.0}
-    assert rollout.details == {"reason": "partly_correct"}
-    assert score(["x"], " ").details == {"reason": "no_answer"}
+    # The gold answer with the highest F1 is named.
+    assert rollout.details == {"reason": "partly_correct", "expected": "May 1903"}
+    assert score(["x"], "x").details == {"reason": "correct", "expected": "x"}
+    assert score(["x"], "y").details == {"reason": "wrong_answer", "expected": "x"}
+    assert score(["x"], " ").details == {"reason": "no_answer", "expected": "x"}
+    assert score([], "y").details == {"reason": "wrong_answer", "expected": "unanswerable"}
     assert score(["x"], " ").metrics == {"no_answer": 1.0}
     assert len(score(["x"], "y" * 5000).answer) == 1000
 
