@@ -1,4 +1,4 @@
-"""Asks for the sum of two small numbers and reads the last integer of the answer.
+"""Asks for the sum of two small numbers and reads the last number of the answer.
 
 Written for gymcli; no reference implementation exists.
 
@@ -12,7 +12,8 @@ from random import Random
 
 from gymcli import Context, Environment, JSONObject, Message, Properties, Rollout, Score, Task
 
-INTEGER = re.compile(r"-?\d+")
+# A minus after a digit, a letter or a closing bracket is no sign: "10-3", "x-3", "(4)-3".
+NUMBER = re.compile(r"(?:(?<![\w)\]])[-\u2212])?\d+(?:\.\d+)?")
 
 
 class Sum(Task):
@@ -26,19 +27,18 @@ class Arithmetic(Environment[Sum]):
     """Add two numbers from 1 to 19."""
 
     properties = Properties("single-step", "arithmetic", "mathematics", "short", "exact match")
+    version = "2"
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 if the last integer of the answer is the sum."""
+        """Reward 1 if the last number of the answer is the sum."""
         # The last one: many answers repeat the sum first, as in "3 + 4 = 7".
-        last = (INTEGER.findall(rollout.output_text) or [""])[-1]
-        expected = str(cls.parse_task(rollout.task).answer)
-        reason = "correct" if last == expected else "wrong_answer" if last else "no_answer"
-        return Score(
-            float(last == expected),
-            answer=last or None,
-            details={"reason": reason, "expected": expected},
-        )
+        last = (NUMBER.findall(rollout.output_text) or [""])[-1].replace("\u2212", "-")
+        expected = cls.parse_task(rollout.task).answer
+        is_right = bool(last) and float(last) == expected
+        reason = "correct" if is_right else "wrong_answer" if last else "no_answer"
+        details: JSONObject = {"reason": reason, "expected": str(expected)}
+        return Score(float(is_right), answer=last or None, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Return the sum."""

@@ -1,4 +1,4 @@
-"""The environment arithmetic: how the last integer is read, and the generated sums."""
+"""The environment arithmetic: how the last number is read, and the generated sums."""
 
 from random import Random
 
@@ -14,14 +14,18 @@ from tests.envs.episodes import answered, scored
         pytest.param("7", 1.0, "7", id="bare"),
         pytest.param("3 + 4 = 7.", 1.0, "7", id="last of several"),
         pytest.param("**7**", 1.0, "7", id="in markdown"),
+        pytest.param("7.0", 1.0, "7.0", id="decimal"),
+        pytest.param("10-7", 1.0, "7", id="a minus between numbers"),
         pytest.param("7, no: 8", 0.0, "8", id="last one wrong"),
+        pytest.param("7.5", 0.0, "7.5", id="not a whole number"),
         pytest.param("-7", 0.0, "-7", id="negative"),
+        pytest.param("= \u22127", 0.0, "-7", id="minus sign"),
         pytest.param("seven", 0.0, None, id="in words"),
         pytest.param("", 0.0, None, id="empty"),
-        pytest.param("7" * 5000, 0.0, "7" * 5000, id="too long for an int"),
+        pytest.param("7" * 5000, 0.0, "7" * 5000, id="too long for a number"),
     ],
 )
-def test_verify_takes_the_last_integer(text, reward, answer):
+def test_verify_takes_the_last_number(text, reward, answer):
     rollout = scored(answered("arithmetic", {"answer": 7}, text))
 
     assert (rollout.reward, rollout.answer) == (reward, answer)

@@ -179,7 +179,7 @@ def test_manifest_describes_what_the_run_is_made_with(tmp_path, monkeypatch):
     assert manifest.libraries.keys() >= {"python", "msgspec"}
     assert (manifest.num_expected, manifest.num_tasks) == (6, 3)
     record = manifest.environments["arithmetic"]
-    assert (record.version, record.max_reward, record.num_expected) == ("1", 1.0, 6)
+    assert (record.version, record.max_reward, record.num_expected) == ("2", 1.0, 6)
 
 
 def test_manifest_names_the_commit(tmp_path, monkeypatch):

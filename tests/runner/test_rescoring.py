@@ -46,7 +46,7 @@ def test_rescoring_says_what_changed_and_which_way(run):
     assert seen[-1] == 8
     first = report.changes[0]
     assert (first.task_id, first.old_reward, first.new_reward) == (lines[0]["task_id"], 1.0, 0.0)
-    assert report.reasons == {"- -> -": 8}
+    assert report.reasons == {"correct -> correct": 7, "correct -> wrong_answer": 1}
 
 
 def test_rescoring_leaves_the_run_as_it_is(run):
@@ -62,7 +62,7 @@ def test_rescoring_writes_a_run_of_its_own(run, tmp_path):
     out = tmp_path / "again"
     Rescoring(run, out=out).run()
     lines = lines_of(out / "rollouts.jsonl")
-    assert {(line["reward"], line["env_version"]) for line in lines} == {(1.0, "1")}
+    assert {(line["reward"], line["env_version"]) for line in lines} == {(1.0, "2")}
     assert measure(out).metrics().num_expected == 8
     assert msgspec.json.decode((out / "metrics.json").read_bytes())["mean_reward"] == 1.0
     _, server = collect_all(tmp_path / "t.jsonl", out=out, repeats=2)
