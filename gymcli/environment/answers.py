@@ -121,7 +121,10 @@ def plain_answer(text: str) -> str:
     """
     text = _ESCAPED.sub(r"\1", text.strip())
     for _ in range(_MAX_LAYERS):
-        text = _without_layer(text)
+        inner = _without_layer(text)
+        if inner == text:
+            break
+        text = inner
     return text
 
 
