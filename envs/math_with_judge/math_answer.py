@@ -61,8 +61,8 @@ def _boxed(text: str) -> str | None:
             break
         joined.append(box)
     # A box that is repeated does not become two solutions.
-    contents = dict.fromkeys(_plain(box.content) for box in reversed(joined))
-    return ", ".join(contents) or None
+    contents = dict.fromkeys(box.content.strip() for box in reversed(joined))
+    return ", ".join(map(_plain, contents)) or None
 
 
 def _plain(text: str) -> str:
