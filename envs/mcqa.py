@@ -1,18 +1,25 @@
-r"""Asks multiple-choice questions and reads the chosen letter in one of five ways.
+r"""Asks multiple-choice questions and reads the chosen letter in one of six ways.
 
-Source: the resources server mcqa of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently; of
-`last_answer_colon`, the scorer `choice` of inspect_ai 0.3.285 (MIT) for questions with one right
-answer. A row's `template_metadata.output_regex` is tried first; if it finds nothing, the option
-`grading_mode` decides, else the row's. Leniency kept from the reference: a row's pattern may find a
-letter that no option has, `\boxed{E. coli}` is E, "Answer: b" is B, and "Answer: I'd say B" is I.
-Differences from the reference:
+Sources: the resources server mcqa of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented independently;
+of `last_answer_colon`, the scorer `choice` of inspect_ai 0.3.285 (MIT) for questions with one right
+answer. The mode `letter` is our own. A row's `template_metadata.output_regex` is tried first; if it
+finds nothing, the option `grading_mode` decides, else the row's. Leniency kept from NeMo Gym: a
+row's pattern may find a letter that no option has, `\boxed{E. coli}` is E, "Answer: b" is B, and
+"Answer: I'd say B" is I. Differences from NeMo Gym 0.7:
 
 - If a pattern has several groups, the first one counts.
 - An invalid pattern finds nothing; one that takes too long leaves the rollout unscored.
 - Letters of other scripts are mapped only if they are not part of a word, so that option texts stay
-  whole. `lenient_answer_colon` maps them too.
-- `lenient_boxed` reads the content of `\text{...}`, in the box and in the options, and never the
-  command's name; `lenient_answer_colon` reads it anywhere in the answer.
+  whole. `lenient_answer_colon`, and a box that holds nothing else, map them too.
+- Commands for fonts, such as `\text{...}` and `\mathbf{...}`, are read as their content, in boxes,
+  in options and after "Answer:". There, `lenient_answer_colon` reads what is in a box, or between
+  `$`, `*`, `_` or backquotes on both sides.
+- In `lenient_boxed`, the text of an option counts only as whole words and whole signed numbers:
+  there is no 71 in `\boxed{171}` or `\boxed{71.5}`, no 5 in -5, and no "organic" in "inorganic". In
+  scripts without spaces between words it counts anywhere. A box that is exactly the text of one
+  option is that option, even if the text begins like a label.
+- In `lenient_answer_colon_md`, letters that no option has are skipped: "Answer: I think B" is B
+  where there is no I. A leading letter may be in brackets, and "A, or B" is ambiguous.
 
 One row:
 {"id": "mcqa-0", "prompt": "Which is the largest?\n\nA: 12\nB: 71\n\nPut the letter in \\boxed{}.",
@@ -21,6 +28,7 @@ One row:
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Literal
@@ -37,7 +45,10 @@ from gymcli import (
     Rollout,
     Score,
     Task,
+    closed_boxes,
+    last_answer_line,
     last_boxed,
+    plain_answer,
     without_text_commands,
 )
 from gymcli.envs import load_generator
@@ -45,15 +56,19 @@ from gymcli.envs import load_generator
 __all__ = ["MultipleChoice", "Question"]
 
 RowMode = Literal[
-    "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "last_answer_colon"
+    "strict_single_letter_boxed",
+    "lenient_boxed",
+    "lenient_answer_colon",
+    "last_answer_colon",
+    "letter",
 ]
 Mode = Literal[RowMode, "lenient_answer_colon_md"]
 
 Choices = dict[str, str]
 """The options' texts by their letters, in upper case."""
 
-OTHER_LETTERS = "أبجدঅবডঢＡＢＣＤ"
-OTHER_SCRIPTS = str.maketrans(OTHER_LETTERS, "ABCD" * 3)
+OTHER_LETTERS = "أبجدঅবডঢ"
+OTHER_SCRIPTS = str.maketrans(OTHER_LETTERS, "ABCD" * 2)
 # `\w` leaves out the combining vowel signs of Arabic and Bengali.
 IN_WORD = r"[\w\u064b-\u065f\u0980-\u09ff]"
 OTHER_LETTER_ALONE = re.compile(rf"(?<!{IN_WORD})[{OTHER_LETTERS}](?!{IN_WORD})")
@@ -63,8 +78,16 @@ LETTER_ALONE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
 ONLY_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*$")
 LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
 SEPARATORS = re.compile(r"(?:[/|&,;\s]|\bor\b|\band\b)+", re.IGNORECASE)
+# What may not stand next to the text of an option that is a word or a number: "non-organic" is not
+# "organic", and there is no 71 in 171, 71.5, 1 071, -71, 71/2 and 2^71.
+OPERATORS = r"-+*/^\u00d7\u00b7\u00f7"
+OPERATOR = re.compile(rf"(?<=\d) ([{OPERATORS}]) ?(?=\d)|([{OPERATORS}]) (?=\d)")
+BEFORE_WORD = r"(?<!\w)(?<!\w-)"
+AFTER_WORD = r"(?!-?\w)"
+BEFORE_NUMBER = r"(?<![\w.*/^\u00d7\u00b7\u00f7_{\\\u2013-])(?<!\w\+)(?<!\d,)(?<!\d )"
+AFTER_NUMBER = rf"(?![\w/^{{}}]|[.,]\d|[{OPERATORS}\u2013]\d| ?\\[a-z]| \d{{3}}(?!\d))"
 ANSWER_COLON = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
-ANSWER_COLON_MARKDOWN = re.compile(r"[*_]{0,2}answer[*_]{0,2}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
+ANSWER_COLON_MARKDOWN = re.compile(r"[*_]{0,3}answer[*_]{0,3}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
 # What the patterns of inspect_ai find, in linear time for any run of spaces: the answer without
 # $...$, **...** or (...); the lines that it begins and ends; any other. Space alone is an answer.
 WRAPPED = r"{0}\s*+([A-Za-z\d](?: *+[A-Za-z\d,]++)*+)\s*+{0}"
@@ -75,6 +98,18 @@ ANSWER_LINE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 ANSWER_ANYWHERE = re.compile(r"answer\s*:\s*([A-Za-z\d ,]+)(?:\W|$)", re.IGNORECASE)
+# The rule of `letter`: a place has letters only, or begins with a label, as in "B) Paris". Behind a
+# label, "C)", "C:" and "or C." are labels of another option; "vitamin C." is none.
+MARKS = r"""\s*_`~"'“”\u2018\u2019„«»$\\(){}\[\]<>「」『』【】"""
+ANSWER_IS = re.compile(r"\banswer is\b((?:(?!\banswer is\b).)*+)", re.IGNORECASE)
+LINE_MARKS = re.compile(r"\A\s*+(?:[>#*+•-]++\s++)*+")
+LETTERS_ONLY = re.compile(
+    rf"[{MARKS}]*+[a-z](?:(?:[{MARKS}.:,;/|&]|or|and)++[a-z])*+[{MARKS}.:,;!。]*+", re.IGNORECASE
+)
+LETTER_LABEL = re.compile(rf"[{MARKS}]*+([A-Z])(?=[{MARKS}]*?(?:[:)\]]|\.[{MARKS}]))[{MARKS}.:]++")
+OTHER_LABEL = re.compile(
+    rf"(?<![^\W_])(?:([A-Z])[*_`]*+[):]|(?:or|and)\s++[{MARKS}]*+([A-Z])[{MARKS}]*+(?:\.|\Z))"
+)
 
 
 class TemplateMetadata(BaseModel):
@@ -82,25 +117,29 @@ class TemplateMetadata(BaseModel):
 
     output_regex: str | list[str] | None = None
     """One or several patterns, case-insensitive; the last match is the answer."""
+    answer_prefix: str | None = None
+    """The words before the answer, such as "Die Antwort ist", for `lenient_answer_colon_md`."""
 
 
 class Question(Task):
     """A question with its options."""
 
-    options: list[dict[str, str]]
-    """Each item is one option: `{"A": "its text"}`."""
+    options: list[dict[str, str | None]]
+    """Each item is one option: `{"A": "its text"}`; a letter without a text (null) is no option."""
     expected_answer: str
     """The letter of the right option."""
     grading_mode: RowMode = "strict_single_letter_boxed"
-    """How the letter is read: from a box with one letter, from any box, or after the first or the
-    last "Answer:"."""
+    """How the letter is read: from a box with one letter, from any box, after the first or the last
+    "Answer:", or, with `letter`, from the last box, "Answer:" or line of any answer."""
     template_metadata: TemplateMetadata | None = None
-    """The row's own patterns for the answer, in `output_regex`; they are tried first."""
+    """The row's own patterns for the answer, in `output_regex`, which are tried first, and the
+    words before it, in `answer_prefix`."""
 
     @property
     def choices(self) -> Choices:
         """The options' texts by their letters."""
-        return {key.upper(): text for option in self.options for key, text in option.items()}
+        items = (item for option in self.options for item in option.items())
+        return {key.upper(): text for key, text in items if text is not None}
 
     @property
     def gold(self) -> str:
@@ -110,14 +149,19 @@ class Question(Task):
     @property
     def patterns(self) -> list[str]:
         """The row's own patterns, in the order they are tried."""
-        given = self.template_metadata.output_regex if self.template_metadata else None
-        return [given] if isinstance(given, str) else given or []
+        patterns = self.template_metadata.output_regex if self.template_metadata else None
+        return [patterns] if isinstance(patterns, str) else patterns or []
+
+    @property
+    def answer_prefix(self) -> str:
+        """The words before the answer, or an empty text."""
+        return (self.template_metadata and self.template_metadata.answer_prefix) or ""
 
 
 class MultipleChoice(Environment[Question]):
-    """Choose one of several options; the letter is read from a box or by a pattern."""
+    """Choose one of several options; the letter is read from a box, a line or by a pattern."""
 
-    version = "2"
+    version = "3"
     properties = Properties("single-step", "knowledge", "general", "multiple choice", "exact match")
 
     class Options(EnvironmentOptions):
@@ -137,15 +181,22 @@ class MultipleChoice(Environment[Question]):
         letter = _by_patterns(question, text.strip(), context)
         if letter is None:
             read_by = cls.options_of(context).grading_mode or question.grading_mode
-            letter = GRADERS[read_by](text, question.choices)
+            letter = GRADERS[read_by](text, question)
         is_right = letter == question.gold
         reason = "correct" if is_right else "wrong_answer" if letter else "no_answer"
         return Score(
             float(is_right),
             metrics={"no_answer": float(letter is None)},
             answer=letter,
-            details={"reason": reason, "expected_answer": question.gold, "read_by": read_by},
+            details={"reason": reason, "expected": question.gold, "read_by": read_by},
         )
+
+    @classmethod
+    def answer_mark(cls, task: Question, options: EnvironmentOptions) -> str:
+        r"""Return `\boxed` if the grading mode reads boxes alone, and the row has no pattern."""
+        assert isinstance(options, cls.Options)
+        mode = options.grading_mode or task.grading_mode
+        return "\\boxed" if "boxed" in mode and not task.patterns else ""
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Return the right letter in the form that the grading mode reads."""
@@ -165,6 +216,8 @@ class MultipleChoice(Environment[Question]):
 
 def _written(letter: str, mode: Mode) -> str:
     """Write an answer in the form that a grading mode reads."""
+    if mode == "letter":
+        return letter
     return f"\\boxed{{{letter}}}" if "boxed" in mode else f"Answer: {letter}"
 
 
@@ -172,12 +225,12 @@ def _by_patterns(question: Question, text: str, context: Context) -> str | None:
     """Read the answer with the row's own patterns."""
     for pattern in question.patterns:
         try:
-            found = context.search(pattern, text, flags=re.IGNORECASE)
+            matches = context.search(pattern, text, flags=re.IGNORECASE)
         except ValueError:
             # An invalid pattern; one that takes too long raises another error.
             continue
-        last = found[-1].strip() if found else ""
-        letter = last.translate(OTHER_SCRIPTS).upper()
+        last = matches[-1].strip() if matches else ""
+        letter = _latin(last).upper()
         # Even a letter that no option has, as in the reference: a wrong answer, not a missing one.
         if len(letter) == 1 and letter.isalpha():
             return letter
@@ -187,47 +240,92 @@ def _by_patterns(question: Question, text: str, context: Context) -> str | None:
     return None
 
 
-def _strict_boxed(text: str, choices: Choices) -> str | None:
+def _strict_boxed(text: str, question: Question) -> str | None:
     """Read the only capital letter in the last box, or the one that labels its text."""
     boxed = last_boxed(text)
     if boxed is None:
         return None
     inner = without_text_commands(boxed)
+    letter = _latin(inner).strip()
+    if len(letter) == 1:
+        inner = letter
     match = ONLY_CAPITAL.match(inner) or LABEL.match(inner)
-    return match[1] if match and match[1] in choices else None
+    return match[1] if match and match[1] in question.choices else None
 
 
-def _lenient_boxed(text: str, choices: Choices) -> str | None:
+def _lenient_boxed(text: str, question: Question) -> str | None:
     """Read the letter as the strict mode does, else the only option quoted in the last box."""
-    letter = _strict_boxed(text, choices)
     boxed = last_boxed(text)
-    if letter is not None or boxed is None:
+    if boxed is None:
+        return None
+    letter, inner = _strict_boxed(text, question), _content(boxed)
+    texts = {key: _content(option) for key, option in question.choices.items()}
+    equal = [key for key, option in texts.items() if inner and option == inner]
+    is_one_character = len(re.sub(r"[\W_]", "", inner)) == 1
+    if letter is not None and (is_one_character or len(equal) != 1):
         return letter
-    inner = _normalized(without_text_commands(boxed))
-    texts = {key: _normalized(without_text_commands(text)) for key, text in choices.items()}
-    quoted = [key for key, option in texts.items() if option and option in inner]
-    return quoted[0] if len(quoted) == 1 else None
+    options = equal if len(equal) == 1 else [k for k, text in texts.items() if _quotes(inner, text)]
+    return options[0] if len(options) == 1 else None
 
 
-def _answer_colon(text: str, choices: Choices) -> str | None:
+def _content(text: str) -> str:
+    """Return the content of a box or the text of an option, for comparisons."""
+    return _normalized(plain_answer(without_text_commands(text)).replace("\u2212", "-"))
+
+
+def _quotes(text: str, option: str) -> bool:
+    """Return whether a text has an option's text as whole words and whole signed numbers."""
+    if not option:
+        return False
+    # So that the sign in `- 5` and the operator in `3 - 5` are next to their numbers.
+    option, text = OPERATOR.sub(r"\1\2", option), OPERATOR.sub(r"\1\2", text)
+    before = BEFORE_NUMBER if re.match(r"[-.]?\d", option) else BEFORE_WORD
+    after = AFTER_NUMBER if option[-1].isdigit() else AFTER_WORD
+    before = before if _has_spaces(option[0]) else ""
+    after = after if _has_spaces(option[-1]) else ""
+    return bool(re.search(f"{before}{re.escape(option)}{after}", text))
+
+
+def _has_spaces(character: str) -> bool:
+    """Return whether a character is of a script that separates words."""
+    return character < "\u0e00" or "\u1e00" <= character < "\u3000"
+
+
+def _answer_colon(text: str, question: Question) -> str | None:
     """Read the text after the first "answer:": a single letter, or an option's text."""
     match = ANSWER_COLON.search(text)
     written = match[1].strip() if match else ""
+    plain = _unwrapped(written)
     # As written first, because an option's text may have `\text{...}` itself.
-    payloads = [written, without_text_commands(written).strip()]
-    for payload in payloads:
+    for payload in (written, plain, _latin(plain)):
         letter = payload.upper()
-        found = letter if letter in choices else _equal_option(payload, choices)
-        if found is not None:
-            return found
-    mapped = payloads[-1].translate(OTHER_SCRIPTS)
-    return mapped if mapped in choices else None
+        if letter in question.choices:
+            return letter
+        equal = _equal_option(payload, question.choices)
+        if equal is not None:
+            return equal
+    return None
 
 
-def _answer_colon_markdown(text: str, choices: Choices) -> str | None:
-    """Read the text after an "answer:" with any emphasis, from the last one to the first."""
-    for written in reversed(ANSWER_COLON_MARKDOWN.findall(text)):
-        payload = OTHER_LETTER_ALONE.sub(lambda found: found[0].translate(OTHER_SCRIPTS), written)
+def _unwrapped(payload: str) -> str:
+    """Return a payload without boxes, and without emphasis, backquotes and `$` on both sides."""
+    for box in reversed(closed_boxes(payload)):
+        payload = payload[: box.start] + box.content + payload[box.end :]
+    payload = without_text_commands(payload).strip()
+    marks = payload[: len(payload) - len(payload.lstrip("$*_`"))]
+    if payload.endswith(marks[::-1]):
+        payload = payload[len(marks) : len(payload) - len(marks)].strip()
+    return payload
+
+
+def _answer_colon_markdown(text: str, question: Question) -> str | None:
+    """Read the text after an "answer:" with any emphasis, from the last one to the first.
+
+    A row's `answer_prefix` is another "answer:", and allows the strict box where none has a letter.
+    """
+    choices, prefix = question.choices, question.answer_prefix
+    for payload in reversed(_payloads(unicodedata.normalize("NFKC", text), prefix)):
+        payload = _latin(payload)
         letters = [m for m in LETTER_ALONE.finditer(payload) if m[0].upper() in choices]
         # "A or B" is ambiguous: an earlier "answer:" may be clearer.
         if not letters or any(_is_pair(*pair) for pair in itertools.pairwise(letters)):
@@ -238,17 +336,30 @@ def _answer_colon_markdown(text: str, choices: Choices) -> str | None:
         capitals = [match[0] for match in letters if match[0].isupper()]
         if capitals:
             return capitals[-1]
-    return None
+    return _strict_boxed(text, question) if prefix else None
 
 
-def _last_answer_colon(text: str, choices: Choices) -> str | None:
+def _payloads(text: str, prefix: str) -> list[str]:
+    """Return what follows "answer:" or a prefix in its line, in the order of the text."""
+    starts = [(match.start(), match[1]) for match in ANSWER_COLON_MARKDOWN.finditer(text)]
+    if prefix:
+        words = re.escape(unicodedata.normalize("NFKC", prefix.strip()))
+        # Up to the next prefix in the line, which has a payload of its own: in linear time.
+        matches = list(re.finditer(rf"{words}\s*+", text, re.IGNORECASE))
+        ends = [*(match.start() for match in matches[1:]), len(text)]
+        for match, end in zip(matches, ends, strict=False):
+            starts.append((match.start(), text[match.end() : end].partition("\n")[0]))
+    return [payload for _, payload in sorted(starts)]
+
+
+def _last_answer_colon(text: str, question: Question) -> str | None:
     """Read the one letter after the last line "ANSWER: B", else after the last "ANSWER:"."""
     for wrapped in WRAPPERS:
         text = wrapped.sub(r"\1", text)
     plain = IN_PARENTHESES.sub(r"\1\2\3", text)
-    found = ANSWER_LINE.findall(plain) or ANSWER_ANYWHERE.findall(plain)
-    letters = [part for part in found[-1].strip().upper().split(",") if part] if found else []
-    return letters[0] if len(letters) == 1 and letters[0] in choices else None
+    answers = ANSWER_LINE.findall(plain) or ANSWER_ANYWHERE.findall(plain)
+    letters = [part for part in answers[-1].strip().upper().split(",") if part] if answers else []
+    return letters[0] if len(letters) == 1 and letters[0] in question.choices else None
 
 
 def _is_pair(first: re.Match[str], second: re.Match[str]) -> bool:
@@ -257,13 +368,67 @@ def _is_pair(first: re.Match[str], second: re.Match[str]) -> bool:
     return differ and bool(SEPARATORS.fullmatch(first.string, first.end(), second.start()))
 
 
-GRADERS: dict[str, Callable[[str, Choices], str | None]] = {
+def _letter(text: str, question: Question) -> str | None:
+    """Read the one letter in the last box, else in the last "Answer:" line.
+
+    Without a box and an "Answer:", it is read after the last "answer is", else in the last line,
+    else in the first. A line such as "B: Paris" does not count in a text with such lines for
+    several letters, since these may only list the options.
+    """
+    boxes, answer = closed_boxes(text), last_answer_line(text)
+    places = [boxes[-1].content.replace("\\boxed", "")] if boxes else []
+    if answer:
+        places.append(answer)
+    if not places:
+        lines = [_undecorated(line) for line in text.splitlines()]
+        lines = [line for line in lines if any(map(str.isalnum, line))]
+        labels = {match[1] for line in lines if (match := LETTER_LABEL.match(line))}
+        ends = [*lines[-1:], *lines[:1]]
+        places = [match[1] for match in [*ANSWER_IS.finditer(text)][-1:]]
+        places += [line for line in ends if len(labels) < 2 or LETTERS_ONLY.fullmatch(line)]
+    for place in places:
+        letters = _letters_of(_undecorated(place), question.choices)
+        if letters:
+            # Several letters are no answer, and neither is one that no option has.
+            return letters.pop() if len(letters) == 1 and letters <= {*question.choices} else None
+    return None
+
+
+def _letters_of(place: str, choices: Choices) -> set[str]:
+    """Return the letters that a place names if it has letters only, or begins with a label."""
+    label = LETTER_LABEL.match(place)
+    text = place[label.end() :].strip(" .") if label else ""
+    if label and text and _content(text) == _content(choices.get(label[1], "").strip(" .")):
+        return {label[1]}
+    if LETTERS_ONLY.fullmatch(place):
+        return {letter.upper() for letter in LETTER_ALONE.findall(place)}
+    # A text such as "E. coli" may itself be an option, of another letter.
+    if label is None or _equal_option(place, choices) not in {None, label[1]}:
+        return set()
+    others = {letter for pair in OTHER_LABEL.findall(text) for letter in pair}
+    return {label[1], *(others & choices.keys())}
+
+
+def _undecorated(place: str) -> str:
+    """Return a place without marks of lists and headings, fonts, and letters of other scripts."""
+    place = _latin(without_text_commands(place))
+    return LINE_MARKS.sub("", place).rstrip()
+
+
+GRADERS: dict[str, Callable[[str, Question], str | None]] = {
     "strict_single_letter_boxed": _strict_boxed,
     "lenient_boxed": _lenient_boxed,
     "lenient_answer_colon": _answer_colon,
     "lenient_answer_colon_md": _answer_colon_markdown,
     "last_answer_colon": _last_answer_colon,
+    "letter": _letter,
 }
+
+
+def _latin(text: str) -> str:
+    """Return a text in the form NFKC, with letters of other scripts mapped where they are alone."""
+    text = unicodedata.normalize("NFKC", text)
+    return OTHER_LETTER_ALONE.sub(lambda match: match[0].translate(OTHER_SCRIPTS), text)
 
 
 def _normalized(text: str) -> str:
@@ -272,5 +437,5 @@ def _normalized(text: str) -> str:
 
 def _equal_option(text: str, choices: Choices) -> str | None:
     """Return the letter of the first option with this text; case and spaces do not count."""
-    wanted = _normalized(text) or None  # an empty text means no option
-    return next((key for key, option in choices.items() if _normalized(option) == wanted), None)
+    normalized = _normalized(text) or None  # an empty text means no option
+    return next((key for key, option in choices.items() if _normalized(option) == normalized), None)

@@ -4,7 +4,7 @@ The values are those of inspect_evals 0.26.0 with inspect_ai 0.3.285 and dataset
 """
 
 import gymcli.envs
-from gymcli.envs.mcqa import GRADERS
+from gymcli.envs.mcqa import GRADERS, Question
 from tests.envs.episodes import answered, scored_here
 
 LETTERS = "DCDCDDCCACDDCDABDCDAAADC"
@@ -134,7 +134,7 @@ def test_answers_are_right_where_the_source_finds_them_right():
 # The letters that mmlu_eval.py of openai/simple-evals at ee3b031 finds, by running it.
 SIMPLE_EVALS = {
     "B": ["ANSWER: B", "**ANSWER: B**", "**ANSWER:** B", "ANSWER: **B**", "**Answer: B**"],
-    "C": ["ANSWER: \uff23C", "**Final Answer:** **C**", r"ANSWER: \(C\)", r"ANSWER: $\mathbf{C}$"],
+    "C": ["**Final Answer:** **C**", r"ANSWER: \(C\)", r"ANSWER: $\mathbf{C}$"],
     "D": ["Answer: D - none", r"\textbf{ANSWER: D}", "Answer : D"],
     None: [r"\boxed{B}", "The answer is B.", "The final answer is: B", "ANSWER: It falls"],
 }
@@ -149,7 +149,7 @@ SIMPLE_EVALS["B"] += [
 SIMPLE_EVALS["B"] += ["### ANSWER: B", "ANSWER: B because it falls", r"ANSWER: $\text{B}$"]
 SIMPLE_EVALS["B"] += ["> ANSWER: B", "- **ANSWER: B**", "$ANSWER: B$", "ANSWER:B", "ANSWER : B"]
 SIMPLE_EVALS["B"] += [r"\[ \boxed{\text{ANSWER: B}} \]", "Answer: B\nSo the answer: B."]
-SIMPLE_EVALS["B"] += ["ANSWER: ب", "ANSWER: ব"]
+SIMPLE_EVALS["B"] += ["ANSWER: ب", "ANSWER: ব", "ANSWER: \uff22です"]
 SIMPLE_EVALS["C"] += ["__ANSWER: C__", "_ANSWER: C_", "ANSWER: C.\n", "ANSWER: C</s>"]
 SIMPLE_EVALS["C"] += ["<b>ANSWER: C</b>"]
 SIMPLE_EVALS[None] += ["ANSWER: E"]
@@ -164,7 +164,7 @@ NOT_LIKE_SIMPLE_EVALS = {
         "ANSWER: b",
     ],
     "C": ["Answer: The correct option is C", "ANSWER: Option C"],
-    None: ["ANSWER: A or B", "ANSWER: Both", "ANSWER: C, D", "ANSWER: \uff22です", "الإجابة: ب"],
+    None: ["ANSWER: A or B", "ANSWER: Both", "ANSWER: C, D", "ANSWER: \uff23C", "الإجابة: ب"],
 }
 NOT_LIKE_SIMPLE_EVALS["B"] += ["Answer:\nB", "Answer:\n\n**B**", "ANSWER: উত্তর ব"]
 NOT_LIKE_SIMPLE_EVALS["B"] += ["Answer: A\nWait, no.\nAnswer: B"]
@@ -174,8 +174,9 @@ NOT_LIKE_SIMPLE_EVALS[None] += ["Respuesta: B", "答案\uff1aB"]
 def test_the_letters_of_mmlu_are_those_of_simple_evals():
     read = GRADERS["lenient_answer_colon_md"]
     options = {"A": "It rises", "B": "It falls", "C": "Both A and B", "D": "None of the above"}
+    task = Question.model_validate({"options": [options], "expected_answer": "A"})
     found = [
-        (text, letter, read(text, options))
+        (text, letter, read(text, task))
         for cases in (SIMPLE_EVALS, NOT_LIKE_SIMPLE_EVALS)
         for letter, texts in cases.items()
         for text in texts
