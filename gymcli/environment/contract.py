@@ -216,6 +216,14 @@ class Environment(Generic[TaskT]):
         """
 
     @classmethod
+    def answer_mark(cls, task: TaskT, options: EnvironmentOptions) -> str:
+        r"""Return what every answer that can be read contains, such as `\boxed`, or an empty text.
+
+        `gym collect` warns if the prompt of `--prompt` does not mention it.
+        """
+        return ""
+
+    @classmethod
     def method_tools(cls) -> dict[str, Tool]:
         """Return the `@tool` methods of the class by name, in definition order."""
         return dict(cls._method_tools)

@@ -212,6 +212,7 @@ class Collection:
         self.warnings = [
             *source.id_warnings,
             *found.env_warnings(options.env, registry),
+            *found.prompt_warnings(options.prompt),
             *parameter_warnings(options, found),
             *self._plan.self_judgement(),
             *missing_warnings,

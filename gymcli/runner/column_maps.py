@@ -22,7 +22,14 @@ from gymcli.store.tables import local_rows, mapped_rows, table_columns
 from gymcli.store.task_row import listed
 from gymcli.types import JSON, JSONObject
 
-__all__ = ["CHOICE_ENV", "TableMap", "infer_map", "mapped_file"]
+__all__ = [
+    "CHOICE_ENV",
+    "TableMap",
+    "envs_with_letter_mode",
+    "infer_map",
+    "mapped_file",
+    "set_letter_mode",
+]
 
 CHOICE_ENV = "mcqa"
 """The environment of multiple-choice tables."""
@@ -82,14 +89,43 @@ class TableMap(NamedTuple):
 
     row_map: RowMap
     env: str | None = None
-    """The environment that the columns imply."""
+    """The environment that the columns imply, which has multiple-choice questions."""
     note: str = ""
     """Which columns became fields of another name, in words."""
 
 
-def mapped_file(row_map: RowMap, path: Path) -> Iterator[tuple[int, JSONObject | str]]:
-    """Yield the task rows of a file, each with its number."""
-    return mapped_rows(local_rows(path), row_map)
+def mapped_file(
+    row_map: RowMap, letter_envs: Sequence[str | None], path: Path
+) -> Iterator[tuple[int, JSONObject | str]]:
+    """Yield the task rows of a file, each with its number; see `set_letter_mode`."""
+    for number, row in mapped_rows(local_rows(path), row_map):
+        if isinstance(row, dict):
+            set_letter_mode(row, letter_envs)
+        yield number, row
+
+
+def envs_with_letter_mode(env: str | None, find: Callable[[str], Found]) -> tuple[str | None, ...]:
+    """Return the names in rows for which `set_letter_mode` is meant; None if it is the default.
+
+    Args:
+        env: The environment of rows that name none.
+        find: Finds an environment by its name.
+    """
+    choice = find(CHOICE_ENV).environment
+    if "grading_mode" not in choice.Task.model_fields:
+        return ()  # the name is that of a server, which has its own rules
+    is_default = env is not None and issubclass(find(env).environment, choice)
+    return (CHOICE_ENV, None) if is_default else (CHOICE_ENV,)
+
+
+def set_letter_mode(row: JSONObject, envs: Sequence[str | None] = (CHOICE_ENV,)) -> None:
+    """Let `mcqa` read a bare letter as the answer to a row of a table, unless the row says how.
+
+    NeMo Gym's rows keep the default that they have there.
+    """
+    is_nemo = "responses_create_params" in row or "agent_ref" in row
+    if row.get("env") in envs and not is_nemo:
+        row.setdefault("grading_mode", "letter")
 
 
 def infer_map(

@@ -36,7 +36,7 @@ from gymcli.errors import (
     pydantic_reason,
 )
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.column_maps import infer_map, mapped_file
+from gymcli.runner.column_maps import envs_with_letter_mode, infer_map, mapped_file
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import Line, decoded_lines, file_sha256
 from gymcli.store.maps import read_map
@@ -297,11 +297,13 @@ def map_tables(
     for file in files:
         implied = file.env
         if file.env is None and row_map is not None:
-            found.rows_of[file.path] = partial(mapped_file, row_map)
+            letter_envs = envs_with_letter_mode(env, find)
+            found.rows_of[file.path] = partial(mapped_file, row_map, letter_envs)
         elif file.env is None and is_table(file.path):
             inferred = infer_map(file.path, env, find, has_template=has_template)
-            found.rows_of[file.path] = partial(mapped_file, inferred.row_map)
             implied = inferred.env
+            letter_envs = () if implied is None else envs_with_letter_mode(env or implied, find)
+            found.rows_of[file.path] = partial(mapped_file, inferred.row_map, letter_envs)
             if inferred.note:
                 found.notes.append(f"{file.path}: {inferred.note}")
         elif file.env is not None and is_code(file.env):
@@ -376,6 +378,15 @@ def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> lis
     return problems
 
 
+def _missing_mark(row: TaskRow, found: Found, options: EnvironmentOptions) -> str:
+    """Return what an answer to this row needs in order to be read, if no message mentions it."""
+    try:
+        mark = found.environment.answer_mark(found.environment.parse_task(row.fields), options)
+    except ValueError:  # `row_problems` names it
+        return ""
+    return "" if any(mark in message.text for message in row.messages) else mark
+
+
 def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
     for detail in error.errors():
         field = ".".join(str(step) for step in detail["loc"])
@@ -409,6 +420,8 @@ class Survey:
     """Selected rows by environment."""
     num_rows_of_all_shards: Counter[str] = field(default_factory=Counter)
     """Selected rows by environment, including other shards."""
+    missing_marks: dict[str, str] = field(default_factory=dict)
+    """What --prompt does not mention though an environment reads no answer without it."""
     num_tasks: int = 0
     """Selected rows without duplicates."""
     most_copies: int = 1
@@ -430,6 +443,13 @@ class Survey:
         if env is None or registry.find(env).name in self.environments:
             return []
         return [f"--env {env} is not used: every row names {', '.join(sorted(self.environments))}"]
+
+    def prompt_warnings(self, prompt: Path | None) -> list[str]:
+        """Return a warning for each environment that can read no answer to `prompt` of --prompt."""
+        return [
+            f"--prompt {prompt}: does not mention {mark}, without which {name} reads no answer"
+            for name, mark in self.missing_marks.items()
+        ]
 
 
 def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
@@ -513,6 +533,8 @@ def _checked(
             env_options[item.env] = own_options(source.options.env_args, found)
             if scrubber.text(item.env) != item.env:
                 unwritable.add(item.env)
+            if source.template and (mark := _missing_mark(item, found, env_options[item.env])):
+                result.missing_marks[item.env] = mark
         texts = row_problems(item, found, env_options[item.env])
         if item.env in unwritable:
             texts.insert(0, f"the name of the environment {_UNWRITABLE} name")

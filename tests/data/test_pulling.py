@@ -181,6 +181,16 @@ def test_pull_names_a_column_in_one_line(out):
     assert str(raised.value) == 'own.jsonl:1: there is no column "none" (the row has: a b)'
 
 
+def test_questions_that_a_map_makes_are_read_by_a_bare_letter(out):
+    row = {"prompt": "q", "options": [{"A": "x"}], "expected_answer": "A"}
+    nemo = {"responses_create_params": {"input": "q"}, "expected_answer": "A"}
+    table = write(Path("own.jsonl"), [{"env": "mcqa", **row}, {"env": "mcqa", **nemo}])
+    Path("map.yaml").write_text("drop_empty: true")
+    for map_file, modes in ((Path("map.yaml"), ["letter", None]), (None, [None, None])):
+        pull(table, out, map_file=map_file)
+        assert [row.get("grading_mode") for row in rows_of(out)] == modes
+
+
 @pytest.mark.parametrize("name", ["table.jsonl", "link.jsonl", "map.yaml", "noted"])
 def test_pull_does_not_write_over_what_it_reads(out, name):
     Path("link.jsonl").symlink_to("table.jsonl")

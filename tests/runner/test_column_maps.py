@@ -66,6 +66,38 @@ def test_multiple_choice_table_is_rows_of_mcqa():
     assert first.fields["options"] == [{"A": "wren"}, {"B": "puffin"}, {"C": "emu"}]
     assert first.fields["expected_answer"] == second.fields["expected_answer"] == "B"
     assert first.fields["topic"] == "birds"
+    assert first.fields["grading_mode"] == second.fields["grading_mode"] == "letter"
+
+
+def test_a_table_or_map_that_says_how_answers_are_read_keeps_its_mode():
+    first, second = read("question,A,B,answer,grading_mode\nq,x,y,A,lenient_boxed\np,x,y,B,\n")
+    assert [row.fields["grading_mode"] for row in (first, second)] == ["lenient_boxed", "letter"]
+
+    Path("map.yaml").write_text("constants: {grading_mode: last_answer_colon}\n")
+    row = {"prompt": "q", "options": [{"A": "x"}], "expected_answer": "A"}
+    Path("rows.jsonl").write_bytes(msgspec.json.encode(row))
+    [with_map] = read("", "rows.jsonl", env="mcqa", map_file=Path("map.yaml"))
+    assert with_map.fields["grading_mode"] == "last_answer_colon"
+
+
+@pytest.mark.parametrize(
+    ("fields", "map_file", "mode"),
+    [
+        ({"prompt": "q", "env": "mcqa"}, True, "letter"),
+        ({"prompt": "q"}, True, "letter"),
+        ({"prompt": "q", "env": "mcqa"}, False, None),
+        ({"responses_create_params": {"input": "q"}, "env": "mcqa"}, True, None),
+        ({"responses_create_params": {"input": "q"}, "agent_ref": {"name": "mcqa"}}, True, None),
+    ],
+)
+def test_only_rows_that_a_map_makes_are_read_by_a_bare_letter(fields, map_file, mode):
+    row = fields | {"options": [{"A": "x"}], "expected_answer": "A"}
+    Path("rows.jsonl").write_bytes(msgspec.json.encode(row))
+    Path("map.yaml").write_text("drop_empty: true\n")
+    options = {"map_file": Path("map.yaml")} if map_file else {}
+    [task] = read("", "rows.jsonl", env="mcqa", **options)
+
+    assert task.fields.get("grading_mode") == mode
 
 
 def test_a_note_names_only_columns_whose_name_differs():
@@ -278,6 +310,7 @@ def test_map_of_a_table():
     [row] = read("nr,frage,eins,zwei,richtig\n7,q,x,y,b\n", map_file=Path("map.yaml"))
 
     assert (row.id, row.env, row.fields["expected_answer"]) == ("7", "mcqa", "B")
+    assert row.fields["grading_mode"] == "letter"
     assert row.fields["options"] == [{"A": "x"}, {"B": "y"}]
 
 
@@ -285,6 +318,26 @@ def test_a_map_is_for_json_lines_too():
     Path("map.yaml").write_text("fields: {prompt: ask, answer: sum}\n")
     [row] = read('{"ask": "1 + 1?", "sum": 2}\n', "a.jsonl", env="arithmetic", map_file="map.yaml")
     assert (row.messages[0].text, row.fields) == ("1 + 1?", {"answer": 2})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "mode", "warning"),
+    [
+        ("Give the letter.", None, False),
+        ("Give the letter.", "lenient_boxed", True),
+        ("Give the letter.", "last_answer_colon", False),
+        ("Put it in \\boxed{{}}.", "lenient_boxed", False),
+    ],
+)
+def test_a_prompt_without_a_box_is_warned_of_where_only_boxes_are_read(prompt, mode, warning):
+    Path("quiz.csv").write_text(CHOICES)
+    Path("ask.yaml").write_text(f"user: '{{question}} {prompt}'\n")
+    args = ("--env-arg", f"grading_mode={mode}") if mode else ()
+    done = gym("collect", "quiz.csv", "--prompt", "ask.yaml", "-m", "oracle", "-o", "run", *args)
+
+    text = "--prompt ask.yaml: does not mention \\boxed, without which mcqa reads no answer"
+    assert done.exit_code == 0
+    assert (text in done.stderr) == warning
 
 
 def test_collecting_a_table_resumes_and_is_checked():
