@@ -424,7 +424,7 @@ NUM_READ = {
 
 @pytest.mark.parametrize("mode", GRADERS)
 def test_number_of_spellings_that_a_mode_reads(mode):
-    """READMEs of benchmarks quote the number for `last_answer_colon`."""
+    """The README of mcqa has the table, those of benchmarks the number for `last_answer_colon`."""
     texts = next(texts for kind, texts in ASKED.items() if kind in mode)
     letters = [GRADERS[mode](text, asked()) for text in texts]
 
