@@ -161,7 +161,7 @@ def test_bench_pulls_into_a_cache_and_check_plays_what_is_there(packages):
 
     checked = gym("check", "sums", "--limit", "5")
     assert checked.exit_code == 0
-    assert checked.stdout.startswith(f"sums in arithmetic 1: 5 tasks ({path})\n")
+    assert checked.stdout.startswith(f"sums in arithmetic 2: 5 tasks ({path})\n")
     assert "tasks       ok       30 valid" in checked.stdout
     (report,) = [msgspec.json.decode(gym("check", "sums", "-n", "2", "--json").stdout)]
     assert (report["benchmark"], report["env"]) == ("sums", "arithmetic")

@@ -99,7 +99,7 @@ def test_check_json():
 def test_check_with_tasks(tmp_path):
     path = write_sums(tmp_path / "t.jsonl", 7)
     done = gym("check", "arithmetic", "--tasks", path, "--limit", "5")
-    assert f"arithmetic 1: 5 tasks ({path})" in done.stdout
+    assert f"arithmetic 2: 5 tasks ({path})" in done.stdout
     assert "tasks       ok       7 valid" in done.stdout
 
 

@@ -63,7 +63,8 @@ def test_verify_says_what_changed(run):
     assert done.exit_code == 0
     assert f"arithmetic {lines[0]['task_id']}/0: 0.5 -> 1" in done.stdout
     assert f"arithmetic {lines[1]['task_id']}/0: 1 -> 0" in done.stdout
-    assert "2 changed: - -> - (1 up, 1 down, 1 fail -> pass, 1 pass -> fail)\n" in done.stdout
+    assert "1 changed: correct -> correct (1 up, 1 fail -> pass)\n" in done.stdout
+    assert "1 changed: correct -> no_answer (1 down, 1 pass -> fail)\n" in done.stdout
     assert "6 rescored, 2 changed rewards (1 up, 1 down)\n" in done.stdout
     assert "mean reward 0.9167 -> 0.8333\n" in done.stdout
 
@@ -89,7 +90,7 @@ def test_verify_says_what_changes_do_to_every_number(run):
     report = msgspec.json.decode(gym("verify", run, "--json").stdout)
     assert (report["num_fail_to_pass"], report["num_pass_to_fail"]) == (1, 0)
     flips = report["environments"]["arithmetic"]
-    assert flips["reasons"]["- -> -"]["num_fail_to_pass"] == 1
+    assert flips["reasons"]["correct -> correct"]["num_fail_to_pass"] == 1
     effect = flips["effects"]["mean_reward"]
     assert effect["difference"]["interval"]["method"] == "t"
 
