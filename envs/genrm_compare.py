@@ -158,7 +158,7 @@ class GenrmCompare(Environment[Talk]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Return a placeholder for `verify_group` to replace."""
-        return Score(0.0, details={"reason": "not_compared"})
+        return Score(0.0, details={"reason": _reason(rollout, "not_compared")})
 
     @classmethod
     async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:

@@ -21,14 +21,11 @@ ANY_CALL_IS_RIGHT = {"example_single_tool_call"}
 
 SILENCE_IS_NOT_UNREAD = {
     "aviary": "the world says how it ended",
-    "conversational_tool_use_simulation": "the simulated user goes on until all turns are used",
     "example_multi_step": "the values are submitted by a call; `no_values` says that none was made",
     "example_session_state_mgmt": "the counter always has a value",
     "example_single_tool_call": "`no_call` says that the tool was not called",
     "example_tool_call_multireward": "`no_call` says that no tool was called",
-    "genrm_compare": "the reward model compares whatever was written",
     "possible_calls": "`no_call` says that no tool was called, which may be right",
-    "reward_model": "the reward model scores whatever was written",
     "workplace_assistant": "`nothing_changed` says that no call had an effect",
     "xlam_fc": "`no_call` says that no tool was called, which may be right",
 }

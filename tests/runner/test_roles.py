@@ -138,7 +138,7 @@ def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
 
 
 def test_a_judge_that_gave_no_verdict_is_asked_again(tmp_path):
-    """An answer that is no verdict is not saved and scores nothing."""
+    """An answer that is no verdict scores nothing, and is only saved if it is asked about."""
     useless = [
         MockAnswer(text="[[BAD]] be", finish_reason="length"),
         MockAnswer(text="[[BAD]]", finish_reason="content_filter"),
@@ -146,14 +146,15 @@ def test_a_judge_that_gave_no_verdict_is_asked_again(tmp_path):
         "",
         "I cannot say.",
     ]
-    answers = iter(useless)
+    answers = iter([*useless, "I cannot say either."])
     tasks = write_rows(tmp_path / "t.jsonl", len(useless))
     run = tmp_path / "run"
     records, _, _ = collected(tasks, judge=lambda _: next(answers), out=run, concurrency=1)
     assert {(r.error.error_class, r.error.phase) for r in records} == {("RoleError", "role")}
-    assert all(record.role_usage["judge"].num_calls == 1 for record in records)
-    kept = run / "verdicts.jsonl"
-    assert not kept.exists() or not lines_of(kept)
+    num_calls = [record.role_usage["judge"].num_calls for record in records]
+    assert num_calls == [1, 1, 1, 1, 2]
+    saved = [line["message"]["content"] for line in lines_of(run / "verdicts.jsonl")]
+    assert saved == ["I cannot say."]
 
     records, policy, judge = collected(tasks, out=run)
     assert [record.reward for record in records] == [1.0] * len(useless)
@@ -171,6 +172,19 @@ def test_collect_resumes_conversations_that_wait_for_their_judge(tmp_path):
 def test_rescoring_makes_no_call_that_was_made_before(tmp_path):
     run = tmp_path / "run"
     collected(write_rows(tmp_path / "t.jsonl", 6), out=run)
+    nowhere = Endpoint(base_url="http://127.0.0.1:9/v1", model="j", **QUICK)
+    report = Rescoring(run, env=JUDGED, judges=Judges({"judge": nowhere})).run()
+    assert (report.num_rescored, report.num_changed, report.num_failed) == (6, 0, 0)
+
+
+def test_rescoring_finds_both_answers_of_a_judge_that_was_asked_once_more(tmp_path):
+    run, tasks = tmp_path / "run", write_rows(tmp_path / "t.jsonl", 6)
+    answers = itertools.cycle(["Well.", "[[GOOD]]"])
+    records, _, judge = collected(tasks, judge=lambda _: next(answers), out=run, concurrency=1)
+    assert [record.reward for record in records] == [1.0] * 6
+    assert {record.role_usage["judge"].num_calls for record in records} == {2}
+    assert (judge.num_requests, len(lines_of(run / "verdicts.jsonl"))) == (12, 12)
+
     nowhere = Endpoint(base_url="http://127.0.0.1:9/v1", model="j", **QUICK)
     report = Rescoring(run, env=JUDGED, judges=Judges({"judge": nowhere})).run()
     assert (report.num_rescored, report.num_changed, report.num_failed) == (6, 0, 0)
