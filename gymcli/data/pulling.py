@@ -15,7 +15,7 @@ import msgspec
 
 from gymcli.data.output import compressing, replacing
 from gymcli.errors import MissingPackageError, RunError, TasksError, UsageError
-from gymcli.runner.column_maps import set_letter_mode
+from gymcli.runner.column_maps import TABLE_DEFAULTS, set_defaults
 from gymcli.runner.task_source import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, file_sha256
@@ -136,16 +136,16 @@ def pull(
         record.map_sha256 = file_sha256(map_file) if map_file else None
         record.limit = limit
         rows = itertools.islice(map_rows(tables, row_map), limit)
-        return (_with_letter_modes(rows) if map_file else rows), record
+        return (_with_defaults(rows) if map_file else rows), record
 
     inputs = [Path(source)] if map_file is None else [Path(source), map_file]
     return write_tasks(out, read, inputs=inputs, skip_bad=skip_bad, scrubber=scrubber)
 
 
-def _with_letter_modes(rows: MappedRows) -> MappedRows:
+def _with_defaults(rows: MappedRows) -> MappedRows:
     for name, number, row in rows:
         if isinstance(row, dict):
-            set_letter_mode(row)
+            set_defaults(row, TABLE_DEFAULTS)
         yield name, number, row
 
 

@@ -24,15 +24,23 @@ from gymcli.types import JSON, JSONObject
 
 __all__ = [
     "CHOICE_ENV",
+    "TABLE_DEFAULTS",
     "TableMap",
-    "envs_with_letter_mode",
     "infer_map",
     "mapped_file",
-    "set_letter_mode",
+    "set_defaults",
+    "table_defaults",
 ]
 
 CHOICE_ENV = "mcqa"
 """The environment of multiple-choice tables."""
+RowDefaults = Mapping[str, JSONObject]
+"""Fields by the environment that a row names; empty: it names none."""
+TABLE_DEFAULTS: Mapping[str, JSONObject] = {
+    CHOICE_ENV: {"grading_mode": "letter"},
+    "string_match": {"near": False},
+}
+"""Fields of tables whose defaults differ from those of NeMo Gym's rows."""
 _CHOICE_PROMPT = "{question}\n\n{choices}\n\nPut the letter in \\boxed{{}}."
 _ANSWER_PROMPTS = {
     "math_with_judge": "{question}\n\nPut your final answer in \\boxed{{}}.",
@@ -95,37 +103,45 @@ class TableMap(NamedTuple):
 
 
 def mapped_file(
-    row_map: RowMap, letter_envs: Sequence[str | None], path: Path
+    row_map: RowMap, defaults: RowDefaults, path: Path
 ) -> Iterator[tuple[int, JSONObject | str]]:
-    """Yield the task rows of a file, each with its number; see `set_letter_mode`."""
+    """Yield the task rows of a file, each with its number; see `set_defaults`."""
     for number, row in mapped_rows(local_rows(path), row_map):
         if isinstance(row, dict):
-            set_letter_mode(row, letter_envs)
+            set_defaults(row, defaults)
         yield number, row
 
 
-def envs_with_letter_mode(env: str | None, find: Callable[[str], Found]) -> tuple[str | None, ...]:
-    """Return the names in rows for which `set_letter_mode` is meant; None if it is the default.
+def table_defaults(
+    env: str | None, find: Callable[[str], Found], *, has_choices: bool = True
+) -> RowDefaults:
+    """Return the fields that rows of tables have unless they say otherwise.
 
     Args:
         env: The environment of rows that name none.
         find: Finds an environment by its name.
+        has_choices: Whether multiple-choice questions are among them that a map made.
     """
-    choice = find(CHOICE_ENV).environment
-    if "grading_mode" not in choice.Task.model_fields:
-        return ()  # the name is that of a server, which has its own rules
-    is_default = env is not None and issubclass(find(env).environment, choice)
-    return (CHOICE_ENV, None) if is_default else (CHOICE_ENV,)
+    defaults: dict[str, JSONObject] = {}
+    for name, fields in TABLE_DEFAULTS.items():
+        if name == CHOICE_ENV and not has_choices:
+            continue
+        environment = find(name).environment
+        if not fields.keys() <= environment.Task.model_fields.keys():
+            continue  # the name is that of a server, which has its own rules
+        defaults[name] = fields
+        if env is not None and issubclass(find(env).environment, environment):
+            defaults[""] = fields
+    return defaults
 
 
-def set_letter_mode(row: JSONObject, envs: Sequence[str | None] = (CHOICE_ENV,)) -> None:
-    """Let `mcqa` read a bare letter as the answer to a row of a table, unless the row says how.
-
-    NeMo Gym's rows keep the default that they have there.
-    """
+def set_defaults(row: JSONObject, defaults: RowDefaults) -> None:
+    """Add the default fields of its environment to a row, unless it is a row of NeMo Gym."""
     is_nemo = "responses_create_params" in row or "agent_ref" in row
-    if row.get("env") in envs and not is_nemo:
-        row.setdefault("grading_mode", "letter")
+    env = row.get("env") or ""
+    if not is_nemo and isinstance(env, str):
+        for name, value in defaults.get(env, {}).items():
+            row.setdefault(name, value)
 
 
 def infer_map(
@@ -211,14 +227,14 @@ class _Table:
         first = self._first_options()
         return bool(first) and not any(isinstance(item, dict) for item in first)
 
-    def holds_text(self, column: str) -> bool:
-        """Return whether the first value of a column that is not empty is a text."""
+    def holds(self, column: str, kind: type | tuple[type, ...]) -> bool:
+        """Return whether the first value of a column that is not empty is of a kind."""
         values = (row[column] for row in self.rows())
-        return isinstance(next((v for v in values if v not in (None, "")), None), str)
+        return isinstance(next((v for v in values if v not in (None, "")), None), kind)
 
     def _first_options(self) -> list[JSON]:
         assert isinstance(self.option_columns, str)
-        apply = ["json"] if self.holds_text(self.option_columns) else []
+        apply = ["json"] if self.holds(self.option_columns, str) else []
         row_map = _row_map({"options": {"from": self.option_columns, "apply": apply}})
         for _, row in mapped_rows(local_rows(self.path), row_map):
             if isinstance(row, dict) and isinstance(row["options"], list):
@@ -244,7 +260,7 @@ class _Table:
         for column in self.columns:
             if column not in without and column not in fields:
                 apply = _CONTROLS.get(column, "")
-                is_converted = apply and self.holds_text(column)
+                is_converted = apply and self.holds(column, str)
                 others[column] = {"from": column, "apply": [apply] if is_converted else []}
         return _row_map({**others, **fields}, **keys)
 
@@ -267,7 +283,7 @@ def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
     assert question is not None
     assert answer is not None
     assert options is not None
-    decode = ["json"] if isinstance(options, str) and table.holds_text(options) else []
+    decode = ["json"] if isinstance(options, str) and table.holds(options, str) else []
     transform = _answer_transform(table, answer, options)
     fields: _Fields = {
         "question": {"from": question},
@@ -372,15 +388,17 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
 
 
 def _conversion(table: _Table, found: Found, name: str, column: str) -> list[str]:
-    """Return the transforms that turn the texts of a table into the type of a field."""
+    """Return the transforms that turn the values of a table into the type of a field."""
     if name in _CONTROLS:
-        wanted = _CONTROLS[name]
+        transform = _CONTROLS[name]
     else:
         kinds = _json_types(found, name)
+        if kinds - {"null"} == {"string"} and table.holds(column, (int, float)):
+            return ["text"]  # as in a CSV file
         is_nested = kinds & {"array", "object"}
-        wanted = "json" if is_nested else "number" if kinds & {"integer", "number"} else ""
-        wanted = "" if "string" in kinds else wanted
-    return [wanted] if wanted and table.holds_text(column) else []
+        transform = "json" if is_nested else "number" if kinds & {"integer", "number"} else ""
+        transform = "" if "string" in kinds else transform
+    return [transform] if transform and table.holds(column, str) else []
 
 
 def _json_types(found: Found, name: str) -> set[str]:

@@ -36,7 +36,7 @@ from gymcli.errors import (
     pydantic_reason,
 )
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.column_maps import envs_with_letter_mode, infer_map, mapped_file
+from gymcli.runner.column_maps import infer_map, mapped_file, table_defaults
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import Line, decoded_lines, file_sha256
 from gymcli.store.maps import read_map
@@ -297,13 +297,12 @@ def map_tables(
     for file in files:
         implied = file.env
         if file.env is None and row_map is not None:
-            letter_envs = envs_with_letter_mode(env, find)
-            found.rows_of[file.path] = partial(mapped_file, row_map, letter_envs)
+            found.rows_of[file.path] = partial(mapped_file, row_map, table_defaults(env, find))
         elif file.env is None and is_table(file.path):
             inferred = infer_map(file.path, env, find, has_template=has_template)
             implied = inferred.env
-            letter_envs = () if implied is None else envs_with_letter_mode(env or implied, find)
-            found.rows_of[file.path] = partial(mapped_file, inferred.row_map, letter_envs)
+            defaults = table_defaults(env or implied, find, has_choices=implied is not None)
+            found.rows_of[file.path] = partial(mapped_file, inferred.row_map, defaults)
             if inferred.note:
                 found.notes.append(f"{file.path}: {inferred.note}")
         elif file.env is not None and is_code(file.env):

@@ -7,6 +7,7 @@ import pytest
 
 from gymcli.data.task_files import rendered_rows
 from gymcli.environment.registry import Registry
+from gymcli.envs.string_match import StringMatch
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.task_source import TaskSource, survey
@@ -204,7 +205,32 @@ def test_the_prompt_asks_for_the_mark_by_which_the_answer_is_found(env, asks):
 
     assert row.messages[0].text.startswith("2 + 2?\n\n")
     assert row.messages[0].text.endswith(asks)
-    assert row.fields == {"question": "2 + 2?", "expected_answer": "4", "level": "easy"}
+    defaults = {"near": False} if env == "string_match" else {}
+    fields = {"question": "2 + 2?", "expected_answer": "4", "level": "easy"}
+    assert row.fields == fields | defaults
+
+
+def test_numbers_that_are_near_are_wrong_in_tables_that_do_not_say_otherwise():
+    rows = read("question,answer,near\nq,4,true\np,5,false\nr,6,\n", env="string_match")
+    parsed = [StringMatch.parse_task(row.fields).near for row in rows]
+    assert parsed == [True, False, False]
+
+    Path("map.yaml").write_text("fields: {prompt: ask, expected_answer: sum, env: env}\n")
+    text = '{"ask": "1 + 1?", "sum": "2", "env": "string_match"}\n'
+    [row] = read(text, "a.jsonl", env="mcqa", map_file=Path("map.yaml"))
+    assert row.fields["near"] is False
+    [row] = read('{"prompt": "q", "expected_answer": "2"}\n', "b.jsonl", env="string_match")
+    assert "near" not in row.fields
+
+
+@pytest.mark.parametrize("env", ["string_match", "math_with_judge", "equivalence_llm_judge"])
+@pytest.mark.parametrize(("answers", "texts"), [([4, 5], ["4", "5"]), ([4.5, 5.0], ["4.5", "5.0"])])
+def test_numbers_of_parquet_become_texts_where_a_field_is_text(env, answers, texts):
+    pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
+    parquet.write_table(pa.table({"question": ["q", "p"], "answer": answers}), "sums.parquet")
+    rows = read("", "sums.parquet", env=env)
+    assert [row.fields["expected_answer"] for row in rows] == texts
 
 
 def test_a_table_that_says_how_answers_are_read_has_its_own_prompts():
@@ -230,8 +256,8 @@ def test_another_environment_takes_the_options_as_fields():
     question = "Which, of these, swims?"
     assert first.env == "string_match"
     assert first.messages[0].text.startswith(question)
-    own = {"id": "q1", "topic": "birds", "question": question, "expected_answer": "B"}
-    assert first.fields == {**own, "A": "wren", "B": "puffin", "C": "emu"}
+    fields = {"id": "q1", "topic": "birds", "question": question, "expected_answer": "B"}
+    assert first.fields == {**fields, "A": "wren", "B": "puffin", "C": "emu", "near": False}
 
 
 def test_an_environment_that_every_row_names_decides():
