@@ -60,7 +60,7 @@ def test_envs_describes_rows_and_options():
     fields, options = fields.split("options, as in --env-arg NAME=VALUE\n")
     assert "options: list of objects; required\n      Each item is one option" in fields
     assert "  expected_answer: text; required\n      The letter of the right option.\n" in fields
-    assert "; default strict_single_letter_boxed\n" in fields
+    assert "; default strict_single_letter_boxed How the letter" in " ".join(fields.split())
     assert options.startswith("  grading_mode: one of strict_single_letter_boxed, lenient_boxed,\n")
     assert "by default each row has its own." in options
     assert '  id: "mcqa-0"\n' in options.partition("example row\n")[2]
