@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import gymcli.envs
 from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.mcqa import GRADERS, MultipleChoice, Question
 from gymcli.errors import VerifierTimeoutError
@@ -430,6 +431,14 @@ def test_number_of_spellings_that_a_mode_reads(mode):
 
     assert set(letters) <= {"B", None}
     assert (letters.count("B"), len(texts)) == (NUM_READ[mode], 26)
+
+
+def test_readmes_of_benchmarks_say_how_many_spellings_are_not_read():
+    readmes = [path.read_text() for path in gymcli.envs.DATASETS.glob("*/README.md")]
+    readmes = [" ".join(text.split()) for text in readmes if "**Score:** the mode `last_" in text]
+
+    assert len(readmes) == 12
+    assert all(f"misses {26 - NUM_READ['last_answer_colon']} of [26 " in text for text in readmes)
 
 
 @pytest.mark.parametrize(
