@@ -1,10 +1,14 @@
 """How math_with_judge and inspect-evals score answers to GSM8K and AIME."""
 
+import tomllib
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from gymcli.envs.math_with_judge import compare
+from gymcli.envs.math_with_judge.math_answer import compare, stated_answer
+
+DATASETS = Path(__file__).parents[2] / "datasets"
 
 
 class Cases(NamedTuple):
@@ -34,7 +38,6 @@ GSM8K = Cases(
         ("18", "**ANSWER:** 18"),
         ("18", "Answer: 18"),
         ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = 18.\nANSWER: 18"),
-        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = 18"),
         ("18", "ANSWER: 18\n\nI hope this helps!"),
         ("18", "ANSWER: 9 * 2 = 18"),
         ("18", "ANSWER: $18$"),
@@ -51,6 +54,17 @@ GSM8K = Cases(
         ("18", "### Reasoning\n1. First 16 eggs\n2. Then 13\n\n### ANSWER: 18"),
         ("18", "ANSWER:\n18"),
         ("18", "ANSWER: **18**"),
+        ("18", "ANSWER: \\$18"),
+        ("-5", "ANSWER: \u22125"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: \\$18"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: `18`"),
+        ("18", 'So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: "18"'),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: +18"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER:\n\n18"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: 18 because 9 * 2 = 18"),
+        ("35", "The final answer is 36.\n\nANSWER: 35"),
+        ("18", "ANSWER: **\\$18** per day"),
+        ("18", "ANSWER: 18 km/h"),
     ],
     wrong=[
         ("18", "ANSWER: 17"),
@@ -62,25 +76,39 @@ GSM8K = Cases(
         ("18", ""),
         ("18", "I cannot solve this."),
         ("18", "ANSWER: eighteen"),
-        ("18", "ANSWER: \\text{18}"),
         ("1450000", "ANSWER: 1.45 million"),
         ("0", "ANSWER: none"),
+        ("18", "ANSWER: 18 or 20"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: \\$20"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: `20`"),
+        ("36", "The final answer is 36.\n\nANSWER: 35"),
+        ("18", "\\boxed{18}\n\nANSWER: 20"),
+        ("0", "ANSWER: zero"),
     ],
     right_here=[
+        ("18", "ANSWER: \\text{18}"),
         ("18", "ANSWER: \\boxed{18}"),
         ("18", "The total is \\boxed{18}."),
         ("18", "ANSWER: 18\n\nThis is because 9 eggs are sold for 2 dollars each."),
         ("18", "ANSWER: 36/2"),
         ("18", "ANSWER: \\(18\\)"),
         ("18", "ANSWER: 18%"),
-        ("18", "ANSWER: 18 or 20"),
         ("7.5", "ANSWER: 15/2"),
         ("18", "ANSWER: $\\boxed{18}$"),
+        ("18", "ANSWER: 18kg"),
+        ("1450000", "ANSWER: 1 450 000"),
+        ("7.5", "ANSWER: 7 1/2"),
     ],
     right_there=[
-        ("18", "ANSWER: \\$18"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = 18"),
         ("1450000", "ANSWER: 1450001"),
-        ("-5", "ANSWER: \u22125"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: unknown"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER:"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: not 18"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: 20 and 18"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = $18 every day.\n\nANSWER: 2 hours 18 minutes"),
+        ("18", "So 16 - 3 - 4 = 9 and 9 * 2 = 18 eggs. Let me double-check by"),
+        ("18", "It is 18, so \\boxed{?}"),
     ],
 )
 AIME = Cases(
@@ -91,44 +119,60 @@ AIME = Cases(
         ("70", "ANSWER: $\\boxed{70}$"),
         ("70", "ANSWER: $70$"),
         ("70", "**ANSWER: 70**"),
-        ("70", "The answer is 70."),
         ("70", "ANSWER: 070"),
         ("70", "ANSWER: m+n = 70"),
         ("70", "ANSWER: 70\n\n---"),
         ("33", "ANSWER: 033"),
         ("204", "ANSWER: 204 minutes"),
         ("204", "\\[\\boxed{204}\\]\nANSWER: 204"),
-        ("540", "I got stuck at 540 cases and cannot finish."),
+        ("33", "ANSWER: (33)"),
+        ("204", "\\boxed{205}\n\nANSWER: 204"),
     ],
     wrong=[
         ("70", "ANSWER: 71"),
         ("70", ""),
         ("70", "We get 70.\nANSWER: 69"),
-        ("33", "ANSWER: \\textbf{033}"),
         ("204", "ANSWER: 3 hours 24 minutes"),
         ("809", "ANSWER: 8 0 9"),
+        ("70", "ANSWER: 70 or 71"),
+        ("204", "\\boxed{204}\n\nANSWER: 205"),
     ],
     right_here=[
+        ("33", "ANSWER: \\textbf{033}"),
         ("70", "m+n=\\boxed{70}"),
         ("70", "ANSWER: 7*10"),
         ("70", "ANSWER: \\frac{140}{2}"),
         ("70", "ANSWER: 70\n\n(checked)"),
-        ("70", "ANSWER: 70 or 71"),
-        ("204", "\\boxed{204}\n\nANSWER: 205"),
         ("540", "ANSWER: 540^\\circ"),
-        ("540", "ANSWER: 540°"),
+        ("540", "ANSWER: 540\u00b0"),
     ],
     right_there=[
-        ("33", "ANSWER: (33)"),
-        ("204", "\\boxed{205}\n\nANSWER: 204"),
+        ("70", "The answer is 70."),
+        ("540", "I got stuck at 540 cases and cannot finish."),
     ],
 )
 
 
-@pytest.mark.parametrize("cases", [GSM8K, AIME], ids=["gsm8k", "aime"])
-def test_verdicts_differ_from_those_of_inspect_evals_where_the_readmes_say(cases):
+@pytest.mark.parametrize(
+    ("cases", "benchmarks"),
+    [(GSM8K, ["gsm8k"]), (AIME, ["aime24", "aime25", "aime26"])],
+    ids=["gsm8k", "aime"],
+)
+def test_verdicts_differ_from_those_of_inspect_evals_where_the_readmes_say(cases, benchmarks):
     pytest.importorskip("math_verify", reason="math_with_judge needs it")
+    for name in benchmarks:
+        benchmark = tomllib.loads((DATASETS / name / "benchmark.toml").read_text())
+        assert benchmark["env_args"] == {"answer_place": "line_or_boxed", "use_judge": False}
+        num_equal = len(cases.right) + len(cases.wrong)
+        num = num_equal + len(cases.right_here) + len(cases.right_there)
+        readme = " ".join((DATASETS / name / "README.md").read_text().split())
+        assert f"Of {num} answers of all shapes {num_equal} get the verdict" in readme
     for gold, text in (*cases.right, *cases.right_here):
-        assert compare(gold, text).is_right, (gold, text)
+        assert is_right(gold, text), (gold, text)
     for gold, text in (*cases.wrong, *cases.right_there):
-        assert not compare(gold, text).is_right, (gold, text)
+        assert not is_right(gold, text), (gold, text)
+
+
+def is_right(gold, text):
+    answer = stated_answer(text, "line_or_boxed")
+    return answer is not None and compare(gold, answer).is_right
