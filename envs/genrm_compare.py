@@ -10,8 +10,7 @@ others to compare with gets `default_score`. Differences from the reference:
 - A comparison that stays unreadable after `parse_retries` is recorded and counted, but enters no
   mean; in the reference it is two scores of 3. An attempt without any readable comparison gets
   `default_score` with the reason "unparseable". A comparison is readable if it has all three
-  numbers, each within its range; they may be written as strings. A failed call leaves the group
-  unscored.
+  numbers, each within its range. A failed call leaves the group unscored.
 - An attempt with an empty answer has the reason `no_answer`; its reward comes from its comparisons.
 - Both answers are in one prompt that any chat model takes, not in special chat roles. It always
   shows a principle: the row's, or else our own, by which the better response is correct, does what
@@ -111,7 +110,6 @@ class Talk(Task):
 class GenrmCompare(Environment[Talk]):
     """Continue a conversation; every attempt is compared with others at the same task."""
 
-    version = "2"
     # Rewards are relative to the other attempts of a task.
     max_reward = None
     required_roles = ("reward",)

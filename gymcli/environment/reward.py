@@ -235,8 +235,7 @@ class PairwiseJudge:
         """Read the judge's answer.
 
         The first fitting object of a ```json block counts, else the last one anywhere; the numbers
-        may be strings, and may be under `overall`. If none fits, the result is a draw with
-        `is_parsed` false.
+        may be under `overall`. If none fits, the result is a draw with `is_parsed` false.
         """
         # An unclosed block extends to the end.
         blocks = [part.partition("```")[0] for part in text.split("```json")[1:]]
@@ -244,7 +243,7 @@ class PairwiseJudge:
         for value in [*in_blocks, *reversed(find_objects(text))]:
             for candidate in (value, value.get("overall")):
                 try:
-                    scores = msgspec.convert(candidate, _Scores, strict=False)
+                    scores = msgspec.convert(candidate, _Scores)
                 except msgspec.ValidationError:
                     continue
                 return Comparison(scores.score_1, scores.score_2, scores.ranking, is_parsed=True)
