@@ -9,10 +9,10 @@ again in the other order: both verdicts must be "equal".
 A place is read as one answer. Escapes, Markdown, currency signs and the dollars of formulas are
 taken off; "and" and "or" are commas, so that "18 or 20" is two solutions; "is" is "=". Words of two
 letters or more, and units after a number, are prose that is dropped unless the gold answer has
-words too. If formulas with several values are left ("3 hours 24 minutes"), or the prose denies what
-it names ("not 18", "less than 18"), nothing can be read: "18 because 2*9 = 18" is 18, and "20
-because 2*9 = 18" is not. An answer that cannot be read has the reward 0 and the reason `no_answer`,
-unless a judge can compare it; without a place, the judge is not asked.
+words too. Nothing can be read if formulas with several values are left ("3 hours 24 minutes"), or
+if the prose denies what it names ("not 18", "less than 18"): "18 because 2*9 = 18" is 18, and "20
+because 2*9 = 18" is nothing. An answer that cannot be read has the reward 0 and the reason
+`no_answer`, unless a judge can compare it; without a place, the judge is not asked.
 
 Differences from NeMo Gym 0.7:
 
@@ -30,9 +30,9 @@ Differences from NeMo Gym 0.7:
 - An answer is cut after 1,000 characters, for the record and for the judge.
 - An empty expected answer leaves the attempt unscored, because the row is at fault. Without a
   judge, so does one in which the library can read nothing.
-- The judge must put its label in a tag that neither the answers nor the prompt can contain, or
-  answer with the label only. An answer without a label, or with both, is a failure of the judge and
-  leaves the attempt unscored; in the reference the first label counts, and no label is "not equal".
+- The judge puts its label in a tag that neither the answers nor the prompt can contain. An answer
+  without a clear verdict, or with both, is a failure of the judge and leaves the attempt unscored;
+  in the reference the first label counts, and no label is "not equal".
 - The judge is asked if `--role judge=...` names one, unless `use_judge` is off.
 - An answer with more digits than Python prints is not an error: it is compared like any other, and
   extracted as the text has it.
