@@ -129,8 +129,8 @@ def comparable(text: str) -> str:
 
 def follow_up(messages: list[Message], answer: str, request: str) -> list[Message]:
     """Return a conversation that goes on with a model's answer and a further request."""
-    said = Message(role="assistant", content=answer)
-    return [*messages, said, Message(role="user", content=request)]
+    reply = Message(role="assistant", content=answer)
+    return [*messages, reply, Message(role="user", content=request)]
 
 
 def key_pattern(names: Iterable[str]) -> re.Pattern[str]:
