@@ -30,7 +30,7 @@ SOURCES := gymcli envs datasets tests bench docs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-others test-all check coverage format lint layers types bench faults soak train docs clean
+.PHONY: help demo test test-slow test-others test-all check coverage format lint layers types bench faults soak train nemo-gym docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -123,6 +123,19 @@ train: .venv-train/ready  ## Train a tiny model on its rollouts: in one turn, as
 	$(TRAIN) --seed $(SEED)
 	$(TRAIN) --seed $(SEED) --shuffled-rewards
 	$(TRAIN) --seed $(SEED) --two-turns
+
+# NeMo Gym 0.7 asks for Python 3.13.14, but also runs on earlier releases of 3.13.
+.venv-nemo-gym/ready: tests/nemo_gym/requirements.txt
+	@for python in $(CANDIDATES); do \
+		$$python -c 'import sys; sys.exit(sys.version_info < (3, 13))' 2>/dev/null \
+			&& $$python -m venv .venv-nemo-gym && break; \
+	done
+	@echo "installing NeMo Gym into .venv-nemo-gym (2 GB)"
+	@.venv-nemo-gym/bin/python $(PIP) --ignore-requires-python -r tests/nemo_gym/requirements.txt
+	@touch $@
+
+nemo-gym: .venv/dev .venv-nemo-gym/ready  ## Compare the scores with those of an installed NeMo Gym
+	$(BIN)/python $(PYTEST) -m slow tests/nemo_gym/test_installed_wheel.py
 
 docs: .venv/dev  ## Regenerate the documentation that comes from the sources
 	$(BIN)/python docs/write.py
