@@ -1,10 +1,11 @@
 """Plays a hand of blackjack against a dealer who draws to 17.
 
-Source: the resources server blackjack of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
-The first `<action>hit</action>` or `<action>stand</action>` of a message, in upper or lower case,
-is the action. More than 21 loses at once; after a stand the dealer draws to 17 or more. The reward
-is 1 for a win, 0 for a draw, -1 for a loss. Differences from the reference:
+Source: the resources server blackjack of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
+independently. The first `<action>hit</action>` or `<action>stand</action>` of a message, in upper
+or lower case, is the action. More than 21 loses at once; after a stand the dealer draws to 17 or
+more. The reward is 1 for a win, 0 for a draw, -1 for a loss. Differences from the reference:
 
+- The cards are those of one deck; the reference draws each from all ranks.
 - A row's `deck_seed` fixes the deal, so that all attempts at it play the same hand. A row without
   one, as the reference's are, is dealt from the attempt's seed; the reference has no seed.
 - A message without an action is answered with a reminder of the format; in the reference it means

@@ -1,12 +1,13 @@
 r"""Continues a chat about a calendar, whose events must meet every request made so far.
 
-Source: the resources server calendar of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
-The row has the chat, and the model adds one message. The first list in it that contains an object
-counts: it must be JSON and have every expected event, with its duration, within the hours of the
-day and its constraint, and no two may overlap. A message with `<think>` in it is wrong; if no event
-is expected, any other text is right. Leniency kept from the reference: names are ignored, ids may
-be strings, minutes may exceed 59, and any text around the list is ignored. Times are read in lower
-case only: "10:30 AM" is an error, "10:30 am" is not. Differences from the reference:
+Source: the resources server calendar of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
+independently. The row has the chat, and the model adds one message. The first list in it that
+contains an object counts: it must be JSON and have every expected event, with its duration, within
+the hours of the day and its constraint, and no two may overlap. A message with `<think>` in it is
+wrong; if no event is expected, any other text is right. Leniency kept from the reference: names are
+ignored, ids may be strings, minutes may exceed 59, and any text around the list is ignored. Times
+are read in lower case only: "10:30 AM" is an error, "10:30 am" is not. Differences from the
+reference:
 
 - Braces and brackets in names are part of the names, objects may contain lists, and unclosed braces
   do not hide a list. A text is read in one pass; one that nests too deeply is not JSON.

@@ -1,6 +1,6 @@
 """Asks for a click on the circle of a given colour; the first call of the tool `click` counts.
 
-Source: the resources server circle_click of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+Source: the resources server circle_click of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
 independently: coordinates are read as Python's `int` does, so that 12.9, "12" and true are 12, 12
 and 1, and the edge of a circle belongs to it. The model has one message. Also as in the reference,
 only the row's first circle of the colour counts, although a picture may show several. Differences

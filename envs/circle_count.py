@@ -1,6 +1,6 @@
 r"""Asks how many circles of a colour a picture shows; the number is read from a box.
 
-Source: the resources server circle_count of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+Source: the resources server circle_count of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
 independently: the answer is the first `\boxed{...}` in all the text of the model that holds only
 digits. Differences from the reference:
 

@@ -1,6 +1,6 @@
 """Asks for the values of a term's synonyms in a given order, which takes several calls.
 
-Source: the resources server example_multi_step of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+Source: the resources server example_multi_step of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
 independently. The reward is 1 if the last call of `extract_synonym_values` has exactly the expected
 values in their order. `set_overlap` is the number of distinct expected values that were submitted,
 divided by the number expected; `order_instruction_following_failure` is 1 if it is 1 and the reward

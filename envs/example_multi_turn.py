@@ -1,6 +1,6 @@
 """Asks a question and scripted follow-ups, and looks for a text in the last answer.
 
-Source: the resources server example_multi_turn_gymnasium of NVIDIA NeMo Gym (Apache-2.0),
+Source: the resources server example_multi_turn_gymnasium of NVIDIA NeMo Gym 0.7 (Apache-2.0),
 reimplemented independently: the reward is 1 if the answer to the last follow-up contains
 `expected_answer` anywhere, in upper or lower case; an episode that ends before that has reward 0.
 Differences from the reference:

@@ -1,6 +1,6 @@
 """Keeps a counter that two tools change and read, and checks its final value.
 
-Source: the resources server example_session_state_mgmt of NVIDIA NeMo Gym (Apache-2.0),
+Source: the resources server example_session_state_mgmt of NVIDIA NeMo Gym 0.7 (Apache-2.0),
 reimplemented independently: the reward is 1 if the counter equals `expected_count`, else 0. Whether
 the model reads the counter or states its value does not matter. Differences from the reference:
 

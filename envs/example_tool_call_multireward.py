@@ -1,6 +1,6 @@
 """Asks for one function call and rewards it by three separate components.
 
-Source: the resources server example_tool_call_multireward of NVIDIA NeMo Gym (Apache-2.0),
+Source: the resources server example_tool_call_multireward of NVIDIA NeMo Gym 0.7 (Apache-2.0),
 reimplemented independently, for training on several objectives as in GDPO (arXiv:2601.05242). The
 reward is the sum of three components, each 0 or 1: `correctness`, if any call is of the expected
 tool with every expected argument; `schema_valid`, if the first call's arguments are an object with

@@ -1,6 +1,6 @@
 r"""Asks for the next step of an expert: a text, a function call, or several calls at once.
 
-Source: the resources server single_step_tool_use_with_argument_comparison of NVIDIA NeMo Gym
+Source: the resources server single_step_tool_use_with_argument_comparison of NVIDIA NeMo Gym 0.7
 (Apache-2.0), reimplemented independently. The prompt is the conversation so far. If the model makes
 calls, its text does not count. If the expert wrote a text, any text is right. If the expert called
 tools, calls are compared by name and by arguments, recursively: values by type (the expert's or a

@@ -1,6 +1,6 @@
 r"""Plays Sokoban: the model pushes boxes onto targets, one move per message.
 
-Source: the resources server grl_sokoban of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+Source: the resources server grl_sokoban of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
 independently, with the rewards of gym-sokoban: -0.1 for every step, 1 for a box pushed onto a
 target, -1 for a box pushed off one, and 10 for the solved room; the reward is their sum. The action
 is the first `<action>up|down|left|right|1-4</action>` of a message, else the first such word or

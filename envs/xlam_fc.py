@@ -1,12 +1,12 @@
 """Asks for a set of function calls, which the model makes in one message and in any order.
 
-Source: the resources server xlam_fc of NVIDIA NeMo Gym (Apache-2.0), reimplemented independently.
-Each expected call must match a different call of the model, of the same tool and with every
-expected argument equal; the reward is 1 if all do and no call is left over. Without expected calls
-it is 1 if the model makes none; such rows are scored but not generated, because an empty answer
-would be right. Leniency kept from the reference: additional arguments are free, values are compared
-as Python does (1, 1.0 and true are equal), and text next to the calls does not count. Differences
-from the reference:
+Source: the resources server xlam_fc of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
+independently. Each expected call must match a different call of the model, of the same tool and
+with every expected argument equal; the reward is 1 if all do and no call is left over. Without
+expected calls it is 1 if the model makes none; such rows are scored but not generated, because an
+empty answer would be right. Leniency kept from the reference: additional arguments are free, values
+are compared as Python does (1, 1.0 and true are equal), and text next to the calls does not count.
+Differences from the reference:
 
 - Calls are paired so that as many as possible match. The reference takes the first match for each
   expected call, and so may reward a right set of calls in one order and not in another.

@@ -1,6 +1,6 @@
 r"""Plays any FutureHouse aviary environment; by default, our own calculator.
 
-Source: the resources server and the agent aviary of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+Source: the resources server and the agent aviary of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
 independently. The aviary environment, here called the world, supplies the opening messages, the
 tools and a reward for every step; the reward of the episode is their sum. A message without tool
 calls ends the episode, unless the option `nudge` answers it. The calculator follows aviary's GSM8K

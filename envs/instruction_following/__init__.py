@@ -1,7 +1,7 @@
 """Asks for a short text that follows instructions which a program can check.
 
-Source: the resources server instruction_following of NVIDIA NeMo Gym (Apache-2.0) and its library
-of checks, which goes back to IFEval (arXiv 2311.07911) and IF-RLVR (arXiv 2507.02833),
+Source: the resources server instruction_following of NVIDIA NeMo Gym 0.7 (Apache-2.0) and its
+library of checks, which goes back to IFEval (arXiv 2311.07911) and IF-RLVR (arXiv 2507.02833),
 reimplemented independently. The text of the last message is checked. In the grading mode `binary`
 the reward is 1 if all instructions are followed; in `fraction` it is the share of those followed. A
 row without instructions gets 1 in `binary` and 0 in `fraction`, whatever the answer.

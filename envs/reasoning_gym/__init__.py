@@ -1,6 +1,6 @@
 r"""Asks puzzles that the library reasoning-gym generates, and scores answers with its scorers.
 
-Source: the resources server reasoning_gym of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+Source: the resources server reasoning_gym of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
 independently; generators and scorers are those of the package reasoning-gym (extra
 `reasoning-gym`). The answer is the content of the last `<answer>` tags, else of the first
 `\boxed{...}` up to its first closing brace, else the whole text. The reward is the scorer's,

@@ -1,12 +1,12 @@
 r"""Asks for a record in a given format and schema: JSON, YAML, XML, TOML, CSV, or a tool call.
 
-Source: the resources server structured_outputs of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+Source: the resources server structured_outputs of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
 independently. The reward is 1 if the answer can be read and fits the schema, in which all
 properties are required and no others are allowed; the values are never compared. Text is read as it
 is: a code fence is an error. A tool call must be the only one, name the row's tool, and have JSON
-arguments. Leniency kept from the reference: a leaf of XML or CSV is a number if Python reads one
-(" 7 ", "1_000"), `description` and `format` have no effect, only XML of plain types is typed (not
-of `["integer", "null"]` or `$ref`), and a schema in a list, as in `oneOf`, is not made strict.
+arguments. Leniency kept from the reference: a leaf of XML or CSV is a number if Python reads one ("
+7 ", "1_000"), `description` and `format` have no effect, only XML of plain types is typed (not of
+`["integer", "null"]` or `$ref`), and a schema in a list, as in `oneOf`, is not made strict.
 Differences from the reference:
 
 - The validator is that of JSON Schema 2020-12; OpenAPI 3.1 adds only annotations to it.

@@ -1,6 +1,6 @@
 r"""Asks for changes to e-mails, calendar, tasks and customers, and compares the tables at the end.
 
-Source: the resources server workplace_assistant of NVIDIA NeMo Gym (Apache-2.0), reimplemented
+Source: the resources server workplace_assistant of NVIDIA NeMo Gym 0.7 (Apache-2.0), reimplemented
 independently. The model's calls are replayed on fresh tables and the gold calls on others; the
 reward is 1 if calendar, e-mails, plots, tasks and customers are then equal. Case counts only in
 `status`, `list_name` and `board`. A refused call changes nothing, and calls that only read are not
