@@ -39,7 +39,7 @@ from gymcli.metrics.paired_differences import (
     with_pseudo_tasks,
 )
 from gymcli.metrics.planning import CHANCE, Needed, fewest
-from gymcli.metrics.results import FEW_TASKS, Bounds, Estimate, Interval
+from gymcli.metrics.results import FEW_TASKS, Bounds, Estimate, Interval, NoAnswers
 from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.metrics.slicing import check_num_slices, slice_order
 
@@ -195,19 +195,21 @@ def compare(
 def _withhold_verdicts(comparison: Comparison) -> None:
     """Make verdicts inconclusive where most answers of a run could not be read."""
     sides = {"A": comparison.a, "B": comparison.b}
-    for name, side in sides.items():
-        if side.all_no_answers.are_most:
-            parts = [part for slices in comparison.slices.values() for part in slices.values()]
-            for part in (comparison, *comparison.environments.values(), *parts):
-                _withhold(part, f"{name}: {side.all_no_answers.sentence}")
-        for env, part in comparison.environments.items():
-            if env in side.no_answers and side.no_answers[env].are_most:
-                _withhold(part, f"{name}: {side.no_answers[env].sentence}")
+    of_runs = {name: side.all_no_answers for name, side in sides.items()}
+    slices = [part for parts in comparison.slices.values() for part in parts.values()]
+    for part in (comparison, *slices):
+        _withhold(part, of_runs)
+    for env, part in comparison.environments.items():
+        own = {name: side.no_answers.get(env, NoAnswers()) for name, side in sides.items()}
+        is_undecided = any(no_answers.are_most for no_answers in own.values())
+        _withhold(part, own if is_undecided else of_runs)
 
 
-def _withhold(part: Difference, reason: str) -> None:
-    part.verdict, part.way_out = "INCONCLUSIVE", f"in {reason}"
-    part.tasks_needed = part.attempts_needed = None
+def _withhold(part: Difference, no_answers: Mapping[str, NoAnswers]) -> None:
+    reasons = [f"in {run}, {found.sentence}" for run, found in no_answers.items() if found.are_most]
+    if reasons:
+        part.verdict, part.way_out = "INCONCLUSIVE", "; ".join(reasons)
+        part.tasks_needed = part.attempts_needed = None
 
 
 class _PairedTasks(NamedTuple):

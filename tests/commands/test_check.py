@@ -14,7 +14,7 @@ def test_check_one():
     done = gym("check", "mcqa")
     assert done.exit_code == 0
     head, *lines = done.stdout.splitlines()
-    assert head.startswith("mcqa 2: 60 tasks (")
+    assert head.startswith("mcqa 3: 60 tasks (")
     found = {line[:11].strip(): line[12:20].strip() for line in lines}
     assert len(found) == 12
     assert found["oracle"] == "ok"

@@ -144,7 +144,9 @@ def test_metrics_writes_files(run):
     counts = [(s.get("name"), s.get("tests"), s.get("failures"), s.get("errors")) for s in suites]
     assert counts == [("gates", "3", "0", "1"), ("arithmetic", "20", "5", "1")]
     wrong = suites.find(".//testcase[@name='sum-4']/failure")
-    assert wrong.get("message").endswith("; attempt 0: expected 5, got 0, reward 0, done")
+    assert wrong.get("message").endswith(
+        "; attempt 0: expected 5, got 0, reward 0, done, wrong_answer"
+    )
     gym("metrics", run, *gates, "--junit", "gates.xml")
     assert [suite.get("name") for suite in ET.parse("gates.xml").getroot()] == ["gates"]
     Path("gates.xml").unlink()
@@ -531,4 +533,4 @@ def test_a_run_whose_answers_cannot_be_read_says_so_and_decides_nothing(collect,
     Path("other/rollouts.jsonl").write_bytes(Path("run/rollouts.jsonl").read_bytes() + b"\n")
     done = gym("compare", "run", "other")
     assert done.exit_code == 5
-    assert f"INCONCLUSIVE: in A: {said}" in " ".join(done.stdout.split())
+    assert f"INCONCLUSIVE: in A, {said}; in B, {said}" in " ".join(done.stdout.split())

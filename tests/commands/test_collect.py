@@ -578,7 +578,7 @@ def test_a_selection_is_reported_and_judged_alone(ask, mock_server):
 
     def behave(request):
         first = last_user_text(request) in ("What is 0 + 1?", "What is 1 + 1?")
-        return add_up(request) if first else MockAnswer(text="I do not know.")
+        return add_up(request) if first else MockAnswer(text="It is -1.")
 
     mock_server.behaviour = behave
     assert gym(*line, "--repeats", "2").exit_code == 0

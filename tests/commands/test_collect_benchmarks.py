@@ -43,7 +43,7 @@ def ask(tmp_path, monkeypatch, mock_server):
         text = BENCHMARK.format(name=name, env=env, rows=rows, margin=margin)
         Path(name, "benchmark.toml").write_text(text)
     usage = Usage(prompt_tokens=15, completion_tokens=5)
-    mock_server.behaviour = lambda request: MockAnswer(text="no idea", usage=usage)
+    mock_server.behaviour = lambda request: MockAnswer(text="0", usage=usage)
     where = ("--base-url", mock_server.base_url, "--model", "a")
     return ("collect", "sums", "letters/benchmark.toml", *where, "--out", "x")
 

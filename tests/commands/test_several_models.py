@@ -114,7 +114,7 @@ def test_the_gravest_run_decides_the_exit_code(ask, mock_server):
 
 def test_gates_are_judged_for_each_run(ask, mock_server):
     mock_server.behaviour = lambda request: (
-        add_up(request) if mock_server.requests[-1].body["model"] == "a" else MockAnswer(text="?")
+        add_up(request) if mock_server.requests[-1].body["model"] == "a" else MockAnswer(text="0")
     )
     done = gym(*ask, "--gate", "pass@1 >= 0.5", "--concurrency", "1", "--junit", "j.xml")
     assert done.exit_code == 3

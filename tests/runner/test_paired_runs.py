@@ -475,7 +475,7 @@ def test_runs_whose_answers_were_not_read_decide_nothing(tmp_path):
         withheld = compare_runs(*pair)
         side = "AB"[pair.index(most)]
         assert withheld.verdict == withheld.environments["arithmetic"].verdict == "INCONCLUSIVE"
-        assert withheld.way_out == f"in {side}: no answer could be read in 51 of 100 attempts"
+        assert withheld.way_out == f"in {side}, no answer could be read in 51 of 100 attempts"
 
 
 def test_an_environment_whose_answers_were_not_read_is_undecided_for_itself(tmp_path):

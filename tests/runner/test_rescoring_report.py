@@ -425,10 +425,10 @@ def test_flips_are_counted_by_reason_and_by_where_they_went(run):
     for counts in (report, flips):
         assert (counts.num_changed, counts.num_up, counts.num_down) == (3, 2, 1)
         assert (counts.num_fail_to_pass, counts.num_pass_to_fail) == (2, 0)
-    assert report.reasons == {"strict -> -": 2, "- -> -": 1}
+    assert report.reasons == {"strict -> correct": 2, "correct -> correct": 1}
     assert {reason: one.num_changed for reason, one in flips.reasons.items()} == report.reasons
-    assert flips.reasons["strict -> -"].num_fail_to_pass == 2
-    assert flips.reasons["- -> -"].num_down == 1
+    assert flips.reasons["strict -> correct"].num_fail_to_pass == 2
+    assert flips.reasons["correct -> correct"].num_down == 1
     assert flips.num_others == 0
 
 
