@@ -198,9 +198,11 @@ def test_task_rows_can_be_read(site):
 
 def recorded_calls(site: Path, server: str, file: Path) -> list[dict]:
     """Run the unit tests of a server; return the calls of its `verify`."""
-    options = ["-p", "verify_recorder", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    # Without a file of options, pytest would use those of this project.
+    options = ["-c", os.devnull, "--rootdir", site, "-o", "asyncio_mode=auto", "-W", "ignore"]
+    options += ["-p", "verify_recorder", "-p", "no:cacheprovider"]
     tests = f"resources_servers/{server}/tests"
-    subprocess.run(
+    done = subprocess.run(
         [VIRTUAL_ENVIRONMENT / "bin" / "python", "-m", "pytest", *options, tests],
         cwd=site,
         env={
@@ -212,9 +214,11 @@ def recorded_calls(site: Path, server: str, file: Path) -> list[dict]:
         },
         timeout=MAX_SECONDS,
         capture_output=True,
+        text=True,
         # A test of another subject may need what the wheel lacks.
         check=False,
     )
+    assert file.is_file(), done.stdout + done.stderr
     return list(rows_of(file))
 
 
