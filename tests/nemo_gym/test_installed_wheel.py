@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+import yaml
 
 import gymcli
+from gymcli.environment.registry import Registry
 from gymcli.errors import GymError
 from gymcli.nemo_gym.rows import read_prompt, read_rollout
 from gymcli.store.task_row import TaskReading
@@ -148,16 +150,26 @@ def test_unit_tests_of_a_server_have_the_same_rewards(site, tmp_path, server):
     calls = recorded_calls(site, server, tmp_path / "calls.jsonl")
     differences = {}
     for call in calls:
-        # One server nests its options.
-        config = {**call["config"], **call["config"].get("tool_call_comparator_config", {})}
-        values = {ours: config[theirs] for theirs, ours in expected.options.items()}
-        options = {name: value for name, value in values.items() if value is not None}
+        options = our_options(server, call["config"])
         options |= {name: site / folder for name, folder in expected.folders.items()}
         reward = reward_of(server, call["body"], options)
         if not is_equal(reward, call["reward"]):
             differences[call["test"]] = (call["reward"], reward)
     assert len(calls) == expected.num_calls
     assert differences.keys() == expected.differences.keys(), differences
+
+
+@pytest.mark.parametrize("server", ["lc_niah", "single_step_tool_use_with_argument_comparison"])
+def test_options_have_the_defaults_of_the_server(site, server):
+    text = (site / f"resources_servers/{server}/configs/{server}.yaml").read_text()
+    [servers] = [
+        part["resources_servers"]
+        for part in yaml.safe_load(text).values()
+        if "resources_servers" in part
+    ]
+    options = our_options(server, servers[server])
+    defaults = Registry().find(server).environment.Options()
+    assert options == {name: getattr(defaults, name) for name in options} != {}
 
 
 @pytest.mark.parametrize("env", RECORDINGS)
@@ -220,6 +232,14 @@ def recorded_calls(site: Path, server: str, file: Path) -> list[dict]:
     )
     assert file.is_file(), done.stdout + done.stderr
     return list(rows_of(file))
+
+
+def our_options(server: str, config: JSONObject) -> dict[str, object]:
+    """Return our options of a server's configuration."""
+    # One server nests its options.
+    config = {**config, **config.get("tool_call_comparator_config", {})}
+    names = UNIT_TESTS[server].options
+    return {ours: config[name] for name, ours in names.items() if config.get(name) is not None}
 
 
 def rows_of(file: Path) -> Iterator[JSONObject]:

@@ -38,7 +38,8 @@ def _recording(verify, test):
         # Before the call, which may change them. Some tests pass a mock instead.
         bodies = [v.model_dump(mode="json") for v in values if isinstance(v, BaseVerifyRequest)]
         config = getattr(server, "config", None)
-        options = config.model_dump(mode="json") if config else {}
+        # Only what the test sets, so that our defaults are compared with the server's.
+        options = config.model_dump(mode="json", exclude_unset=True) if config else {}
         response = await verify(server, *arguments, **named)
         with Path(os.environ["RECORDED_CALLS"]).open("a") as file:
             for body in bodies:
