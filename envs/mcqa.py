@@ -78,14 +78,12 @@ LETTER_ALONE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
 ONLY_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*$")
 LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
 SEPARATORS = re.compile(r"(?:[/|&,;\s]|\bor\b|\band\b)+", re.IGNORECASE)
-# What may not stand next to the text of an option that is a word or a number: "non-organic" is not
-# "organic", and there is no 71 in 171, 71.5, 1 071, -71, 71/2 and 2^71.
-OPERATORS = r"-+*/^\u00d7\u00b7\u00f7"
-OPERATOR = re.compile(rf"(?<=\d) ([{OPERATORS}]) ?(?=\d)|([{OPERATORS}]) (?=\d)")
-BEFORE_WORD = r"(?<!\w)(?<!\w-)"
-AFTER_WORD = r"(?!-?\w)"
-BEFORE_NUMBER = r"(?<![\w.*/^\u00d7\u00b7\u00f7_{\\\u2013-])(?<!\w\+)(?<!\d,)(?<!\d )"
-AFTER_NUMBER = rf"(?![\w/^{{}}]|[.,]\d|[{OPERATORS}\u2013]\d| ?\\[a-z]| \d{{3}}(?!\d))"
+# What may not stand beside the text of an option: "inorganic" is not "organic", and there is no 71
+# in 171, 71.5, 71,000, -71, 3 - 71, 71/2, 2^71 and \sqrt{71}. Scripts without spaces have no words.
+IN_SPACED_WORD = r"[^\W\u0e00-\u1dff\u3000-\U0010ffff]"
+OPERATORS = r"+*/^\u00d7\u00b7\u00f7\u2013-"
+BEFORE_OPTION = rf"(?<!{IN_SPACED_WORD})(?<![.,{{{OPERATORS}])(?<![\d{OPERATORS}] )"
+AFTER_OPTION = rf"(?!-?{IN_SPACED_WORD}| ?(?:[/^}}]|\\[a-z])| ?[.,{OPERATORS}]? ?\d)"
 ANSWER_COLON = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
 ANSWER_COLON_MARKDOWN = re.compile(r"[*_]{0,3}answer[*_]{0,3}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
 # What the patterns of inspect_ai find, in linear time for any run of spaces: the answer without
@@ -98,18 +96,18 @@ ANSWER_LINE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 ANSWER_ANYWHERE = re.compile(r"answer\s*:\s*([A-Za-z\d ,]+)(?:\W|$)", re.IGNORECASE)
-# The rule of `letter`: a place has letters only, or begins with a label, as in "B) Paris". Behind a
-# label, "C)", "C:" and "or C." are labels of another option; "vitamin C." is none.
-MARKS = r"""\s*_`~"'“”\u2018\u2019„«»$\\(){}\[\]<>「」『』【】"""
-ANSWER_IS = re.compile(r"\banswer is\b((?:(?!\banswer is\b).)*+)", re.IGNORECASE)
-LINE_MARKS = re.compile(r"\A\s*+(?:[>#*+•-]++\s++)*+")
-LETTERS_ONLY = re.compile(
-    rf"[{MARKS}]*+[a-z](?:(?:[{MARKS}.:,;/|&]|or|and)++[a-z])*+[{MARKS}.:,;!。]*+", re.IGNORECASE
+# The rule of `letter`: a place is a letter alone, or begins with a label such as "B)" or "B.".
+MARKS = r"""\s_*`~"'“”\u2018\u2019„«»$\\(){}\[\]<>「」【】"""
+CHOSEN = re.compile(
+    rf"(?:[{MARKS}#•]|[-+] )*+([A-Z])(?:[{MARKS}.,:;!。]*+\Z|[{MARKS}]*?(?:[:)\]]|\.(?!\w)))",
+    re.IGNORECASE,
 )
-LETTER_LABEL = re.compile(rf"[{MARKS}]*+([A-Z])(?=[{MARKS}]*?(?:[:)\]]|\.[{MARKS}]))[{MARKS}.:]++")
-OTHER_LABEL = re.compile(
-    rf"(?<![^\W_])(?:([A-Z])[*_`]*+[):]|(?:or|and)\s++[{MARKS}]*+([A-Z])[{MARKS}]*+(?:\.|\Z))"
+SEVERAL = re.compile(
+    rf"[{MARKS}]*+[A-Z][{MARKS}]*+(?:[/|&,]|or|and)[{MARKS}]*+[A-Z](?!\w)", re.IGNORECASE
 )
+# Behind a label, the label of another option; neither "vitamin C." nor "i.e." nor "f(a)".
+OTHER_LABEL = re.compile(r"(?<![\w.])(?<!\w\()([A-Z])[*_`]*+(?:[:)]|\.[*_`]*+\s++\w)")
+ANSWER_IS = re.compile(r"\banswer is\b", re.IGNORECASE)
 
 
 class TemplateMetadata(BaseModel):
@@ -275,20 +273,8 @@ def _content(text: str) -> str:
 
 def _quotes(text: str, option: str) -> bool:
     """Return whether a text has an option's text as whole words and whole signed numbers."""
-    if not option:
-        return False
-    # So that the sign in `- 5` and the operator in `3 - 5` are next to their numbers.
-    option, text = OPERATOR.sub(r"\1\2", option), OPERATOR.sub(r"\1\2", text)
-    before = BEFORE_NUMBER if re.match(r"[-.]?\d", option) else BEFORE_WORD
-    after = AFTER_NUMBER if option[-1].isdigit() else AFTER_WORD
-    before = before if _has_spaces(option[0]) else ""
-    after = after if _has_spaces(option[-1]) else ""
-    return bool(re.search(f"{before}{re.escape(option)}{after}", text))
-
-
-def _has_spaces(character: str) -> bool:
-    """Return whether a character is of a script that separates words."""
-    return character < "\u0e00" or "\u1e00" <= character < "\u3000"
+    pattern = f"{BEFORE_OPTION}{re.escape(option)}{AFTER_OPTION}"
+    return option != "" and re.search(pattern, text) is not None
 
 
 def _answer_colon(text: str, question: Question) -> str | None:
@@ -339,6 +325,12 @@ def _answer_colon_markdown(text: str, question: Question) -> str | None:
     return _strict_boxed(text, question) if prefix else None
 
 
+def _is_pair(first: re.Match[str], second: re.Match[str]) -> bool:
+    """Return whether only separators are between two different letters, as in "A or B"."""
+    differ = first[0].upper() != second[0].upper()
+    return differ and bool(SEPARATORS.fullmatch(first.string, first.end(), second.start()))
+
+
 def _payloads(text: str, prefix: str) -> list[str]:
     """Return what follows "answer:" or a prefix in its line, in the order of the text."""
     starts = [(match.start(), match[1]) for match in ANSWER_COLON_MARKDOWN.finditer(text)]
@@ -362,57 +354,37 @@ def _last_answer_colon(text: str, question: Question) -> str | None:
     return letters[0] if len(letters) == 1 and letters[0] in question.choices else None
 
 
-def _is_pair(first: re.Match[str], second: re.Match[str]) -> bool:
-    """Return whether only separators are between two different letters, as in "A or B"."""
-    differ = first[0].upper() != second[0].upper()
-    return differ and bool(SEPARATORS.fullmatch(first.string, first.end(), second.start()))
-
-
 def _letter(text: str, question: Question) -> str | None:
     """Read the one letter in the last box, else in the last "Answer:" line.
 
     Without a box and an "Answer:", it is read after the last "answer is", else in the last line,
-    else in the first. A line such as "B: Paris" does not count in a text with such lines for
-    several letters, since these may only list the options.
+    else in the first. If lines have the labels of several options, they may only list the options:
+    then a line counts if it is a letter alone.
     """
+    choices, text = question.choices, _latin(without_text_commands(text))
     boxes, answer = closed_boxes(text), last_answer_line(text)
-    places = [boxes[-1].content.replace("\\boxed", "")] if boxes else []
-    if answer:
-        places.append(answer)
+    places = [box.content for box in boxes[-1:]]
+    places += [answer] if answer else []
     if not places:
-        lines = [_undecorated(line) for line in text.splitlines()]
-        lines = [line for line in lines if any(map(str.isalnum, line))]
-        labels = {match[1] for line in lines if (match := LETTER_LABEL.match(line))}
+        places = [rest.partition("\n")[0] for rest in ANSWER_IS.split(text)[1:][-1:]]
+        lines = [line for line in text.splitlines() if re.search(r"\w", line)]
+        matches = [match for match in map(CHOSEN.match, lines) if match]
+        labels = {match[1].upper() for match in matches if match.end() < len(match.string)}
         ends = [*lines[-1:], *lines[:1]]
-        places = [match[1] for match in [*ANSWER_IS.finditer(text)][-1:]]
-        places += [line for line in ends if len(labels) < 2 or LETTERS_ONLY.fullmatch(line)]
+        places += [line for line in ends if len(labels) < 2 or CHOSEN.fullmatch(line)]
     for place in places:
-        letters = _letters_of(_undecorated(place), question.choices)
-        if letters:
-            # Several letters are no answer, and neither is one that no option has.
-            return letters.pop() if len(letters) == 1 and letters <= {*question.choices} else None
+        if SEVERAL.match(place):
+            return None
+        chosen = CHOSEN.match(place)
+        if chosen is None:
+            continue
+        letter, rest = chosen[1].upper(), place[chosen.end() :]
+        # A text such as "E. coli" may itself be an option, of another letter.
+        if rest and _equal_option(plain_answer(place), choices) not in {None, letter}:
+            continue
+        labels = set(OTHER_LABEL.findall(rest.replace(choices.get(letter, ""), "").upper()))
+        return letter if letter in choices and labels & choices.keys() <= {letter} else None
     return None
-
-
-def _letters_of(place: str, choices: Choices) -> set[str]:
-    """Return the letters that a place names if it has letters only, or begins with a label."""
-    label = LETTER_LABEL.match(place)
-    text = place[label.end() :].strip(" .") if label else ""
-    if label and text and _content(text) == _content(choices.get(label[1], "").strip(" .")):
-        return {label[1]}
-    if LETTERS_ONLY.fullmatch(place):
-        return {letter.upper() for letter in LETTER_ALONE.findall(place)}
-    # A text such as "E. coli" may itself be an option, of another letter.
-    if label is None or _equal_option(place, choices) not in {None, label[1]}:
-        return set()
-    others = {letter for pair in OTHER_LABEL.findall(text) for letter in pair}
-    return {label[1], *(others & choices.keys())}
-
-
-def _undecorated(place: str) -> str:
-    """Return a place without marks of lists and headings, fonts, and letters of other scripts."""
-    place = _latin(without_text_commands(place))
-    return LINE_MARKS.sub("", place).rstrip()
 
 
 GRADERS: dict[str, Callable[[str, Question], str | None]] = {

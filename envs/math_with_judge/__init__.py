@@ -6,13 +6,13 @@ place where the text states its answer, which `answer_place` chooses. An answer 
 accepts is right. If it does not accept one and there is a judge, the judge compares both, and then
 again in the other order: both verdicts must be "equal".
 
-A place is read as one answer. Escapes, Markdown, currency signs and the dollars of formulas are
-taken off; "and" and "or" are commas, so that "18 or 20" is two solutions; "is" is "=". Words of two
-letters or more, and units after a number, are prose that is dropped unless the gold answer has
-words too. Nothing can be read if formulas with several values are left ("3 hours 24 minutes"), or
-if the prose denies what it names ("not 18", "less than 18"): "18 because 2*9 = 18" is 18, and "20
-because 2*9 = 18" is nothing. An answer that cannot be read has the reward 0 and the reason
-`no_answer`, unless a judge can compare it; without a place, the judge is not asked.
+A place is read as one formula. Escapes, Markdown, currency signs and the dollars of formulas are
+taken off; "and" and "or" are commas, so that "18 or 20" is two solutions; "is" is "=". Words before
+and after the formula, and units, are dropped unless the gold answer has words too; so is what
+follows "because" or "since". Nothing can be read if words are left within ("3 hours 24 minutes"),
+or if they deny what they name ("not 18", "less than 18"). An answer that cannot be read has the
+reward 0 and the reason `no_answer`, unless a judge can compare it; without a place, the judge is
+not asked.
 
 Differences from NeMo Gym 0.7:
 
@@ -21,8 +21,9 @@ Differences from NeMo Gym 0.7:
   the box alone, together with boxes that are joined to it. Its judge sees the last box alone.
 - A gold answer between 0 and 0.001 in magnitude is compared by six significant digits, not by six
   decimals: 1.6e-19 is not 9.1e-31. This does not hold for the members of sets.
-- Words are compared as text, in any case and font. `√2`, `540°`, `10⁻⁵`, `1.6e-19`, `2 1/2` and
-  `18.` are read, which the library cannot. "8 0 9" is not read; the library makes 17 of it.
+- Words are compared as text, in any case and font. `√2`, `540°`, `10⁻⁵`, `1.6e-19`, `2 1/2`,
+  `18.` and `x = 1,450` are read, which the library cannot. "8 0 9" is not read; the library makes
+  17 of it.
 - If the library takes more than 10 seconds, or its process dies, that does not make the answer
   wrong: the judge decides. Without a judge, an answer that never ends, such as a tower of powers,
   leaves the attempt unscored. The library's own limits of 5 seconds for each step, after which it
@@ -68,7 +69,6 @@ from gymcli import (
     Score,
     StandIn,
     Task,
-    Verdict,
     VerifierError,
 )
 from gymcli.envs import load_generator
@@ -202,12 +202,20 @@ class MathWithJudge(Environment[MathProblem]):
         # As in the reference, the judge cannot take back what the library accepts.
         if judge is not None and not finding.is_right:
             shown = answer[:MAX_ANSWER]
-            verdicts = await _judged(judge, task, shown)
+            verdicts = await JUDGE.confirm(
+                judge,
+                "equal",
+                swap=("first", "second"),
+                question=task.question,
+                first=task.expected_answer,
+                second=shown,
+            )
             score.answer = finding.answer or shown
-            details["reason"] = _reason(verdicts)
+            is_right = [verdict.label for verdict in verdicts] == ["equal", "equal"]
+            score.reward = score.components["judge_reward"] = float(is_right)
+            disagreement = "judge_disagrees" if len(verdicts) == 2 else "wrong"
+            details["reason"] = "judge" if is_right else disagreement
             details["verdicts"] = [verdict.record() for verdict in verdicts]
-            score.reward = float(details["reason"] == "judge")
-            score.components["judge_reward"] = score.reward
         return score
 
     async def oracle(self, rollout: Rollout) -> Message:
@@ -233,25 +241,6 @@ class MathWithJudge(Environment[MathProblem]):
         yield from load_generator("math_with_judge").generate(rng, num)
 
 
-async def _judged(judge: Model, task: MathProblem, answer: str) -> list[Verdict]:
-    """Ask the judge whether an answer equals the expected one, in both orders."""
-    return await JUDGE.confirm(
-        judge,
-        "equal",
-        swap=("first", "second"),
-        question=task.question,
-        first=task.expected_answer,
-        second=answer,
-    )
-
-
 def _require_library() -> None:
     if importlib.util.find_spec("math_verify") is None:
         raise MissingPackageError("math_with_judge needs math-verify: pip install 'gymcli[math]'")
-
-
-def _reason(verdicts: list[Verdict]) -> str:
-    labels = [verdict.label for verdict in verdicts]
-    if labels == ["equal", "equal"]:
-        return "judge"
-    return "judge_disagrees" if len(labels) == 2 else "wrong"

@@ -30,15 +30,11 @@ __all__ = [
 
 MAX_ANSWER = 1000
 """Characters of an answer that the record keeps and a judge is shown."""
-_SMALL = Decimal("0.001")
 
 AnswerPlace = Literal["boxed_or_line", "line_or_boxed", "boxed"]
 
-
 # What may stand between boxes that are one answer, such as `$\boxed{2}$ and $\boxed{5}$`.
-_JOINT = re.compile(
-    r"(?:[\s,$]|\\[()\[\],;:! ]|\\q?quad\b|\b(?:and|or)\b|\\text\s*+\{\s*+(?:and|or)\s*+\})*+"
-)
+_JOINT = re.compile(r"(?:[\s,$]|\\[()\[\],;:! ]|\\q?quad\b|\b(?:and|or)\b)*+")
 
 
 def stated_answer(text: str, place: AnswerPlace) -> str | None:
@@ -57,7 +53,7 @@ def _boxed(text: str) -> str | None:
     boxes = [box for box in closed_boxes(text) if box.content.strip()]
     joined = boxes[-1:]
     for box in reversed(boxes[:-1]):
-        if not _JOINT.fullmatch(text, box.end, joined[-1].start):
+        if not _JOINT.fullmatch(without_text_commands(text[box.end : joined[-1].start])):
             break
         joined.append(box)
     # A box that is repeated does not become two solutions.
@@ -91,14 +87,16 @@ def compare(gold: str, answer: str) -> LibraryFinding:
     golds = _parsed(gold_latex)
     if not golds:
         raise VerifierError(f"math-verify can read nothing in the expected answer {gold!r:.200}")
-    if isinstance(golds[0], str) or _WORD.search(gold_latex):
+    if isinstance(golds[0], str) or _WORDS.search(gold_latex):
         latex = _in_latex(answer)
         is_right = latex.casefold() == gold_latex.casefold() or _is_equal(golds, _parsed(latex))
         return LibraryFinding(is_right, answer[:MAX_ANSWER])
     if _number(golds[0]) is not None:
+        answer = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), answer)
         answer = _DECIMAL_COMMA.sub(r"\1.\2", answer)
-    values = _single_value(answer)
-    if not values:
+    formula = _formula(answer)
+    values = _parsed(formula) if formula else []
+    if not values or isinstance(values[0], str):
         return LibraryFinding(is_right=False, answer=None)
     return LibraryFinding(_is_equal(golds, values), _written(values))
 
@@ -113,120 +111,67 @@ def without_dollars(gold: str) -> str:
 
 _SUPERSCRIPTS = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
 _SIGNS = str.maketrans(
-    {
-        "\u2212": "-",
-        "\u00d7": r"\times ",
-        "·": r"\cdot ",
-        "⋅": r"\cdot ",
-        "÷": "/",
-        "≠": r"\neq ",
-        "≈": r"\approx ",
-        "∞": r"\infty ",
-        "½": r"\frac{1}{2}",
-        "⅓": r"\frac{1}{3}",
-        "¼": r"\frac{1}{4}",
-        "¾": r"\frac{3}{4}",
-        ";": ",",
-    }
+    {"\u2212": "-", "·": r"\cdot ", "∞": r"\infty ", "≈": r"\approx ", "½": r"\frac{1}{2}"}
 )
-# Notation that the library cannot read, and how LaTeX writes it. The order counts.
+# Notation that the library cannot read or takes for something else. The order counts.
 _NOTATION = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"(?<!\\)\\[,;:! ]|\\q?quad\b|~", " "),
-        (r"(?<!\\)\\[()\[\]]|\\?\$|[€£¥₹]", " "),
-        (r"(?:\^\{?\\circ\b\}?|°)(?:\s?[CF]\b)?", ""),
-        (r"√\s*+(\d++)", r"\\sqrt{\1}"),
-        (r"√", r"\\sqrt "),
+        (r"(?<!\\)\\[,;:! ()\[\]]|\\q?quad\b|~|\\?\$|[€£¥₹]", " "),
+        (r"(?:\^\{?\\circ\}?|°)(?: ?[CF]\b)?|\\(?:tri)?angle\b", " "),
+        (r"[⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹]++", lambda power: f"^{{{power[0].translate(_SUPERSCRIPTS)}}}"),
+        (r"(?<=[\w)}])\*\*(?=[\w({+-])", "^"),
+        (r"\^([-+]?\d++)", r"^{\1}"),
+        (r"(?:√|(?<![A-Za-z])\\?sqrt) ?\(([^()]*+)\)|√ ?(\w++)", r"\\sqrt{\1\2}"),
         (r"\s++", " "),
         (r"(?<![\d.,])([1-9]\d{0,2}(?: \d{3})++)(?!\d)", lambda number: number[0].replace(" ", "")),
         (r"(?<!\d)(\d++) (\d++)/(\d++)", r"\1\\frac{\2}{\3}"),
         (r"(?<=\d)e(?=[-+]?\d)", "E"),
         (r"(?<=\d) x (?=\d)", r"\\times "),
-        (r"(?<=[\w)}])\*\*(?=[\w({\\+-])", "^"),
-        (r"\^([-+]?\d++)", r"^{\1}"),
-        (r"(?<![\\A-Za-z])((?:arc)?(?:sin|cos|tan)|ln|log|pi)(?![A-Za-z])", r"\\\1 "),
+        (r"(?<![\\A-Za-z])(sin|cos|tan|ln|log|pi)(?![A-Za-z])", r"\\\1 "),
+        (r"\bpercent\b", "%"),
+        (r",? ?\b(?:and|or)\b", ","),
     )
 ]
 
 
 def _in_latex(text: str) -> str:
     """Return an answer in the notation of LaTeX, without dollars and spacing."""
-    text = without_text_commands(text)
-    text = re.sub(
-        r"[⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹]++", lambda power: f"^{{{power[0].translate(_SUPERSCRIPTS)}}}", text
-    ).translate(_SIGNS)
+    text = without_text_commands(text).translate(_SIGNS)
     for pattern, replacement in _NOTATION:
         text = pattern.sub(replacement, text)
     return text.strip()
 
 
-_WORD = re.compile(
-    # Names of environments and operators are not words.
-    r"(?<![A-Za-z\\])(?<!\\begin\{)(?<!\\end\{)(?<!\{array\}\{)(?<!operatorname\{)"
-    r"(?:(?!(?:sqrt|percent|and|or)(?![A-Za-z]))[A-Za-z]{2,}+(?:/[A-Za-z]++|['\u2019][A-Za-z]*+)*+"
-    # The article and the pronoun; then units of one letter.
-    r"|[AaI](?= [A-Za-z]{2})"
-    r"|(?:(?<=[\d})] )|(?<=\d)(?=m/s))[mgshlLVWNJKACFT](?:/[A-Za-z]++)*+(?![A-Za-z(]))"
-    r"(?:\^?\{?-?\d\}?(?!\d))?"
-    # Other alphabets, but not Greek; then what stands for a name, such as `\\overline{AB}`.
-    r"|[^\W\d_A-Za-z\u0370-\u03ff]++|\\(?:tri)?angle(?![A-Za-z])|\\[A-Za-z]++(?:\{[A-Z]{2,}\})+"
+_WORDS = re.compile(
+    # The names of commands and environments, and those in subscripts, are no words.
+    r"(?: ?(?:(?:\b[AaI] )?(?<![A-Za-z\\{])[A-Za-z]{2,}+"
+    # Units of one letter; then alphabets that are neither Latin nor Greek.
+    r"|(?<=[\d})] )[mgshLVWNJKAC](?![A-Za-z(])|(?<=\d)m(?=/s)|[^\W\d_A-Za-z\u0370-\u03ff]++)"
+    r"(?:['\u2019/][A-Za-z]++)*+(?:\^\{-?\d\}|[23]\b)?)++"
 )
-_DENIAL = re.compile(
-    r"n['\u2019]t\b|\b(?:not|no|never|neither|nor|cannot|than|between|wrong|incorrect)\b",
-    re.IGNORECASE,
-)
+# What "18 because 2*9 = 18" and "not 18" say besides a number.
+_REASON = re.compile(r"\b(?:because|since)\b.*", re.IGNORECASE)
+_DENIAL = re.compile(r"n['\u2019]t\b|\b(?:(?:can)?not|than|between)\b", re.IGNORECASE)
+_IS = re.compile(r"(?:\b(?:is|are|equals?(?: to)?)\b[ =]*+)++")
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})++(?![\d,])")
 _DECIMAL_COMMA = re.compile(r"(?<![\d.,])(\d++),(?!\d{3}(?!\d))(\d++)(?!,)")
-_NAME_IN_SUBSCRIPT = re.compile(r"_\{(?=[^{}]*?[A-Za-z]{2})[^{}]*+\}")
-_LIST_WORD = re.compile(r",? ?\b(?:and|or)\b")
-_IS = re.compile(r"\b(?:is|are|equals)\b(?: equal to\b)?(?: ?=)*+")
-_START = re.compile(r"\A(?:[ ,:=#?!\"']|\\approx\b|\.(?!\d))++")
+_NAME = re.compile(r"\A[^=,\d\0]*+\0[^=,\d]*+=")
+_START = re.compile(r"\A(?:[ \0,:=#?!\"']|\\approx\b|\.(?!\d))++")
 
 
-def _single_value(answer: str) -> list[object]:
-    """Return what the library reads if an answer states a single value, else an empty list."""
-    formulas = _formulas(answer)
-    if len(formulas) > 1:
-        formulas = [re.split(r"(?<![<>!\\])=", formula)[-1] for formula in formulas]
-    readings = [_parsed(formula) for formula in formulas]
-    if any(not reading or isinstance(reading[0], str) for reading in readings):
-        return []
-    if not all(_is_equal(readings[0], reading) for reading in readings[1:]):
-        return []
-    return readings[0] if readings else []
-
-
-def _formulas(answer: str) -> list[str]:
-    """Return the formulas of an answer, split at its words; none if one of them is broken."""
-    text = _IS.sub("=", _LIST_WORD.sub(",", _NAME_IN_SUBSCRIPT.sub("", _in_latex(answer))))
+def _formula(answer: str) -> str | None:
+    """Return the one formula of an answer without the words around it; None if it has others."""
+    text = _REASON.sub("", _in_latex(answer))
     if _DENIAL.search(text):
-        return []
-    formulas: list[str] = []
-    for piece in _WORD.split(text):
-        formula = _trimmed(piece)
-        if formula and formulas and re.match(" ?,", piece):
-            formulas[-1] += f", {formula}"  # a list whose members have units
-        elif formula:
-            formulas.append(formula)
-    if len(formulas) > 1:
-        # Names, as in "x, the number of eggs, is 18".
-        formulas = [formula for formula in formulas if not re.fullmatch("[A-Za-z]", formula)]
+        return None
+    text = _WORDS.sub("\0", _IS.sub("=", text))
+    # What a number is called, as in `AP = 18`, and units of the members of a list.
+    text = re.sub(r"\(\0\)|\0(?= ?[,)])", "", _NAME.sub("", text))
+    text = plain_answer(_START.sub("", text).rstrip(" \0,:=.?(/-\"'"))
     # The library would multiply or add "8 0 9", and complete a formula that was cut.
-    is_broken = any(
-        formula.count("{") != formula.count("}")
-        or re.search(r"\\boxed|(?<![_^])(?<!frac )\d \d", formula)
-        for formula in formulas
-    )
-    return [] if is_broken else formulas
-
-
-def _trimmed(piece: str) -> str:
-    """Remove punctuation at both ends, emphasis, and a bracket that lost its partner."""
-    piece = plain_answer(_START.sub("", piece).rstrip(" ,:=.?/-\"'"))
-    num_opened = piece.count("(") + piece.count("[")
-    if num_opened != piece.count(")") + piece.count("]"):
-        piece = piece.strip("()[] ,:=.")
-    return piece
+    is_broken = "\0" in text or text.count("{") != text.count("}") or re.search(r"\d \d", text)
+    return None if is_broken else text
 
 
 def _parsed(latex: str) -> list[object]:
@@ -243,7 +188,7 @@ def _is_equal(golds: list[object], values: list[object]) -> bool:
     import math_verify as library  # late: as above
 
     gold = _number(golds[0])
-    if gold is not None and 0 < abs(gold) < _SMALL:
+    if gold is not None and 0 < abs(gold) < Decimal("0.001"):
         number = _number(values[0]) if values else None
         if number is not None:
             return f"{number:.5e}" == f"{gold:.5e}"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.envs.math_with_judge import JUDGE, MathWithJudge
-from gymcli.envs.math_with_judge.math_answer import _formulas, compare, stated_answer
+from gymcli.envs.math_with_judge.math_answer import _formula, compare, stated_answer
 from gymcli.errors import (
     MissingPackageError,
     RoleError,
@@ -96,7 +96,16 @@ READINGS = {
         ("18", "x = 18", "m+n = 18", "9 * 2 = 18", "AP = 18", r"x_{\text{max}} = 18"),
         ("18", r"\overline{AB} = 18", r"\angle ABC = 18^\circ", "18°", "37 - 19 = 18 degrees"),
         ("18", "The answer is 18", "x is 18", "18 is the answer", "The total number is 18 eggs."),
-        ("18", "18 because 2*9=18", "Janet makes 18 dollars at the farmers' market"),
+        ("18", "18 because 2*9=18", "18 (since 2*9=18)", "18 cm3", r"18^\circ\text{C}", "18m/s"),
+        (
+            "18",
+            "F = 18 N",
+            "$18 a day",
+            "I get 18",
+            "Janet's profit is $18",
+            "Janet makes 18 dollars at the farmers' market",
+        ),
+        ("1450", "x = 1,450", "16 * 90.625 = $1,450", "1{,}450"),
         ("1450000", "1,450,000", "$1,450,000", "1 450 000", "1\u202f450\u202f000", r"1\,450\,000"),
         ("-5", "\u22125", "- 5", r"-\frac{10}{2}"),
         ("7.5", "7.50", "15/2", "7 1/2", "7½", "7,50 €"),
@@ -104,7 +113,8 @@ READINGS = {
         ("$3/4$", "0.75"),
         (r"\(3/4\)", "3/4"),
         (r"\sqrt{2}", "√2", "sqrt(2)", "AP = √2"),
-        (r"2\sqrt{10}", "2√10"),
+        (r"2\sqrt{10}", "2√10", "2 * sqrt(10)", r"2\sqrt(10)"),
+        (r"\sqrt{x + 1}", "√(x+1)", "sqrt(x + 1)"),
         (r"2\pi", "2π", "2pi"),
         ("6x + 5", "5 + 6*x", "The polynomial is 6x + 5"),
         ("x^2 + 1", "x² + 1", "1 + x**2"),
@@ -127,7 +137,7 @@ READINGS = {
     ],
     "wrong": [
         ("18", "18 or 20", "20, 18", "18 and 20", "-18", "118", "180", "1.8", r"\$20", "18x"),
-        ("18", "18 - 20", "5 hours and 18 minutes", "18!"),
+        ("18", "20 because 2*9 = 18", "18 - 20", "5 hours and 18 minutes", "18!"),
         ("1450000", "1.45 million", "1450001"),
         ("2, 5", "2"),
         ("7.5", "7,500"),
@@ -142,8 +152,8 @@ READINGS = {
     ],
     "unread": [
         ("18", "unknown", "I cannot solve this.", "?", "none", "eighteen", r"\boxed{18"),
-        ("18", "not 18", "It isn't 18", "less than 18", "18 is wrong", "between 18 and 20"),
-        ("18", "3 hours 18 minutes", "20 because 2*9 = 18", "18 because 2*9 = 20"),
+        ("18", "not 18", "It isn't 18", "less than 18", "between 18 and 20"),
+        ("18", "3 hours 18 minutes", "20 where 2*9 = 18", "20 eggs (from 2*9 = 18)"),
         ("809", "8 0 9"),
     ],
 }
@@ -162,12 +172,30 @@ def test_compare_reads_an_answer_as_one(subtests, verdict):
 
 @pytest.mark.parametrize(
     "piece",
-    ["$", "18 ", "is ", ",", "{", "_{", "\\text{", "a/", "9 999", "\\boxed{1},", "√", "^(", "e"],
+    [
+        "$",
+        "18 ",
+        "is ",
+        "word ",
+        "a word, ",
+        ",",
+        "{",
+        "(",
+        "_{",
+        "sqrt(",
+        "\\text{",
+        "a/",
+        "9 999",
+        "\\boxed{1},",
+        "√",
+        "^(",
+        "e",
+    ],
 )
 def test_long_answers_take_linear_time(piece):
     for place in ("boxed_or_line", "boxed"):
         stated_answer(piece * 30_000, place)
-    _formulas(piece * 30_000)
+    _formula(piece * 30_000)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +349,7 @@ def test_verify_shows_the_judge_the_question_and_both_answers():
     ("text", "shown"),
     [
         ("I know. It was noon.\nANSWER: **At noon**\nBye.", "At noon"),
-        (r"12 or so: \boxed{11 because 12 is late}", "11 because 12 is late"),
+        (r"12 or so: \boxed{11, not 12}", "11, not 12"),
     ],
 )
 def test_verify_shows_the_judge_the_place_alone(text, shown):

@@ -134,11 +134,19 @@ def test_lenient_boxed_reads_what_stands_in_text_commands(options, text, letter)
 
 WITHIN = [
     # The options, then boxes that have the text of the first one, and boxes that do not.
-    (["71", "5"], ["71", "It is 71.", "x = 71", "$71$", "71 km", "(71)", "71%", "+71"], "171 713"),
+    (["71", "5"], ["71", "It is 71.", "x = 71", "$71$", "71 km", "(71)", "71%", "71个"], "171 713"),
     (["71", "5"], ["about 71, I think", "71; not 8"], "71.5 1.71 .71 1,071 71,000 1071 -71 71e3"),
-    (["71", "5"], ["**71**", r"\text{71}"], r"71/2 2/71 71^2 2^71 \frac{71}{2} \sqrt{71} 3-71"),
-    (["71", "5"], ["71 - as said"], ["- 71", "3 - 71", "3 + 71", "10 071", "71 000", "\u221271"]),
-    (["-5", "8"], ["-5", "\u22125", "is -5.", "- 5", "x=-5"], ["5", "-55", "3-5", "3 - 5", "-5.5"]),
+    (
+        ["71", "5"],
+        ["**71**", r"\text{71}", r"71\,\text{km}"],
+        r"71/2 2/71 71^2 2^71 \frac{71}{2} \sqrt{71} 3-71",
+    ),
+    (
+        ["71", "5"],
+        ["71 - as said"],
+        ["- 71", "3 - 71", "3 + 71", "71 \u00d7 2", r"71 \pi", "71 000", "\u221271"],
+    ),
+    (["-5", "8"], ["-5", "\u22125", "is -5.", "x=-5"], ["5", "-55", "3-5", "3 - 5", "-5.5"]),
     (["0.5", "8"], ["0.5", "= 0.5"], "10.5 0.55 -0.5"),
     (["organic", "salt"], ["organic", "An organic one.", '"organic"'], "inorganic non-organic"),
     (["light rain", "x"], ["Light  rain!", "some light rain"], ["twilight rain", "light rainbow"]),
@@ -297,7 +305,9 @@ B!
 B:
 B) Paris
 B: Paris
+B: as f(a) = 1, i.e. it
 (B) Paris
+(b) Paris
 **B) Paris**
 **B.** Paris
 B:Paris
@@ -322,7 +332,6 @@ A: Lyon is no.||The correct answer is **B: Paris**.
 The answer is A. No, the answer is B
 \boxed{B}
 \boxed{\textbf{B}} so A
-\boxed{\boxed{B}}
 \boxed{B: Paris}
 \boxed{B} and \boxed{A
 \boxed{42}|Answer: B
@@ -331,13 +340,12 @@ B||A: wrong because|C: wrong|D: wrong
 B. Paris. It has vitamin C.
 """,
     "C": "C: E. coli\nC. E. coli|",
-    "D": "D: Kopenhagen\nD. vitamins A and C.",
+    "D": "D: Kopenhagen\nD. vitamins A and C.\nD. vitamins A and C. They are.",
     None: r"""A good question
 A+
 A's
 ¬A
 B-side
-b) paris
 B Paris
 B - Paris
 Paris
@@ -364,6 +372,7 @@ B. Paris or C. Nice
 A: Lyon|B: Paris|C: E. coli
 The answer is A good one
 I think B
+B||A or B
 """,
 }
 
@@ -382,6 +391,13 @@ def test_letter_takes_a_letter_for_a_label_even_if_another_option_has_that_text(
     letters = [GRADERS["letter"](text, blood_groups) for text in ("B", "C: B", "(B) A", "AB")]
 
     assert letters == ["B", "C", "B", None]
+
+
+def test_letter_reads_options_whose_texts_begin_like_labels():
+    labelled = asked(["A) no", "B. yes", "E. coli", "x", "y"])
+    texts = ("A) no", "B. yes", "(B) yes", "**E. coli**", "E. other")
+
+    assert [GRADERS["letter"](text, labelled) for text in texts] == ["A", "B", "B", None, "E"]
 
 
 @given(
