@@ -51,12 +51,11 @@ class NewEnvironment(Environment[Order]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the last number of the last message is the total."""
+        gold = str(cls.parse_task(rollout.task).total)
         last = (context.search(r"\d+", rollout.last_text) or [""])[-1]
-        total = cls.parse_task(rollout.task).total
-        is_right = last == str(total)
-        reason = "correct" if is_right else "wrong_answer" if last else "no_answer"
-        details: JSONObject = {"reason": reason, "expected": total}
-        return Score(float(is_right), answer=last or None, details=details)
+        reason = "correct" if last == gold else "wrong_answer" if last else "no_answer"
+        details: JSONObject = {"reason": reason, "expected": gold}
+        return Score(float(last == gold), answer=last or None, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Look up one price per turn, then answer with the total."""

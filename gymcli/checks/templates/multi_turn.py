@@ -36,11 +36,11 @@ class NewEnvironment(Environment[Numbers]):
         numbers = cls.parse_task(rollout.task).numbers
         if count_answers(rollout) <= len(numbers):
             return Score(0.0, details={"reason": "unfinished"})
+        gold = str(sum(numbers))
         last = (context.search(r"\d+", rollout.last_text) or [""])[-1]
-        is_right = last == str(sum(numbers))
-        reason = "correct" if is_right else "wrong_answer" if last else "no_answer"
-        details: JSONObject = {"reason": reason, "expected": sum(numbers)}
-        return Score(float(is_right), answer=last or None, details=details)
+        reason = "correct" if last == gold else "wrong_answer" if last else "no_answer"
+        details: JSONObject = {"reason": reason, "expected": gold}
+        return Score(float(last == gold), answer=last or None, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Wait for the question, then answer with the sum."""

@@ -23,12 +23,11 @@ class NewEnvironment(Environment[Product]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if the last number of the answer is the product."""
+        gold = str(cls.parse_task(rollout.task).product)
         last = (context.search(r"\d+", rollout.output_text) or [""])[-1]
-        product = cls.parse_task(rollout.task).product
-        is_right = last == str(product)
-        reason = "correct" if is_right else "wrong_answer" if last else "no_answer"
-        details: JSONObject = {"reason": reason, "expected": product}
-        return Score(float(is_right), answer=last or None, details=details)
+        reason = "correct" if last == gold else "wrong_answer" if last else "no_answer"
+        details: JSONObject = {"reason": reason, "expected": gold}
+        return Score(float(last == gold), answer=last or None, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Answer with the product."""
