@@ -81,13 +81,7 @@ class Totals:
         self.stop_reasons.update([line.stop_reason for line in lines])
         self._costs.extend([math.nan if line.cost is None else line.cost for line in lines])
         self.usage.add(*[line.usage for line in lines])
-        without_answer = [
-            line for line in lines if line.details and line.details.reason == NO_ANSWER
-        ]
-        num_cut = sum(line.stop_reason in _CUT for line in without_answer)
-        self.no_answers.add(
-            NoAnswers(num_attempts=len(lines), num=len(without_answer), num_cut=num_cut)
-        )
+        self.no_answers.num_attempts += len(lines)
         for line in lines:
             if line.tool_errors:
                 self.tool_errors.update(line.tool_errors)
@@ -95,6 +89,9 @@ class Totals:
                 self.retries.update(line.retries)
             if line.role_usage:
                 self._add_roles(line.role_usage)
+            if line.details is not None and line.details.reason == NO_ANSWER:
+                self.no_answers.num += 1
+                self.no_answers.num_cut += line.stop_reason in _CUT
 
     def add_unscored(self, lines: Iterable[FailureLine]) -> None:
         """Add attempts that were not scored, and have not been scored since.
