@@ -83,7 +83,7 @@ def row_prompt(row: JSONObject) -> RowPrompt:
     fields = dict(row)
     for name in consumed:
         fields.pop(name, None)
-    if is_nemo_row(row):
+    if "task_data" in fields and is_nemo_row(row):
         fields = with_task_data(fields)
     return RowPrompt(messages, tools, params, ignored, fields)
 
