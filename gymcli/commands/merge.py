@@ -79,5 +79,5 @@ def merge(
     if json:
         print_json({"run": str(out), **msgspec.to_builtins(metrics)})
         return
-    print_summary(metrics, run=out)
+    print_summary(metrics, out)
     result(f"files         {out}")

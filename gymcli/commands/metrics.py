@@ -222,7 +222,7 @@ def _print_run(
         return
     result(f"{run}")
     if is_whole:
-        print_summary(numbers, with_doubts=False)
+        print_summary(numbers, run, with_doubts=False)
     if show_all:
         print_all_numbers(numbers)
     elif num_runs == 1:
@@ -238,7 +238,7 @@ def _print_run(
     if agreed is not None:
         print_agreement(agreed, source=source)
     if is_whole:
-        print_advice(numbers)
+        print_advice(numbers, run)
     if num_runs > 1:
         result()
 

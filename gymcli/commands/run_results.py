@@ -321,7 +321,8 @@ def _summary(found: RunResult) -> RunSummary:
 
 def _show_numbers(found: RunResult, ks: Sequence[int]) -> None:
     collection = found.collection
-    print_summary(found.metrics, run=collection.path)
+    assert collection.path is not None
+    print_summary(found.metrics, collection.path)
     if collection.num_outages:
         seconds = f"{collection.outage_seconds:.1f} s in all"
         result(f"outages       {collection.num_outages} of an endpoint, {seconds}")

@@ -18,6 +18,7 @@ from gymcli.reporting.formatting import (
     settings_text,
     share,
     token_facts,
+    with_command,
 )
 
 if TYPE_CHECKING:
@@ -50,12 +51,10 @@ _MAX_VALUE = 24
 _MAX_WIDTH = 100
 
 
-def print_summary(
-    metrics: RunMetrics, *, run: Path | None = None, with_doubts: bool = True
-) -> None:
-    """Print the first numbers of each environment, then failures, tokens and times.
+def print_summary(metrics: RunMetrics, run: Path, *, with_doubts: bool = True) -> None:
+    """Print the first numbers of each environment of a run, then failures, tokens and times.
 
-    `with_doubts` also prints caveats about `run`, which `print_advice` prints at more length.
+    `with_doubts` also prints caveats, which `print_advice` prints at more length.
     """
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(rows) > 1:
@@ -108,15 +107,16 @@ def _print_role(role: str, use: RoleUse) -> None:
     result(f"{one_line(role):14}{text} ({one_line(use.model)})")
 
 
-def _print_doubts(environments: Mapping[str, Metrics], run: Path | None) -> None:
+def _print_doubts(environments: Mapping[str, Metrics], run: Path) -> None:
     from gymcli.metrics.results import FEW_TASKS
 
     rough = []
     for name, found in environments.items():
         if found.no_answers.are_many:
             env = f"{one_line(name)}: " if len(environments) > 1 else ""
-            text = found.no_answers.sentence_with_command("RUN" if run is None else str(run))
-            result(f"{'answers':14}{env}{one_line(text, 1000)}")
+            text, command = with_command(found.no_answers.sentence_with_command(), str(run))
+            result(f"{'answers':14}{env}{text}")
+            result(f"{'':14}{one_line(command, 1000)}")
         if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
             of_env = f" of {one_line(name)}" if len(environments) > 1 else ""
             result(
@@ -130,8 +130,8 @@ def _print_doubts(environments: Mapping[str, Metrics], run: Path | None) -> None
         result(f"fewer than {FEW_TASKS} tasks{names}: the interval is rough")
 
 
-def print_advice(metrics: RunMetrics) -> None:
-    """Print the advice that follows from the numbers of each environment."""
+def print_advice(metrics: RunMetrics, run: Path) -> None:
+    """Print the advice that follows from the numbers of each environment of a run."""
     advised = {name: found.advice for name, found in metrics.environments.items() if found.advice}
     if advised:
         result()
@@ -139,8 +139,11 @@ def print_advice(metrics: RunMetrics) -> None:
     for name, sentences in advised.items():
         prefix = f"- {one_line(name)}: " if len(metrics.environments) > 1 else "- "
         for sentence in sentences:
-            for line in textwrap.wrap(prefix + sentence, width, subsequent_indent="  "):
+            text, command = with_command(sentence, str(run))
+            for line in textwrap.wrap(prefix + text, width, subsequent_indent="  "):
                 result(line)
+            if command:
+                result(f"  {one_line(command, 1000)}")
 
 
 def print_at_k(metrics: RunMetrics, ks: Sequence[int]) -> None:

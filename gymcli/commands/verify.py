@@ -356,10 +356,10 @@ def _score_answers(
             {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), "references": references}
         )
     else:
-        print_summary(numbers, with_doubts=False)
+        print_summary(numbers, run, with_doubts=False)
         if score is not None:
             print_references(score)
-        print_advice(numbers)
+        print_advice(numbers, run)
         if out is not None:
             result(f"files         {out}")
     if not numbers.num_scored:

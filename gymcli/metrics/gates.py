@@ -168,7 +168,7 @@ def numbers(part: Metrics) -> dict[str, Estimate | float]:
     counts = {
         **{name: getattr(part, name) for name in PLAIN_NAMES if hasattr(part, name)},
         "flaky": part.num_flaky_tasks,
-        "no_answer": part.no_answers.share,
+        "no_answer": part.no_answers.share if part.no_answers.num_attempts else None,
         "tokens": part.usage.get("prompt_tokens", 0) + part.usage.get("completion_tokens", 0),
         **{
             name: sum(getattr(part, name).values())
@@ -220,6 +220,8 @@ def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
         return "the number of expected attempts is unknown for slices and for single files"
     if not part.num_scored:
         return "nothing is scored"
+    if name == "no_answer":
+        return "no score has a reason in its details, so nobody knows which answers could be read"
     environments = getattr(part, "environments", {})
     if len(environments) > 1 and part.mean_reward is None and name not in PLAIN_NAMES:
         return _no_common_scale(name, environments)
@@ -486,6 +488,10 @@ def judge(
     if not _depends_on_answers(gate.name):
         return found
     unread = {"": part.no_answers}
+    if isinstance(part, RunMetrics) and len(part.environments) > 1:
+        for env, own in part.environments.items():
+            if own.no_answers.are_most:
+                unread[f"{env}: "] = own.no_answers
     if gate.name == DIFFERENCE and comparison is not None:
         unread["in the baseline, "] = comparison.a.all_no_answers
     if any(no_answers.are_most for no_answers in unread.values()):

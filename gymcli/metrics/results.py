@@ -139,6 +139,7 @@ class NoAnswers(_Counts, kw_only=True):
     """Scored attempts in which the verifier could not read an answer."""
 
     num_attempts: int = 0
+    """Attempts whose score has a reason."""
     num: int = 0
     """Attempts whose score has the reason `no_answer`."""
     num_cut: int = 0
@@ -170,7 +171,7 @@ class NoAnswers(_Counts, kw_only=True):
     def sentence_with_command(self, run: str = "RUN") -> str:
         """Return the sentence, and the command that shows three of the attempts."""
         where = f"--where 'details.reason == \"{NO_ANSWER}\"'"
-        return f"{self.sentence}; see three: gym show {shlex.quote(run)} {where} -n 3"
+        return f"{self.sentence}; for three of them: gym show {shlex.quote(run)} {where} -n 3"
 
 
 class TokenDrift(_Counts, kw_only=True):

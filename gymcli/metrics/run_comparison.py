@@ -197,19 +197,26 @@ def _withhold_verdicts(comparison: Comparison) -> None:
     sides = {"A": comparison.a, "B": comparison.b}
     of_runs = {name: side.all_no_answers for name, side in sides.items()}
     slices = [part for parts in comparison.slices.values() for part in parts.values()]
-    for part in (comparison, *slices):
-        _withhold(part, of_runs)
+    unread = [name for name, no_answers in of_runs.items() if no_answers.are_most]
+    for part in slices:
+        _withhold(part, unread)
     for env, part in comparison.environments.items():
         own = {name: side.no_answers.get(env, NoAnswers()) for name, side in sides.items()}
-        is_undecided = any(no_answers.are_most for no_answers in own.values())
-        _withhold(part, own if is_undecided else of_runs)
+        unread_here = [name for name, no_answers in own.items() if no_answers.are_most]
+        _withhold(part, unread_here)
+        # What is pooled over environments, or decided by each of them, depends on this one too.
+        where = f" to {env}" if len(comparison.environments) > 1 else ""
+        _withhold(comparison, [f"{name}{where}" for name in unread_here])
+    _withhold(comparison, unread)
 
 
-def _withhold(part: Difference, no_answers: Mapping[str, NoAnswers]) -> None:
-    reasons = [f"in {run}, {found.sentence}" for run, found in no_answers.items() if found.are_most]
-    if reasons:
-        part.verdict, part.way_out = "INCONCLUSIVE", "; ".join(reasons)
-        part.tasks_needed = part.attempts_needed = None
+def _withhold(part: Difference, unread: Sequence[str]) -> None:
+    """Decide nothing about a part if `unread` names runs of which most answers were not read."""
+    if unread:
+        part.verdict = "INCONCLUSIVE"
+        part.way_out = f"most answers of {' and of '.join(unread)} could not be read"
+        part.tasks_needed = part.attempts_needed = part.smallest_margin = None
+        part.is_equivalent = part.p_equivalent = None
 
 
 class _PairedTasks(NamedTuple):
@@ -669,8 +676,9 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
             f"{left_out:,} tasks are in one run only and are left out; the shared tasks may be "
             "easier or harder"
         )
-    for name, side in (("A", comparison.a), ("B", comparison.b)):
-        if side.all_no_answers.are_many:
+    sides = {"A": comparison.a} if rule.is_same_run else {"A": comparison.a, "B": comparison.b}
+    for name, side in sides.items():
+        if any(own.are_many for own in (side.all_no_answers, *side.no_answers.values())):
             found.append(f"{name}: {side.all_no_answers.sentence_with_command(side.run)}")
     if rule.is_same_run:
         return found

@@ -81,7 +81,6 @@ class Totals:
         self.stop_reasons.update([line.stop_reason for line in lines])
         self._costs.extend([math.nan if line.cost is None else line.cost for line in lines])
         self.usage.add(*[line.usage for line in lines])
-        self.no_answers.num_attempts += len(lines)
         for line in lines:
             if line.tool_errors:
                 self.tool_errors.update(line.tool_errors)
@@ -89,9 +88,11 @@ class Totals:
                 self.retries.update(line.retries)
             if line.role_usage:
                 self._add_roles(line.role_usage)
-            if line.details is not None and line.details.reason == NO_ANSWER:
-                self.no_answers.num += 1
-                self.no_answers.num_cut += line.stop_reason in _CUT
+            if line.details is not None and isinstance(line.details.reason, str):
+                self.no_answers.num_attempts += 1
+                if line.details.reason == NO_ANSWER:
+                    self.no_answers.num += 1
+                    self.no_answers.num_cut += line.stop_reason in _CUT
 
     def add_unscored(self, lines: Iterable[FailureLine]) -> None:
         """Add attempts that were not scored, and have not been scored since.

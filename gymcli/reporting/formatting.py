@@ -6,6 +6,7 @@ Commands print with these functions too, so this module imports nothing heavy.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, TypeAlias
@@ -39,6 +40,7 @@ __all__ = [
     "share",
     "signed",
     "token_facts",
+    "with_command",
 ]
 
 Clean: TypeAlias = Callable[[str], str]
@@ -80,6 +82,12 @@ def cost(value: float | None) -> str:
 def p_value(value: float | None) -> str:
     """Format a p-value, the same way wherever it is shown."""
     return "< 0.001" if value is not None and value < 0.001 else number(value)
+
+
+def with_command(sentence: str, run: str) -> tuple[str, str]:
+    """Split advice into its sentence and the command at its end, for this run; either is text."""
+    text, _, options = sentence.partition(" gym show RUN ")
+    return text, f"gym show {shlex.quote(run)} {options}" if options else ""
 
 
 def settings_text(benchmark: str, differing: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from gymcli.reporting.formatting import (
     settings_text,
     signed,
     token_facts,
+    with_command,
 )
 from gymcli.reporting.run_report import RunReport
 
@@ -98,7 +99,10 @@ def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
     advice = []
     for env, own in environments.items():
         prefix = f"{text.code(env)}: " if len(environments) > 1 else ""
-        advice += [f"- {prefix}{text.sentence(said)}" for said in own.advice[:_MAX_ADVICE]]
+        for sentence in own.advice[:_MAX_ADVICE]:
+            said, command = with_command(sentence, report.run)
+            example = f" {text.code(command, 400)}" if command else ""
+            advice.append(f"- {prefix}{text.sentence(said)}{example}")
     if advice:
         yield "\n".join(advice[:_MAX_ROWS])
 

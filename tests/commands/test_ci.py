@@ -523,14 +523,14 @@ def test_a_run_whose_answers_cannot_be_read_says_so_and_decides_nothing(collect,
     text = " ".join(done.stdout.split())
     said = f"no answer could be read in {NUM_TASKS} of {NUM_TASKS} attempts"
     show = "gym show run --where 'details.reason == \"no_answer\"' -n 3"
-    assert f"answers {said}; see three: {show}" in text
+    assert f"answers {said}; for three of them: {show}" in text
     assert "gate mean_reward <= 0.5: INCONCLUSIVE" in text
-    assert said in Path("summary.md").read_text()
-    assert said in gym("metrics", "run").stdout
+    assert f"{said}; for three of them: `{show}`" in Path("summary.md").read_text()
+    assert f"  {show}\n" in gym("metrics", "run").stdout
     listed = gym("show", "run", "--where", 'details.reason == "no_answer"', "-n", "3")
     assert listed.stdout.count("I would rather not say.") == 3
     shutil.copytree("run", "other")
     Path("other/rollouts.jsonl").write_bytes(Path("run/rollouts.jsonl").read_bytes() + b"\n")
     done = gym("compare", "run", "other")
     assert done.exit_code == 5
-    assert f"INCONCLUSIVE: in A, {said}; in B, {said}" in " ".join(done.stdout.split())
+    assert "INCONCLUSIVE: most answers of A and of B could not be read" in done.stdout

@@ -283,7 +283,7 @@ def test_metrics_says_how_certain_the_numbers_are(run):
     assert (
         "2 of 12 attempts are not scored: whatever their rewards, the mean lies in 0.583 .. 0.750"
     ) in shown
-    assert "1 of 5 tasks passes only sometimes: gym show RUN --where" in shown
+    assert "1 of 5 tasks passes only sometimes: gym show run --where" in shown
     assert "fewer than 10 tasks: the interval is rough" in shown
 
 

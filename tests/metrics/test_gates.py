@@ -36,7 +36,7 @@ from gymcli.metrics.results import (
     RunMetrics,
     Variance,
 )
-from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
+from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredDetails, ScoredLine
 from gymcli.types import Usage
 from tests.metrics.aggregating import aggregate
 
@@ -630,6 +630,7 @@ def test_every_number_of_a_run_can_be_a_gate():
             components={"style": 1.0},
             metrics={"length": 2.0},
             answer="a",
+            details=ScoredDetails("correct"),
             usage=Usage(prompt_tokens=1),
             cost=1.0,
         )
@@ -693,3 +694,22 @@ def test_the_difference_is_undecided_where_most_answers_of_the_baseline_were_not
     found = judge(gate, metrics, comparison=comparison)
     assert found.verdict == "INCONCLUSIVE"
     assert found.way_out == "in the baseline, no answer could be read in 6 of 10 attempts"
+
+
+def test_a_gate_on_all_environments_depends_on_each_of_them():
+    metrics = measured(0.2, 0.1, 0.3)
+    unread, read = NoAnswers(num_attempts=10, num=6), NoAnswers(num_attempts=90)
+    metrics.no_answers = NoAnswers(num_attempts=100, num=6)
+    metrics.environments = {
+        name: msgspec.structs.replace(measured(0.2, 0.1, 0.3), no_answers=own)
+        for name, own in (("quiz", unread), ("sums", read))
+    }
+    found = judge(parse_gate("pass@1 <= 0.5"), metrics)
+    assert (found.verdict, found.way_out) == ("INCONCLUSIVE", f"quiz: {unread.sentence}")
+    assert verdict("pass@1[env=sums] <= 0.5", metrics) == "PASS"
+    assert verdict("pass@1[env=quiz] <= 0.5", metrics) == "INCONCLUSIVE"
+
+
+def test_the_share_is_unknown_where_no_score_has_a_reason():
+    with pytest.raises(UsageError, match="no score has a reason in its details"):
+        judge(parse_gate("no_answer <= 0.5"), measured(0.2, 0.1, 0.3))

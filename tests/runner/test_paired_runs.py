@@ -467,22 +467,24 @@ def test_runs_whose_answers_were_not_read_decide_nothing(tmp_path):
     assert not any("no answer" in text for text in compare_runs(read, tenth).warnings)
     marked = compare_runs(read, many)
     assert (marked.verdict, marked.way_out) == ("PASS", "")
-    assert (
-        f"B: no answer could be read in 11 of 100 attempts; see three: gym show {many} --where"
-        in (" ".join(marked.warnings))
-    )
+    said = "B: no answer could be read in 11 of 100 attempts; for three of them:"
+    assert f"{said} gym show {many} --where" in " ".join(marked.warnings)
     for pair in ((read, most), (most, read)):
         withheld = compare_runs(*pair)
         side = "AB"[pair.index(most)]
         assert withheld.verdict == withheld.environments["arithmetic"].verdict == "INCONCLUSIVE"
-        assert withheld.way_out == f"in {side}, no answer could be read in 51 of 100 attempts"
+        assert withheld.way_out == f"most answers of {side} could not be read"
+        assert withheld.smallest_margin is withheld.is_equivalent is None
 
 
 def test_an_environment_whose_answers_were_not_read_is_undecided_for_itself(tmp_path):
     def run(name, **more):
         unread = [line(f"t{n}", env="quiz", details={"reason": "no_answer"}) for n in range(60)]
-        return write_run(tmp_path / name, unread + [line(f"t{n}", **more) for n in range(100)])
+        read = [line(f"t{n}", details={"reason": "correct"}, **more) for n in range(100)]
+        return write_run(tmp_path / name, unread + read)
 
     found = compare_runs(run("a"), run("b", timing={"started_at": 1.0}))
     assert found.environments["quiz"].verdict == "INCONCLUSIVE"
     assert found.environments["arithmetic"].verdict == "PASS"
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.way_out == "most answers of A to quiz and of B to quiz could not be read"
