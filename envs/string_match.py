@@ -17,10 +17,10 @@ from the reference:
 - The label may be in bold (`**Answer:** Paris`). If nothing follows the last one, earlier ones do
   not count. Without a label and a box, "The answer is: Paris" is one.
 - Lines that only delimit code or a formula are no answer.
-- There are two more modes. `last_number` reads the last number with its sign: -5 in "x = -5", but 5
-  in "10-5". No-break and thin spaces may separate thousands, as may commas; a blank only where the
-  number is the whole text. `last_digits` reads the last digits without commas and final zeros, and
-  no sign, as simple-evals (ee3b031, `mgsm_eval.py`) reads the answers of MGSM.
+- There are two more modes. `last_number` reads the last number with its sign: -5 in "x = -5" and
+  "x = - 5", but 5 in "10-5". No-break and thin spaces may separate thousands, as may commas; a
+  blank only where the number is the whole text. `last_digits` reads the last digits without commas
+  and final zeros, and no sign, as simple-evals (ee3b031, `mgsm_eval.py`) reads the answers of MGSM.
 - With `near` false, only equal numbers match, and get 1. One of them may have a unit, a percent or
   a currency sign; two different ones do not match. Tables have this default.
 - NaN, infinity and values too large for a float are not numbers.
@@ -214,6 +214,13 @@ NUMBER = re.compile(
     r"(?:(?<![^\W_])(?<![)\]}%°\u2212-])([-\u2212])\\?[$£€]?)?"
     r"(\d+\.?\d*|(?<![^\W_])(?<!\.)\.\d+)([eE][+-]?\d++(?!\w))?"
 )
+# A sign with a blank before its number, or an en dash as a sign, where nothing can be subtracted
+# from: "x = - 5". On a line that is not the first, "- 5" is an item of a Markdown list.
+SIGN = re.compile(
+    r"((?:\A|^(?![ \t]*+- )|[=(\[{:,]|(?<![\w)}\]])[$£€])[^\S\n]*+)[-\u2212\u2013][^\S\n]*+"
+    r"(?=\\?[$£€]?\.?\d)",
+    re.MULTILINE,
+)
 COMMA = re.compile(r"(?<=\d),(?=\d)")
 NO_BREAK_GROUPS = re.compile(r"(?<!\d)\d{1,3}(?:[\u00a0\u2007\u2009\u202f]\d{3})+(?!\d)")
 BLANK_GROUPS = re.compile(r"[+\u2212-]?\\?[$£€]?\d{1,3}(?: \d{3})+(?:\.\d*)? ?[%$£€]?\.?")
@@ -257,6 +264,7 @@ def _last_number(text: str) -> str | None:
 
 def _numbers(text: str) -> list[str]:
     text = text.replace("{,}", ",").replace("\\,", "\u2009")  # LaTeX's separators of thousands
+    text = SIGN.sub(r"\1-", text)
     if BLANK_GROUPS.fullmatch(plain := plain_answer(text)):
         text = plain.replace(" ", "")
     text = NO_BREAK_GROUPS.sub(lambda group: re.sub(r"\s", "", group[0]), COMMA.sub("", text))

@@ -10,9 +10,9 @@ A place is read as one formula. Escapes, Markdown, currency signs and the dollar
 taken off; "and" and "or" are commas, so that "18 or 20" is two solutions; "is" is "=". Words before
 and after the formula, and units, are dropped unless the gold answer has words too; so is what
 follows "because" or "since". Nothing can be read if words are left within ("3 hours 24 minutes"),
-or if they deny what they name ("not 18", "less than 18"). An answer that cannot be read has the
-reward 0 and the reason `no_answer`, unless a judge can compare it; without a place, the judge is
-not asked.
+or if they deny, bound or scale what they name ("not 18", "at least 18", "18 thousand", "half of
+18"); "minus" and "negative" are signs. An answer that cannot be read has the reward 0 and the
+reason `no_answer`, unless a judge can compare it; without a place, the judge is not asked.
 
 Differences from NeMo Gym 0.7:
 

@@ -83,6 +83,7 @@ def compare(gold: str, answer: str) -> LibraryFinding:
     """
     # It logs a warning about the timeouts that are off, and about every text without an answer.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
+    gold, answer = (_NEGATIVE_SPACE.sub("", text) for text in (gold, answer))
     gold_latex = _in_latex(without_dollars(gold))
     golds = _parsed(gold_latex)
     if not golds:
@@ -109,6 +110,8 @@ def without_dollars(gold: str) -> str:
     return text
 
 
+# `\!` of `18,\!000`; behind a letter it separates, as in `\sin\!x`.
+_NEGATIVE_SPACE = re.compile(r"(?<![\\A-Za-z])\\!\s*+")
 _SUPERSCRIPTS = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
 _SIGNS = str.maketrans(
     {"\u2212": "-", "·": r"\cdot ", "∞": r"\infty ", "≈": r"\approx ", "½": r"\frac{1}{2}"}
@@ -131,6 +134,7 @@ _NOTATION = [
         (r"(?<![\\A-Za-z])(sin|cos|tan|ln|log|pi)(?![A-Za-z])", r"\\\1 "),
         (r"\bpercent\b", "%"),
         (r",? ?\b(?:and|or)\b", ","),
+        (r"(?i:(?<![-\w])(?<![\d)}] )(?:minus|negative) (?=[\d.\\(]|[^\W\d_a]\b))", "-"),
     )
 ]
 
@@ -150,9 +154,27 @@ _WORDS = re.compile(
     r"|(?<=[\d})] )[mgshLVWNJKAC](?![A-Za-z(])|(?<=\d)m(?=/s)|[^\W\d_A-Za-z\u0370-\u03ff]++)"
     r"(?:['\u2019/][A-Za-z]++)*+(?:\^\{-?\d\}|[23]\b)?)++"
 )
-# What "18 because 2*9 = 18" and "not 18" say besides a number.
+# What "18 because 2*9 = 18" says besides a number.
 _REASON = re.compile(r"\b(?:because|since)\b.*", re.IGNORECASE)
-_DENIAL = re.compile(r"n['\u2019]t\b|\b(?:(?:can)?not|than|between)\b", re.IGNORECASE)
+# Words that are no mere prose: they deny, bound or scale the number, whose value is then another.
+# Where a word has harmless senses too, only its place beside a number counts: "18 left over",
+# "the third side is 18", "18 square meters" and "$18 per dozen" are 18, as is "half of 36 = 18".
+_CHANGE = re.compile(
+    r"n['\u2019]t\b|不(?!同)|(?:^|[=(,:]) ?- ?-"
+    r"|\b(?:(?:can)?not|never|none|neither|nor|nicht|keine?|pas|(?<!with )no(?!\. of))\b"
+    r"|(?:=|\bwas) ?(?:wrong|incorrect|false)\b"
+    r"|\b(?:than|between|at (?:least|most))\b|, (?:more|less|fewer|over|under|above|below|up)\b"
+    # Before a number.
+    r"|\b(?:without|but|hardly|almost|nearly|within|(?<!add )(?<!adds )up to|over|under|above|below"
+    r"|twice|double|triple|half|third|quarter|square|cube|root|negative|reciprocal)"
+    r"(?: of)? -?(?:[\d.,]++(?! ?=)|[\\(√])"
+    # After a number.
+    r"|(?<=[\d)}]) ?(?:(?:dozen|hundred|thousand|(?:m|b|tr)illion)(?:s|en|ths)?"
+    r"|tenths|thirds|halves|squared|cubed|doubled|tripled|halved|factorial)\b"
+    r"|(?<=[\d)}]) ?[百千万萬亿億](?![米克瓦卡焦])"
+    r"|,[ -](?:a|one|two|three)[ -](?:half|thirds?|quarters?)\b",
+    re.IGNORECASE,
+)
 _IS = re.compile(r"(?:\b(?:is|are|equals?(?: to)?)\b[ =]*+)++")
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})++(?![\d,])")
 _DECIMAL_COMMA = re.compile(r"(?<![\d.,])(\d++),(?!\d{3}(?!\d))(\d++)(?!,)")
@@ -162,10 +184,10 @@ _START = re.compile(r"\A(?:[ \0,:=#?!\"']|\\approx\b|\.(?!\d))++")
 
 def _formula(answer: str) -> str | None:
     """Return the one formula of an answer without the words around it; None if it has others."""
-    text = _REASON.sub("", _in_latex(answer))
-    if _DENIAL.search(text):
+    text = _IS.sub("=", _REASON.sub("", _in_latex(answer)))
+    if _CHANGE.search(text):
         return None
-    text = _WORDS.sub("\0", _IS.sub("=", text))
+    text = _WORDS.sub("\0", text)
     # What a number is called, as in `AP = 18`, and units of the members of a list.
     text = re.sub(r"\(\0\)|\0(?= ?[,)])", "", _NAME.sub("", text))
     text = plain_answer(_START.sub("", text).rstrip(" \0,:=.?(/-\"'"))
