@@ -394,7 +394,7 @@ def advice_of(
     elif num_tasks < FEW_TASKS and metrics.interval is not None:
         advice.append(f"fewer than {FEW_TASKS} tasks: the interval is rough")
     rate = (metrics.pass_at_k or {}).get("1")
-    if rate in (0.0, 1.0):
+    if rate in (0.0, 1.0) and not metrics.no_answers.are_most:
         # The rule of three (Hanley and Lippman-Hand 1983), exact: 1 - 0.05^(1/n).
         bound = 1.0 - (1.0 - _RULE_OF_THREE_LEVEL) ** (1.0 / num_tasks)
         tasks = "the only task" if num_tasks == 1 else f"all {num_tasks:,} tasks"

@@ -496,6 +496,7 @@ def test_answers_that_could_not_be_read_are_counted_by_their_reason():
     ]
     found = aggregate([*lines, ScoredLine(env="quiz", task_id="x", reward=0.0)], facts=UNIT)
     assert found.no_answers == NoAnswers(num_attempts=3, num=2, num_cut=1)
+    assert not any("rule of three" in advice for advice in found.advice)
     assert found.advice[0] == (
         "no answer could be read in 2 of 3 attempts, 1 of them cut off by a token limit; "
         "for three of them: gym show RUN --where 'details.reason == \"no_answer\"' -n 3"
