@@ -272,6 +272,14 @@ JUDGES: dict[str, Judge] = {
     "restates them in order": Judge(
         lambda shown: f"{shown.setting.no}: it is not. {shown.setting.yes}: it is.", None
     ),
+    "negates yes": Judge(
+        lambda shown: f"It does not match, so the verdict cannot be {shown.setting.yes}", None
+    ),
+    "negates yes in the tag": Judge(lambda shown: shown.verdict(f"not {shown.setting.yes}"), None),
+    "asks about yes": Judge(lambda shown: f"Is it {shown.setting.yes}? No.", None),
+    "changes its mind, then no": Judge(
+        lambda shown: f"I first thought {shown.setting.yes}, but it differs.\n\n{shown.no}", 0.0
+    ),
     "restates the form": Judge(lambda shown: f"I shall end with {shown.yes} or {shown.no}.", None),
     "refuses in words": Judge(lambda shown: "I cannot help with that.", None),
     "refuses": Judge(lambda shown: MockAnswer(refusal="I cannot help with that."), None),

@@ -10,6 +10,7 @@ verdict: neither ever becomes a default label.
 from __future__ import annotations
 
 import functools
+import html
 import re
 import unicodedata
 from collections import Counter
@@ -77,14 +78,18 @@ in this form:
 Replace LABEL with one of these, exactly as written here: {labels}
 """
 
-_DECORATION = " \t\r\n\f\v*_~`\"'“”\u2018\u2019«»„.,:;>#-"
-"""Characters around a label that do not change the verdict."""
-_INTRODUCTION = re.compile(r"(?:(?:my|the)\s++)?(?:final\s++)?verdict(?:\s++is)?\b", re.IGNORECASE)
-"""What may come before a label that is a line of its own, as in `**Verdict:** [[A=B]]`."""
-_BLANK_LINE = re.compile(r"[`~]{3,}+[\w+-]*+|[\W_]*+")
-"""A line that says nothing: the fence of a code block, a rule."""
-_INNER_MARKS = re.compile(r"[\s_*~`\\\[\]]++")
+_LINE_START = re.compile(r"^(?:(?:[-+*>#]++|\d++[.)])\s++|[`~]{3,}+[\w+-]*+$|[-*_=]{3,}+$)++")
+"""Markdown before the text of a line, or a line without text: a fence, a rule."""
+_MARKS = re.compile(r"<[\s/\\]*+[\w-]++[\s\\]*+>|[\s_*~`\\\[\]]++")
 _OUTER_MARKS = "(){}\"'“”\u2018\u2019«»„.,:;$"
+_INTRODUCTION = re.compile(r"^(?:my|the)?(?:final)?(?:verdict|label)(?:is:?|:)")
+_NEGATION = re.compile(
+    r"(?<![a-z])(?:no|not|none|nor|neither|never|cannot|instead|rather|if|whether|unless)(?![a-z])"
+    r"|n['\u2019]t(?![a-z])|\?|[a-z!-]$",
+    re.IGNORECASE,
+)
+"""What keeps a sentence that a label ends from being a verdict, or the label from being a word."""
+_ANY_TAG = "verdict-[0-9a-f]{8}"
 
 
 class _Vote(NamedTuple):
@@ -112,13 +117,12 @@ class Judge:
     """The text of each label, of two characters or more, as the judge is told to write it."""
     rule: Literal["first", "last", "unique", "tagged"] = "last"
     """The label that counts if several are found; `unique`: all must be the same. `tagged`: the
-    prompt ends by asking for the label in a tag whose name the judged text cannot know, and all
-    labels in such tags must be the same. Without any, the answer is read if it is a label and
-    nothing else, or if its last line has exactly one of the labels. The last line counts only if it
-    cannot be a quote: no field contains a label, and it is not a line of the prompt. If other
-    lines have other labels, it counts only if it is the label alone and the line before has none.
-    Markdown, quotes and full stops around a label do not matter; in the tag, neither do case,
-    blanks and brackets."""
+    prompt ends by asking for the label in a tag whose name the judged text cannot know. Labels in
+    such tags must agree. Without any, the answer is read if it is a label and nothing else, or if
+    its last line ends with the only label in it, without a negation or a question. The last line
+    must not end a list of labels, and it must not be a quote: no field contains a label, and the
+    prompt has no such line. Markdown, quotes, full stops and "Verdict:" around a label do not
+    matter; in the tag, neither do case, blanks and brackets."""
     schema: JSONObject | None = None
     """The JSON Schema that the model is asked to follow. The objects of the answer that fit are the
     verdict, and all must agree."""
@@ -193,24 +197,29 @@ class Judge:
         `fields` are those of the prompt. With `rule="tagged"` and without them, only an answer that
         is a label and nothing else can be read.
         """
+        if self.rule == "tagged":
+            return self._tagged_label(text, fields), {}
         if self.labels is not None:
-            tagged = self.rule == "tagged"
-            return (self._tagged_label(text, fields) if tagged else self._ruled_label(text)), {}
+            labels = self._labels_in(text)
+            if not labels or (self.rule == "unique" and len(set(labels)) > 1):
+                return None, {}
+            return labels[-1 if self.rule == "last" else 0], {}
         fitting = self._fitting(text)
         decided = [value if self.decides is None else value[self.decides] for value in fitting]
-        labels = {
+        verdicts = {
             value if isinstance(value, str) else canonical_json(value).decode() for value in decided
         }
-        return (labels.pop(), fitting[-1]) if len(labels) == 1 else (None, {})
+        return (verdicts.pop(), fitting[-1]) if len(verdicts) == 1 else (None, {})
 
     def names_several(self, text: str) -> bool:
-        """Return whether an answer that cannot be read names several verdicts.
-
-        The judge is then not asked once more: it has decided, and more than once.
-        """
+        """Return whether an answer states several verdicts; its judge is not asked once more."""
         if self.labels is None:
             return bool(self._fitting(text))
-        return len(set(self._labels_in(text))) > 1
+        labels = self._labels_in(text)
+        if self.rule == "tagged":
+            last_line = "".join(_lines(text)[-1:])
+            labels = [*self._labels_in_tags(text, _ANY_TAG)] or self._labels_in(last_line)
+        return len(set(labels)) > 1
 
     async def ask(self, model: Model, /, **fields: str) -> Verdict:
         """Ask for a verdict, with all votes in parallel.
@@ -303,60 +312,47 @@ class Judge:
         """Name the tag by a hash of the prompt, which no text inside the prompt can predict."""
         return f"verdict-{digest([self.version, self.system, filled])[:8]}"
 
-    def _ruled_label(self, text: str) -> str | None:
-        labels = self._labels_in(text)
-        if not labels or (self.rule == "unique" and len(set(labels)) > 1):
-            return None
-        return labels[-1 if self.rule == "last" else 0]
-
     def _tagged_label(self, text: str, fields: Mapping[str, str] | None) -> str | None:
-        if fields is None:
-            return self._label_alone(text)
+        lines = _lines(text)
+        label = self._label_alone(lines[0]) if len(lines) == 1 else None
+        if label is not None or fields is None:
+            return label
         filled = self._filled(fields)
         if labels := set(self._labels_in_tags(text, self._tag(filled))):
             return labels.pop() if len(labels) == 1 else None
-        if (label := self._label_alone(text)) is not None or self._may_be_quoted(fields):
-            return label
-        return self._label_of_last_line(text, filled)
+        previous, last = ["", "", *lines][-2:]
+        if last in (*_lines(filled), *map(str.strip, filled.splitlines())):
+            return None
+        # A judge may quote a field, and correct the spelling of a label in it.
+        texts = [comparable(field) for field in fields.values()]
+        if any(comparable(label) in field for _, label in self._items for field in texts):
+            return None
+        return self._label_at_end(previous, last)
 
     def _labels_in_tags(self, text: str, tag: str) -> Iterator[str]:
-        for rest in re.split(rf"<\s*+{re.escape(tag)}\s*+>", text, flags=re.IGNORECASE)[1:]:
+        for rest in re.split(rf"<\s*+{tag}\s*+>", text, flags=re.IGNORECASE)[1:]:
             content, closing, _ = rest.partition("</")
-            if closing and (labels := self._labels_in(content)):
-                yield from labels
-                continue
+            lines = _lines(content)[: None if closing else 1]
             # Only the judge can write here, so that any spelling is its verdict.
-            core = _core(content if closing else content.strip().partition("\n")[0])
-            names = [name for name, label in self._items if _core(label) == core]
-            yield from names if len(names) == 1 and core else []
+            if (label := self._label_alone(" ".join(lines), in_any_spelling=True)) is not None:
+                yield label
 
-    def _label_alone(self, text: str) -> str | None:
-        """Return the label that a text is, apart from decoration around it."""
-        text = text.strip()
-        names = [name for name, label in self._items if label == text]
-        if not names and (bare := text.strip(_DECORATION)):
-            names = [name for name, label in self._items if label.strip(_DECORATION) == bare]
+    def _label_alone(self, text: str, *, in_any_spelling: bool = False) -> str | None:
+        core = _core(text)
+        labels = {name: label for name, label in self._items if _core(label) == core}
+        names = [name for name, label in labels.items() if label in text]
+        names = names or [*labels] if in_any_spelling and core else names
         return names[0] if len(names) == 1 else None
 
-    def _label_of_last_line(self, text: str, filled: str) -> str | None:
-        lines = [line.strip() for line in text.splitlines()]
-        *before, last = ["", *(line for line in lines if not _BLANK_LINE.fullmatch(line))]
-        labels = set(self._labels_in(last))
-        if len(labels) != 1 or last in map(str.strip, filled.splitlines()):
+    def _label_at_end(self, previous: str, line: str) -> str | None:
+        names = set(self._labels_in(line))
+        *before, after = self._label_pattern.split(line)
+        if len(names) != 1 or _core(after) or _NEGATION.search(" ".join(before)):
             return None
-        if not labels.issuperset(self._labels_in("\n".join(before))):
-            bare = last.strip(_DECORATION)
-            introduction = _INTRODUCTION.match(bare)
-            is_alone = self._label_alone(bare[introduction.end() :] if introduction else bare)
-            # The last one of a list of labels is no verdict.
-            if not is_alone or self._labels_in(before[-1]):
-                return None
-        return labels.pop()
-
-    def _may_be_quoted(self, fields: Mapping[str, str]) -> bool:
-        """Return whether a field has a label, even one that only a corrected quote would have."""
-        texts = [comparable(text) for text in fields.values()]
-        return any(comparable(label) in text for _, label in self._items for text in texts)
+        # A line before that begins or ends with another label makes this the end of a list.
+        others = self._label_pattern.split(previous.strip("*_`\"'"))
+        is_list = "" in (others[0], others[-1]) and not names.issuperset(self._labels_in(previous))
+        return None if is_list else names.pop()
 
     def _labels_in(self, text: str) -> list[str]:
         names = {label: name for name, label in self._items}
@@ -395,10 +391,16 @@ class Judge:
         return jsonschema.Draft202012Validator(self.schema)
 
 
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, with wrapped sentences joined, and without blank ones."""
+    unwrapped = re.sub(r"(?<=[^\s`~.:!?])\n[ \t]*+(?=[a-z])", " ", text)
+    return [*filter(None, (_LINE_START.sub("", line.strip()) for line in unwrapped.splitlines()))]
+
+
 def _core(text: str) -> str:
-    """Return a label without case, blanks, brackets, Markdown, and quotes around it."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    return _INNER_MARKS.sub("", plain).strip(_OUTER_MARKS)
+    """Return a label without case, blanks, brackets, Markdown, other tags, and marks around it."""
+    plain = _MARKS.sub("", unicodedata.normalize("NFKC", html.unescape(text)).casefold())
+    return _INTRODUCTION.sub("", plain.strip(_OUTER_MARKS)).strip(_OUTER_MARKS)
 
 
 def _verdict(votes: list[_Vote]) -> Verdict:

@@ -112,16 +112,17 @@ def _broken(found: re.Match[str]) -> str:
 
 
 _OVERLOOKED = re.compile(
-    r"[\s*_~`\\\u00ad\u0300-\u036f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-    r"\U000e0000-\U000e01ef]++"
+    r"[\s*_~`\\\x00-\x1f\x7f-\x9f\u00ad\u0300-\u036f\u061c\u115f\u1160\u180b-\u180e\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e01ef]++"
 )
 
 
 def comparable(text: str) -> str:
     """Return a text without what a reader overlooks, for a search for labels in any spelling.
 
-    Case, blanks, Markdown, marks on letters and invisible characters are gone; HTML entities and
-    compatibility characters, such as full-width letters, are replaced by what they stand for.
+    Case, blanks, Markdown, marks on letters, and control and invisible characters are gone; HTML
+    entities and compatibility characters, such as full-width letters, are replaced by what they
+    stand for.
     """
     plain = unicodedata.normalize("NFKD", html.unescape(html.unescape(text)))
     return _OVERLOOKED.sub("", plain).casefold()

@@ -200,6 +200,18 @@ VERDICT = {"success": True, "explanation": "fits"}
             ">\nReplace LABEL with one of these, exactly as written here: [[A=B]], [[A!=B]]\n",
         ),
         (
+            Judge("{a}", labels=EQUALITY, rule="tagged"),
+            ["It is [[A!=B]] or [[A=B]].\nThe latter fits.", "[[A=B]]"],
+            "equal",
+            "[[A=B]], [[A!=B]]\n",
+        ),
+        (
+            Judge("{a}", labels=EQUALITY, rule="tagged"),
+            ["They match, so the verdict cannot be [[A!=B]]", "[[A=B]]"],
+            "equal",
+            "[[A=B]], [[A!=B]]\n",
+        ),
+        (
             Judge("{a}", labels=EQUALITY, rule="first", votes=2, version="7"),
             ["They differ.", "They are equal.", "[[A!=B]]", "[[A!=B]]"],
             "different",
@@ -243,6 +255,7 @@ def test_ask_asks_once_more_for_the_verdict_alone(judge, answers, label, request
     [
         (Judge("{a}", labels=EQUALITY, rule="tagged"), "[[A=B]] or [[A!=B]]"),
         (Judge("{a}", labels=EQUALITY, rule="tagged"), "EQUAL DIFFERENT"),
+        (Judge("{a}", labels=EQUALITY, rule="tagged"), "EQUAL\nDIFFERENT\nOr so."),
         (Judge("{a}", labels=EQUALITY, rule="unique"), "[[A=B]] or [[A!=B]]"),
         (
             Judge("{a}", schema=SUCCESS, decides="success"),
@@ -452,7 +465,11 @@ CLEAR = [
     "```\n<TAG>SAME</TAG>\n```",
     "<TAG>Verdict: SAME</TAG>",
     "<TAG>LABEL: SAME</TAG>",
-    "<TAG>SAME, since both are noon</TAG>",
+    "<TAG>**Verdict:** A=B</TAG>",
+    "<TAG>My final verdict is [[A=B]].</TAG>",
+    "<TAG>It is so: SAME</TAG>",
+    "<TAG>[[A&#61;B]]</TAG>",
+    "<TAG><b>SAME</b></TAG>",
     "<TAG>SAME</verdict>",
     "<TAG>SAME",
     "<TAG>\nSAME\n",
@@ -488,6 +505,17 @@ CLEAR = [
     "Both are noon, so my verdict is SAME",
     "It is not [[A!=B]], since both are noon.\nThe words differ.\n**My verdict is SAME**",
     "[[A!=B]]? No: both are noon.\nThe words differ.\nSAME",
+    "I first thought [[A!=B]], but both are noon.\n\nSAME",
+    "I first thought [[A!=B]].\n\nSAME",
+    "If they differed I'd say [[A!=B]]. They do not.\n\nTherefore, my verdict is SAME.",
+    "Not the same words, but both are noon.\nSo the verdict is SAME",
+    "It is [[A!=B]] only if\nthe times differ.\nso I say **SAME**.",
+    "They know. Nothing differs, notably: SAME",
+    "1. Both are noon.\n2. Verdict: SAME",
+    "\\boxed{SAME}",
+    "&lt;TAG&gt;SAME&lt;/TAG&gt;",
+    "\\<TAG\\>SAME\\</TAG\\>",
+    "Verdict: SAME",
     "<verdict>SAME</verdict>",
     "<verdict-01234567>SAME</verdict-01234567>",
 ]
@@ -499,7 +527,35 @@ UNCLEAR = [
     "<TAG></TAG>",
     "<TAG>yes</TAG>",
     "[[A=B]] or [[A!=B]]",
+    "The answers do not match, so the verdict cannot be [[A=B]]",
+    "They differ.\n\nIt is not [[A=B]].",
+    "They differ.\nIt isn't [[A=B]]",
+    "They differ.\nIt isn\u2019t **[[A=B]]**.",
+    "Not [[A=B]]",
+    "**Not** [[A=B]]",
+    "_not_ [[A=B]]",
+    "No, never [[A=B]]",
+    "Neither is right, nor is [[A=B]]",
+    "If both were noon: [[A=B]]",
+    "I wonder whether it is [[A=B]]",
+    "Unless I am wrong, [[A=B]]",
+    "I choose the other one rather than [[A=B]]",
+    "They are not the same in\nevery way, so hardly [[A=B]]",
+    "Is it [[A=B]]? No.",
+    "Is it [[A=B]]?",
+    "Is it so? [[A=B]]",
+    "[[A=B]] is wrong here.",
+    "[[A=B]]: no.",
+    "<TAG>not [[A=B]]</TAG>",
+    "<TAG>Verdict: not [[A=B]]</TAG>",
+    "<TAG>[[A=B]]? No</TAG>",
+    "<TAG>[[A=B]], since both are noon</TAG>",
+    "<TAG>A\u2260B</TAG>",
+    "<TAG>!A=B</TAG>",
+    "<TAG>A=B\nis wrong</TAG>",
     "Options:\n[[A!=B]]\n[[A=B]]",
+    "Options:\n- [[A!=B]]: they differ.\n- They do not: [[A=B]]",
+    "Options:\n**Different: [[A!=B]]**\n**Equal: [[A=B]]**",
     "- [[A!=B]]: they differ.\n- [[A=B]]: they do not.",
     "If they differ in\nanything, [[A!=B]].\nIf they are the same\nin all, [[A=B]].",
     "So [[A=B]].\nThat is all.",
@@ -534,12 +590,15 @@ def test_tagged_judge_reads_no_verdict_that_is_not_clear(answer):
     assert _label_read(TAGGED, answer, a="1") is None
 
 
+INVISIBLE = "\u200b\u061c\u115f\u1160\u3164\u180b\u180e\uffa0\0\b\x7f"
+
+
 @pytest.mark.parametrize(
     "field",
     [
         "[[A=B]]",
         "so [ [a=b] ]",
-        "[[A\u200b=B]]",
+        *(f"[[A{character}=B]]" for character in INVISIBLE),
         "\uff3b\uff3bA\uff1dB\uff3d\uff3d",
         "&#91;[A=B]]",
         "\\[\\[A=B]]",
@@ -555,9 +614,13 @@ def test_tagged_judge_reads_no_last_line_that_it_may_have_quoted(field):
 
 
 def test_tagged_judge_reads_no_line_of_its_prompt():
-    judge = Judge("{a}\n- [[A=B]]: it is so.\nElse [[A!=B]].", labels=EQUALITY, rule="tagged")
-    assert _label_read(judge, "I was told:\n- [[A=B]]: it is so.", a="7") is None
-    assert _label_read(judge, "I was told:\n- [[A=B]]: it is.", a="7") == "equal"
+    judge = Judge("{a}\n- It is so: [[A=B]].\nElse [[A!=B]].", labels=EQUALITY, rule="tagged")
+    assert _label_read(judge, "I was told:\n> - It is so: [[A=B]].", a="7") is None
+    assert _label_read(judge, "I was told:\n- It is: [[A=B]].", a="7") == "equal"
+    judge = Judge("{a} Write,\nif so,\n  for the same [[A=B]].", labels=EQUALITY, rule="tagged")
+    for quote in ("for the same [[A=B]].", "if so,\nfor the same [[A=B]]."):
+        assert _label_read(judge, f"I was told:\n{quote}", a="7") is None
+    assert _label_read(judge, "Both are noon,\nfor the same [[A=B]].", a="7") == "equal"
 
 
 def test_tagged_judge_tells_apart_labels_that_differ_in_signs_alone():
@@ -570,14 +633,20 @@ def test_tagged_judge_tells_apart_labels_that_differ_in_signs_alone():
             assert judge.parse(said)[0] == name
     assert judge.parse(f"<{tag}>1</{tag}>", fields={"a": ""})[0] is None
     assert judge.parse(f"<{tag}>Yes!</{tag}>", fields={"a": ""})[0] is None
+    judge = Judge("{a}", labels={"right": "CORRECT", "wrong": "WRONG"}, rule="tagged")
+    for said, name in (("It is CORRECT.", "right"), ("It is INCORRECT.", None)):
+        assert judge.parse(said, fields={"a": ""})[0] == name
 
 
 def test_tagged_judge_reads_long_answers_fast():
-    hostile = ["*" * 200_000, "<" * 200_000, "[[A=B" * 40_000, "```\n" * 50_000, "\n" * 200_000]
+    hostile = [">" * 200_000, "> " * 100_000, "a\n" * 100_000, "no\u2019" * 50_000, "</" * 100_000]
+    hostile += ["*" * 200_000, "<" * 200_000, "[[A=B" * 40_000, "```\n" * 50_000, "\n" * 200_000]
     tag = TAGGED.written("equal", a="1").partition(">")[0]
     for text in (*hostile, f"{tag}>" * 10_000, f"{tag} " * 10_000, "my verdict " * 20_000):
         started = time.perf_counter()
         TAGGED.parse(f"x{text}y", fields={"a": "1"})
+        TAGGED.parse(f"x\n{text}\n[[A=B]]", fields={"a": "1"})
+        TAGGED.names_several(text)
         assert time.perf_counter() - started < 2.0
 
 

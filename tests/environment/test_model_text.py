@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.model_text import (
+    comparable,
     find_objects,
     key_pattern,
     label_pattern,
@@ -60,6 +61,14 @@ def test_render_without_a_field_that_the_template_needs():
 )
 def test_without_labels_breaks_what_a_parser_would_find(labels, text, broken):
     assert without_labels(text, label_pattern(labels)) == broken
+
+
+@pytest.mark.parametrize(
+    "character",
+    "\u00ad\u061c\u115f\u1160\u3164\u180b\u180c\u180d\u180e\u200b\u2060\ufe0f\ufeff\uffa0\0\b\x1b\x7f\x80",
+)
+def test_comparable_overlooks_what_cannot_be_seen(character):
+    assert comparable(f"[[A{character}=B{character}]]") == comparable("[[A=B]]")
 
 
 LABELS = st.text(st.sampled_from("ab []"), min_size=2, max_size=5).filter(
