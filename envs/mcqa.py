@@ -11,11 +11,11 @@ row's pattern may find a letter that no option has, `\boxed{E. coli}` is E, "Ans
 - An invalid pattern finds nothing; one that takes too long leaves the rollout unscored.
 - Letters of other scripts are mapped only if they are not part of a word, so that option texts stay
   whole. `lenient_answer_colon`, and a box that holds nothing else, map them too.
-- Commands for fonts, such as `\text{...}` and `\mathbf{...}`, are read as their content, in boxes,
-  in options and after "Answer:". There, `lenient_answer_colon` reads what is in a box, or between
-  `$`, `*`, `_` or backquotes on both sides.
+- Commands for fonts, such as `\text{...}` and `\mathbf{...}`, are read as their content, without
+  invisible characters, in boxes, options and after "Answer:". There, `lenient_answer_colon` reads
+  what is in a box, or between `$`, `*`, `_` or backquotes on both sides.
 - In `lenient_boxed`, the text of an option counts only as whole words and whole signed numbers:
-  there is no 71 in `\boxed{171}` or `\boxed{71.5}`, no 5 in -5, and no "organic" in "inorganic". In
+  there is no 71 in `\boxed{171}` or `\boxed{71:2}`, no 5 in -5, and no "organic" in "inorganic". In
   scripts without spaces between words it counts anywhere. A box that is exactly the text of one
   option is that option, even if the text begins like a label.
 - In `lenient_answer_colon_md`, letters that no option has are skipped: "Answer: I think B" is B
@@ -73,17 +73,16 @@ OTHER_SCRIPTS = str.maketrans(OTHER_LETTERS, "ABCD" * 2)
 IN_WORD = r"[\w\u064b-\u065f\u0980-\u09ff]"
 OTHER_LETTER_ALONE = re.compile(rf"(?<!{IN_WORD})[{OTHER_LETTERS}](?!{IN_WORD})")
 LETTER_ALONE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
-# The rules of the reference: the one capital of the box, else a label such as "E: foo", which also
-# takes "E. coli" for E.
+# The rules of the reference: the one capital of the box, else a label such as "E: foo".
 ONLY_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*$")
 LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
 SEPARATORS = re.compile(r"(?:[/|&,;\s]|\bor\b|\band\b)+", re.IGNORECASE)
 # What may not stand beside the text of an option: "inorganic" is not "organic", and there is no 71
-# in 171, 71.5, 71,000, -71, 3 - 71, 71/2, 2^71 and \sqrt{71}. Scripts without spaces have no words.
+# in 171, 71.5, 71:00, -71, 3 - 71, 71/2, 2^71 and \sqrt{71}. Scripts without spaces have no words.
 IN_SPACED_WORD = r"[^\W\u0e00-\u1dff\u3000-\U0010ffff]"
-OPERATORS = r"+*/^\u00d7\u00b7\u00f7\u2013-"
-BEFORE_OPTION = rf"(?<!{IN_SPACED_WORD})(?<![.,{{{OPERATORS}])(?<![\d{OPERATORS}] )"
-AFTER_OPTION = rf"(?!-?{IN_SPACED_WORD}| ?(?:[/^}}]|\\[a-z])| ?[.,{OPERATORS}]? ?\d)"
+OPERATORS = r"+*/^\u00d7\u00b7\u00f7\u2013\u00b1\u2213\u221a-"
+BEFORE_OPTION = rf"(?<!{IN_SPACED_WORD})(?<![.,{{{OPERATORS}])(?<![\d{OPERATORS}] |\d[:'\u2019])"
+AFTER_OPTION = rf"(?!-?{IN_SPACED_WORD}| ?(?:[/^}}]|\\[a-z])| ?[.,:'\u2019{OPERATORS}]? ?\d)"
 ANSWER_COLON = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
 ANSWER_COLON_MARKDOWN = re.compile(r"[*_]{0,3}answer[*_]{0,3}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
 # What the patterns of inspect_ai find, in linear time for any run of spaces: the answer without
@@ -96,18 +95,15 @@ ANSWER_LINE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 ANSWER_ANYWHERE = re.compile(r"answer\s*:\s*([A-Za-z\d ,]+)(?:\W|$)", re.IGNORECASE)
-# The rule of `letter`: a place is a letter alone, or begins with a label such as "B)" or "B.".
+# The rule of `letter`: "B" alone, a label such as "B)" or "B.", "B - its text", or "A or B".
 MARKS = r"""\s_*`~"'“”\u2018\u2019„«»$\\(){}\[\]<>「」【】"""
 CHOSEN = re.compile(
-    rf"(?:[{MARKS}#•]|[-+] )*+([A-Z])(?:[{MARKS}.,:;!。]*+\Z|[{MARKS}]*?(?:[:)\]]|\.(?!\w)))",
-    re.IGNORECASE,
-)
-SEVERAL = re.compile(
-    rf"[{MARKS}]*+[A-Z][{MARKS}]*+(?:[/|&,]|or|and)[{MARKS}]*+[A-Z](?!\w)", re.IGNORECASE
+    rf"(?i)(?:[{MARKS}#•]|[-+] )*+([A-Z])(?:[{MARKS}.,;!。]*+\Z"
+    rf"|[{MARKS}]*+(?:[/|&,]|or|and)(?=[{MARKS}]*+(?!\1)(?P<other>[A-Z])(?!\w))"
+    rf"|[{MARKS}]*?(?:[:)\]]|\.(?!\w)|(?P<dash>[(,\u2013\u2014-])[\s*_`]*+))"
 )
 # Behind a label, the label of another option; neither "vitamin C." nor "i.e." nor "f(a)".
 OTHER_LABEL = re.compile(r"(?<![\w.])(?<!\w\()([A-Z])[*_`]*+(?:[:)]|\.[*_`]*+\s++\w)")
-ANSWER_IS = re.compile(r"\banswer is\b", re.IGNORECASE)
 
 
 class TemplateMetadata(BaseModel):
@@ -232,31 +228,23 @@ def _by_patterns(question: Question, text: str, context: Context) -> str | None:
         # Even a letter that no option has, as in the reference: a wrong answer, not a missing one.
         if len(letter) == 1 and letter.isalpha():
             return letter
-        letter_of_text = _equal_option(last, question.choices)
-        if letter_of_text is not None:
+        if letter_of_text := _equal_option(last, question.choices):
             return letter_of_text
     return None
 
 
 def _strict_boxed(text: str, question: Question) -> str | None:
     """Read the only capital letter in the last box, or the one that labels its text."""
-    boxed = last_boxed(text)
-    if boxed is None:
-        return None
-    inner = without_text_commands(boxed)
+    inner = without_text_commands(last_boxed(text) or "")
     letter = _latin(inner).strip()
-    if len(letter) == 1:
-        inner = letter
+    inner = letter if len(letter) == 1 else inner
     match = ONLY_CAPITAL.match(inner) or LABEL.match(inner)
     return match[1] if match and match[1] in question.choices else None
 
 
 def _lenient_boxed(text: str, question: Question) -> str | None:
     """Read the letter as the strict mode does, else the only option quoted in the last box."""
-    boxed = last_boxed(text)
-    if boxed is None:
-        return None
-    letter, inner = _strict_boxed(text, question), _content(boxed)
+    letter, inner = _strict_boxed(text, question), _content(last_boxed(text) or "")
     texts = {key: _content(option) for key, option in question.choices.items()}
     equal = [key for key, option in texts.items() if inner and option == inner]
     is_one_character = len(re.sub(r"[\W_]", "", inner)) == 1
@@ -267,14 +255,14 @@ def _lenient_boxed(text: str, question: Question) -> str | None:
 
 
 def _content(text: str) -> str:
-    """Return the content of a box or the text of an option, for comparisons."""
-    return _normalized(plain_answer(without_text_commands(text)).replace("\u2212", "-"))
+    r"""Return the content of a box or an option, for comparisons, with `\sqrt 5` as `\sqrt5`."""
+    text = plain_answer(without_text_commands(text)).replace("\u2212", "-")
+    return re.sub(r"(\\[a-z]++) (?=\W?\d)", r"\1", _normalized(text))
 
 
 def _quotes(text: str, option: str) -> bool:
     """Return whether a text has an option's text as whole words and whole signed numbers."""
-    pattern = f"{BEFORE_OPTION}{re.escape(option)}{AFTER_OPTION}"
-    return option != "" and re.search(pattern, text) is not None
+    return bool(option and re.search(f"{BEFORE_OPTION}{re.escape(option)}{AFTER_OPTION}", text))
 
 
 def _answer_colon(text: str, question: Question) -> str | None:
@@ -287,9 +275,8 @@ def _answer_colon(text: str, question: Question) -> str | None:
         letter = payload.upper()
         if letter in question.choices:
             return letter
-        equal = _equal_option(payload, question.choices)
-        if equal is not None:
-            return equal
+        if letter_of_text := _equal_option(payload, question.choices):
+            return letter_of_text
     return None
 
 
@@ -355,36 +342,49 @@ def _last_answer_colon(text: str, question: Question) -> str | None:
 
 
 def _letter(text: str, question: Question) -> str | None:
-    """Read the one letter in the last box, else in the last "Answer:" line.
+    """Read the one letter in the last box and those joined to it, else in the last "Answer:" line.
 
-    Without a box and an "Answer:", it is read after the last "answer is", else in the last line,
-    else in the first. If lines have the labels of several options, they may only list the options:
-    then a line counts if it is a letter alone.
+    Without them, it is read after the last "answer is", else in the last line, else in the first:
+    the only letter of all lines that are a letter alone or, if there are none, begin with a label.
     """
-    choices, text = question.choices, _latin(without_text_commands(text))
+    choices, text = question.choices, re.sub("</?answer>", "", _latin(without_text_commands(text)))
     boxes, answer = closed_boxes(text), last_answer_line(text)
-    places = [box.content for box in boxes[-1:]]
-    places += [answer] if answer else []
-    if not places:
-        places = [rest.partition("\n")[0] for rest in ANSWER_IS.split(text)[1:][-1:]]
+    joined = boxes[-1:]
+    for box in reversed(boxes[:-1]):
+        if not {*re.findall(r"\w+", text[box.end : joined[-1].start].lower())} <= {"and", "or"}:
+            break
+        joined.append(box)
+    boxed = [_stated(box.content.replace(r"\boxed", ""), choices) for box in joined]
+    places = [set().union(*boxed), _stated(answer or "", choices)]
+    if not boxes and not answer:
+        rests = re.findall(r"(?im)^.*\banswer is\b(.*)", text)
         lines = [line for line in text.splitlines() if re.search(r"\w", line)]
-        matches = [match for match in map(CHOSEN.match, lines) if match]
-        labels = {match[1].upper() for match in matches if match.end() < len(match.string)}
-        ends = [*lines[-1:], *lines[:1]]
-        places += [line for line in ends if len(labels) < 2 or CHOSEN.fullmatch(line)]
-    for place in places:
-        if SEVERAL.match(place):
-            return None
-        chosen = CHOSEN.match(place)
-        if chosen is None:
-            continue
-        letter, rest = chosen[1].upper(), place[chosen.end() :]
-        # A text such as "E. coli" may itself be an option, of another letter.
-        if rest and _equal_option(plain_answer(place), choices) not in {None, letter}:
-            continue
-        labels = set(OTHER_LABEL.findall(rest.replace(choices.get(letter, ""), "").upper()))
-        return letter if letter in choices and labels & choices.keys() <= {letter} else None
-    return None
+        stated = {line: letters for line in {*lines} if (letters := _stated(line, choices))}
+        listed = {line for line in stated if len(re.sub(r"[^\w:]|_", "", line)) == 1} or {*stated}
+        places = [_stated(rest, choices) for rest in rests[-1:]]
+        for end in lines[-1:] + lines[:1]:
+            if end in listed or len(stated.get(end, "")) > 1:
+                places.append(stated[end].union(*(stated[line] for line in listed)))
+    letters = next(filter(None, places), set())
+    return letters.pop() if len(letters) == 1 and letters <= choices.keys() else None
+
+
+def _stated(place: str, choices: Choices) -> set[str]:
+    """Return the letters that a text states: one, several as in "A or B" and "A: B", or none."""
+    if not (chosen := CHOSEN.match(place)):
+        return set()
+    letter, rest = chosen[1].upper(), _content(place[chosen.end() :])
+    option = _content(_latin(choices.get(letter, "")))
+    if option and re.fullmatch(rf"{re.escape(option)}[{MARKS}.]*", rest):
+        return {letter}
+    if chosen["other"]:
+        return {letter, chosen["other"]}
+    # A text such as "E. coli" may itself be an option, of another letter.
+    is_other_option = _equal_option(plain_answer(place), choices) not in {None, letter}
+    if chosen["dash"] or (rest and is_other_option):
+        return set()
+    rest = rest.replace(option, "", 1).upper()
+    return {letter} | {*OTHER_LABEL.findall(rest), re.sub(r"[\W_]", "", rest)} & choices.keys()
 
 
 GRADERS: dict[str, Callable[[str, Question], str | None]] = {

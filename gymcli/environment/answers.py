@@ -20,6 +20,13 @@ __all__ = [
     "without_text_commands",
 ]
 
+# Soft hyphen, zero-width space, word joiner, BOM, and what sets the direction of a text. The
+# zero-width joiner and non-joiner stay: words of Persian and Sinhala, and emoji, have them.
+_INVISIBLE = str.maketrans(
+    "",
+    "",
+    "\xad\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff",
+)
 _BOX = "\\boxed{"
 _BOX_BRACES = re.compile(r"\\boxed\{|\\[{}\\]|[{}]")
 _FONT_BRACES = re.compile(
@@ -90,8 +97,9 @@ def last_answer_line(text: str) -> str | None:
     A label at the start of a line goes before one within a line. The label may say "Final answer"
     or "The answer is", in any case and with any emphasis. If nothing follows on its line, the next
     line that is not blank counts, provided that it is the last one; lines that only delimit code or
-    formulas are skipped.
+    formulas are skipped. Invisible characters, such as U+200B, are removed.
     """
+    text = text.translate(_INVISIBLE)
     labels = list(_ANSWER_LINE.finditer(text)) or list(_ANSWER_IN_LINE.finditer(text))
     if not labels:
         return None
@@ -117,9 +125,9 @@ def plain_answer(text: str) -> str:
 
     Only what surrounds the whole answer goes: `**18**` becomes `18`; `2**3` and `*a* or *b*` stay.
     A mark at one end without its partner is left of emphasis around a label and an answer, as in
-    `**ANSWER: 18**`, and goes too.
+    `**ANSWER: 18**`, and goes too. Invisible characters, such as U+200B, are removed everywhere.
     """
-    text = _ESCAPED.sub(r"\1", text.strip())
+    text = _ESCAPED.sub(r"\1", text.translate(_INVISIBLE).strip())
     for _ in range(_MAX_LAYERS):
         inner = _without_layer(text)
         if inner == text:
@@ -155,11 +163,12 @@ class _Brace:
 def without_text_commands(text: str) -> str:
     r"""Replace commands for fonts, such as `\text{...}` and `\mathbf{...}`, by their content.
 
-    A command stays if there are other braces in its content.
+    A command stays if there are other braces in its content. Invisible characters, such as U+200B,
+    are removed.
     """
     pieces: list[str] = []
     open_braces: list[_Brace] = []
-    for piece in _FONT_BRACES.split(text):
+    for piece in _FONT_BRACES.split(text.translate(_INVISIBLE)):
         closed = open_braces.pop() if piece == "}" and open_braces else None
         if closed is not None and closed.is_font and not closed.has_braces:
             pieces[closed.place] = ""

@@ -146,9 +146,19 @@ WITHIN = [
         ["71 - as said"],
         ["- 71", "3 - 71", "3 + 71", "71 \u00d7 2", r"71 \pi", "71 000", "\u221271"],
     ),
+    (
+        ["5", "8"],
+        [r"x = 5", "so:5", "x: 5", "'5'"],
+        [r"\sqrt 5", r"2\cdot 5", r"2 \times 5", "±5", "∓ 5", "√5", "5:30", "1:5", "5'000", "1'5"],
+    ),
+    ([r"\sqrt 5", "8"], [r"\sqrt 5", r"\sqrt5", r"x=\sqrt 5."], [r"\sqrt 55"]),
     (["-5", "8"], ["-5", "\u22125", "is -5.", "x=-5"], ["5", "-55", "3-5", "3 - 5", "-5.5"]),
     (["0.5", "8"], ["0.5", "= 0.5"], "10.5 0.55 -0.5"),
-    (["organic", "salt"], ["organic", "An organic one.", '"organic"'], "inorganic non-organic"),
+    (
+        ["organic", "salt"],
+        ["organic", "An organic one.", '"organic"', r"\large organic"],
+        "inorganic non-organic in\xadorganic",
+    ),
     (["light rain", "x"], ["Light  rain!", "some light rain"], ["twilight rain", "light rainbow"]),
     (["C++", "Java"], ["C++", "in C++."], ["C", "ANSI-C"]),
     (["北京", "x"], ["是北京。", "北京市"], ["南京"]),
@@ -337,9 +347,28 @@ The answer is A. No, the answer is B
 \boxed{42}|Answer: B
 A) Lyon|B) Paris||B
 B||A: wrong because|C: wrong|D: wrong
+B||C: wrong
+(B), the city
+(B) - the city
 B. Paris. It has vitamin C.
+B (Paris)
+B - Paris
+**B** — Paris.
+The answer is B, paris
+Answer: B (**Paris**)
+\boxed{\boxed{B}}
+\boxed{\boxed{\text{B}}} so A
+\boxed{B}||\boxed{B}
+\boxed{A}, no: \boxed{B}
+\boxed{A} so $\boxed{B}$ and $\boxed{B}$
+<answer>B</answer>
+Because.|<answer>|(B)|</answer>
+A and C are wrong.||B
+C) is out.|B.
+A) is out.|C) is out.||B
+Q: Which?||B
 """,
-    "C": "C: E. coli\nC. E. coli|",
+    "C": "C: E. coli\nC. E. coli|\nC, E. coli\nC - E. coli",
     "D": "D: Kopenhagen\nD. vitamins A and C.\nD. vitamins A and C. They are.",
     None: r"""A good question
 A+
@@ -347,7 +376,10 @@ A's
 ¬A
 B-side
 B Paris
-B - Paris
+B - Lyon
+B (not Paris)
+B, Paris and Nice
+B, because it is Paris
 Paris
 E. coli
 U.S.
@@ -373,6 +405,31 @@ A: Lyon|B: Paris|C: E. coli
 The answer is A good one
 I think B
 B||A or B
+\boxed{A} or \boxed{B}
+\boxed{A}, \boxed{B}
+$\boxed{A}$ and $\boxed{B}$
+\boxed{A}\boxed{B}
+\boxed{A}|\boxed{C}|\boxed{B}
+\boxed{\boxed{A}, \boxed{B}}
+\boxed{B: A}
+A.|B.
+A) or B
+**A)**, **B**
+B, B
+Answer:|- A|- B
+All of the above:|A.|B.
+A: Lyon|B:
+So.||A: Lyon|B:| |
+A, Lyon|B, Paris
+A: Lyon, C: Nice|B:
+A|B|C|D
+A|Because.|B
+A) no|B|C) no
+A ... B
+A: B
+A. D
+B, B, A
+<answer>A</answer>|<answer>B</answer>
 """,
 }
 
@@ -384,6 +441,37 @@ def test_letter_reads_the_one_letter_of_one_place(letter):
 
     assert [(text, read(text, task)) for text in texts if read(text, task) != letter] == []
     assert read("", task) is None
+
+
+def test_letter_tells_the_text_of_an_option_from_another_letter():
+    options = asked(["-5", "a storm", "f(x)", r"5 \text{km}", ""])
+    texts = ("A - -5", "B, a storm", "C (f(x))", "D: 5 km", "(D), 5 km", "E -", "E: A", "A - 5")
+    letters = [GRADERS["letter"](text, options) for text in texts]
+
+    assert letters == [*"ABCDD", None, None, None]
+
+
+INVISIBLE = "\xad\u200b\u200e\u200f\u061c\u2060\u2067\u2069\ufeff"
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "letter"),
+    [
+        ("letter", "~B~", "B"),
+        ("letter", "~Answer: ~B.~", "B"),
+        ("letter", r"\boxed{~B~}", "B"),
+        ("lenient_answer_colon", "Answer: ~b~", "B"),
+        ("lenient_answer_colon", "Answer: Light~ rain~", "F"),
+        ("lenient_answer_colon_md", "Answer: ~B~", "B"),
+        ("strict_single_letter_boxed", r"\boxed{~B~: foo}", "B"),
+        ("lenient_boxed", r"\boxed{~fog~}", "E"),
+        ("lenient_boxed", r"\boxed{in~fog}", None),
+    ],
+)
+def test_invisible_characters_do_not_count(mode, text, letter):
+    texts = [text.replace("~", character) for character in INVISIBLE]
+
+    assert [GRADERS[mode](text, asked()) for text in texts] == [letter] * len(texts)
 
 
 def test_letter_takes_a_letter_for_a_label_even_if_another_option_has_that_text():
