@@ -215,8 +215,9 @@ def _withhold(part: Difference, unread: Sequence[str]) -> None:
     if unread:
         part.verdict = "INCONCLUSIVE"
         part.way_out = f"most answers of {' and of '.join(unread)} could not be read"
-        part.tasks_needed = part.attempts_needed = part.smallest_margin = None
+        part.deciding_interval = part.smallest_margin = None
         part.is_equivalent = part.p_equivalent = None
+        part.tasks_needed = part.attempts_needed = None
 
 
 class _PairedTasks(NamedTuple):

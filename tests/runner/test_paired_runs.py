@@ -474,7 +474,7 @@ def test_runs_whose_answers_were_not_read_decide_nothing(tmp_path):
         side = "AB"[pair.index(most)]
         assert withheld.verdict == withheld.environments["arithmetic"].verdict == "INCONCLUSIVE"
         assert withheld.way_out == f"most answers of {side} could not be read"
-        assert withheld.smallest_margin is withheld.is_equivalent is None
+        assert withheld.smallest_margin is withheld.deciding_interval is None
 
 
 def test_an_environment_whose_answers_were_not_read_is_undecided_for_itself(tmp_path):
