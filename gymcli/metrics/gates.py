@@ -489,15 +489,19 @@ def judge(
         return found
     unread = {"": part.no_answers}
     if isinstance(part, RunMetrics) and len(part.environments) > 1:
-        for env, own in part.environments.items():
-            if own.no_answers.are_most:
-                unread[f"{env}: "] = own.no_answers
+        for env, numbers_of_env in part.environments.items():
+            if numbers_of_env.no_answers.are_most:
+                unread[f"{env}: "] = numbers_of_env.no_answers
     if gate.name == DIFFERENCE and comparison is not None:
         unread["in the baseline, "] = comparison.a.all_no_answers
     if any(no_answers.are_most for no_answers in unread.values()):
         found.verdict, found.way_out = "INCONCLUSIVE", ""
         found.tasks_needed = found.attempts_needed = None
-    sentences = [f"{run}{one.sentence}" for run, one in unread.items() if one.are_many]
+    sentences = [
+        f"{place}{no_answers.sentence}"
+        for place, no_answers in unread.items()
+        if no_answers.are_many
+    ]
     found.way_out = "; ".join(filter(None, [found.way_out, *sentences]))
     return found
 

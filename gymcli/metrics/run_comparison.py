@@ -201,8 +201,8 @@ def _withhold_verdicts(comparison: Comparison) -> None:
     for part in slices:
         _withhold(part, unread)
     for env, part in comparison.environments.items():
-        own = {name: side.no_answers.get(env, NoAnswers()) for name, side in sides.items()}
-        unread_here = [name for name, no_answers in own.items() if no_answers.are_most]
+        of_env = {name: side.no_answers.get(env, NoAnswers()) for name, side in sides.items()}
+        unread_here = [name for name, no_answers in of_env.items() if no_answers.are_most]
         _withhold(part, unread_here)
         # What is pooled over environments, or decided by each of them, depends on this one too.
         where = f" to {env}" if len(comparison.environments) > 1 else ""
@@ -679,7 +679,7 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
         )
     sides = {"A": comparison.a} if rule.is_same_run else {"A": comparison.a, "B": comparison.b}
     for name, side in sides.items():
-        if any(own.are_many for own in (side.all_no_answers, *side.no_answers.values())):
+        if any(part.are_many for part in (side.all_no_answers, *side.no_answers.values())):
             found.append(f"{name}: {side.all_no_answers.sentence_with_command(side.run)}")
     if rule.is_same_run:
         return found
