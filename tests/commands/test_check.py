@@ -55,7 +55,7 @@ def test_check_skips_what_needs_a_package_that_is_missing(name):
 def test_check_shows_what_is_skipped():
     done = gym("check", "example_single_tool_call")
     assert done.exit_code == 0
-    assert "guessing    skipped  the reward is 1 by definition\n" in done.stdout
+    assert "guessing    skipped  any call of the only tool is right\n" in done.stdout
 
 
 @pytest.mark.slow
@@ -75,12 +75,11 @@ def test_check_several():
     ]
     assert sums.split()[:6] == ["arithmetic", "9", "1.00", "0.00", "0.00", "0.00"]
     assert sums.endswith("  ok")
-    assert weather.split()[2:8] == ["1.00", "-", "-", "-", "-", "-"]
+    assert weather.split()[2:8] == ["1.00", "0.00", "0.00", "-", "-", "-"]
     assert broken.endswith("  1 FAILED")
     assert rest == [
         "FAILED broken tasks: 1 rows are copies of others [a]",
-        "skipped example_single_tool_call empty, echo, swapped, guessing: "
-        "the reward is 1 by definition",
+        "skipped example_single_tool_call swapped, guessing: any call of the only tool is right",
     ]
 
 
