@@ -20,7 +20,7 @@ from gymcli.metrics.comparison_results import Comparison, Difference, Verdict
 from gymcli.metrics.filters import parse_expression
 from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quantile
 from gymcli.metrics.planning import CHANCE, Needed, fewest
-from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
+from gymcli.metrics.results import Estimate, Interval, Metrics, NoAnswers, RunMetrics
 from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.metrics.slicing import NONE, check_num_slices, slice_order
 from gymcli.types import StopReason, Usage
@@ -58,7 +58,8 @@ PLAIN_NAMES = (
     *("failures", "tool_errors", "retries", "no_answer"),
 )
 """Numbers without an interval; `failures` and the two after it are sums over their kinds.
-`no_answer` is the share of scored attempts in which no answer could be read."""
+`no_answer` is the share of attempts in which no answer could be read, of those whose score has a
+reason."""
 
 TOOL_FAULTS = ("unknown_tool", "not_json", "not_an_object", "wrong_arguments", "raised", "timeout")
 """Kinds of `tool_errors`."""
@@ -493,7 +494,15 @@ def judge(
             if numbers_of_env.no_answers.are_most:
                 unread[f"{env}: "] = numbers_of_env.no_answers
     if gate.name == DIFFERENCE and comparison is not None:
-        unread["in the baseline, "] = comparison.a.all_no_answers
+        unread["in the baseline, "] = max(
+            (
+                no_answers
+                for env, no_answers in comparison.a.no_answers.items()
+                if gate.env in (None, env)
+            ),
+            key=lambda no_answers: no_answers.share,
+            default=NoAnswers(),
+        )
     if any(no_answers.are_most for no_answers in unread.values()):
         found.verdict, found.way_out = "INCONCLUSIVE", ""
         found.tasks_needed = found.attempts_needed = None

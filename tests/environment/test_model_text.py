@@ -1,4 +1,4 @@
-"""Texts of models: fields that cannot forge a verdict; finding objects and boxes."""
+"""Texts of models: fields that cannot forge a verdict; finding objects."""
 
 import json
 import re

@@ -694,6 +694,14 @@ def test_the_difference_is_undecided_where_most_answers_of_the_baseline_were_not
     found = judge(gate, metrics, comparison=comparison)
     assert found.verdict == "INCONCLUSIVE"
     assert found.way_out == "in the baseline, no answer could be read in 6 of 10 attempts"
+    # What is pooled depends on each environment of the baseline, however small.
+    comparison.a.no_answers["sums"] = NoAnswers(num_attempts=90)
+    for on in ("bound", "point"):
+        again = judge(gate, metrics, on=on, comparison=comparison)
+        assert (again.verdict, again.way_out) == ("INCONCLUSIVE", found.way_out)
+    metrics.environments = {"sums": metrics}
+    of_sums = judge(parse_gate("difference[env=sums] >= 0"), metrics, comparison=comparison)
+    assert of_sums.verdict == "PASS"
 
 
 def test_a_gate_on_all_environments_depends_on_each_of_them():
