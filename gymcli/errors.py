@@ -27,6 +27,8 @@ GymError                      1   a bug in gymcli, except for the classes below
     │   ├── RateLimitError            429, even to the last retry
     │   ├── ServerError               5xx, 408 or 409, even to the last retry
     │   ├── RequestRefusedError       a 4xx that is never retried
+    │   │   ├── PromptFilteredError       the provider's filter; becomes a stop reason
+    │   │   └── MalformedCallError        a tool call that the endpoint cannot read; becomes an answer
     │   ├── AuthenticationError       401 or 403
     │   ├── InvalidAnswerError        the body is not an answer of the dialect
     │   ├── UnknownUsageError         the answer lacks the token counts that a limit needs
@@ -80,10 +82,12 @@ __all__ = [
     "IncompleteGroupError",
     "InterruptedRunError",
     "InvalidAnswerError",
+    "MalformedCallError",
     "MissingPackageError",
     "ModelError",
     "OutputError",
     "Phase",
+    "PromptFilteredError",
     "RateLimitError",
     "ReplayDivergedError",
     "RequestRefusedError",
@@ -259,6 +263,18 @@ class ServerError(ModelError):
 
 class RequestRefusedError(ModelError):
     """Raised when the endpoint refuses the request itself: 400, 404, 422 and so on."""
+
+
+class PromptFilteredError(RequestRefusedError):
+    """Raised when a provider's filter refuses the conversation; the episode ends and is scored."""
+
+
+class MalformedCallError(RequestRefusedError):
+    """Raised when the endpoint refuses a tool call that the model wrote; `text` is what it wrote."""
+
+    def __init__(self, message: str, *, text: str, status: int | None = None) -> None:
+        super().__init__(message, status=status)
+        self.text = text
 
 
 class AuthenticationError(ModelError):

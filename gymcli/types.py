@@ -81,8 +81,14 @@ def digest(value: object) -> str:
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
-FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
-"""Why the endpoint ended a message; any other value that it sends counts as `stop`."""
+FinishReason = Literal[
+    "stop", "tool_calls", "length", "content_filter", "refusal", "malformed_call", "no_answer"
+]
+"""Why a message ended; any other value that an endpoint sends counts as `stop`.
+
+`malformed_call`: the model wrote a tool call that the endpoint cannot read. `no_answer`: the answer
+was empty each time that the model was asked.
+"""
 
 
 # `gc=False`: no cycle leads through these structs, so the garbage collector need not visit the many
