@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -28,6 +27,7 @@ from gymcli.environment.registry import Registry, candidates, names_tasks
 from gymcli.errors import UnknownNameError, UsageError, did_you_mean, pydantic_reason
 from gymcli.metrics.reproduction import Reference
 from gymcli.models.endpoint import RequestParameters
+from gymcli.store.lines import read_toml
 from gymcli.types import JSON
 
 __all__ = [
@@ -364,10 +364,7 @@ def _file_of(entry_point: EntryPoint) -> Path:
 
 
 def _read(path: Path, spec: str, *, is_installed: bool) -> Benchmark:
-    try:
-        loaded = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, RecursionError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read as TOML: {error}") from error
+    loaded = read_toml(path)
     try:
         benchmark = Benchmark.model_validate(loaded, context=_Origin(path, spec, is_installed))
     except ValidationError as error:

@@ -19,6 +19,7 @@ import msgspec
 from gymcli.errors import UsageError, did_you_mean
 from gymcli.mock.faults import DeliveryFault
 from gymcli.models.token_ids import PROBE
+from gymcli.store.lines import iterate_lines
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, Request, Usage, digest
 
 __all__ = [
@@ -54,10 +55,13 @@ class MockAnswer(
     finish_reason: str | None = None
     """As in chat; None means `tool_calls` if there are calls, else `stop`; empty sends null.
 
-    A word that is unknown in the Responses format makes the response incomplete.
+    In the Responses format `failed` makes the response failed, and any other word that names no
+    normal end makes it incomplete for that reason.
     """
     usage: Usage | None = None
     """None counts four characters as a token."""
+    has_usage: bool = True
+    """False sends no token counts."""
     logprobs: JSON = None
     """In chat shape: `{"content": [...]}`."""
     response_items: Sequence[JSONObject] = ()
@@ -190,17 +194,11 @@ def conversation_digest(request: Request) -> str:
 
 def read_script(path: Path) -> Behaviour:
     """Read a script file of `ScriptLine`s; one without `match` and `request` fits every request."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read the script: {error.strerror}") from error
     by_match: dict[str, list[MockAnswer | str]] = {}
     by_request: dict[str, list[MockAnswer]] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
-        entry = _script_line(line, place)
+    for line in iterate_lines(path):
+        place = f"{path}:{line.number}"
+        entry = _script_line(line.data, place)
         if entry.request is not None:
             by_request.setdefault(entry.request, []).extend(entry.answers)
             continue

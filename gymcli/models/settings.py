@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Self
@@ -35,6 +34,7 @@ from gymcli.errors import (
 )
 from gymcli.models.endpoint import Endpoint, EndpointLimits, EndpointOptions, checked_base_url
 from gymcli.models.http import read_body
+from gymcli.store.lines import read_toml
 from gymcli.types import JSON_ERRORS
 
 __all__ = [
@@ -185,15 +185,9 @@ def load_settings(path: Path | None = None) -> Settings:
     if given is None:
         return Settings()
     try:
-        text = given.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError(f"{given}: no such file") from error
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"{given}: cannot be read: {error}") from error
-    try:
-        settings = Settings.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{given}: not TOML: {error}") from error
+        settings = Settings.model_validate(read_toml(given))
+    except UsageError as error:
+        raise ConfigError(str(error)) from error
     except ValidationError as error:
         raise ConfigError("\n".join(f"{given}: {line}" for line in _problems(error))) from error
     folder = given.parent

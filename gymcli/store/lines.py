@@ -1,11 +1,13 @@
-"""Reads the lines of JSONL files, plain or compressed, as a stream."""
+"""Reads text files: whole ones, and JSONL files, plain or compressed, as a stream of lines."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import io
 import sys
+import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -40,6 +42,9 @@ __all__ = [
     "lines_of",
     "open_bytes",
     "read_errors",
+    "read_text",
+    "read_toml",
+    "refuse_utf16",
 ]
 
 
@@ -58,7 +63,7 @@ _COMPRESSED_BYTES = 1 << 11
 """Bytes of a .zst file to decompress at a time; the output is held in memory."""
 _BLOCK_BYTES = 1 << 17
 """Small enough to be decoded from the processor's cache."""
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = codecs.BOM_UTF8
 _MAX_BLANK_BYTES = 1 << 20
 """The most consecutive blank bytes: endless blank lines would take endless time."""
 
@@ -132,6 +137,41 @@ class _ZstdStream(io.RawIOBase):
         super().close()
 
 
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file without its byte order mark, which Windows programs write.
+
+    Raises:
+        UsageError: The file cannot be read, or has another encoding.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    refuse_utf16(data, path)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{number}: is not UTF-8 text: save the file as UTF-8") from error
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """Return the keys and tables of a TOML file; UsageError if it is invalid."""
+    try:
+        return tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not TOML: {error}") from error
+
+
+def refuse_utf16(start: bytes, path: Path) -> None:
+    """Raise UsageError if a file that starts with these bytes is UTF-16 text."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UsageError(
+            f'{path}: is UTF-16 text, as Notepad\'s "Unicode" and > in PowerShell 5 write it: save '
+            "the file as UTF-8"
+        )
+
+
 @contextmanager
 def read_errors(path: Path) -> Iterator[None]:
     """Turn errors of reading a file, such as a damaged archive, into a UsageError with its name."""
@@ -184,6 +224,8 @@ def lines_of(file: BinaryIO, path: Path, *, first: int = 1) -> Iterator[Line]:
     num_blank = 0
     read_line = partial(file.readline, MAX_LINE_BYTES + 1)  # one more, to notice a longer line
     for number, data in enumerate(iter(read_line, b""), first):
+        if number == 1:
+            refuse_utf16(data, path)
         stripped = (data.removeprefix(BYTE_ORDER_MARK) if number == 1 else data).strip()
         num_blank = 0 if stripped else num_blank + len(data)
         if len(data) > MAX_LINE_BYTES:

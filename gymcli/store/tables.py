@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from gymcli.store.lines import (
     iterate_lines,
     open_bytes,
     read_errors,
+    refuse_utf16,
 )
 from gymcli.types import JSON_ERRORS, JSONObject
 
@@ -114,6 +115,7 @@ def _json_lines(path: Path) -> Iterator[SourceRow]:
 def _json_array(path: Path) -> Iterator[SourceRow]:
     with open_bytes(path) as file, read_errors(path):
         data = file.read(_MAX_ARRAY_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+    refuse_utf16(data, path)
     if len(data) > _MAX_ARRAY_BYTES:
         raise UsageError(
             f"{path}: is longer than the limit of {_MAX_ARRAY_BYTES >> 20} MB for an array; "
@@ -167,6 +169,7 @@ def _csv_records(path: Path, *, has_header: bool = True) -> Iterator[_Record]:
         read_errors(path),
         io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
     ):
+        refuse_utf16(cast("io.BufferedReader", file).peek(2), path)
         delimiter = _DELIMITERS.get(_format(path), ",")
         reader = csv.reader(lines(text), strict=True, delimiter=delimiter)
         needs_header, first = has_header, 1

@@ -20,6 +20,7 @@ from gymcli.nemo_gym.rows import (
     read_prompt,
     with_task_data,
 )
+from gymcli.store.lines import read_text
 from gymcli.types import JSON, JSONObject, Message, TaskRow, digest
 
 __all__ = [
@@ -201,9 +202,7 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(path: Path) -> object:
     """Read a YAML file of plain values; UsageError if it is invalid or has a duplicate key."""
     try:
-        return cast("object", _Loader(path.read_text(encoding="utf-8")).get_single_data())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+        return cast("object", _Loader(read_text(path)).get_single_data())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
 

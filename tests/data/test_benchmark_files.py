@@ -300,8 +300,10 @@ def test_a_benchmark_file_names_no_code_and_no_address(made, files):
         with pytest.raises(UsageError, match=rf"toml: env_args\.{option}: .* command line only"):
             find_benchmark(str(path))
     path.write_text(f"a = {'[' * 5000}")
-    with pytest.raises(UsageError, match="cannot be read as TOML"):
+    with pytest.raises(UsageError, match="not TOML"):
         find_benchmark(str(path))
+    path.write_text(text, encoding="utf-8-sig")
+    find_benchmark(str(path))
 
 
 def test_a_mistake_in_a_benchmark_file_is_named_with_its_place(made, files):

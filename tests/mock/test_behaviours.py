@@ -71,7 +71,7 @@ def test_refusal_of_names_headers():
 def test_read_script(tmp_path: Path):
     path = tmp_path / "script.jsonl"
     path.write_text(
-        '{"match": "add", "answers": [{"tool_calls": [["add", {"a": 1}]]}, {"text": "2"}]}\n'
+        '\ufeff{"match": "add", "answers": [{"tool_calls": [["add", {"a": 1}]]}, {"text": "2"}]}\n'
         "\n"
         '{"answers": [{"text": "anything", "delay": 0.5}]}\n'
     )
@@ -99,7 +99,7 @@ def test_read_script_names_the_bad_line(tmp_path: Path, text, complaint):
 
 
 def test_read_script_without_file(tmp_path: Path):
-    with pytest.raises(UsageError, match="cannot read the script"):
+    with pytest.raises(UsageError, match="cannot be read"):
         read_script(tmp_path / "none.jsonl")
 
 

@@ -112,6 +112,7 @@ def test_load_settings_has_defaults(tmp_path):
             "models.big.base_url: the base URL must look like https://host/v1",
         ),
         ("models =", "not TOML"),
+        (f"a = {'[' * 5000}", "not TOML"),
         (
             '[models.big]\nbase_url = "http://h"\nparams = {stream = true}',
             "models.big.params: stream is not a sampling parameter; gymcli sets it itself",
@@ -155,10 +156,18 @@ def test_load_settings_lists_every_mistake_and_no_value(tmp_path):
     assert "hush" not in str(raised.value)
 
 
+def test_load_settings_skips_a_byte_order_mark(tmp_path):
+    path = write(tmp_path, "\ufeff[models.big]\r\nbase_url = 'http://h'\r\n")
+    assert load_settings(path).models["big"].base_url == ("http://h",)
+    path.write_text("[models]", encoding="utf-16")
+    with pytest.raises(ConfigError, match=r"gym\.toml: is UTF-16 text"):
+        load_settings(path)
+
+
 def test_load_settings_without_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_settings() == Settings()
-    with pytest.raises(ConfigError, match="no such file"):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_settings(tmp_path / "other.toml")
 
 

@@ -40,6 +40,13 @@ def test_local_rows_of_a_json_array():
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv"])
+def test_local_rows_refuse_utf_16(name):
+    with pytest.raises(UsageError, match=r"is UTF-16 text, .* save the file as UTF-8"):
+        table_rows(name, '[{"x": 1}]\n'.encode("utf-16"))
+
+
+@pytest.mark.usefixtures("folder")
 def test_local_rows_of_csv_with_long_cells():
     limit = csv.field_size_limit()
     long = "x" * (limit + 1)

@@ -71,7 +71,7 @@ def test_hash_tells_templates_apart():
         ("user: [", "is not YAML"),
         ("user: 2001-13-45", "is not YAML"),
         ("[" * 1_000, "is not YAML"),
-        (b"user: \xff", "is not YAML"),
+        ("user: a".encode("utf-16"), "is UTF-16 text"),
         ("user: !!python/object:os.system {}", "is not YAML"),
         ("user: 'a {'", "write literal braces doubled: {{ and }}"),
         ("user: 'a } b'", "write literal braces doubled: {{ and }}"),
@@ -97,6 +97,8 @@ def test_read_names_a_file_that_cannot_be_read(tmp_path):
         PromptTemplate.read(tmp_path / "nothing")
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         PromptTemplate.read(tmp_path)
+    with pytest.raises(UsageError, match=r"prompt\.yaml:3: is not UTF-8 text: save the "):
+        read(tmp_path, b"user: a\n\n\xff")
 
 
 @given(st.text())
