@@ -113,3 +113,7 @@ def test_plug_in_is_listed_checked_and_played(installed, tmp_path):
     assert "echoes" in played.stdout
     rescored = gym(installed, tmp_path, "verify", "run")
     assert "1 rescored, 0 changed rewards" in rescored.stdout
+
+    generated = gym(installed, tmp_path, "collect", "echoes", "--model", "oracle", "--out", "all")
+    assert generated.returncode == 0, generated.stderr
+    assert "echoes: 60 tasks that it generates from seed 0" in generated.stderr

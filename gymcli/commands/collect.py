@@ -319,7 +319,7 @@ def collect(
 
 def _benchmarks_of(tasks: Sequence[str]) -> list[Benchmark]:
     """Return the benchmarks that TASKS name; an empty list for task files and environments."""
-    from gymcli.environment.registry import is_code, names_tasks
+    from gymcli.environment.registry import is_code, is_plug_in, names_tasks
 
     if all(map(names_tasks, tasks)):
         return []
@@ -328,7 +328,7 @@ def _benchmarks_of(tasks: Sequence[str]) -> list[Benchmark]:
     named = [task for task in tasks if names_benchmark(task)]
     others = [task for task in tasks if task not in named]
     for task in others:
-        is_known = Path(task).exists() or is_code(task) or names_tasks(task)
+        is_known = Path(task).exists() or is_code(task) or names_tasks(task) or is_plug_in(task)
         if not is_known and did_you_mean(task, benchmark_names()):
             find_benchmark(task)  # its error has the hint
     if named and others:

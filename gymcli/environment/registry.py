@@ -59,6 +59,7 @@ __all__ = [
     "generates",
     "has_option",
     "is_code",
+    "is_plug_in",
     "module_of_file",
     "names_tasks",
     "own_options",
@@ -467,9 +468,14 @@ def names_tasks(task: str) -> bool:
     return (path.suffix != ".toml" and path.is_file()) or shipped_tasks(task) is not None
 
 
+def is_plug_in(name: str) -> bool:
+    """Return whether an installed package has an environment of this name, without importing it."""
+    return not _plug_ins().keys().isdisjoint(candidates(name))
+
+
 def environments_with_tasks() -> list[str]:
-    """List the built-in environments that ship tasks."""
-    return sorted(name for name in _built_in_names() if shipped_tasks(name))
+    """List the environments that ship tasks, and those of packages, which may generate tasks."""
+    return sorted({*filter(shipped_tasks, _built_in_names()), *_plug_ins()})
 
 
 def own_tasks(found: Found) -> Path | None:

@@ -106,7 +106,8 @@ class Collection:
 
     Args:
         tasks: Task files, or names of environments for the tasks that ship with them. Code,
-            `FILE.py:CLASS`, stands for the tasks that it generates, and for `env` without one.
+            `FILE.py:CLASS`, and the environment of an installed package stand for the tasks that
+            they generate; code also stands for `env` without one.
         options: If `out` is None, a run with a directory uses the default one.
         has_directory: Whether to write a run directory.
         supervised: The supervisor that restarts the run if this process dies.

@@ -23,6 +23,7 @@ from gymcli.environment.registry import (
     generated_lines,
     generates,
     is_code,
+    is_plug_in,
     own_options,
     shipped_tasks,
 )
@@ -186,7 +187,8 @@ class TaskSource:
 
     def _stamps(self) -> list[tuple[int, ...]] | None:
         try:
-            stats = [self._reading.place(path).stat() for path in self.paths]
+            paths = [path for path in self.paths if path not in self._sha256_of]
+            stats = [self._reading.place(path).stat() for path in paths]
         except OSError:
             return None
         # Enough to notice a file that was edited or replaced, without reading it.
@@ -224,13 +226,15 @@ class TasksFile(NamedTuple):
 
     path: Path
     env: str | None
+    is_generated: bool = False
+    """Whether `env` generates the tasks, so that `path` is only a name."""
 
 
 def named_file(task: str | Path) -> TasksFile:
     """Return the file at this path, or the tasks of the environment of this name."""
     path = Path(task)
     if is_code(str(task)):
-        return TasksFile(path, str(task))
+        return TasksFile(path, str(task), is_generated=True)
     if path.is_file():
         if path.suffix.lower() in _OTHER_TABLES:
             raise TasksError(f"{path}: save the table as CSV, with commas between the cells")
@@ -238,6 +242,8 @@ def named_file(task: str | Path) -> TasksFile:
     shipped = shipped_tasks(str(task))
     if shipped is not None:
         return TasksFile(shipped, str(task))
+    if is_plug_in(str(task)):
+        return TasksFile(path, str(task), is_generated=True)
     if path.is_dir():
         raise TasksError(
             f"{path}: is a folder without a benchmark.toml; name a JSONL, CSV, TSV or Parquet file"
@@ -248,7 +254,7 @@ def named_file(task: str | Path) -> TasksFile:
         raise TasksError(f"{task}: fetch it first: gym data pull {task} -o FILE")
     hint = did_you_mean(str(task), environments_with_tasks())
     raise TasksError(
-        f"{path}: no such file, and no environment of this name ships tasks{hint and f'; {hint}'}"
+        f"{path}: no such file, and no environment of this name has tasks{hint and f'; {hint}'}"
     )
 
 
@@ -305,7 +311,7 @@ def map_tables(
             found.rows_of[file.path] = partial(mapped_file, inferred.row_map, defaults)
             if inferred.note:
                 found.notes.append(f"{file.path}: {inferred.note}")
-        elif file.env is not None and is_code(file.env):
+        elif file.env is not None and file.is_generated:
             lines = _generated(file.env, find if file.env == env else None)
             found.rows_of[file.path] = partial(_decoded, lines)
             found.sha256_of[file.path] = hashlib.sha256(b"".join(lines)).hexdigest()

@@ -58,6 +58,42 @@ def test_collect_takes_what_code_generates_and_resumes():
     assert next(Path("runs").iterdir()).name.startswith("quest-oracle-")
 
 
+def install(monkeypatch, name, code):
+    """Put an environment into a package that an entry point names, as pip does."""
+    site = Path("site").resolve()
+    package = site / f"{name}-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[gymcli.envs]\n{name} = {name}_code\n")
+    (site / f"{name}_code.py").write_text(code)
+    monkeypatch.syspath_prepend(str(site))
+
+
+def test_an_environment_of_a_package_stands_for_what_it_generates(monkeypatch):
+    install(monkeypatch, "frozen", QUEST)
+    done = gym("collect", "frozen", "--model", "oracle", "--limit", "3", "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.startswith("frozen: 60 tasks that it generates from seed 0\n")
+    rows = lines_of(Path("run/rollouts.jsonl"))
+    assert {(row["env"], row["reward"]) for row in rows} == {("frozen", 1.0)}
+    done = gym("collect", "frozen", "arithmetic", "--model", "oracle", "--limit", "2")
+    assert done.exit_code == 0, done.stderr
+    assert "4 attempts to go" in done.stderr
+
+    assert gym("data", "validate", "frozen").stdout.startswith("60 rows, 60 tasks, 0 wrong")
+    rendered = gym("data", "render", "frozen", "--limit", "1")
+    assert msgspec.json.decode(rendered.stdout)["env"] == "frozen"
+    assert gym("data", "select", "run", "-o", "run.jsonl").exit_code == 0
+    assert [row["id"] for row in lines_of(Path("run.jsonl"))] == ["t0", "t1", "t2"]
+    assert gym("data", "select", "frozen", "mcqa", "-o", "mixed.jsonl").exit_code == 0
+
+    assert 'did you mean "frozen"' in gym("collect", "frozn", "--model", "oracle").stderr
+    install(monkeypatch, "barren", FLAKY)
+    done = gym("collect", "barren", "--model", "oracle")
+    assert done.exit_code == 2
+    assert "barren: generates no tasks: give a tasks file with --env barren" in done.stderr
+
+
 def test_an_endless_generator_ends():
     Path("quest.py").write_text(
         QUEST.replace("in range(num)", "in __import__('itertools').count()")

@@ -79,7 +79,7 @@ def test_a_file_that_is_gone_is_named(tmp_path):
 
 
 def test_a_misspelt_environment_has_a_suggestion():
-    with pytest.raises(TasksError, match='ships tasks; did you mean "arithmetic"'):
+    with pytest.raises(TasksError, match='has tasks; did you mean "arithmetic"'):
         named_file("arithmatic")
 
 
