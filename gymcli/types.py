@@ -31,6 +31,7 @@ __all__ = [
     "FunctionCall",
     "JSONObject",
     "LogprobMode",
+    "MALFORMED_CALL",
     "Message",
     "RecordHead",
     "RecordNumbers",
@@ -121,6 +122,10 @@ class ToolCall(msgspec.Struct, gc=False):
         return self.function.arguments
 
 
+MALFORMED_CALL = "malformed_call"
+"""The member of a message's `extra` that marks a tool call that the endpoint could not read."""
+
+
 class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One message of a conversation, in OpenAI chat shape."""
 
@@ -148,6 +153,11 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     def is_reasoning_only(self) -> bool:
         """Whether the message holds reasoning, but no text and no tool calls."""
         return bool(self.reasoning) and not self.tool_calls and not self.text
+
+    @property
+    def is_malformed_call(self) -> bool:
+        """Whether the text is a tool call that the endpoint could not read."""
+        return isinstance(self.extra, dict) and self.extra.get(MALFORMED_CALL) is True
 
 
 def text_of(content: str | list[JSONObject] | None) -> str:

@@ -80,7 +80,13 @@ class Step(NamedTuple):
 
 
 ToolFault = Literal[
-    "unknown_tool", "not_json", "not_an_object", "wrong_arguments", "raised", "timeout"
+    "unknown_tool",
+    "not_json",
+    "not_an_object",
+    "wrong_arguments",
+    "raised",
+    "timeout",
+    "malformed",  # the endpoint could not read it
 ]
 
 

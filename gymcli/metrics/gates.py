@@ -61,7 +61,15 @@ PLAIN_NAMES = (
 `no_answer` is the share of attempts in which no answer could be read, of those whose score has a
 reason."""
 
-TOOL_FAULTS = ("unknown_tool", "not_json", "not_an_object", "wrong_arguments", "raised", "timeout")
+TOOL_FAULTS = (
+    "unknown_tool",
+    "not_json",
+    "not_an_object",
+    "wrong_arguments",
+    "raised",
+    "timeout",
+    "malformed",
+)
 """Kinds of `tool_errors`."""
 
 _ACCURACY = "accuracy"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from gymcli.errors import InvalidAnswerError, ServerError
+from gymcli.errors import InvalidAnswerError
+from gymcli.models.finish_reasons import finished_answer, meaning_of_finish
 from gymcli.nemo_gym.payload import (
     CallParts,
     argument_text,
@@ -32,12 +33,9 @@ from gymcli.types import (
     JSON,
     JSON_ERRORS,
     Answer,
-    FinishReason,
-    FunctionCall,
     JSONObject,
     Message,
     Request,
-    ToolCall,
     Usage,
 )
 
@@ -46,10 +44,7 @@ __all__ = [
     "decode",
     "decode_events",
     "error_in",
-    "finished_answer",
     "is_thought",
-    "split_thought",
-    "tool_calls_of",
     "usage_of",
 ]
 
@@ -90,30 +85,6 @@ _HEAD = ("id", "created", "model", "prompt_token_ids", "weight_version", "metada
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUM_SHOWN = 200
-
-_OPENING = "<think>"
-_CLOSING = "</think>"
-_END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
-"""A closing tag that is not preceded by a blank, quotation mark or bracket: after one of these the
-model usually writes about the tag."""
-
-_MAX_WORD = 200
-"""The most characters of a finish reason or id that are recorded."""
-
-_FINISH_REASONS: dict[str, FinishReason] = {
-    "": "stop",
-    "stop": "stop",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",  # Mistral: the context window is full
-    "content_filter": "content_filter",
-}
-
-_FAILURES = ("abort", "error", "cancelled", "insufficient_system_resource")
-"""Finish reasons of answers that an endpoint could not finish: the last is DeepSeek's."""
 
 
 class Chat:
@@ -181,18 +152,19 @@ class Chat:
         return unsent_among(params, _RESPONSES_ONLY)
 
     def answer(self, payload: bytes) -> Answer:
-        """Read a `chat.completion`; only its first choice counts.
+        """Read a `chat.completion`.
 
         Raises:
             InvalidAnswerError: It is not JSON, not an answer, or carries an error object.
             ServerError: The endpoint reports that it could not finish the answer.
         """
         body = decode(payload)
-        choice = next(iter(objects_in(body.get("choices"))), None)
-        if choice is None:
+        choices = objects_in(body.get("choices"))
+        if not choices:
             if body.get("error"):
                 raise error_in(body["error"])
             raise InvalidAnswerError('the body has no "choices"')
+        choice = choices[0] if len(choices) == 1 else _joined_choice(choices)
         # OpenRouter puts the error of an answer that had begun into the choice.
         if choice.get("error"):
             raise error_in(choice["error"])
@@ -225,17 +197,12 @@ class Chat:
             extra=extra,
             usage=usage_in(body.get("usage")),
         )
-        # Only now: a finish reason that reports a failure explains a missing message better.
-        if not fields:
+        # Only now: the finish reason of a cut or filtered answer explains a missing message.
+        if not fields and answer.finish_reason in ("stop", "no_answer"):
             raise InvalidAnswerError('the first choice has no "message", or an empty one')
-        # An empty answer is valid if the model produced it: it ended, or it took tokens.
-        is_nothing = fields.get("content") is None and answer.message == _NOTHING
-        is_unfinished = is_nothing and not text_in(choice.get("finish_reason"))
-        if is_unfinished and not answer.usage.completion_tokens:
-            raise InvalidAnswerError("the message has no content, no finish_reason and no tokens")
         return answer
 
-    def assemble(self, events: Iterable[bytes]) -> bytes:
+    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> bytes:
         """Join the `chat.completion.chunk` events of a stream to a `chat.completion`.
 
         A chunk with an error ends the stream, and the error is returned as the body.
@@ -246,12 +213,38 @@ class Chat:
                 return msgspec.json.encode({"error": chunk["error"]})
             completion.add(chunk)
         # The finish reason marks a complete answer, because not every server sends [DONE].
-        if completion.finish_reason is None:
+        if not completion.is_finished:
             raise InvalidAnswerError("the stream ended early: no chunk has a finish reason")
-        return msgspec.json.encode(completion.body())
+        return msgspec.json.encode(completion.body(request))
 
 
-_NOTHING = Message(role="assistant", content="")
+def _joined_choice(choices: list[JSONObject]) -> JSONObject:
+    """Return several choices as one if at most one of them has text, else the first.
+
+    GitHub Copilot sends the text and the calls of one message as two choices. No request asks for
+    several answers (`n`).
+    """
+    with_error = [choice for choice in choices if choice.get("error")]
+    if with_error:
+        return with_error[0]
+    messages = [object_in(choice.get("message")) for choice in choices]
+    with_text = [
+        position
+        for position, message in enumerate(messages)
+        if any(message.get(name) for name in ("content", *_TEXTS))
+    ]
+    if len(with_text) > 1:
+        return choices[0]
+    position = with_text[0] if with_text else 0
+    calls = [call for message in messages for call in list_in(message.get("tool_calls"))]
+    # A cut or a filter counts, whichever choice it ended.
+    reasons = [choice.get("finish_reason") for choice in choices]
+    odd = [word for word in reasons if meaning_of_finish(word) not in ("stop", "tool_calls")]
+    return {
+        **choices[position],
+        "message": {**messages[position], "tool_calls": calls},
+        "finish_reason": odd[0] if odd else reasons[position],
+    }
 
 
 def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
@@ -385,25 +378,64 @@ def _read_calls(fields: JSONObject) -> list[CallParts]:
 class _StreamedCall:
     position: int
     id: str = ""
-    name: str = ""
+    names: list[str] = field(default_factory=list)
+    """The pieces of its name."""
     arguments: list[str] = field(default_factory=list)
     extra: JSONObject = field(default_factory=dict)
+    before: _StreamedCall | None = None
+    """The call whose complete arguments another object followed under the same index."""
+
+    @property
+    def argument_text(self) -> str:
+        return "".join(self.arguments)
+
+    @property
+    def is_repetition(self) -> bool:
+        """Whether it is the call before once more."""
+        before = self.before
+        return before is not None and self.argument_text.strip() == before.argument_text.strip()
+
+    def is_followed_by(self, text: str) -> bool:
+        """Return whether its arguments are complete, and a text begins another object."""
+        if not (text.lstrip().startswith("{") and self.arguments):
+            return False
+        whole = self.argument_text.rstrip()
+        try:
+            return whole.endswith("}") and isinstance(msgspec.json.decode(whole), dict)
+        except JSON_ERRORS:
+            return False
+
+    def name(self, request: bytes) -> str:
+        """Return its name: the pieces joined, unless the first alone is a tool of the request.
+
+        Some endpoints split a name, others send it whole with each chunk.
+        """
+        name = ""
+        for piece in self.names:
+            if piece != name:
+                name += piece
+        if len(self.names) > 1 and request:
+            tools = objects_in(decode(request).get("tools"))
+            tool_names = [object_in(tool.get("function")).get("name") for tool in tools]
+            if name not in tool_names and self.names[0] in tool_names:
+                return self.names[0]
+        return name
 
 
 class _StreamedCompletion:
-    """Builds a completion from its chunks; only the first choice counts."""
+    """Builds a completion from its chunks."""
 
     def __init__(self) -> None:
-        self.finish_reason: JSON = None
         self._head: JSONObject = {}
         self._usage: JSON = None
-        self._content: list[JSON] | None = None
-        self._texts: dict[str, list[str]] = {}
-        self._extra: JSONObject = {}
-        self._logprobs: dict[str, list[JSON]] = {}
-        self._token_ids: list[JSON] = []
-        self._calls: list[_StreamedCall] = []
-        self._call_at: dict[JSON, _StreamedCall] = {}
+        self._choices: dict[int, _StreamedChoice] = {}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a choice has a finish reason, and each that has calls."""
+        choices = self._choices.values()
+        is_cut = any(choice.calls and choice.finish_reason is None for choice in choices)
+        return not is_cut and any(choice.finish_reason is not None for choice in choices)
 
     def add(self, chunk: JSONObject) -> None:
         """Add one chunk."""
@@ -413,19 +445,45 @@ class _StreamedCompletion:
         # Some servers send a running count with every chunk; the last one is the total.
         if chunk.get("usage") is not None:
             self._usage = chunk["usage"]
-        for choice in objects_in(chunk.get("choices")):
-            if choice.get("index") not in (0, None):
-                continue
-            if choice.get("finish_reason") is not None:
-                self.finish_reason = choice["finish_reason"]
-            for key, entries in object_in(choice.get("logprobs")).items():
-                if isinstance(entries, list):
-                    self._logprobs.setdefault(key, []).extend(entries)
-            if choice.get("token_ids"):
-                self._token_ids.extend(list_in(choice["token_ids"]))
-            self._add_delta(object_in(choice.get("delta")))
+        for piece in objects_in(chunk.get("choices")):
+            index = piece.get("index")
+            index = index if isinstance(index, int) else 0
+            choice = self._choices.get(index)
+            if choice is None:
+                choice = self._choices[index] = _StreamedChoice()
+            choice.add(piece)
 
-    def _add_delta(self, delta: JSONObject) -> None:
+    def body(self, request: bytes) -> JSONObject:
+        """Return the completion of the chunks so far."""
+        choices = [self._choices[index].body(index, request) for index in sorted(self._choices)]
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": choices,
+            "usage": self._usage,
+        }
+
+
+class _StreamedChoice:
+    def __init__(self) -> None:
+        self.finish_reason: JSON = None
+        self._content: list[JSON] | None = None
+        self._texts: dict[str, list[str]] = {}
+        self._extra: JSONObject = {}
+        self._logprobs: dict[str, list[JSON]] = {}
+        self._token_ids: list[JSON] = []
+        self.calls: list[_StreamedCall] = []
+        self._call_at: dict[JSON, _StreamedCall] = {}
+
+    def add(self, piece: JSONObject) -> None:
+        if piece.get("finish_reason") is not None:
+            self.finish_reason = piece["finish_reason"]
+        for key, entries in object_in(piece.get("logprobs")).items():
+            if isinstance(entries, list):
+                self._logprobs.setdefault(key, []).extend(entries)
+        if piece.get("token_ids"):
+            self._token_ids.extend(list_in(piece["token_ids"]))
+        delta = object_in(piece.get("delta"))
         content = delta.get("content")
         if content is not None:
             self._content = self._content or []
@@ -434,59 +492,64 @@ class _StreamedCompletion:
             if isinstance(delta.get(key), str):
                 self._texts.setdefault(key, []).append(text_in(delta[key]))
         _join(self._extra, extra_in(delta, _MESSAGE_MEMBERS))
-        for piece in objects_in(delta.get("tool_calls")):
-            function = object_in(piece.get("function") or piece.get("custom"))
-            call = self._add_to_call(piece.get("index"), text_in(piece.get("id")), function)
-            _join(call.extra, extra_in(piece, _CALL_MEMBERS))
+        for call_piece in objects_in(delta.get("tool_calls")):
+            function = object_in(call_piece.get("function") or call_piece.get("custom"))
+            identifier = text_in(call_piece.get("id"))
+            call = self._add_to_call(call_piece.get("index"), identifier, function)
+            _join(call.extra, extra_in(call_piece, _CALL_MEMBERS))
         if delta.get("function_call"):
             self._add_to_call("function_call", "", object_in(delta["function_call"]))
 
     def _add_to_call(self, index: JSON, identifier: str, function: JSONObject) -> _StreamedCall:
         """Add a piece to its tool call, and return this call."""
         name = text_in(function.get("name"))
+        text = argument_text(function.get("arguments", function.get("input")))
         call = self._call_at.get(index)
         # Some endpoints send every call with the same index, or without one. There a piece with a
         # name and another id (or without an index) begins the next call.
         is_another = index is None or (identifier and call and call.id not in ("", identifier))
         if call is None or (name and is_another):
             position = index if isinstance(index, int) else 0
-            call = self._call_at[index] = _StreamedCall(position)
-            self._calls.append(call)
+            call = _StreamedCall(position)
+        elif call.is_followed_by(text):
+            if not name and call.argument_text.strip() == "{}":
+                call.arguments = []  # some begin every call with an empty object
+            else:
+                call = _StreamedCall(call.position, names=[] if name else call.names, before=call)
+                identifier = ""  # it belongs to the call before
+        if call is not self._call_at.get(index):
+            self._call_at[index] = call
+            self.calls.append(call)
         call.id = call.id or identifier
-        call.name = call.name or name
-        call.arguments.append(argument_text(function.get("arguments", function.get("input"))))
+        if name:
+            call.names.append(name)
+        call.arguments.append(text)
         return call
 
-    def body(self) -> JSONObject:
-        """Return the completion of the chunks so far."""
+    def body(self, index: int, request: bytes) -> JSONObject:
         content: JSON = self._content
         if self._content is not None and all(isinstance(piece, str) for piece in self._content):
             content = "".join(text_in(piece) for piece in self._content)
         message: JSONObject = {**self._extra, "role": "assistant", "content": content}
         for key, pieces in self._texts.items():
             message[key] = "".join(pieces)
-        if self._calls:
+        if self.calls:
             message["tool_calls"] = [
                 {
                     **call.extra,
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.name, "arguments": "".join(call.arguments)},
+                    "function": {"name": call.name(request), "arguments": call.argument_text},
                 }
-                for call in sorted(self._calls, key=lambda call: call.position)
+                for call in sorted(self.calls, key=lambda call: call.position)
+                if not call.is_repetition
             ]
-        choice: JSONObject = {
-            "index": 0,
+        return {
+            "index": index,
             "message": message,
             "finish_reason": self.finish_reason,
             "logprobs": self._logprobs or None,
             "token_ids": self._token_ids,
-        }
-        return {
-            **self._head,
-            "object": "chat.completion",
-            "choices": [choice],
-            "usage": self._usage,
         }
 
 
@@ -570,106 +633,10 @@ def error_in(error: JSON) -> InvalidAnswerError:
     return InvalidAnswerError(message, status=numbers[0] if numbers else None)
 
 
-def split_thought(text: str, *, is_separate: bool = False) -> tuple[str, str]:
-    """Return the leading `<think>…</think>` of a text without its tags, and the rest of the text.
-
-    An opened thought without a closing tag takes the whole text: the model was cut off.
-    `is_separate`: the endpoint sent reasoning separately from the text.
-    """
-    closing = _END_OF_THOUGHT.search(text)
-    if text.lstrip().startswith(_OPENING):
-        opened = text.lstrip().removeprefix(_OPENING)
-        # If every closing tag looks like a mention, the first one closes the thought after all.
-        parts = _END_OF_THOUGHT.split(opened, 1) if closing else opened.split(_CLOSING, 1)
-        return parts[0].strip(), "".join(parts[1:]).lstrip()
-    # A chat template may write the opening tag into the prompt, so that only the closing one is
-    # in the text. After separate reasoning, such a tag is part of the answer.
-    if closing is None or is_separate or _OPENING in (before := text[: closing.start()]):
-        return "", text
-    return before.strip(), text[closing.end() :].lstrip()
-
-
-def tool_calls_of(calls: Sequence[CallParts]) -> list[ToolCall]:
-    """Return tool calls; those without an id get a unique `call_<n>`."""
-    taken = {call.id for call in calls if isinstance(call.id, str)}
-    made = []
-    for position, call in enumerate(calls):
-        identifier = text_in(call.id)
-        if not identifier:
-            number = position
-            while (identifier := f"call_{number}") in taken:
-                number += 1
-            taken.add(identifier)
-        function = FunctionCall(text_in(call.name), argument_text(call.arguments))
-        made.append(ToolCall(identifier, function, extra=call.extra or msgspec.UNSET))
-    return made
-
-
 def is_thought(message: Message) -> bool:
     """Return whether a message is only reasoning: many endpoints refuse one without content."""
     is_all = all(item.get("type") == "reasoning" for item in message.response_items)
     return message.is_reasoning_only and not message.refusal and is_all
-
-
-def finished_answer(
-    body: JSONObject,
-    word: JSON,
-    *,
-    content: str | list[JSONObject],
-    usage: Usage,
-    reasoning: Sequence[str] = (),
-    refusal: str = "",
-    calls: Sequence[CallParts] = (),
-    logprobs: JSON = None,
-    extra: JSONObject | None = None,
-    response_items: list[JSONObject] | None = None,
-) -> Answer:
-    """Build an answer; without text, its content is None if it has tool calls, else "".
-
-    Args:
-        body: The whole body, for the names of the model and the answer.
-        word: The endpoint's finish reason.
-        content: Text or chat content parts.
-        usage: The token counts.
-        reasoning: Pieces of reasoning that the endpoint sent separately from the text.
-        refusal: The text of a refusal.
-        calls: Tool calls.
-        logprobs: Log probabilities in chat shape.
-        extra: Other fields of the message.
-        response_items: The items that Chat Completions cannot express.
-
-    Raises:
-        ServerError: The endpoint could not finish the answer.
-    """
-    said = word if isinstance(word, str) else ""
-    if said in _FAILURES:
-        raise ServerError(f'the endpoint ended the message with finish_reason "{said}"')
-    if isinstance(content, str) and "think>" in content:
-        thought, content = split_thought(content, is_separate=any(reasoning))
-        reasoning = [*reasoning, thought]
-    tool_calls = tool_calls_of(calls) if calls else []
-    reason = _FINISH_REASONS.get(said, "stop")
-    # OpenAI and vLLM report "stop" for a call whose tool the request had named.
-    if tool_calls and reason == "stop":
-        reason = "tool_calls"
-    model, response_id = body.get("model"), body.get("id")
-    return Answer(
-        message=Message(
-            role="assistant",
-            content=None if tool_calls and not content else content,
-            reasoning="\n".join(filter(None, reasoning)) or None,
-            refusal=refusal or None,
-            tool_calls=tool_calls,
-            response_items=response_items or [],
-            logprobs=logprobs,
-            extra=extra or {},
-        ),
-        finish_reason=reason,
-        unknown_finish=None if said in _FINISH_REASONS else said[:_MAX_WORD],
-        usage=usage,
-        model=model if isinstance(model, str) and model else None,
-        response_id=response_id[:_MAX_WORD] if isinstance(response_id, str) else "",
-    )
 
 
 def usage_of(payload: bytes) -> Usage:

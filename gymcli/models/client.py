@@ -13,7 +13,13 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from gymcli.errors import FatalEndpointError, ModelError, RequestRefusedError, UsageError
+from gymcli.errors import (
+    FatalEndpointError,
+    InvalidAnswerError,
+    ModelError,
+    RequestRefusedError,
+    UsageError,
+)
 from gymcli.models.api_errors import is_absence, is_overload, is_retried
 from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
@@ -44,6 +50,9 @@ from gymcli.store.tokens import problem_of
 from gymcli.types import JSON, Answer, Message, Request, TokenSource
 
 __all__ = ["Client", "Conversation"]
+
+_NUM_MORE_TRIES = 2
+"""How often a request is sent again while its answers are empty and lack their token counts."""
 
 
 class Replica(NamedTuple):
@@ -230,14 +239,15 @@ class Conversation:
         payload = client.payload(request, sends_back=sends_back)
         state = RequestState(client.clock(), len(payload), request.params, request.tries)
         source = client.token_source if sends_back else None
-        try:
-            answer = await self._try(payload, state, source)
-        except ModelError as error:
-            if not is_retried(error):
-                raise
-            answer = await client.retries.resume(
-                lambda: self._try(payload, state, source), error, state
-            )
+        answer = await self._try_until_answered(payload, state, source)
+        for _ in range(_NUM_MORE_TRIES):
+            if answer.finish_reason != "no_answer":
+                break
+            empty = InvalidAnswerError("the answer is empty")
+            request.tries.count(empty)
+            request.tries.usage.add(answer.usage)
+            client.retries.counts[type(empty).__name__] += 1
+            answer = await self._try_until_answered(payload, state, source)
         if endpoint.dialect == "responses" and answer.finish_reason in ("stop", "tool_calls"):
             # llama.cpp reports an answer that was cut at its token limit as completed.
             longest = max_answer_tokens(request.params)
@@ -258,6 +268,17 @@ class Conversation:
         # Ids of calls must differ between the turns of a conversation.
         turn = sum(message.role == "assistant" for message in request.messages)
         return restore(answer, id_prefix=f"call_{turn}")
+
+    async def _try_until_answered(
+        self, payload: bytes, state: RequestState, source: TokenSource | None
+    ) -> Answer:
+        try:
+            return await self._try(payload, state, source)
+        except ModelError as error:
+            if not is_retried(error):
+                raise
+            resume = self.client.retries.resume
+            return await resume(lambda: self._try(payload, state, source), error, state)
 
     async def _complete_tokens(self, answer: Answer, payload: bytes) -> None:
         """Ask for the ids of the prompt, if the answer has only those of its own tokens."""

@@ -141,7 +141,7 @@ class Transport:
         whole = body if isinstance(body, bytes) else b""
         try:
             if isinstance(body, list):
-                whole = self._dialect.assemble(body)
+                whole = self._dialect.assemble(body, payload)
             answer = self._dialect.answer(whole)
         except ModelError as error:
             tries.usage.add(usage_of(whole))

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.chat import decode, decode_events, error_in, finished_answer, is_thought
+from gymcli.models.chat import decode, decode_events, error_in, is_thought
+from gymcli.models.finish_reasons import finished_answer
 from gymcli.nemo_gym.payload import (
     joined_text,
     list_in,
@@ -83,7 +84,7 @@ class Responses:
         turn = read_turn(output)
         # Encrypted reasoning and phases must be sent back unchanged, so their items are stored.
         is_opaque = any(item.get("encrypted_content") or item.get("phase") for item in output)
-        answer = finished_answer(
+        return finished_answer(
             body,
             _finish_word(body),
             content=joined_text(turn.parts or []),
@@ -95,13 +96,8 @@ class Responses:
             response_items=output if turn.others or is_opaque else None,
             usage=usage_in(body.get("usage"), "input", "output"),
         )
-        # An empty output is an answer only if it was cut off or took tokens.
-        is_cut = status == "incomplete" or body.get("incomplete_details")
-        if not output and not is_cut and not answer.usage.completion_tokens:
-            raise InvalidAnswerError("the response has no output and no tokens")
-        return answer
 
-    def assemble(self, events: Iterable[bytes]) -> bytes:
+    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> bytes:
         """Return the response in the last event."""
         done: list[JSONObject] = []
         for event in decode_events(events):

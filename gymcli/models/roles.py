@@ -496,6 +496,8 @@ def _fault(role: str, answer: Answer) -> str:
         return f"was cut at its token limit (--role-param {role}.max_tokens=N raises it)"
     if answer.finish_reason == "content_filter":
         return "was filtered by the endpoint"
-    if answer.message.refusal:
-        return f"is a refusal: {answer.message.refusal[:200]}"
+    if answer.finish_reason == "malformed_call":
+        return "is a tool call that the endpoint cannot read"
+    if answer.message.refusal or answer.finish_reason == "refusal":
+        return f"is a refusal: {(answer.message.refusal or answer.message.text)[:200]}"
     return "" if answer.message.text.strip() or answer.message.tool_calls else "is empty"

@@ -103,7 +103,7 @@ class Scalar(NamedTuple):
             model=text_in(body.get("model")) or None,
         )
 
-    def assemble(self, events: Iterable[bytes]) -> bytes:
+    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> bytes:
         """Refuse a stream: no request asks for one."""
         raise InvalidAnswerError(f"{self.path} answered with a stream instead of a number")
 

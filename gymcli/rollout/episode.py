@@ -3,8 +3,9 @@
 The order of events, and the phase that a failure in each one has:
 
 1. The task row is validated, the environment is instantiated and `setup` runs: phase `setup`.
-2. The model is asked: phase `model`. A context overflow is a stop reason. The message is recorded
-   before anything inspects it.
+2. The model is asked: phase `model`. A context overflow and a filtered prompt are stop reasons. The
+   message is recorded before anything inspects it; a tool call that the endpoint could not read is
+   answered here, without the environment.
 3. The environment answers the message: phase `environment`.
 4. Steps 2 and 3 repeat until one of them has a stop reason or the episode reaches a limit. Only
    the time limit cuts off a request.
@@ -48,6 +49,7 @@ from gymcli.errors import (
     EpisodeError,
     ModelError,
     Phase,
+    PromptFilteredError,
     SetupError,
     SetupTimeoutError,
     UnknownUsageError,
@@ -57,10 +59,12 @@ from gymcli.errors import (
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.store.tokens import PlayTokens
 from gymcli.types import (
+    MALFORMED_CALL,
     SCHEMA_VERSION,
     Answer,
     Call,
     JSONObject,
+    Message,
     Request,
     Rollout,
     StopReason,
@@ -83,6 +87,11 @@ __all__ = [
 _LOGGER = logging.getLogger(__name__)
 
 DEFAULT_MAX_TURNS = 32
+
+_MALFORMED_CALL_TEXT = (
+    "This tool call could not be read. Call a tool by its name, with a JSON object of arguments "
+    "that fits its schema."
+)
 _NO_TOKENS = Usage()
 
 _UNWIND_SECONDS = 1.0
@@ -321,19 +330,21 @@ class Episode:
             # Only before a request: the last answer of an episode may lack its token counts.
             if limits_usage and (limit := self._limit_reached()) is not None:
                 return limit
-            try:
-                answer = await self._ask(environment)
-            except ContextOverflowError:
-                return "context_overflow"
-            if answer is None:
-                return "episode_time"
+            answer = await self._ask(environment)
+            if isinstance(answer, str):
+                return answer
             message = answer.message
             rollout.messages.append(message)
             self._num_turns += 1
-            if answer.finish_reason in ("length", "content_filter"):
-                return answer.finish_reason
-            if message.refusal is not None and not message.tool_calls:
-                return "refusal"
+            if (stop_reason := _stop_reason_of(answer)) is not None:
+                return stop_reason
+            if answer.finish_reason == "malformed_call":
+                message.extra = {MALFORMED_CALL: True}
+                environment.tool_errors["malformed"] += 1
+                if not environment.executes_tools:
+                    return "done"
+                rollout.messages.append(Message(role="user", content=_MALFORMED_CALL_TEXT))
+                continue
             if message.is_reasoning_only:
                 # Ask once more, but not forever: some endpoints only ever return reasoning.
                 num_empty += 1
@@ -370,12 +381,12 @@ class Episode:
             return "episode_cost"
         return None
 
-    async def _ask(self, environment: Environment[Task]) -> Answer | None:
-        """Ask the model or the oracle for one message; None: the episode's time is over."""
+    async def _ask(self, environment: Environment[Task]) -> Answer | StopReason:
+        """Ask the model or the oracle for one message, or return why there can be none."""
         plan, rollout = self._plan, self.rollout
         seconds_left = self._seconds_left()
         if seconds_left <= 0:
-            return None
+            return "episode_time"
         if self._policy is None:
             return await self._ask_oracle(environment)
         params = rollout.sampling
@@ -398,12 +409,15 @@ class Episode:
         try:
             with boundary(ModelError):
                 answer = await self._policy.answer(request)
+        except (ContextOverflowError, PromptFilteredError) as error:
+            is_overflow = isinstance(error, ContextOverflowError)
+            return "context_overflow" if is_overflow else "content_filter"
         except asyncio.CancelledError as error:
             if not self._is_cut or self._task.uncancel() > num_cancellations:
                 raise  # the whole task was cancelled as well, not only this request
             # Scored as it is, unless failures of the endpoint used up the time.
             if not tries.retries:
-                return None
+                return "episode_time"
             failed = ", ".join(tries.retries)
             raise EndpointTimeoutError(
                 f"the episode's time was over before an answer came (earlier: {failed})"
@@ -560,3 +574,11 @@ class Episode:
             self._is_cancelled = True  # `expire` then abandons the task instead of cancelling it
             self._close_timeout = seconds
             self.deadline = min(self.deadline, self._watchdog.now() + seconds)
+
+
+def _stop_reason_of(answer: Answer) -> StopReason | None:
+    """Return the stop reason if the answer itself ends the episode."""
+    if answer.finish_reason in ("length", "content_filter", "refusal", "no_answer"):
+        return answer.finish_reason
+    message = answer.message
+    return "refusal" if message.refusal is not None and not message.tool_calls else None

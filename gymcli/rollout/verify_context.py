@@ -212,6 +212,8 @@ def _turns(rollout: Rollout) -> list[tuple[Message, list[Message]]]:
 
 def _was_fed(turn: Message, answers: list[Message], rollout: Rollout) -> bool:
     """Return whether the environment saw this message when it was recorded."""
+    if turn.is_malformed_call:
+        return False
     is_last = turn is rollout.messages[-1]
     was_seen = not is_last or rollout.stop_reason in _FED_AT_THE_END
     return bool(answers) or (was_seen and not turn.is_reasoning_only)

@@ -13,18 +13,14 @@ from gymcli.errors import InvalidAnswerError, ModelError, ServerError
 from gymcli.models.chat import (
     decode,
     error_in,
-    finished_answer,
-    split_thought,
-    tool_calls_of,
     usage_of,
 )
 from gymcli.models.dialects import DIALECTS
-from gymcli.nemo_gym.payload import CallParts, usage_in
+from gymcli.nemo_gym.payload import usage_in
 from gymcli.nemo_gym.responses_items import IGNORED_PARAMS
 from gymcli.types import (
     JSON,
     Answer,
-    FinishReason,
     FunctionCall,
     JSONObject,
     Message,
@@ -450,7 +446,6 @@ def test_answer_survives_nulls_everywhere() -> None:
         ('{"choices": []}', InvalidAnswerError, "choices"),
         ('{"choices": [{"text": "x"}]}', InvalidAnswerError, "message"),
         ('{"choices": [{"finish_reason": "stop", "message": {}}]}', InvalidAnswerError, "empty"),
-        ('{"choices": [{"message": {"role": "assistant"}}]}', InvalidAnswerError, "no tokens"),
         ('{"choices": [{"message": {"content": 3}}]}', InvalidAnswerError, "content"),
         ('{"choices": [{"message": {"tool_calls": [null]}}]}', InvalidAnswerError, "tool call"),
         ('{"error": {"message": "odd"}}', InvalidAnswerError, "odd"),
@@ -464,23 +459,7 @@ def test_answer_refuses(payload: str, kind: type[Exception], words: str) -> None
         CHAT.answer(payload.encode())
 
 
-@pytest.mark.parametrize("word", ["abort", "error", "cancelled", "insufficient_system_resource"])
-def test_answer_that_the_endpoint_did_not_finish_is_none(word: str) -> None:
-    with pytest.raises(ServerError, match=word):
-        answered({"role": "assistant", "content": "half"}, finish_reason=word)
-
-
-@pytest.mark.parametrize("choice", [{"finish_reason": "stop"}, {"logprobs": {"content": [1]}}])
-def test_answer_may_be_empty_if_the_choice_says_more(choice: JSONObject) -> None:
-    assert answered({"content": None}, **choice).message.text == ""
-
-
-def test_answer_may_be_empty_if_it_used_tokens() -> None:
-    body = {"choices": [{"message": {"content": None}}], "usage": {"completion_tokens": 1}}
-    assert CHAT.answer(json.dumps(body).encode()).message.text == ""
-
-
-@pytest.mark.parametrize(("word", "unknown"), [("eos", "eos"), ("stop", None), (None, None)])
+@pytest.mark.parametrize(("word", "unknown"), [("odd", "odd"), ("stop", None), (None, None)])
 def test_answer_keeps_an_unknown_finish_reason(word: JSON, unknown: str | None) -> None:
     answer = answered({"content": "x"}, finish_reason=word)
     assert (answer.finish_reason, answer.unknown_finish) == ("stop", unknown)
@@ -611,6 +590,96 @@ def test_assemble_joins_content_parts() -> None:
 def test_assemble_reads_the_first_choice_only() -> None:
     answer = read(chunk({"content": "a"}), chunk({"content": "b"}, index=1), FINISH)
     assert answer.message.content == "a"
+
+
+def test_assemble_joins_choices_of_which_one_has_text() -> None:
+    """GitHub Copilot sends the text and the call of a message of Claude as two choices."""
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    answer = read(
+        chunk({"content": "Let me "}),
+        chunk({"tool_calls": [call]}, index=1),
+        chunk({"content": "look."}),
+        chunk({}, finish_reason="tool_calls"),
+        chunk({}, index=1, finish_reason="tool_calls"),
+    )
+    assert answer.message == Message(
+        role="assistant",
+        content="Let me look.",
+        tool_calls=[ToolCall("a", FunctionCall("f", "{}"))],
+    )
+    with pytest.raises(InvalidAnswerError, match="ended early"):  # the second choice is cut off
+        read(chunk({"content": "Let me"}), chunk({"tool_calls": [call]}, index=1), FINISH)
+
+
+def answered_in_choices(*choices: JSONObject) -> Answer:
+    return CHAT.answer(msgspec.json.encode({"choices": choices}))
+
+
+def test_answer_joins_choices_of_which_one_has_text() -> None:
+    function = {"name": "f", "arguments": "{}"}
+    call: JSONObject = {"message": {"content": None, "tool_calls": [{"function": function}]}}
+    text: JSONObject = {"message": {"content": "Hm."}, "finish_reason": "tool_calls"}
+    for choices in ([text, call], [call, text]):
+        answer = answered_in_choices(*choices)
+        assert answer.message.text == "Hm."
+        assert [made.name for made in answer.message.tool_calls] == ["f"]
+        assert answer.finish_reason == "tool_calls"
+    assert len(answered_in_choices(call, call).message.tool_calls) == 2
+    assert answered_in_choices(text, {**call, "finish_reason": "length"}).finish_reason == "length"
+    both = answered_in_choices(text, {"message": {"content": "b", "tool_calls": [function]}})
+    assert both.message == Message(role="assistant", content="Hm.")
+    with pytest.raises(InvalidAnswerError, match="gone"):
+        answered_in_choices(text, {"error": {"message": "gone", "code": 502}})
+
+
+@pytest.mark.parametrize(
+    ("pieces", "name"),
+    [
+        (["get_", "weather"], "get_weather"),
+        (["get_weather", "get_weather"], "get_weather"),
+        (["get", "_wea", "ther"], "get_weather"),
+        (["get", "_weather", "get_weather"], "get_weather"),
+        (["add", "_up"], "add"),  # `add_up` is no tool
+        (["no", "thing"], "nothing"),
+        (["get_weather", "", "get_weather"], "get_weather"),
+    ],
+)
+def test_assemble_joins_the_pieces_of_a_name(pieces: list[str], name: str) -> None:
+    request = {"tools": [{"function": {"name": shown}} for shown in ("get_weather", "add")]}
+    events = [
+        call_piece(index=0, id="a", function={"name": piece, "arguments": part})
+        for piece, part in zip(pieces, ["", "{", "}"], strict=False)
+    ]
+    whole = CHAT.assemble([*events, FINISH], msgspec.json.encode(request))
+    assert [call.name for call in CHAT.answer(whole).message.tool_calls] == [name]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        (['{"x": 1}', '{"x": 1}'], ['{"x": 1}']),  # a repetition
+        (['{"x": 1}', '{"x', '": 1}'], ['{"x": 1}']),
+        (['{"x": 1}', '{"x": 2}'], ['{"x": 1}', '{"x": 2}']),
+        (['{"x": 1}', '{"x', '": 2}', '{"x": 3}'], ['{"x": 1}', '{"x": 2}', '{"x": 3}']),
+        (['{"x": ', '{"y": 1}', "}"], ['{"x": {"y": 1}}']),
+        (['{"x": [', '{"y": 1}', ",", '{"y": 2}', "]}"], ['{"x": [{"y": 1},{"y": 2}]}']),
+        (["{}", '{"x": ', "1}"], ['{"x": 1}']),  # a placeholder
+        (["{}", "{}"], ["{}"]),
+        (['{"x": 1}', "\n"], ['{"x": 1}\n']),
+        (['{"x": "}', '{"}'], ['{"x": "}{"}']),
+        (['"text}', '{"x": 1}'], ['"text}{"x": 1}']),
+    ],
+)
+def test_assemble_parts_two_objects_under_one_index(pieces: list[str], calls: list[str]) -> None:
+    first, *rest = pieces
+    answer = read(
+        call_piece(index=0, id="a", function={"name": "f", "arguments": first}),
+        *(call_piece(index=0, function={"arguments": piece}) for piece in rest),
+        FINISH,
+    )
+    assert [call.arguments for call in answer.message.tool_calls] == calls
+    assert {call.name for call in answer.message.tool_calls} == {"f"}
+    assert len({call.id for call in answer.message.tool_calls}) == len(calls)
 
 
 def test_assemble_of_a_refusal() -> None:
@@ -800,96 +869,6 @@ def test_decode_replaces_lone_surrogates_only(value: dict[str, str]) -> None:
 
     expected = {clean(key): clean(text) for key, text in json.loads(payload).items()}
     assert decode(payload.encode()) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "thought"),
-    [
-        ("plain", ("", "plain")),
-        ("<think>a</think>b", ("a", "b")),
-        ("\n<think>\na\n</think>\n\nb\n", ("a", "b\n")),
-        ("<think>\n\n</think>\n\nb", ("", "b")),
-        ("a</think>b", ("a", "b")),
-        ("<think>never closed", ("never closed", "")),
-        ("Hello <think>a</think> b", ("", "Hello <think>a</think> b")),
-        ("<think>a</think>b</think>c", ("a", "b</think>c")),
-        ("", ("", "")),
-        ("a\n</think>\n\nb", ("a", "b")),
-        ("It ends at </think> always.", ("", "It ends at </think> always.")),
-        ("Split at `</think>`.", ("", "Split at `</think>`.")),
-        ("I look for </think> now.\n</think>\nb", ("I look for </think> now.", "b")),
-        ("<think>find </think> here</think>b", ("find </think> here", "b")),
-        ("<think>a </think>b", ("a", "b")),
-    ],
-)
-def test_split_thought(text: str, thought: tuple[str, str]) -> None:
-    assert split_thought(text) == thought
-
-
-def test_split_thought_leaves_a_lone_closing_tag_where_reasoning_is_separate() -> None:
-    assert split_thought("a</think>b", is_separate=True) == ("", "a</think>b")
-    assert split_thought("<think>a</think>b", is_separate=True) == ("a", "b")
-
-
-def test_tool_calls_of_gives_missing_ids_that_are_unique() -> None:
-    parts = [
-        CallParts(None, "f", "{}"),
-        CallParts("call_2", "f", "{}"),
-        CallParts("", "f", "{}"),
-        CallParts(7, "f", "{}"),
-    ]
-    assert [call.id for call in tool_calls_of(parts)] == ["call_0", "call_2", "call_3", "call_4"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [("{bad", "{bad"), (None, ""), ({"a": [1]}, '{"a":[1]}'), ([], "[]"), (3, "3")],
-)
-def test_tool_calls_of_gives_arguments_as_text(arguments: JSON, text: str) -> None:
-    assert tool_calls_of([CallParts("i", None, arguments)]) == [
-        ToolCall("i", FunctionCall("", text))
-    ]
-
-
-def message_of(content: str | list[JSONObject], **said) -> Message:
-    return finished_answer({}, "stop", content=content, usage=Usage(), **said).message
-
-
-def test_finished_answer_joins_reasoning_and_thought() -> None:
-    message = message_of("<think>c</think>d", reasoning=["a", "", "b"])
-    assert message == Message(role="assistant", content="d", reasoning="a\nb\nc")
-
-
-def test_finished_answer_keeps_parts_that_are_not_text() -> None:
-    parts: list[dict[str, object]] = [
-        {"type": "text", "text": "<think>a"},
-        {"type": "image_url", "image_url": {"url": "u"}},
-    ]
-    message = message_of(parts, refusal="no")
-    assert message == Message(role="assistant", content=parts, refusal="no")
-
-
-def test_finished_answer_without_text_is_empty_or_calls_tools() -> None:
-    assert message_of("") == Message(role="assistant", content="")
-    assert message_of("", calls=[CallParts("i", "f", "{}")]).content is None
-
-
-@pytest.mark.parametrize(
-    ("word", "has_calls", "finish"),
-    [
-        ("stop", True, "tool_calls"),
-        ("stop", False, "stop"),
-        ("length", True, "length"),
-        ("content_filter", True, "content_filter"),
-        ("tool_calls", False, "tool_calls"),
-    ],
-)
-def test_finished_answer_of_a_message_with_calls(
-    word: str, has_calls: bool, finish: FinishReason
-) -> None:
-    calls = [CallParts("i", "f", "")] if has_calls else []
-    answer = finished_answer({}, word, content="", calls=calls, usage=Usage())
-    assert answer.finish_reason == finish
 
 
 @pytest.mark.parametrize("said", [None, "7", -1, [], {}])

@@ -118,7 +118,7 @@ def test_items_survive_as_messages(given_items: list[JSONObject]) -> None:
     assert items_from_messages(messages, with_reasoning=False) == given_items
 
 
-usages = st.fixed_dictionaries({"prompt": st.integers(0, 99), "completion": st.integers(0, 99)})
+usages = st.fixed_dictionaries({"prompt": st.integers(0, 99), "completion": st.integers(1, 99)})
 finishes = st.sampled_from(["stop", "length", "content_filter"])
 
 

@@ -1,0 +1,207 @@
+"""What the parts of an endpoint's answer mean together, in every wire format.
+
+The rule, in this order; text is also reasoning, a refusal, audio and images:
+
+1. A known cut, filter or refusal is the stop reason of the episode, also without a message.
+2. An interruption is a failure and tried again, even if there is text.
+3. Without text and calls, an answer is a failure if the endpoint counts no tokens for it, announces
+   calls, or ends it for an unknown reason. With tokens and a normal end it is the model's. Without
+   a count it is `no_answer`: the client asks again before that is the model's, too.
+4. Anything else is a normal end. An unknown reason is kept on the record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from gymcli.errors import InvalidAnswerError, ServerError
+from gymcli.nemo_gym.payload import CallParts, argument_text, object_in, text_in
+from gymcli.types import (
+    JSON,
+    Answer,
+    FinishReason,
+    FunctionCall,
+    JSONObject,
+    Message,
+    ToolCall,
+    Usage,
+)
+
+__all__ = ["finished_answer", "meaning_of_finish", "split_thought", "tool_calls_of"]
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    # A normal end; the empty word is a missing one.
+    **dict.fromkeys(("", "stop", "eos", "eos_token", "end_turn", "stop_sequence"), "stop"),
+    **dict.fromkeys(("complete", "completed"), "stop"),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "tool_calls"),
+    # OpenAI, Anthropic and Gemini, Responses, Mistral, and Z.ai, Anthropic and Bedrock
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
+    "model_context_window_exceeded": "length",
+    # OpenAI, Bedrock, Gemini, Cohere, Zhipu
+    **dict.fromkeys(
+        ("content_filter", "content_filtered", "guardrail_intervened"), "content_filter"
+    ),
+    **dict.fromkeys(("safety", "recitation", "blocklist", "prohibited_content"), "content_filter"),
+    **dict.fromkeys(("spii", "image_safety", "error_toxic", "sensitive"), "content_filter"),
+    "refusal": "refusal",  # Anthropic
+    "malformed_function_call": "malformed_call",  # Gemini
+}
+"""What finish reasons mean, in lower case."""
+
+_INTERRUPTIONS = re.compile(
+    # vLLM and SGLang, OpenRouter, Z.ai, DeepSeek; `incomplete` is not a reason in Responses
+    "abort|aborted|cancell?ed|error|failed|incomplete|network_error|timeout|engine_.*"
+    "|insufficient_system_resource"
+)
+"""Finish reasons of answers that an endpoint could not finish, in lower case."""
+
+_NOT_TEXT = ("audio", "images", "reasoning_details")
+"""Fields of a message that say something without text."""
+
+_MAX_WORD = 200
+"""The most characters of a finish reason or id that are recorded."""
+
+_OPENING = "<think>"
+_CLOSING = "</think>"
+_END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
+"""A closing tag that is not preceded by a blank, quotation mark or bracket: after one of these the
+model usually writes about the tag."""
+
+
+def meaning_of_finish(word: JSON) -> FinishReason | None:
+    """Return what an endpoint's finish reason means; None: it is not known."""
+    return _FINISH_REASONS.get(_plain_reason(word))
+
+
+def _plain_reason(word: JSON) -> str:
+    # Google prefixes some: "function_call_filter: MALFORMED_FUNCTION_CALL", "FinishReason.SAFETY".
+    return re.split("[:.] *", word.strip())[-1].lower() if isinstance(word, str) else ""
+
+
+def finished_answer(
+    body: JSONObject,
+    word: JSON,
+    *,
+    content: str | list[JSONObject],
+    usage: Usage,
+    reasoning: Sequence[str] = (),
+    refusal: str = "",
+    calls: Sequence[CallParts] = (),
+    logprobs: JSON = None,
+    extra: JSONObject | None = None,
+    response_items: list[JSONObject] | None = None,
+) -> Answer:
+    """Build an answer; without text, its content is None if it has tool calls, else "".
+
+    Args:
+        body: The whole body, for its usage and the names of the model and the answer.
+        word: The endpoint's finish reason.
+        content: Text or chat content parts.
+        usage: The token counts.
+        reasoning: Pieces of reasoning that the endpoint sent separately from the text.
+        refusal: The text of a refusal.
+        calls: Tool calls.
+        logprobs: Log probabilities in chat shape.
+        extra: Other fields of the message.
+        response_items: The items that Chat Completions cannot express.
+
+    Raises:
+        ServerError: The endpoint could not finish the answer.
+        InvalidAnswerError: The answer is empty, and not because of the model.
+    """
+    if _INTERRUPTIONS.fullmatch(_plain_reason(word)):
+        raise ServerError(f'the endpoint ended the message with finish_reason "{word}"')
+    if isinstance(content, str) and "think>" in content:
+        thought, content = split_thought(content, is_separate=any(reasoning))
+        reasoning = [*reasoning, thought]
+    tool_calls = tool_calls_of(calls) if calls else []
+    extra = extra or {}
+    meaning = meaning_of_finish(word)
+    reason: FinishReason = meaning or "stop"
+    # OpenAI and vLLM report "stop" for a call whose tool the request had named.
+    if tool_calls and reason == "stop":
+        reason = "tool_calls"
+    elif reason in ("stop", "tool_calls") and not (
+        tool_calls
+        or (content if isinstance(content, list) else content.strip())
+        or any(reasoning)
+        or refusal
+        or response_items
+        or any(extra.get(name) for name in _NOT_TEXT)
+    ):
+        reason = _reason_of_empty(word, meaning, body)
+    model, response_id = body.get("model"), body.get("id")
+    return Answer(
+        message=Message(
+            role="assistant",
+            content=None if tool_calls and not content else content,
+            reasoning="\n".join(filter(None, reasoning)) or None,
+            refusal=refusal or None,
+            tool_calls=tool_calls,
+            response_items=response_items or [],
+            logprobs=logprobs,
+            extra=extra,
+        ),
+        finish_reason=reason,
+        unknown_finish=str(word)[:_MAX_WORD] if meaning is None else None,
+        usage=usage,
+        model=model if isinstance(model, str) and model else None,
+        response_id=response_id[:_MAX_WORD] if isinstance(response_id, str) else "",
+    )
+
+
+def _reason_of_empty(word: JSON, meaning: FinishReason | None, body: JSONObject) -> FinishReason:
+    """Return the finish reason of an answer without text and calls.
+
+    Raises:
+        InvalidAnswerError: It is a failure of the endpoint.
+    """
+    counts = object_in(body.get("usage"))
+    num_tokens = counts.get("completion_tokens", counts.get("output_tokens"))
+    if meaning is None:
+        raise InvalidAnswerError(f'the answer is empty and ended with finish_reason "{word}"')
+    if meaning == "tool_calls":
+        raise InvalidAnswerError(f'finish_reason "{word}" announces tool calls, but none came')
+    if num_tokens is None:
+        return "no_answer"
+    if num_tokens == 0:
+        raise InvalidAnswerError("the answer is empty, and its endpoint counts 0 tokens for it")
+    return "stop"
+
+
+def split_thought(text: str, *, is_separate: bool = False) -> tuple[str, str]:
+    """Return the leading `<think>…</think>` of a text without its tags, and the rest of the text.
+
+    An opened thought without a closing tag takes the whole text: the model was cut off.
+    `is_separate`: the endpoint sent reasoning separately from the text.
+    """
+    closing = _END_OF_THOUGHT.search(text)
+    if text.lstrip().startswith(_OPENING):
+        opened = text.lstrip().removeprefix(_OPENING)
+        # If every closing tag looks like a mention, the first one closes the thought after all.
+        parts = _END_OF_THOUGHT.split(opened, 1) if closing else opened.split(_CLOSING, 1)
+        return parts[0].strip(), "".join(parts[1:]).lstrip()
+    # A chat template may write the opening tag into the prompt, so that only the closing one is
+    # in the text. After separate reasoning, such a tag is part of the answer.
+    if closing is None or is_separate or _OPENING in (before := text[: closing.start()]):
+        return "", text
+    return before.strip(), text[closing.end() :].lstrip()
+
+
+def tool_calls_of(calls: Sequence[CallParts]) -> list[ToolCall]:
+    """Return tool calls; those without an id get a unique `call_<n>`."""
+    taken = {call.id for call in calls if isinstance(call.id, str)}
+    made = []
+    for position, call in enumerate(calls):
+        identifier = text_in(call.id)
+        if not identifier:
+            number = position
+            while (identifier := f"call_{number}") in taken:
+                number += 1
+            taken.add(identifier)
+        function = FunctionCall(text_in(call.name), argument_text(call.arguments))
+        made.append(ToolCall(identifier, function, extra=call.extra or msgspec.UNSET))
+    return made
