@@ -107,7 +107,8 @@ def last_user_text(request: Request) -> str:
 
 def refusal_of(status: int, message: str, **headers: str) -> MockAnswer:
     """Return an error in OpenAI's shape; underscores in header names become hyphens."""
-    body = msgspec.json.encode({"error": {"message": message, "type": "mock_error"}}).decode()
+    error = {"message": message, "type": "mock_error", "param": None, "code": None}
+    body = msgspec.json.encode({"error": error}).decode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return MockAnswer(status=status, body=body, headers=named)
 

@@ -122,9 +122,9 @@ _TIMEOUT = aiohttp.ClientTimeout(total=900, sock_connect=30)
 class Recorder:
     """Forwards requests and records the answers; an async context manager.
 
-    The endpoint is asked for one body, never a stream. Errors that a retry may avoid are passed on
-    but not recorded. The script file must be new or empty; neither `secrets` nor the key are
-    written to it.
+    The endpoint is asked for one body with one choice, never a stream. Errors that a retry may
+    avoid are passed on but not recorded. The script file must be new or empty; neither `secrets`
+    nor the key are written to it.
     """
 
     def __init__(
@@ -167,8 +167,9 @@ class Recorder:
         assert self._file is not None, "asked before it was entered"
         if self._file.failure is not None:  # do not pay for an answer that cannot be recorded
             return refusal_of(400, str(self._file.failure))
-        # One body is easier to record; the mock server turns it into a stream for the client.
-        left_out = ("stream", "stream_options")
+        # One body is easier to record; the mock server turns it into a stream for the client, and
+        # asks again for each further choice.
+        left_out = ("stream", "stream_options", "n")
         plain = {name: value for name, value in body.items() if name not in left_out}
         try:
             answer = await self._post(DIALECTS[dialect].path, plain)

@@ -37,7 +37,13 @@ from gymcli.mock.faults import (
 )
 from gymcli.mock.listener import Listener
 from gymcli.mock.recording import Exchange, LineFile, Recorder, Stats
-from gymcli.mock.tokenizer import TokenSampler
+from gymcli.mock.tokenizer import (
+    TokenSampler,
+    tokenized,
+    tokens_of,
+    with_logprobs,
+    with_token_logprobs,
+)
 from gymcli.mock.wire_formats import (
     ANY_MODEL,
     FORMATS,
@@ -45,11 +51,7 @@ from gymcli.mock.wire_formats import (
     WireFormat,
     parse_request,
     rendered,
-    tokenized,
-    tokens_of,
     usage_of,
-    with_logprobs,
-    with_token_logprobs,
 )
 from gymcli.models.limits import Bucket
 from gymcli.secrets import NOTHING_SECRET, Scrubber
@@ -217,12 +219,15 @@ class MockServer:
                 self._log.append(exchange)
 
     async def _handle_control(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.path == "/v1/models":
+        if request.path == "/v1/models" or request.path.startswith("/v1/models/"):
             if not self._is_authorized(request):
                 return _response(key_refused())
-            names = self._models or (ANY_MODEL,)
             owned = {"object": "model", "created": 0, "owned_by": "gymcli"}
-            return _json({"object": "list", "data": [{"id": name, **owned} for name in names]})
+            models = {name: {"id": name, **owned} for name in self._models or (ANY_MODEL,)}
+            if request.path == "/v1/models":
+                return _json({"object": "list", "data": list(models.values())})
+            name = request.path.removeprefix("/v1/models/")
+            return _json(models[name]) if name in models else _response(model_not_found(name))
         if self._sampler is not None and request.path in ("/tokenize", "/apply-template"):
             return await self._handle_tokenizing(request, self._sampler)
         if request.path == "/stats" and request.method == "GET":
@@ -313,44 +318,60 @@ class MockServer:
             exchange.fault = fault
             return _refuse(refusal_for(fault, parsed.model, parsed.text), exchange)
         try:
-            answer = await self._ask(parsed)
-            answer, fault, parsed = self._completed(answer, fault, parsed)
-            wire_answer = rendered(answer, parsed)
+            answers, fault, parsed = self._completed(await self._ask(parsed), fault, parsed)
+            wire_answer = rendered(answers, parsed)
         except Exception as error:  # noqa: BLE001 (a behaviour may raise anything)
             text = f"the mock's behaviour failed: {type(error).__name__}: {error}"
             return _refuse(error_answer(500, text, "server_error"), exchange)
-        if answer.delay:
-            await asyncio.sleep(answer.delay)
+        if answers[0].delay:
+            await asyncio.sleep(answers[0].delay)
         exchange.fault = fault
-        if answer.body is None:
-            usage = usage_of(answer, parsed)
+        if answers[0].body is None:
+            usage = usage_of(answers, parsed)
             self.stats.num_prompt_tokens += usage.prompt_tokens
             self.stats.num_completion_tokens += usage.completion_tokens
         delivery_fault = fault if fault in DELIVERY_FAULTS else None
         return await deliver(request, wire_answer, delivery_fault, exchange)
 
-    async def _ask(self, parsed: ParsedRequest) -> MockAnswer:
-        if self._recorder is not None:
-            return await self._recorder.answer(parsed.format.dialect, parsed.body, parsed.request)
-        answer = self.behaviour(parsed.request)
-        return MockAnswer(text=answer) if isinstance(answer, str) else answer
+    async def _ask(self, parsed: ParsedRequest) -> list[MockAnswer]:
+        """Return an answer for each choice, or the first that is sent as it is."""
+        answers = []
+        for _ in range(parsed.num_choices):
+            if self._recorder is not None:
+                answer: MockAnswer | str = await self._recorder.answer(
+                    parsed.format.dialect, parsed.body, parsed.request
+                )
+            else:
+                answer = self.behaviour(parsed.request)
+            if isinstance(answer, str):
+                answer = MockAnswer(text=answer)
+            if answer.body is not None:
+                return [answer]
+            answers.append(answer)
+        return answers
 
     def _completed(
-        self, answer: MockAnswer, fault: str | None, parsed: ParsedRequest
-    ) -> tuple[MockAnswer, str | None, ParsedRequest]:
-        """Add the content of a fault, log-probabilities and token ids to an answer."""
+        self, answers: Sequence[MockAnswer], fault: str | None, parsed: ParsedRequest
+    ) -> tuple[Sequence[MockAnswer], str | None, ParsedRequest]:
+        """Add the content of a fault, log-probabilities and token ids to answers."""
         sampler, params = self._sampler, parsed.request.params
         if sampler is not None and parsed.format.dialect not in sampler.dialects:
             sampler = None
-        if answer.body is None and sampler is None:
-            answer = with_logprobs(answer, params)
-        answer, fault = with_content_fault(answer, fault, parsed)
-        if answer.body is not None or sampler is None:
-            return answer, fault, parsed
-        tokens = tokens_of(answer, parsed, sampler)
+        is_raw = answers[0].body is not None
+        if sampler is None and not is_raw:
+            answers = [with_logprobs(answer, params) for answer in answers]
+        changed = [with_content_fault(answer, fault, parsed) for answer in answers]
+        answers, fault = [answer for answer, _ in changed], changed[0][1]
+        if sampler is None or is_raw:
+            return answers, fault, parsed
+        tokens = [tokens_of(answer, parsed, sampler) for answer in answers]
         if self._keeps_requests:
-            self.tokens.append(tokens)
-        return with_token_logprobs(answer, tokens, params), fault, parsed._replace(tokens=tokens)
+            self.tokens.extend(tokens)
+        answers = [
+            with_token_logprobs(answer, ids, params)
+            for answer, ids in zip(answers, tokens, strict=True)
+        ]
+        return answers, fault, parsed._replace(tokens=tokens)
 
     def _draw(self, body: str, text: str) -> tuple[str | None, float]:
         latency, faults = self.latency, self.faults

@@ -1,4 +1,4 @@
-"""A small deterministic tokenizer with a chat template, for a mock server that reports token ids.
+"""Token ids and log-probabilities of the mock server, by a small deterministic tokenizer.
 
 Ids below 256 are bytes, the next 65,536 are pairs of bytes, and the last two begin and end a
 message. Text becomes pairs from the start of each line; a line break is always an id of its own, so
@@ -15,9 +15,25 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gymcli.errors import UsageError, did_you_mean
-from gymcli.types import JSONObject, Message, Tokens, TokenSource
+from gymcli.mock.behaviours import MockAnswer, argument_text
+from gymcli.mock.wire_formats import FORMATS, ParsedRequest
+from gymcli.nemo_gym.payload import list_in, object_in
+from gymcli.nemo_gym.responses_items import messages_from_items
+from gymcli.types import FunctionCall, JSONObject, Message, Tokens, TokenSource, ToolCall
 
-__all__ = ["END", "END_TEXT", "TokenSampler", "decode", "encode", "render", "written"]
+__all__ = [
+    "END",
+    "END_TEXT",
+    "TokenSampler",
+    "decode",
+    "encode",
+    "render",
+    "tokenized",
+    "tokens_of",
+    "with_logprobs",
+    "with_token_logprobs",
+    "written",
+]
 
 _SOURCES: tuple[TokenSource, ...] = ("vllm", "token_id", "llamacpp", "nemo_gym")
 _PAIRS = 256
@@ -152,3 +168,106 @@ def _bytes_of(number: int) -> bytes:
 def _share(text: str) -> float:
     """Return a number in [0, 1) that depends only on the text."""
     return zlib.crc32(text.encode()) / 2**32
+
+
+def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
+    """Return the answer with log probabilities of its text, if the request asks for them.
+
+    They are invented, and always the same for the same text. The answer's own are not replaced.
+    """
+    include = params.get("include")
+    is_asked = params.get("logprobs") is True or (
+        isinstance(include, list) and "message.output_text.logprobs" in include
+    )
+    if not is_asked or answer.logprobs is not None or not answer.text:
+        return answer
+    wanted = params.get("top_logprobs")
+    num_top = min(wanted, 20) if isinstance(wanted, int) else 0  # OpenAI's limit
+    content: list[JSONObject] = []
+    for start in range(0, len(answer.text), 4):  # characters of a token, as in the usage
+        token = answer.text[start : start + 4]
+        encoded = token.encode("utf-8", "replace")
+        first = _logprob(token, -(zlib.crc32(encoded) % 1000 + 1) / 1000)
+        others = [_logprob(f"{token}{rank}", -1.0 - rank) for rank in range(1, num_top)]
+        content.append({**first, "top_logprobs": [first, *others][:num_top]})
+    return msgspec.structs.replace(answer, logprobs={"content": content})
+
+
+def _logprob(token: str, logprob: float) -> JSONObject:
+    encoded = token.encode("utf-8", "replace")
+    return {"token": token, "logprob": logprob, "bytes": list(encoded)}
+
+
+def tokens_of(answer: MockAnswer, about: ParsedRequest, sampler: TokenSampler) -> Tokens:
+    """Sample the ids of an answer."""
+    message = Message(
+        role="assistant",
+        content=answer.text,
+        reasoning=answer.reasoning,
+        refusal=answer.refusal,
+        tool_calls=[
+            ToolCall(id="", function=FunctionCall(name, argument_text(arguments)))
+            for name, arguments in answer.tool_calls
+        ],
+    )
+    items = [*answer.response_items]
+    text = "".join(map(written, messages_from_items(items) if items else [message]))
+    return sampler.sample(_prompt_ids(about), text, is_cut=answer.finish_reason == "length")
+
+
+def with_token_logprobs(answer: MockAnswer, tokens: Tokens, params: JSONObject) -> MockAnswer:
+    """Return the answer with the log-probability of each id, if the request asks for them.
+
+    The answer's own are not replaced.
+    """
+    is_llama = tokens.source == "llamacpp"
+    num_top = params.get("top_logprobs", 20 if is_llama else 0)
+    # In llama.cpp 0 turns all log-probabilities off, and in vLLM null does.
+    is_off = num_top == 0 if is_llama else num_top is None
+    is_asked = params.get("logprobs") is True and not is_off
+    # NeMo Gym's server takes them out, since its own fields have them.
+    if not is_asked or answer.logprobs is not None or tokens.source == "nemo_gym":
+        return answer
+    shows_ids = params.get("return_tokens_as_token_ids") is True and not is_llama
+    content = []
+    for number, logprob in zip(tokens.sampled, tokens.logprobs, strict=True):
+        entry = _logprob(f"token_id:{number}" if shows_ids else decode([number]), logprob)
+        if is_llama:
+            entry["id"] = number
+        content.append({**entry, "top_logprobs": [entry] if num_top else []})
+    return msgspec.structs.replace(answer, logprobs={"content": content})
+
+
+def _prompt_ids(about: ParsedRequest) -> list[int]:
+    """Return the ids of a prompt: those that the last assistant message has, then what follows."""
+    key = "messages" if "messages" in about.body else "input"
+    entries = list_in(about.body.get(key))
+    for index in reversed(range(len(entries))):
+        entry = object_in(entries[index])
+        if "generation_token_ids" in entry:
+            held = msgspec.convert(entry.get("prompt_token_ids"), list[int])
+            held += msgspec.convert(entry["generation_token_ids"], list[int])
+            rest, _ = about.format.read({key: entries[index + 1 :]})
+            # The template ends a message that was cut.
+            return held + encode(f"{'' if held[-1:] == [END] else END_TEXT}\n{render(rest)}")
+    return encode(render(about.request.messages, about.request.tools))
+
+
+def tokenized(path: str, raw: bytes, source: TokenSource) -> JSONObject | None:
+    """Return the answer to `/tokenize` or `/apply-template`; None: the server has no such address.
+
+    Raises ValueError or one of `JSON_ERRORS` if it is not a request.
+    """
+    if source == "nemo_gym" or (path == "/apply-template" and source != "llamacpp"):
+        return None
+    body = msgspec.json.decode(raw, type=JSONObject)
+    tools = msgspec.convert(body.get("tools") or [], list[JSONObject])
+    read_chat = FORMATS["/v1/chat/completions"].read
+    if path == "/apply-template":
+        return {"prompt": render(read_chat(body)[0], tools)}
+    if source == "llamacpp":
+        text = msgspec.convert(body.get("content"), str)
+        return {"tokens": encode(text, parse_special=body.get("parse_special", True) is True)}
+    text = render(read_chat(body)[0], tools) if "messages" in body else str(body.get("prompt"))
+    ids = encode(text)
+    return {"count": len(ids), "max_model_len": 2**20, "tokens": ids, "token_strs": None}

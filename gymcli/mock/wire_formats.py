@@ -12,28 +12,17 @@ weights is where rLLM's gateway reads it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from gymcli.mock.behaviours import MockAnswer, argument_text, last_user_text, num_turns
-from gymcli.mock.tokenizer import END, END_TEXT, TokenSampler, decode, encode, render, written
-from gymcli.nemo_gym.payload import list_in, object_in, objects_in
+from gymcli.nemo_gym.payload import object_in, objects_in, text_in
 from gymcli.nemo_gym.responses_items import messages_from_items
-from gymcli.types import (
-    JSON,
-    FunctionCall,
-    JSONObject,
-    Message,
-    Request,
-    Tokens,
-    TokenSource,
-    ToolCall,
-    Usage,
-)
+from gymcli.types import JSON, JSONObject, Message, Request, Tokens, Usage
 
 __all__ = [
     "ANY_MODEL",
@@ -43,15 +32,12 @@ __all__ = [
     "WireFormat",
     "parse_request",
     "rendered",
-    "tokenized",
-    "tokens_of",
     "usage_of",
-    "with_logprobs",
-    "with_token_logprobs",
 ]
 
 ANY_MODEL = "mock"
 """The model's name if neither the server nor the request names one."""
+_MAX_CHOICES = 128  # OpenAI's limit
 
 
 class ParsedRequest(NamedTuple):
@@ -72,8 +58,10 @@ class ParsedRequest(NamedTuple):
     """Whether the client wants events, in a format that has them."""
     wants_usage: bool
     """A chat stream has usage only if the request asks for it."""
-    tokens: Tokens | None = None
-    """The ids of its prompt and of its answer, if the server reports ids."""
+    num_choices: int
+    """How many answers it asks for."""
+    tokens: Sequence[Tokens] = ()
+    """The ids of its prompt and of each answer, if the server reports ids."""
 
 
 def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
@@ -98,7 +86,17 @@ def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
         created=int(time.time()),
         is_streamed=body.get("stream") is True and wire_format.events is not None,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        num_choices=_num_choices(body) if wire_format.dialect == "chat" else 1,
     )
+
+
+def _num_choices(body: JSONObject) -> int:
+    wanted = body.get("n")
+    if wanted is None:
+        return 1
+    if not isinstance(wanted, int) or wanted is True or not 1 <= wanted <= _MAX_CHOICES:
+        raise ValueError(f'"n" must be a whole number from 1 to {_MAX_CHOICES}')
+    return wanted
 
 
 class RenderedAnswer(NamedTuple):
@@ -111,18 +109,22 @@ class RenderedAnswer(NamedTuple):
     is_stream: bool = False
 
 
-def rendered(answer: MockAnswer, about: ParsedRequest) -> RenderedAnswer:
-    """Return an answer in the format of its request."""
+def rendered(answers: Sequence[MockAnswer], about: ParsedRequest) -> RenderedAnswer:
+    """Return answers, one for each choice, in the format of their request.
+
+    The first one decides status and headers.
+    """
+    first = answers[0]
     kind, is_stream = "application/json", False
-    if answer.body is not None:
-        pieces = [answer.body.encode()]
+    if first.body is not None:
+        pieces = [first.body.encode()]
     elif about.is_streamed and about.format.events is not None:
-        pieces = list(about.format.events(answer, about))
+        pieces = list(about.format.events(answers, about))
         kind, is_stream = "text/event-stream", True
     else:
-        pieces = [msgspec.json.encode(about.format.body(answer, about))]
-    headers = {"Content-Type": kind, **answer.headers}
-    return RenderedAnswer(answer.status, headers, pieces, is_stream)
+        pieces = [msgspec.json.encode(about.format.body(answers, about))]
+    headers = {"Content-Type": kind, **first.headers}
+    return RenderedAnswer(first.status, headers, pieces, is_stream)
 
 
 # Each reader returns the messages of a body and the keys that hold them.
@@ -153,75 +155,110 @@ def _read_pooled(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
     return [Message(role="user", content=msgspec.convert(body["input"], str))], ("input",)
 
 
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Reasons in `incomplete_details`, by finish reason in chat."""
+_NORMAL_ENDS = (
+    *("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"),
+    *("tool_calls", "tool_use", "function_call"),
+)
+"""Finish reasons of chat servers that make a response completed."""
 
 
-def _chat_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
+def _chat_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+    return {
+        **_chat_head(about, "chat.completion"),
+        **_prompt_fields(about),
+        "choices": [
+            _chat_choice(index, answer, tokens, about)
+            for index, answer, tokens in _choices(answers, about)
+        ],
+        **({"usage": _chat_usage(usage_of(answers, about))} if answers[0].has_usage else {}),
+    }
+
+
+def _choices(
+    answers: Sequence[MockAnswer], about: ParsedRequest
+) -> Iterator[tuple[int, MockAnswer, Tokens | None]]:
+    for index, answer in enumerate(answers):
+        if answer.has_choices:
+            yield index, answer, about.tokens[index] if about.tokens else None
+
+
+def _chat_choice(
+    index: int, answer: MockAnswer, tokens: Tokens | None, about: ParsedRequest
+) -> JSONObject:
     message: JSONObject = {"role": "assistant", "content": answer.text, "refusal": answer.refusal}
     if answer.reasoning is not None:
         message["reasoning_content"] = answer.reasoning
     if answer.tool_calls:
         message["tool_calls"] = _chat_calls(answer, about)
     choice: JSONObject = {
-        "index": 0,
-        "message": {**message, **_nemo_gym_fields(about)} if answer.has_message else {},
+        "index": index,
+        "message": {**message, **_nemo_gym_fields(tokens)} if answer.has_message else {},
         "logprobs": answer.logprobs,
         "finish_reason": _finish_reason(answer),
     }
-    tokens = about.tokens
     if tokens is not None and _reports_ids(about):
         choice["token_ids"] = tokens.sampled
-    return {
-        **_chat_head(about, "chat.completion"),
-        **_prompt_fields(about),
-        "choices": [choice] if answer.has_choices else [],
-        "usage": _chat_usage(usage_of(answer, about)),
-    }
+    return choice
 
 
-def _chat_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
+def _chat_events(answers: Sequence[MockAnswer], about: ParsedRequest) -> Iterator[bytes]:
     head = _chat_head(about, "chat.completion.chunk")
-    choices: list[JSONObject] = []
-    if answer.has_choices:
-        finish: JSONObject = {"logprobs": answer.logprobs, "finish_reason": _finish_reason(answer)}
-        deltas = [*_chat_deltas(answer, about)]
-        choices = [{**_CHOICE, "delta": delta} for delta in deltas]
-        choices.append({**_CHOICE, "delta": _nemo_gym_fields(about), **finish})
-        if about.tokens is not None:
-            _share_out(choices[1:] or choices, about.tokens, answer.logprobs, about)
-    first = {**head, **_prompt_fields(about)}
-    yield _event({**first, "choices": choices[:1]})
-    for choice in choices[1:]:
-        yield _event({**head, "choices": [choice]})
+    has_usage = about.wants_usage and answers[0].has_usage
+    if has_usage:
+        head["usage"] = None
+    by_choice = [
+        _chunks(index, answer, tokens, about) for index, answer, tokens in _choices(answers, about)
+    ]
+    # The chunks of several choices alternate, since a server generates them concurrently.
+    rounds = itertools.zip_longest(*by_choice)
+    chunks = [chunk for parts in rounds for chunk in parts if chunk is not None]
+    yield _event({**head, **_prompt_fields(about), "choices": chunks[:1]})
+    for chunk in chunks[1:]:
+        yield _event({**head, "choices": [chunk]})
     # In a last chunk without choices, as OpenAI sends it.
-    if about.wants_usage:
-        usage = _chat_usage(usage_of(answer, about))
+    if has_usage:
+        usage = _chat_usage(usage_of(answers, about))
         yield _event({**head, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
 
 
-_CHOICE: JSONObject = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
+def _chunks(
+    index: int, answer: MockAnswer, tokens: Tokens | None, about: ParsedRequest
+) -> list[JSONObject]:
+    """Return the pieces of a streamed choice."""
+    frame: JSONObject = {"index": index, "delta": {}, "logprobs": None, "finish_reason": None}
+    chunks: list[JSONObject] = [{**frame, **piece} for piece in _chat_pieces(answer, about)]
+    chunks.append(
+        {
+            **frame,
+            "delta": _nemo_gym_fields(tokens),
+            # Those of a text are in its pieces.
+            "logprobs": None if answer.text else answer.logprobs,
+            "finish_reason": _finish_reason(answer),
+        }
+    )
+    if tokens is not None:
+        _share_out(chunks[1:] or chunks, tokens, answer.logprobs, about)
+    return chunks
 
 
-def _chat_deltas(answer: MockAnswer, about: ParsedRequest) -> Iterator[JSONObject]:
+def _chat_pieces(answer: MockAnswer, about: ParsedRequest) -> Iterator[JSONObject]:
     if answer.has_message:
-        yield {"role": "assistant", "content": None if answer.text is None else ""}
-    for field, text in (
-        ("reasoning_content", answer.reasoning),
-        ("content", answer.text),
-        ("refusal", answer.refusal),
-    ):
-        for piece in _pieces(text or ""):
-            yield {field: piece}
+        yield {"delta": {"role": "assistant", "content": None if answer.text is None else ""}}
+    for piece in _pieces(answer.reasoning or ""):
+        yield {"delta": {"reasoning_content": piece}}
+    for piece, entries in _pieces_with_logprobs(answer.text or "", answer.logprobs):
+        yield {"delta": {"content": piece}, "logprobs": {"content": entries} if entries else None}
+    for piece in _pieces(answer.refusal or ""):
+        yield {"delta": {"refusal": piece}}
     for index, call in enumerate(_chat_calls(answer, about)):
         function = call["function"]
         assert isinstance(function, dict)
         # The first delta of a call has its id and name, the others have pieces of the arguments.
         head = {**call, "index": index, "function": {**function, "arguments": ""}}
-        yield {"tool_calls": [head]}
+        yield {"delta": {"tool_calls": [head]}}
         for piece in _pieces(function["arguments"]):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+            yield {"delta": {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}}
 
 
 def _share_out(
@@ -273,67 +310,129 @@ def _chat_usage(usage: Usage) -> JSONObject:
     }
 
 
-def _responses_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
-    response = _responses_body(answer, about)
-    started: JSONObject = {**response, "status": "in_progress", "output": [], "usage": None}
-    yield _event({"type": "response.created", "response": started})
-    for index, item in enumerate(_items(answer, about)):
-        place: JSONObject = {"output_index": index, "item_id": item.get("id")}
-        yield _event({"type": "response.output_item.added", "output_index": index, "item": item})
-        text, kind = _streamed_text(item)
-        for piece in _pieces(text):
-            yield _event({"type": f"response.{kind}.delta", **place, "delta": piece})
-        yield _event({"type": "response.output_item.done", "output_index": index, "item": item})
-    yield _event({"type": f"response.{response['status']}", "response": response})
+def _responses_events(answers: Sequence[MockAnswer], about: ParsedRequest) -> Iterator[bytes]:
+    for number, event in enumerate(_response_stream(_responses_body(answers, about))):
+        yield _event({**event, "sequence_number": number})
 
 
-def _streamed_text(item: JSONObject) -> tuple[str, str]:
-    if item.get("type") == "function_call":
-        return str(item.get("arguments", "")), "function_call_arguments"
-    parts = item.get("content")
-    part = parts[0] if isinstance(parts, list) and parts else None
-    if not isinstance(part, dict):
-        return "", "output_text"
-    kind = str(part.get("type"))
-    return str(part.get("refusal" if kind == "refusal" else "text") or ""), kind
+def _response_stream(response: JSONObject) -> Iterator[JSONObject]:
+    started: JSONObject = {**response, "status": "in_progress", "output": []}
+    started.update(dict.fromkeys(("incomplete_details", "error", "usage")))
+    yield {"type": "response.created", "response": started}
+    yield {"type": "response.in_progress", "response": started}
+    for index, item in enumerate(objects_in(response["output"])):
+        place: JSONObject = {"output_index": index, "item_id": text_in(item.get("id"))}
+        empty = {key: value for key, value in _EMPTY_ITEM.items() if key in item}
+        yield {"type": "response.output_item.added", "output_index": index, "item": item | empty}
+        for event in _item_events(item):
+            yield {**event, **place}
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+    yield {"type": f"response.{response['status']}", "response": response}
 
 
-def _responses_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
-    usage = usage_of(answer, about)
+_EMPTY_ITEM = {"status": "in_progress", "content": [], "summary": [], "arguments": "", "input": ""}
+"""What an output item has when it begins, of the keys that it has."""
+
+
+def _item_events(item: JSONObject) -> Iterator[JSONObject]:
+    """Yield the events between the beginning and the end of an output item."""
+    for index, part in enumerate(objects_in(item.get("summary"))):
+        for event in _part_events(part, "reasoning_summary_part"):
+            yield {**event, "summary_index": index}
+    for index, part in enumerate(objects_in(item.get("content"))):
+        for event in _part_events(part, "content_part"):
+            yield {**event, "content_index": index}
+    for kind, key in (("function_call", "arguments"), ("custom_tool_call", "input")):
+        if item.get("type") == kind:
+            text = text_in(item.get(key))
+            for piece in _pieces(text):
+                yield {"type": f"response.{kind}_{key}.delta", "delta": piece}
+            yield {"type": f"response.{kind}_{key}.done", key: text, "name": item.get("name")}
+
+
+def _part_events(part: JSONObject, frame: str) -> Iterator[JSONObject]:
+    kind = text_in(part.get("type"))
+    key = "refusal" if kind == "refusal" else "text"
+    text, logprobs = text_in(part.get(key)), part.get("logprobs")
+    is_output = kind == "output_text"
+    name = "reasoning_summary_text" if kind == "summary_text" else kind
+    empty: JSONObject = {key: "", **({"annotations": [], "logprobs": []} if is_output else {})}
+    yield {"type": f"response.{frame}.added", "part": part | empty}
+    for piece, entries in _pieces_with_logprobs(text, {"content": logprobs}):
+        delta: JSONObject = {"type": f"response.{name}.delta", "delta": piece}
+        yield {**delta, "logprobs": entries} if is_output else delta
+    done: JSONObject = {"type": f"response.{name}.done", key: text}
+    yield {**done, "logprobs": objects_in(logprobs)} if is_output else done
+    yield {"type": f"response.{frame}.done", "part": part}
+
+
+_SETTINGS: JSONObject = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+}
+"""The settings that a response repeats, with OpenAI's defaults."""
+
+
+def _responses_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+    answer = answers[0]
+    usage = usage_of(answers, about)
     word = _finish_reason(answer)
     # Responses have no finish reason: whatever is not an ordinary end makes them incomplete.
-    is_complete = word is None or word in ("stop", "tool_calls", "function_call")
-    reason = None if is_complete else _INCOMPLETE.get(word or "", word)
-    tokens = about.tokens
-    version = tokens.weight_version if tokens is not None else ""
+    status, reason, error = "completed", None, None
+    if word == "failed":
+        status, error = word, {"code": "server_error", "message": "The model failed."}
+    elif word is not None and word not in _NORMAL_ENDS:
+        status, reason = "incomplete", "max_output_tokens" if word == "length" else word
+    version = about.tokens[0].weight_version if about.tokens else ""
+    asked = {key: about.body[key] for key in _SETTINGS if about.body.get(key) is not None}
     return {
         "id": f"resp_mock_{about.turn}",
         "object": "response",
         "created_at": about.created,
         "model": about.model,
-        "status": "incomplete" if reason else "completed",
+        "status": status,
         "incomplete_details": {"reason": reason} if reason else None,
-        "error": None,
-        "output": _items(answer, about),
+        "error": error,
+        **_SETTINGS,
+        **asked,
+        "output": _items(answer, about, is_whole=status == "completed"),
         "usage": {
             "input_tokens": usage.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": usage.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        },
+        }
+        if answer.has_usage
+        else None,
         **({"weight_version": version} if version else {}),
     }
 
 
-def _items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
-    items = _plain_items(answer, about)
-    return [*items[:-1], {**items[-1], **_nemo_gym_fields(about)}] if items else []
+def _items(answer: MockAnswer, about: ParsedRequest, *, is_whole: bool) -> list[JSONObject]:
+    items = list(answer.response_items)
+    if not items and answer.has_choices and answer.has_message:
+        items = _made_items(answer, about)
+        # Only the last item can have been cut.
+        if not is_whole and "status" in items[-1]:
+            items[-1]["status"] = "incomplete"
+    if items and about.tokens:
+        items[-1] = {**items[-1], **_nemo_gym_fields(about.tokens[0])}
+    return items
 
 
-def _plain_items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
-    if answer.response_items or not (answer.has_choices and answer.has_message):
-        return list(answer.response_items)
+def _made_items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
     items: list[JSONObject] = []
     if answer.reasoning is not None:
         content = [{"type": "reasoning_text", "text": answer.reasoning}]
@@ -341,7 +440,7 @@ def _plain_items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
         items.append({**reasoning, "id": f"rs_{about.turn}"})
     parts: list[JSONObject] = []
     if answer.text is not None:
-        logprobs = answer.logprobs.get("content") if isinstance(answer.logprobs, dict) else []
+        logprobs = objects_in(object_in(answer.logprobs).get("content"))
         part: JSONObject = {"type": "output_text", "text": answer.text, "annotations": []}
         parts.append({**part, "logprobs": logprobs})
     if answer.refusal is not None:
@@ -358,25 +457,27 @@ def _plain_items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
     return items
 
 
-def _score_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
-    return _scalar_body(answer, about, {"object": "score", "score": _number(answer)})
+def _score_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+    return _scalar_body(answers, about, {"object": "score", "score": _number(answers[0])})
 
 
-def _pooling_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
-    rows = [[0.0], [_number(answer)]]  # of two tokens; the last one counts
-    return _scalar_body(answer, about, {"object": "pooling", "data": rows})
+def _pooling_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+    rows = [[0.0], [_number(answers[0])]]  # of two tokens; the last one counts
+    return _scalar_body(answers, about, {"object": "pooling", "data": rows})
 
 
-def _classify_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
-    probs = [_number(answer)]
-    return _scalar_body(answer, about, {"label": "LABEL_0", "probs": probs, "num_classes": 1})
+def _classify_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+    probs = [_number(answers[0])]
+    return _scalar_body(answers, about, {"label": "LABEL_0", "probs": probs, "num_classes": 1})
 
 
-def _scalar_body(answer: MockAnswer, about: ParsedRequest, item: JSONObject) -> JSONObject:
-    num_tokens = usage_of(answer, about).prompt_tokens
+def _scalar_body(
+    answers: Sequence[MockAnswer], about: ParsedRequest, item: JSONObject
+) -> JSONObject:
+    num_tokens = usage_of(answers, about).prompt_tokens
     usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens, "completion_tokens": 0}
     head = {"object": "list", "created": about.created, "model": about.model}
-    data = [{"index": 0, **item}] if answer.has_choices else []
+    data = [{"index": 0, **item}] if answers[0].has_choices else []
     return {**head, "data": data, "usage": usage}
 
 
@@ -386,16 +487,27 @@ def _number(answer: MockAnswer) -> float | None:
     return None
 
 
-def usage_of(answer: MockAnswer, about: ParsedRequest) -> Usage:
-    """Return the token count of an answer: its ids, its own, or one for four characters."""
-    if about.tokens is not None:
-        prompt, sampled = about.tokens.prompt, about.tokens.sampled
-        return Usage(prompt_tokens=len(prompt), completion_tokens=len(sampled))
-    if answer.usage is not None:
-        return answer.usage
-    written = len(answer.text or "") + len(answer.reasoning or "") + len(answer.refusal or "")
-    written += sum(len(name) + len(argument_text(a)) for name, a in answer.tool_calls)
-    return Usage(prompt_tokens=about.prompt_characters // 4 + 1, completion_tokens=written // 4 + 1)
+def usage_of(answers: Sequence[MockAnswer], about: ParsedRequest) -> Usage:
+    """Return the token counts of answers: their ids, their own, or one for four characters.
+
+    The prompt counts once.
+    """
+    if about.tokens:
+        num_sampled = sum(len(tokens.sampled) for tokens in about.tokens)
+        return Usage(prompt_tokens=len(about.tokens[0].prompt), completion_tokens=num_sampled)
+    usages = [answer.usage or _counted(answer, about) for answer in answers]
+    return Usage(
+        prompt_tokens=usages[0].prompt_tokens,
+        completion_tokens=sum(usage.completion_tokens for usage in usages),
+        cached_tokens=usages[0].cached_tokens,
+        reasoning_tokens=sum(usage.reasoning_tokens for usage in usages),
+    )
+
+
+def _counted(answer: MockAnswer, about: ParsedRequest) -> Usage:
+    length = len(answer.text or "") + len(answer.reasoning or "") + len(answer.refusal or "")
+    length += sum(len(name) + len(argument_text(a)) for name, a in answer.tool_calls)
+    return Usage(prompt_tokens=about.prompt_characters // 4 + 1, completion_tokens=length // 4 + 1)
 
 
 def _finish_reason(answer: MockAnswer) -> str | None:
@@ -415,133 +527,41 @@ def _pieces(text: str) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
+def _pieces_with_logprobs(text: str, logprobs: JSON) -> list[tuple[str, list[JSONObject]]]:
+    """Cut a text into deltas, each with the entries of its tokens."""
+    entries = objects_in(object_in(logprobs).get("content"))
+    tokens = [text_in(entry.get("token")) for entry in entries]
+    if "".join(tokens) != text:  # then it cannot be cut between its tokens
+        return [(piece, [] if index else entries) for index, piece in enumerate(_pieces(text))]
+    size = max(4, -(-len(tokens) // 1024))
+    parts = [slice(start, start + size) for start in range(0, len(tokens), size)]
+    return [("".join(tokens[part]), entries[part]) for part in parts]
+
+
 def _event(payload: JSONObject) -> bytes:
     kind = payload.get("type")
     name = f"event: {kind}\n".encode() if isinstance(kind, str) else b""
     return name + b"data: " + msgspec.json.encode(payload) + b"\n\n"
 
 
-def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
-    """Return the answer with log probabilities of its text, if the request asks for them.
-
-    They are invented, and always the same for the same text. The answer's own are not replaced.
-    """
-    include = params.get("include")
-    is_asked = params.get("logprobs") is True or (
-        isinstance(include, list) and "message.output_text.logprobs" in include
-    )
-    if not is_asked or answer.logprobs is not None or not answer.text:
-        return answer
-    wanted = params.get("top_logprobs")
-    num_top = min(wanted, 20) if isinstance(wanted, int) else 0  # OpenAI's limit
-    content: list[JSONObject] = []
-    for start in range(0, len(answer.text), 4):  # characters of a token, as in the usage
-        token = answer.text[start : start + 4]
-        encoded = token.encode("utf-8", "replace")
-        first = _logprob(token, -(zlib.crc32(encoded) % 1000 + 1) / 1000)
-        others = [_logprob(f"{token}{rank}", -1.0 - rank) for rank in range(1, num_top)]
-        content.append({**first, "top_logprobs": [first, *others][:num_top]})
-    return msgspec.structs.replace(answer, logprobs={"content": content})
-
-
-def _logprob(token: str, logprob: float) -> JSONObject:
-    encoded = token.encode("utf-8", "replace")
-    return {"token": token, "logprob": logprob, "bytes": list(encoded)}
-
-
-def tokens_of(answer: MockAnswer, about: ParsedRequest, sampler: TokenSampler) -> Tokens:
-    """Sample the ids of an answer."""
-    message = Message(
-        role="assistant",
-        content=answer.text,
-        reasoning=answer.reasoning,
-        refusal=answer.refusal,
-        tool_calls=[
-            ToolCall(id="", function=FunctionCall(name, argument_text(arguments)))
-            for name, arguments in answer.tool_calls
-        ],
-    )
-    items = [*answer.response_items]
-    text = "".join(map(written, messages_from_items(items) if items else [message]))
-    return sampler.sample(_prompt_ids(about), text, is_cut=answer.finish_reason == "length")
-
-
-def with_token_logprobs(answer: MockAnswer, tokens: Tokens, params: JSONObject) -> MockAnswer:
-    """Return the answer with the log-probability of each id, if the request asks for them.
-
-    The answer's own are not replaced.
-    """
-    is_llama = tokens.source == "llamacpp"
-    num_top = params.get("top_logprobs", 20 if is_llama else 0)
-    # In llama.cpp 0 turns all log-probabilities off, and in vLLM null does.
-    is_off = num_top == 0 if is_llama else num_top is None
-    is_asked = params.get("logprobs") is True and not is_off
-    # NeMo Gym's server takes them out, since its own fields have them.
-    if not is_asked or answer.logprobs is not None or tokens.source == "nemo_gym":
-        return answer
-    shows_ids = params.get("return_tokens_as_token_ids") is True and not is_llama
-    content = []
-    for number, logprob in zip(tokens.sampled, tokens.logprobs, strict=True):
-        entry = _logprob(f"token_id:{number}" if shows_ids else decode([number]), logprob)
-        if is_llama:
-            entry["id"] = number
-        content.append({**entry, "top_logprobs": [entry] if num_top else []})
-    return msgspec.structs.replace(answer, logprobs={"content": content})
-
-
-def _prompt_ids(about: ParsedRequest) -> list[int]:
-    """Return the ids of a prompt: those that the last assistant message has, then what follows."""
-    key = "messages" if "messages" in about.body else "input"
-    entries = list_in(about.body.get(key))
-    for index in reversed(range(len(entries))):
-        entry = object_in(entries[index])
-        if "generation_token_ids" in entry:
-            held = msgspec.convert(entry.get("prompt_token_ids"), list[int])
-            held += msgspec.convert(entry["generation_token_ids"], list[int])
-            rest, _ = about.format.read({key: entries[index + 1 :]})
-            # The template ends a message that was cut.
-            return held + encode(f"{'' if held[-1:] == [END] else END_TEXT}\n{render(rest)}")
-    return encode(render(about.request.messages, about.request.tools))
-
-
-def tokenized(path: str, raw: bytes, source: TokenSource) -> JSONObject | None:
-    """Return the answer to `/tokenize` or `/apply-template`; None: the server has no such address.
-
-    Raises ValueError or one of `JSON_ERRORS` if it is not a request.
-    """
-    if source == "nemo_gym" or (path == "/apply-template" and source != "llamacpp"):
-        return None
-    body = msgspec.json.decode(raw, type=JSONObject)
-    tools = msgspec.convert(body.get("tools") or [], list[JSONObject])
-    if path == "/apply-template":
-        return {"prompt": render(_read_chat(body)[0], tools)}
-    if source == "llamacpp":
-        text = msgspec.convert(body.get("content"), str)
-        return {"tokens": encode(text, parse_special=body.get("parse_special", True) is True)}
-    text = render(_read_chat(body)[0], tools) if "messages" in body else str(body.get("prompt"))
-    ids = encode(text)
-    return {"count": len(ids), "max_model_len": 2**20, "tokens": ids, "token_strs": None}
-
-
 def _reports_ids(about: ParsedRequest) -> bool:
     """Whether the fields that `return_token_ids` asks for are sent."""
-    is_vllm = about.tokens is not None and about.tokens.source == "vllm"
+    is_vllm = any(tokens.source == "vllm" for tokens in about.tokens)
     return is_vllm and about.request.params.get("return_token_ids") is True
 
 
 def _prompt_fields(about: ParsedRequest) -> JSONObject:
     """Return the fields at the top of a chat answer, or of the first chunk of its stream."""
     fields: JSONObject = {}
-    if about.tokens is not None and about.tokens.weight_version:
-        fields["weight_version"] = about.tokens.weight_version
-    if about.tokens is not None and _reports_ids(about):
-        fields["prompt_token_ids"] = about.tokens.prompt
+    if about.tokens and about.tokens[0].weight_version:
+        fields["weight_version"] = about.tokens[0].weight_version
+    if _reports_ids(about):
+        fields["prompt_token_ids"] = about.tokens[0].prompt
     return fields
 
 
-def _nemo_gym_fields(about: ParsedRequest) -> JSONObject:
+def _nemo_gym_fields(tokens: Tokens | None) -> JSONObject:
     """Return the fields of a message or of the last output item, which are never asked for."""
-    tokens = about.tokens
     if tokens is None or tokens.source != "nemo_gym":
         return {}
     return {
@@ -557,8 +577,9 @@ class WireFormat(NamedTuple):
     dialect: str
     read: Callable[[JSONObject], tuple[list[Message], tuple[str, ...]]]
     """Returns the messages of a body and the keys that hold them; raises ValueError."""
-    body: Callable[[MockAnswer, ParsedRequest], JSONObject]
-    events: Callable[[MockAnswer, ParsedRequest], Iterator[bytes]] | None = None
+    body: Callable[[Sequence[MockAnswer], ParsedRequest], JSONObject]
+    """One answer, or in chat one for each choice."""
+    events: Callable[[Sequence[MockAnswer], ParsedRequest], Iterator[bytes]] | None = None
     """None if it does not stream, since an answer is one number."""
 
 

@@ -126,6 +126,21 @@ def test_repeats_of_one_request_get_their_answers_in_turn(tmp_path):
     assert again(path, asking(CHAT, CHAT, CHAT)) == [(200, "one"), (200, "two"), (200, "one")]
 
 
+def test_choices_are_recorded_one_by_one(tmp_path):
+    path = tmp_path / "session.jsonl"
+    left = ["one", "two"]
+
+    async def ask(server):
+        async with aiohttp.ClientSession() as session:
+            _, payload = await post(session, server, "/chat/completions", {**CHAT, "n": 2})
+            return [choice["message"]["content"] for choice in payload["choices"]]
+
+    found, asked = with_recording(path, lambda _: left.pop(0), ask)
+    assert found == ["one", "two"]
+    assert [request.body for request in asked] == [CHAT, CHAT]
+    assert again(path, ask) == found
+
+
 def test_what_was_not_recorded_is_refused(tmp_path):
     path = tmp_path / "session.jsonl"
     with_recording(path, lambda _: "yes", asking(CHAT))

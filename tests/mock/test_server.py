@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymcli.errors import UsageError
-from gymcli.mock import Faults, Latency, MockAnswer, fixed, scripted
+from gymcli.mock import Faults, Latency, MockAnswer, TokenSampler, fixed, in_order, scripted
 from gymcli.mock.behaviours import refusal_of
 from gymcli.models.client import Client
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
@@ -150,6 +150,50 @@ async def listed(server, session, **headers):
 def test_server_lists_its_models():
     assert talk(listed) == (200, ["mock"])
     assert talk(listed, models=["a", "b"]) == (200, ["a", "b"])
+
+
+def test_server_describes_one_model():
+    async def ask(server, session):
+        found = []
+        for name in ("org/a", "b"):
+            async with session.get(f"{server.base_url}/models/{name}") as response:
+                found.append((response.status, await response.json()))
+        return found
+
+    (status, model), (missing, payload) = talk(ask, models=["org/a"])
+    assert (status, model["id"], model["object"]) == (200, "org/a", "model")
+    assert (missing, payload["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("tokens", [None, "vllm"])
+def test_server_asks_its_behaviour_for_each_choice(tokens):
+    async def ask(server, session):
+        body = {**CHAT, "n": 2, "return_token_ids": True}
+        return [await post(session, server, "/chat/completions", body) for _ in range(2)], server
+
+    sampler = TokenSampler.parse(tokens, drift=0.0, weight_version="", seed=0)
+    behaviour = in_order("one", "another", "third", refusal_of(400, "no more"))
+    [(_, payload), (status, refusal)], server = talk(ask, behaviour, sampler=sampler)
+    choices = payload["choices"]
+    assert [choice["message"]["content"] for choice in choices] == ["one", "another"]
+    # A raw answer takes the place of all choices.
+    assert (status, refusal["error"]["message"]) == (400, "no more")
+    assert server.num_requests == 2
+    if tokens:
+        sampled = [choice["token_ids"] for choice in choices]
+        assert [one.sampled for one in server.tokens] == sampled
+        assert payload["usage"]["completion_tokens"] == sum(map(len, sampled))
+        assert payload["usage"]["prompt_tokens"] == len(payload["prompt_token_ids"])
+
+
+def test_content_faults_change_every_choice():
+    async def ask(server, session):
+        body = {**CHAT, "n": 2}
+        return await post(session, server, "/chat/completions", body), server.stats.faults
+
+    (_, payload), faults = talk(ask, faults=Faults.parse(["unknown-finish"]))
+    assert [choice["finish_reason"] for choice in payload["choices"]] == ["mock_unknown"] * 2
+    assert faults == {"unknown-finish": 1}
 
 
 def test_server_refuses_other_models_than_it_has():

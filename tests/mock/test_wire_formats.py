@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gymcli.errors import InvalidAnswerError
 from gymcli.mock import MockAnswer
-from gymcli.mock.wire_formats import FORMATS, ParsedRequest, parse_request, rendered, with_logprobs
+from gymcli.mock.tokenizer import with_logprobs
+from gymcli.mock.wire_formats import FORMATS, ParsedRequest, parse_request, rendered
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import SCALAR_DIALECTS
 from gymcli.models.http import EventReader
@@ -52,12 +53,12 @@ ANSWERS = [
 
 
 def body_of(dialect: str, answer: MockAnswer) -> bytes:
-    [body] = rendered(answer, request_in(dialect)).pieces
+    [body] = rendered([answer], request_in(dialect)).pieces
     return body
 
 
 def events_of(answer: MockAnswer, dialect: str = "chat", **fields: object) -> list[bytes]:
-    return [*rendered(answer, request_in(dialect, **(fields or WITH_USAGE))).pieces]
+    return [*rendered([answer], request_in(dialect, **(fields or WITH_USAGE))).pieces]
 
 
 def plain(dialect: str, answer: MockAnswer) -> Answer:
@@ -121,6 +122,183 @@ def test_responses_body_gives_items_word_for_word():
     body = msgspec.json.decode(body_of("responses", MockAnswer(text="a", response_items=items)))
     assert body["output"] == items
     assert streamed("responses", MockAnswer(response_items=items)).message.response_items == items
+
+
+def payloads(events: list[bytes]) -> list[dict]:
+    data = [event.partition(b"data: ")[2] for event in events]
+    return [msgspec.json.decode(one) for one in data if one.strip() != b"[DONE]"]
+
+
+MADE = [
+    *ANSWERS,
+    MockAnswer(),
+    MockAnswer(text="half", finish_reason="failed"),
+    MockAnswer(reasoning="hm", text="calling", tool_calls=[("now", ""), ("add", {"a": 1})]),
+    MockAnswer(
+        response_items=[
+            {
+                "type": "reasoning",
+                "id": "r",
+                "summary": [
+                    {"type": "summary_text", "text": "a summary of two pieces"},
+                    {"type": "summary_text", "text": "and another"},
+                ],
+                "encrypted_content": "x",
+            },
+            {"type": "custom_tool_call", "id": "c", "call_id": "d", "name": "run", "input": "ls"},
+            {"type": "web_search_call", "id": "w", "status": "completed"},
+            {"type": "message", "role": "assistant", "content": "plain"},
+        ]
+    ),
+]
+TEXT_KEYS = {"refusal": "refusal", "function_call_arguments": "arguments"}
+TEXT_KEYS["custom_tool_call_input"] = "input"
+
+
+@pytest.mark.parametrize("answer", MADE)
+def test_responses_events_build_up_the_response(answer):
+    """Items and parts begin empty, their deltas make up their text, and the last event has all."""
+    events = payloads(events_of(answer, "responses"))
+    assert [event["sequence_number"] for event in events] == [*range(len(events))]
+    created, in_progress, *middle, last = events
+    assert (created["type"], in_progress["type"]) == ("response.created", "response.in_progress")
+    started = created["response"]
+    assert started == in_progress["response"]
+    assert (started["status"], started["output"], started["usage"]) == ("in_progress", [], None)
+    response = msgspec.json.decode(body_of("responses", answer))
+    assert last["response"] == response
+    assert last["type"] == f"response.{response['status']}"
+    for index, item in enumerate(response["output"]):
+        added, *inner, done = [event for event in middle if event["output_index"] == index]
+        assert (added["type"], done["type"]) == (
+            "response.output_item.added",
+            "response.output_item.done",
+        )
+        assert done["item"] == item
+        empty = [added["item"].get(key) for key in ("content", "summary", "arguments", "input")]
+        assert not any(empty)
+        assert added["item"].get("status", "in_progress") == "in_progress"
+        assert all(event["item_id"] == item.get("id", "") for event in inner)
+        joined, logprobs = "", []
+        for event in inner:
+            name, _, step = event["type"].removeprefix("response.").rpartition(".")
+            if name in ("content_part", "reasoning_summary_part"):
+                key = "summary" if name == "reasoning_summary_part" else "content"
+                number = event["summary_index" if key == "summary" else "content_index"]
+                part = item[key][number]
+                text_key = TEXT_KEYS.get(part["type"], "text")
+                assert event["part"] == (part if step == "done" else event["part"])
+                assert event["part"][text_key] == (part[text_key] if step == "done" else "")
+                joined, logprobs = "", []
+            elif step == "delta":
+                joined += event["delta"]
+                logprobs += event.get("logprobs", [])
+            else:
+                assert event[TEXT_KEYS.get(name, "text")] == joined
+                assert event.get("logprobs", []) == logprobs
+    assert not [event for event in middle if event["output_index"] >= len(response["output"])]
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "reason"),
+    [
+        ("", "completed", None),
+        ("stop", "completed", None),
+        ("end_turn", "completed", None),
+        ("length", "incomplete", "max_output_tokens"),
+        ("content_filter", "incomplete", "content_filter"),
+        ("abort", "incomplete", "abort"),
+        ("failed", "failed", None),
+    ],
+)
+def test_finish_reason_decides_the_status_of_a_response(word, status, reason):
+    body = msgspec.json.decode(body_of("responses", MockAnswer(text="x", finish_reason=word)))
+    assert body["status"] == status
+    assert body["incomplete_details"] == (reason and {"reason": reason})
+    assert (body["error"] is None) == (status != "failed")
+    assert body["output"][0]["status"] == ("completed" if status == "completed" else "incomplete")
+
+
+def test_response_repeats_the_settings_of_its_request():
+    tools = [{"type": "function", "name": "add", "parameters": {}, "strict": True}]
+    about = request_in("responses", tools=tools, temperature=None, top_p=0.5)
+    [payload] = rendered([MockAnswer(text="x")], about).pieces
+    body = msgspec.json.decode(payload)
+    assert (body["tools"], body["temperature"], body["top_p"]) == (tools, 1.0, 0.5)
+    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("auto", True)
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_usage_can_be_left_out(dialect):
+    answer = MockAnswer(text="x", has_usage=False)
+    assert not msgspec.json.decode(body_of(dialect, answer)).get("usage")
+    assert streamed(dialect, answer).usage == Usage()
+    # Zeros are sent.
+    body = msgspec.json.decode(body_of(dialect, MockAnswer(text="x", usage=Usage())))
+    assert body["usage"]["total_tokens"] == 0
+
+
+def test_only_the_last_chunk_counts_tokens():
+    chunks = payloads(events_of(MockAnswer(text="x" * 20)))
+    *others, last = [(chunk["choices"] != [], chunk["usage"]) for chunk in chunks]
+    assert others == [(True, None)] * len(others)
+    assert (last[0], last[1]["completion_tokens"]) == (False, 6)
+
+
+def test_chunks_have_the_logprobs_of_their_tokens():
+    asked = {"logprobs": True}
+    answer = with_logprobs(MockAnswer(text="x" * 30, reasoning="hm"), asked)
+    chunks = payloads(events_of(answer, stream=True))
+    pieces = []
+    for [choice] in (chunk["choices"] for chunk in chunks):
+        shown = (choice["logprobs"] or {}).get("content", [])
+        assert "".join(entry["token"] for entry in shown) == (choice["delta"].get("content") or "")
+        pieces += [entry["token"] for entry in shown]
+    assert "".join(pieces) == "x" * 30
+    # Tokens that are not those of the text are not lost.
+    assert streamed("chat", MockAnswer(text="5", logprobs=LOGPROBS)).message.logprobs == LOGPROBS
+    assert streamed("chat", MockAnswer(logprobs=LOGPROBS)).message.logprobs == LOGPROBS
+
+
+CHOICES = [
+    MockAnswer(text="a text of more than one piece, to be streamed", usage=Usage(prompt_tokens=9)),
+    MockAnswer(tool_calls=[("add", {"a": 1})], usage=Usage(prompt_tokens=9, completion_tokens=7)),
+    MockAnswer(text="cut", finish_reason="length", reasoning="hm"),
+]
+
+
+def test_chat_body_has_a_choice_for_each_answer():
+    [payload] = rendered(CHOICES, request_in("chat", n=3)).pieces
+    body = msgspec.json.decode(payload)
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
+    for choice, answer in zip(body["choices"], CHOICES, strict=True):
+        [alone] = msgspec.json.decode(body_of("chat", answer))["choices"]
+        assert choice == {**alone, "index": choice["index"]}
+    assert body["usage"]["prompt_tokens"] == 9
+    assert body["usage"]["completion_tokens"] == 0 + 7 + 2
+
+
+def test_chunks_of_choices_alternate():
+    chunks = payloads([*rendered(CHOICES, request_in("chat", n=3, **WITH_USAGE)).pieces])
+    assert all(len(chunk["choices"]) == 1 for chunk in chunks[:-1])
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert [choice["index"] for choice in choices[:6]] == [0, 1, 2, 0, 1, 2]
+    for index, answer in enumerate(CHOICES):
+        alone = [c for chunk in payloads(events_of(answer)) for c in chunk["choices"]]
+        expected = [{**choice, "index": index} for choice in alone]
+        assert [choice for choice in choices if choice["index"] == index] == expected
+    assert chunks[-1]["usage"]["completion_tokens"] == 9
+
+
+@pytest.mark.parametrize("wanted", [0, -1, 129, True, "2", 1.5])
+def test_a_number_of_choices_that_is_none(wanted):
+    with pytest.raises(ValueError, match='"n" must be a whole number from 1 to 128'):
+        request_in("chat", n=wanted)
+
+
+def test_responses_have_one_answer():
+    assert request_in("responses", n=3).num_choices == 1
+    assert request_in("chat", n=None).num_choices == 1
 
 
 def test_chat_events_of_a_long_text_are_not_too_many():
