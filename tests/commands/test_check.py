@@ -1,5 +1,6 @@
 """Tests of `gym check`."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,8 @@ def test_check_one():
     assert found["oracle"] == "ok"
     assert found["tools"] == "n/a"
     assert "first option 0.20 (chance 0.16)" in done.stdout
-    assert done.stderr == ""
+    # On a slow machine it says how far it is.
+    assert all(re.fullmatch(r"mcqa: \d+ records scored", line) for line in done.stderr.splitlines())
 
 
 def test_check_one_that_fails():
