@@ -1,17 +1,18 @@
 """Classifies the errors of endpoints by status, error code and the start of the message.
 
-Retried: no connection, no answer in time, 408, 409, 429, 5xx, and a body that is not an answer. Not
-retried: every other 4xx, a 5xx whose message shows that it is permanent, a redirect, an untrusted
-certificate, a conversation that is too long.
+Retried: no connection, no answer in time, 408, 409, 429, 5xx, a refusal for too many requests with
+another status, and a body that is not an answer. Not retried: every other 4xx, a 5xx whose error
+object shows that it is permanent, a redirect, an untrusted certificate, a conversation that is too
+long or that a filter refuses, and a tool call that the endpoint cannot read.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Literal, TypeAlias
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import MAXYEAR, UTC, datetime
+from email.utils import parsedate_to_datetime, parsedate_tz
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -25,7 +26,9 @@ from gymcli.errors import (
     EndpointGoneError,
     EndpointTimeoutError,
     InvalidAnswerError,
+    MalformedCallError,
     ModelError,
+    PromptFilteredError,
     RateLimitError,
     RequestRefusedError,
     ServerError,
@@ -33,12 +36,12 @@ from gymcli.errors import (
 from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
+from gymcli.models.error_wordings import Meaning, meanings_of, quoted_call, start_of_wrapped
+from gymcli.nemo_gym.payload import object_in, objects_in
 from gymcli.secrets import Scrubber
-from gymcli.types import JSON, JSON_ERRORS
+from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
 __all__ = [
-    "CLAIMS",
-    "TOO_LONG_ANSWERS",
     "answer_claims",
     "error_claims",
     "error_of_body",
@@ -51,138 +54,9 @@ __all__ = [
     "is_retried",
     "is_silence",
     "is_unreachable",
-    "meanings_of",
     "one_line",
     "retry_after_seconds",
 ]
-
-Meaning: TypeAlias = Literal[
-    "context overflow", "permanent", "moderated", "hopeless", "rate limit", "server error"
-]
-
-CLAIMS: dict[Meaning, tuple[str, ...]] = {
-    "context overflow": (  # the conversation no longer fits the model
-        # OpenAI, in the `code` of both dialects; Azure and many gateways repeat it
-        r"context_length_exceeded",
-        # OpenAI's chat completions, DeepSeek, OpenRouter, vLLM:
-        # "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens"
-        r"(this|the) (model|endpoint)'s maximum context length is\b",
-        # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 8191. This model's maximum
-        # context length is 8192 tokens and your request has 20 input tokens (8191 > 8192 - 20)."
-        r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. this model's maximum context",
-        # OpenAI's Responses: "Your input exceeds the context window of this model."
-        r"(your|the) (input|prompt|request) exceeds? the context window",
-        # vLLM: "The prompt (total length 25938) is too long to fit into the model", and
-        # "The decoder prompt (length 5000) is longer than the maximum model length of 4096."
-        r"the ((de|en)coder )?prompt \(.{0,40}length \d+\) is (too long|longer than the maximum)",
-        # vLLM: "Input length (265330) exceeds model's maximum context length (262144)."
-        r"input length \(\d+\) exceeds (the )?model's maximum context length",
-        # vLLM: "You passed 31745 input tokens and requested 1024 output tokens. However, the
-        # model's context length is only 32768 tokens, resulting in a maximum input length of 31744"
-        r"you passed \d+ input .{0,80}the model's context length is only \d+ tokens",
-        # vLLM: "max_tokens must be at least 1, got -186.": the prompt left no room for an answer
-        r"max_(completion_)?tokens must be at least 1, got -\d+",
-        # SGLang: "The input (61709 tokens) is longer than the model's context length (40960
-        # tokens)."
-        r"(the )?input \(\d+ tokens\) is longer than the model's context length",
-        # SGLang: "Requested token count exceeds the model's maximum context length of 40960
-        # tokens."
-        r"requested token count exceeds the model's maximum context length",
-        # SGLang: "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."
-        r"input length \(\d+ tokens\) exceeds the maximum allowed length",
-        # llama.cpp, in the `type`
-        r"exceed_context_size_error",
-        # llama.cpp: "request (4390 tokens) exceeds the available context size (4096 tokens)"
-        r"(the )?request (\(\d+ tokens\) )?exceeds the available context size",
-        # llama.cpp and LM Studio, with status 500: "Context size has been exceeded."
-        r"(the )?context size has been exceeded",
-        # llama-cpp-python: "Requested tokens (2285) exceed context window of 2048"
-        r"requested tokens \(\d+\) exceed context window",
-        # Anthropic: "prompt is too long: 210000 tokens > 200000 maximum"
-        r"prompt is too long(:|\.?$)",
-        # Anthropic: "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
-        r"input length and `max_tokens` exceed context limit",
-        # Amazon Bedrock: "Input is too long for requested model."
-        r"input is too long for requested model",
-        # Google: "The input token count (9000) exceeds the maximum number of tokens allowed
-        # (8192)."
-        r"(the )?input token count.{0,20} exceeds the maximum number of tokens",
-        # xAI: "This model's maximum prompt length is 131072 but the request contains 537812 tokens"
-        r"this model's maximum prompt length is \d+",
-        # LiteLLM, for every provider behind it
-        r"litellm\.ContextWindowExceededError",
-        # Text Generation Inference:
-        # "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: ..."
-        r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <=",
-    ),
-    "permanent": (  # waiting does not help, although the status suggests that it does
-        # llama.cpp, with status 500: "image input is not supported - hint: ... provide the mmproj"
-        r"(image|audio|video) input is not supported",
-        # llama.cpp, with status 500: "tools param requires --jinja flag"
-        r"\w+ param requires --jinja",
-        # llama.cpp, with status 501 or 500: "This server does not support chat completions ..."
-        r"this server does not support",
-        # OpenAI, with status 429, in the `code`: the account has no money left
-        r"insufficient_quota",
-        # OpenAI, with status 429: "Request too large for gpt-4o ... on tokens per min (TPM)"
-        r"request too large for",
-    ),
-    "moderated": (  # with status 403: about this conversation's text, not about the key
-        # OpenRouter: "m requires moderation on p. Your input was flagged for "violence"."
-        r"(\S+ requires moderation .{0,100})?your input was flagged",
-        # OpenAI and Azure, in the `code`
-        r"content_policy_violation",
-        r"content_filter",
-    ),
-    "hopeless": (  # every other request would be refused too
-        # OpenAI, in the `code`: the account has no money left
-        r"insufficient_quota",
-        # OpenAI, in the `code`
-        r"model_not_found",
-        # vLLM and SGLang: "The model `x` does not exist."
-        r"the model .{1,200} does not exist",
-        # Ollama: "model 'x' not found, try pulling it first"
-        r"model \S{1,200} not found",
-        # OpenRouter, with status 400: "x is not a valid model ID"
-        r"\S{1,200} is not a valid model id",
-    ),
-    "rate limit": (r"rate_limit_(exceeded|error)$",),  # OpenAI and Anthropic, without a status
-    "server error": (  # OpenAI and Anthropic, without a status
-        r"(internal_)?server_error$",
-        r"overloaded_error$",
-    ),
-}
-"""Regular expressions for the start of error codes and messages, by meaning."""
-
-TOO_LONG_ANSWERS = (
-    # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum
-    # context length is 8192 tokens and your request has 20 input tokens (9000 > 8192 - 20)."
-    r"'max_tokens' or 'max_completion_tokens' is too large: (?P<asked>\d{1,12})\b"
-    r".{0,40}context length is (?P<window>\d{1,12})",
-    # vLLM: "You passed 20 input tokens and requested 9000 output tokens. However, the model's
-    # context length is only 8192 tokens"
-    r"you passed \d+ input tokens and requested (?P<asked>\d{1,12}) output tokens\b"
-    r".{0,40}length is only (?P<window>\d{1,12})",
-    # OpenAI and vLLM: "This model's maximum context length is 8192 tokens. However, you requested
-    # 9020 tokens (20 in the messages, 9000 in the completion)."
-    r"this model's maximum context length is (?P<window>\d{1,12}) tokens"
-    r".{0,120} (?P<asked>\d{1,12}) in the completion",
-)
-"""Refusals of too many tokens: `asked` is what the answer may take, `window` the model's limit."""
-
-
-def _starting_with(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Compile a pattern for the start of a code or message, after any names of error classes.
-
-    Gateways prefix them to the provider's message: "litellm.BadRequestError: OpenAIException - This
-    model's maximum context length is ...".
-    """
-    names = r"\s*([\w.]*(error|exception)(:| -)\s+)*"
-    return re.compile(f"{names}({'|'.join(patterns)})", re.IGNORECASE)
-
-
-_CLAIMS = {meaning: _starting_with(patterns) for meaning, patterns in CLAIMS.items()}
-_TOO_LONG_ANSWERS = [_starting_with([pattern]) for pattern in TOO_LONG_ANSWERS]
 
 _CLASSES: dict[int, type[ModelError]] = {
     401: AuthenticationError,
@@ -193,9 +67,12 @@ _CLASSES: dict[int, type[ModelError]] = {
 }
 """Any other status from 500 on is a ServerError, the rest are a RequestRefusedError."""
 
-_NO_OVERFLOW_STATUSES = frozenset({401, 403, 404, 408, 409, 429})
-"""Errors about keys, missing pages and rate limits are never about a conversation's length, even
-when a rate limit mentions tokens."""
+_STATUSES_OF_OTHERS = frozenset({401, 404, 408, 409, 429})
+"""Errors about keys, missing pages and rate limits are never about this conversation, even when a
+rate limit mentions tokens."""
+
+_REFUSALS = frozenset({400, 403, 413, 422})
+"""Statuses that some providers send with a rate limit."""
 
 _FATAL_STATUSES = frozenset({402, 404, 405})
 """No money left; no such model or path. A refused 429 is not among them: only an exhausted quota
@@ -215,11 +92,26 @@ _RETRIED = (
     RateLimitError,
     ServerError,
 )
-_OVERLOADS = frozenset({429, 503, 529})
+_OVERLOADS = frozenset({503, 529})
 _NO_SERVER_BEHIND = frozenset({502, 503, 504})
 
 _MAX_TEXT = 300
 """Characters of a provider's message that are shown."""
+
+
+_LONGEST_WAIT = 86_400.0
+"""Seconds; an endpoint that asks for a longer wait than a day asks for this one."""
+
+_CLAIM_FIELDS = (
+    "code",
+    "type",
+    "status",  # Google: "RESOURCE_EXHAUSTED"
+    "error",
+    "message",
+    "detail",
+    "status_msg",  # MiniMax
+    "innererror",  # Azure
+)
 
 
 def error_of_status(
@@ -233,16 +125,19 @@ def error_of_status(
     """Return the error for an answer whose status is not 2xx, without the endpoint's secrets."""
     if status // 100 == 3:
         return _error_of_redirect(status, headers, place, endpoint)
-    meanings = meanings_of(error_claims(payload))
+    error = _innermost_error(payload)
+    # A page of a proxy may quote anything.
+    is_page = status >= 500 and not isinstance(error, dict)
+    claims = [] if is_page else _claims(error)
+    default = _CLASSES.get(status, ServerError if status >= 500 else RequestRefusedError)
     words = one_line(error_words(payload), endpoint.secrets)
-    message = f"{place} answered {status}" + (f": {words}" if words else "")
-    if status in _WAYS_OUT:
-        message += f"; {_WAYS_OUT[status]}"
-    return _class_of(status, meanings)(
-        message,
-        status=status,
+    return _classified(
+        status,
+        default,
+        claims,
+        error,
+        message=f"{place} answered {status}" + (f": {words}" if words else ""),
         retry_after=retry_after_seconds(headers),
-        is_hopeless="hopeless" in meanings,
     )
 
 
@@ -252,17 +147,35 @@ def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpo
     Some gateways answer 200 and put the provider's error into the body; it is classified as if it
     had come with its own status. Text outside an error object is not classified.
     """
-    meanings = meanings_of(answer_claims(payload))
-    status = error.status or 0
-    kind = type(error)
-    if status >= 400 or meanings & {"context overflow", "permanent"}:
-        kind = _class_of(status, meanings)
-    elif "rate limit" in meanings:
-        kind = RateLimitError
-    elif "server error" in meanings:
-        kind = ServerError
+    value = _error_in_answer(payload)
+    status = error.status if error.status is not None and error.status >= 400 else None
+    default = type(error)
+    if status is not None:
+        default = _CLASSES.get(status, ServerError if status >= 500 else RequestRefusedError)
     message = f"{place}: {one_line(str(error), endpoint.secrets)}"
-    return kind(message, status=error.status, is_hopeless="hopeless" in meanings)
+    classified = _classified(status, default, _claims(value), value, message=message)
+    classified.status = error.status
+    return classified
+
+
+def _classified(
+    status: int | None,
+    default: type[ModelError],
+    claims: list[str],
+    error: JSON,
+    *,
+    message: str,
+    retry_after: float | None = None,
+) -> ModelError:
+    """Return the error that a status and claims mean; without a meaning, one of the default."""
+    meanings = meanings_of(claims)
+    kind = _class_of(status, meanings, default)
+    if kind is MalformedCallError:
+        return MalformedCallError(message, text=_malformed_call(error), status=status)
+    if kind is default and status in _WAYS_OUT:
+        message += f"; {_WAYS_OUT[status]}"
+    is_hopeless = "hopeless" in meanings
+    return kind(message, status=status, retry_after=retry_after, is_hopeless=is_hopeless)
 
 
 def _error_of_redirect(
@@ -276,26 +189,28 @@ def _error_of_redirect(
     return RequestRefusedError(one_line(message, endpoint.secrets), status=status)
 
 
-def _class_of(status: int, meanings: set[Meaning]) -> type[ModelError]:
-    if "context overflow" in meanings and status not in _NO_OVERFLOW_STATUSES:
-        return ContextOverflowError
-    if "permanent" in meanings or (status == 403 and "moderated" in meanings):
+def _class_of(
+    status: int | None, meanings: set[Meaning], default: type[ModelError]
+) -> type[ModelError]:
+    if status not in _STATUSES_OF_OTHERS:
+        if "malformed call" in meanings:
+            return MalformedCallError
+        if "filtered" in meanings:
+            return PromptFilteredError
+        # A 403 is about rights, and sometimes about a filter.
+        if "context overflow" in meanings and status != 403:
+            return ContextOverflowError
+    if "permanent" in meanings:
         return RequestRefusedError
-    return _CLASSES.get(status, ServerError if status >= 500 else RequestRefusedError)
-
-
-def meanings_of(claims: Sequence[str]) -> set[Meaning]:
-    """Return the meanings of an error's claims, by `CLAIMS`."""
-    meanings = {name for name, pattern in _CLAIMS.items() if any(map(pattern.match, claims))}
-    found = (pattern.match(claim) for pattern in _TOO_LONG_ANSWERS for claim in claims)
-    if any(match and int(match["asked"]) >= int(match["window"]) for match in found):
-        # The answer alone exceeds the window, so that a shorter conversation would not help.
-        meanings = meanings - {"context overflow"} | {"permanent", "hopeless"}
-    return meanings
+    if "rate limit" in meanings and (status is None or status in _REFUSALS):
+        return RateLimitError
+    if "server error" in meanings and status is None:
+        return ServerError
+    return default
 
 
 def error_claims(payload: bytes) -> list[str]:
-    """Return the claims of an error body: its code, its type and its message.
+    """Return the claims of an error body: its codes, its types and its messages.
 
     The whole body is the message if it is not JSON. Lists in a body are not claims.
     """
@@ -304,16 +219,26 @@ def error_claims(payload: bytes) -> list[str]:
 
 def answer_claims(payload: bytes) -> list[str]:
     """Return the claims of the error in a body with status 200; none if it has no error."""
+    return _claims(_error_in_answer(payload))
+
+
+def _error_in_answer(payload: bytes) -> JSON:
+    """Return the error in a body with status 200; None if it has none."""
     try:
         body = decode(payload)
     except InvalidAnswerError:
-        return []
-    choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    found = body.get("error") or (isinstance(choice, dict) and choice.get("error"))
-    if not found and body.get("object") == "error":
-        found = body
-    return _claims(found) if isinstance(found, str | dict) else []
+        return None
+    choice = next(iter(objects_in(body.get("choices"))), {})
+    if error := body.get("error") or choice.get("error"):
+        return error
+    if body.get("object") == "error":
+        return body
+    # Gemini refuses a prompt with an answer that has no candidates.
+    if reason := object_in(body.get("promptFeedback")).get("blockReason"):
+        return {"code": "content_filter", "message": reason}
+    # MiniMax sends `base_resp` with every answer; 0 is its success.
+    base = object_in(body.get("base_resp"))
+    return base if base.get("status_code") else None
 
 
 def _innermost_error(payload: bytes) -> JSON:
@@ -324,22 +249,58 @@ def _innermost_error(payload: bytes) -> JSON:
         return payload.decode("utf-8", "replace")
     if isinstance(value, list) and len(value) == 1:  # Google wraps its error in an array
         value = value[0]
-    while isinstance(value, dict) and isinstance(value.get("error"), dict):
-        value = value["error"]
-    return value
+    return _unwrapped(value)
+
+
+def _unwrapped(body: JSON) -> JSON:
+    while isinstance(body, dict) and isinstance(body.get("error"), dict):
+        body = body["error"]
+    return body
+
+
+def _error_values(error: JSON) -> Iterator[str | JSONObject]:
+    """Yield the texts and objects of an error, the outer ones first."""
+    pending = deque([error])
+    while pending:
+        value = pending.popleft()
+        if isinstance(value, str):
+            yield value
+            pending.append(_wrapped_error(value))
+        elif isinstance(value, dict):
+            yield value
+            pending += [value.get(name) for name in _CLAIM_FIELDS]
+            # Google: [{"reason": "rateLimitExceeded", ...}]
+            pending += [item.get("reason") for item in objects_in(value.get("errors"))]
+            # OpenRouter puts the provider's own error body here.
+            raw = object_in(value.get("metadata")).get("raw")
+            pending.append(_innermost_error(raw.encode()) if isinstance(raw, str) else None)
+
+
+def _wrapped_error(text: str) -> JSON:
+    """Return the error body of a provider that a gateway wrote into its own message, if any.
+
+    LiteLLM: `litellm.BadRequestError: GroqException - {"error": {"message": ...}}`.
+    """
+    start = start_of_wrapped(text)
+    if start is None:
+        return None
+    try:
+        body, _ = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return _unwrapped(body) if object_in(body).get("error") else None
 
 
 def _claims(error: JSON) -> list[str]:
-    if isinstance(error, str):
-        return [error]
-    if not isinstance(error, dict):
-        return []
-    said = (error.get(name) for name in ("code", "type", "error", "message", "detail"))
-    claims = [one for one in said if isinstance(one, str)]
-    # OpenRouter puts the provider's own error body here.
-    metadata = error.get("metadata")
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    return claims + _claims(_innermost_error(raw.encode())) if isinstance(raw, str) else claims
+    return [value for value in _error_values(error) if isinstance(value, str)]
+
+
+def _malformed_call(error: JSON) -> str:
+    """Return what the model wrote, from an error that quotes it; empty if none does."""
+    for value in _error_values(error):
+        if isinstance(value, dict) and (written := value.get("failed_generation")):
+            return written if isinstance(written, str) else msgspec.json.encode(written).decode()
+    return quoted_call(_claims(error))
 
 
 def error_words(payload: bytes) -> str:
@@ -370,23 +331,27 @@ def one_line(text: str, secrets: Iterable[str]) -> str:
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Read `retry-after-ms`, or `Retry-After` in seconds or as a date; None if it is neither."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name)
-        if text is None:
-            continue
+    """Read `retry-after-ms`, or `Retry-After` in seconds or as a date; None if it is neither.
+
+    A wait of more than a day is one of a day.
+    """
+    text = headers.get("retry-after", "")
+    for number, unit in ((headers.get("retry-after-ms", ""), 0.001), (text, 1.0)):
         try:
-            seconds = float(text) * unit
+            seconds = float(number) * unit
         except ValueError:  # it may be a date
             continue
-        return seconds if 0 <= seconds < float("inf") else None
+        if seconds >= 0:  # neither negative nor NaN
+            return min(seconds, _LONGEST_WAIT)
     try:
-        moment = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
-        return None
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):  # no date, or one with a year that no date can have
+        fields = parsedate_tz(text)
+        return _LONGEST_WAIT if fields is not None and fields[0] > MAXYEAR else None
     if moment.tzinfo is None:  # "-0000" has no zone by RFC 5322; HTTP dates are in GMT
         moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+    seconds = (moment - (now or datetime.now(UTC))).total_seconds()
+    return min(max(0.0, seconds), _LONGEST_WAIT)
 
 
 def is_fatal(error: AttemptError) -> bool:
@@ -426,8 +391,10 @@ def is_connect_timeout(error: BaseException) -> bool:
 
 
 def is_overload(error: BaseException | None) -> bool:
-    """Return whether the endpoint reported that it is overloaded: 429, 503, 529."""
-    return isinstance(error, RateLimitError | ServerError) and error.status in _OVERLOADS
+    """Return whether the endpoint reported that it is overloaded: a rate limit, 503, 529."""
+    if isinstance(error, RateLimitError):  # some send 403 or 400, or 200 with an error object
+        return True
+    return isinstance(error, ServerError) and error.status in _OVERLOADS
 
 
 def is_absence(error: ModelError) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 from gymcli.errors import (
     FatalEndpointError,
     InvalidAnswerError,
+    MalformedCallError,
     ModelError,
     RequestRefusedError,
     UsageError,
@@ -248,6 +249,9 @@ class Conversation:
             request.tries.usage.add(answer.usage)
             client.retries.counts[type(empty).__name__] += 1
             answer = await self._try_until_answered(payload, state, source)
+        calls_tools = bool(request.tools) and not endpoint.emulate_tools
+        if answer.finish_reason == "malformed_call" and not calls_tools:
+            answer.finish_reason = "stop"  # a text that is not the JSON that was asked for
         if endpoint.dialect == "responses" and answer.finish_reason in ("stop", "tool_calls"):
             # llama.cpp reports an answer that was cut at its token limit as completed.
             longest = max_answer_tokens(request.params)
@@ -319,6 +323,9 @@ class Conversation:
             answer = await client.transport.ask(
                 replica.target, payload, request.tries, source=source
             )
+        except MalformedCallError as error:  # the model has answered
+            message = Message(role="assistant", content=error.text)
+            answer = Answer(message=message, finish_reason="malformed_call")
         except ModelError as error:
             error.follows_answers = client.has_answered
             was_refused = request.was_refused

@@ -185,7 +185,7 @@ class Transport:
                 )
                 is_refusal = response.status // 100 != 2
                 try:
-                    if response.content_type == "text/event-stream" and not is_refusal:
+                    if response.content_type == "text/event-stream":
                         body = await _read_events(response, place)
                     else:
                         body = await read_body(response, place, endpoint.idle_timeout)
@@ -201,7 +201,8 @@ class Transport:
         except aiohttp.ClientError as error:
             raise EndpointConnectionError(f"{place}: {self._break_text(error)}") from error
         if is_refusal:
-            whole = body if isinstance(body, bytes) else b""
+            # Groq sends the refusal of a streamed answer as the only event of a stream.
+            whole = body if isinstance(body, bytes) else b"".join(body[:1])
             raise error_of_status(
                 response.status, response.headers, whole, place=place, endpoint=endpoint
             )

@@ -1,7 +1,6 @@
 """What an error means, by its status, its code and the beginning of its message."""
 
 import asyncio
-import re
 import traceback
 
 import aiohttp
@@ -17,7 +16,9 @@ from gymcli.errors import (
     EndpointGoneError,
     EndpointTimeoutError,
     InvalidAnswerError,
+    MalformedCallError,
     ModelError,
+    PromptFilteredError,
     RateLimitError,
     RequestRefusedError,
     ServerError,
@@ -25,8 +26,6 @@ from gymcli.errors import (
 from gymcli.mock import MockAnswer, MockServer, in_order, scripted
 from gymcli.mock.behaviours import refusal_of
 from gymcli.models.api_errors import (
-    CLAIMS,
-    TOO_LONG_ANSWERS,
     answer_claims,
     error_claims,
     error_words,
@@ -37,17 +36,21 @@ from gymcli.models.api_errors import (
     is_retried,
     is_silence,
     is_unreachable,
-    meanings_of,
     one_line,
 )
 from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
-from tests.models.asking import KEY, FakeTime, ask, failure, failure_at, hello
+from gymcli.types import Request
+from tests.models.asking import HELLO, KEY, TOOL, FakeTime, ask, failure, failure_at, hello
 
 TOO_LONG_ANSWER = (
     "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum context "
     "length is 8192 tokens and your request has 200 input tokens (9000 > 8192 - 200)."
 )
+
+
+def hello_with_tools() -> Request:
+    return Request(messages=HELLO.messages, tools=[TOOL])
 
 
 @pytest.mark.parametrize(
@@ -65,8 +68,11 @@ TOO_LONG_ANSWER = (
         (401, f"incorrect key {KEY}", AuthenticationError),
         (402, "no money", RequestRefusedError),
         (403, "not yours", AuthenticationError),
-        (403, "your input was flagged", RequestRefusedError),
-        (403, "content_policy_violation", RequestRefusedError),
+        (403, "your input was flagged", PromptFilteredError),
+        (400, "content_policy_violation", PromptFilteredError),
+        (400, "Too many requests", RateLimitError),
+        (403, "API rate limit exceeded for user ID 1.", RateLimitError),
+        (403, "You hear: API rate limit exceeded", AuthenticationError),
         (404, "no such model", RequestRefusedError),
         (408, "too slow", ServerError),
         (409, "conflict", ServerError),
@@ -86,7 +92,7 @@ def test_answer_maps_every_status(status, words, kind):
     assert type(error) is kind
     assert error.status == status
     assert f"answered {status}: " in str(error)
-    if status in (429, 503, 529) and kind is not RequestRefusedError:
+    if kind is RateLimitError or (status in (503, 529) and kind is ServerError):
         assert sum(request.tries.retries.values()) > 10  # overload does not count as an attempt
     else:
         assert request.tries.retries == ({kind.__name__: 1} if kind is ServerError else {})
@@ -264,165 +270,6 @@ def test_error_of_status_names_ways_out_for_roles_too(status):
     assert "--role" in way_out or "gym.toml" in way_out
 
 
-OVERFLOWS = {
-    "openai code": "context_length_exceeded: too much",
-    "openai chat": (
-        "This model's maximum context length is 4097 tokens. However, your messages resulted in "
-        "4619 tokens. Please reduce the length of the messages."
-    ),
-    "openai responses": (
-        "Your input exceeds the context window of this model. Please adjust your input."
-    ),
-    "vllm multimodal": (
-        "The prompt (total length 25938) is too long to fit into the model (context length 4096)."
-    ),
-    "vllm v1": "Input length (265330) exceeds model's maximum context length (262144).",
-    "vllm negative": "max_tokens must be at least 1, got -186.",
-    "vllm passed": (
-        "You passed 31745 input tokens and requested 1024 output tokens. However, the model's "
-        "context length is only 32768 tokens, resulting in a maximum input length of 31744 tokens."
-    ),
-    "vllm answer below the window": (
-        "'max_tokens' or 'max_completion_tokens' is too large: 8191. This model's maximum context "
-        "length is 8192 tokens and your request has 20 input tokens (8191 > 8192 - 20)."
-    ),
-    "openai answer below the window": (
-        "This model's maximum context length is 8192 tokens. However, you requested 8211 tokens "
-        "(20 in the messages, 8191 in the completion). Please reduce the length."
-    ),
-    "sglang": "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
-    "sglang request": (
-        "Requested token count exceeds the model's maximum context length of 40960 tokens."
-    ),
-    "sglang limit": (
-        "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."
-    ),
-    "llama.cpp type": "exceed_context_size_error: no",
-    "llama.cpp": "request (4390 tokens) exceeds the available context size (4096 tokens)",
-    "llama.cpp 500": "Context size has been exceeded.",
-    "llama-cpp-python": "Requested tokens (2285) exceed context window of 2048",
-    "anthropic": "prompt is too long: 210000 tokens > 200000 maximum",
-    "anthropic sum": (
-        "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
-    ),
-    "litellm": 'litellm.ContextWindowExceededError: AnthropicException - {"type":"error"}',
-    "bedrock": "Input is too long for requested model.",
-    "google": "The input token count (9000) exceeds the maximum number of tokens allowed (8192).",
-    "xai": "This model's maximum prompt length is 131072 but the request contains 537812 tokens",
-    "tgi": "Input error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: ...",
-}
-
-
-TOO_LONG = {
-    "vllm": (
-        "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum context "
-        "length is 8192 tokens and your request has 20 input tokens (9000 > 8192 - 20)."
-    ),
-    "vllm passed": (
-        "You passed 20 input tokens and requested 8192 output tokens. However, the model's "
-        "context length is only 8192 tokens, resulting in a maximum input length of 0 tokens."
-    ),
-    "openai": (
-        "This model's maximum context length is 8192 tokens. However, you requested 10520 tokens "
-        "(1200 in the messages, 320 in the functions, and 9000 in the completion). Please reduce."
-    ),
-}
-
-
-def test_a_context_overflow_is_known(subtests):
-    for name, text in OVERFLOWS.items():
-        wrapped = f"litellm.BadRequestError: OpenAIException - {text}"
-        with subtests.test(name):
-            assert meanings_of([text]) == {"context overflow"}
-            assert meanings_of([wrapped]) == {"context overflow"}
-
-
-def test_words_that_a_message_quotes_say_nothing(subtests):
-    for name, text in OVERFLOWS.items():
-        for quoted in ("Failed to answer: {}", '"{}"', "prompt: {}", "{{'input': '{}'}}"):
-            with subtests.test(name, quoted=quoted):
-                assert not meanings_of([quoted.format(text)])
-
-
-def test_an_answer_as_long_as_the_window_is_no_overflow(subtests):
-    """No conversation leaves room for such an answer, so every request is refused."""
-    for name, text in TOO_LONG.items():
-        with subtests.test(name):
-            assert meanings_of(["context_length_exceeded", text]) == {"permanent", "hopeless"}
-
-
-def test_too_long_answers_are_each_shown_by_a_text():
-    assert len(TOO_LONG_ANSWERS) == len(TOO_LONG)
-    for pattern, text in zip(TOO_LONG_ANSWERS, TOO_LONG.values(), strict=True):
-        assert re.match(pattern, text, re.IGNORECASE)
-
-
-def test_context_overflows_are_each_shown_by_a_text():
-    for pattern in CLAIMS["context overflow"]:
-        found = [text for text in OVERFLOWS.values() if re.match(pattern, text, re.IGNORECASE)]
-        assert found, pattern
-
-
-@pytest.mark.parametrize(
-    ("status", "text"),
-    [
-        (400, "max_tokens: 10000 > 4096, which is the maximum allowed number of output tokens"),
-        (400, "max_tokens must be at least 1, got 0."),
-        (400, "temperature must not be longer than it is"),
-        (429, OVERFLOWS["openai chat"]),
-        (401, OVERFLOWS["anthropic"]),
-    ],
-)
-def test_other_refusals_are_no_context_overflow(status, text):
-    error = failure(lambda _: refusal_of(status, text), max_attempts=1)
-    assert not isinstance(error, ContextOverflowError)
-
-
-@pytest.mark.parametrize(
-    ("meaning", "texts"),
-    [
-        (
-            "permanent",
-            [
-                "image input is not supported - hint: if this is unexpected, ...",
-                "tools param requires --jinja flag",
-                "This server does not support embeddings.",
-                "insufficient_quota: You exceeded your current quota",
-                "Request too large for gpt-4o in organization x on tokens per min (TPM)",
-            ],
-        ),
-        (
-            "moderated",
-            [
-                'x/m requires moderation on p. Your input was flagged for "violence".',
-                "content_policy_violation",
-                "content_filter",
-            ],
-        ),
-        (
-            "hopeless",
-            [
-                "insufficient_quota: You exceeded your current quota",
-                "model_not_found: no access",
-                "The model `gpt-9` does not exist or you do not have access to it.",
-                "model 'tiny' not found, try pulling it first",
-                "tiny is not a valid model ID",
-            ],
-        ),
-        ("rate limit", ["rate_limit_exceeded"]),
-        ("server error", ["server_error", "overloaded_error"]),
-    ],
-)
-def test_every_claim_is_shown_by_one_text(meaning, texts):
-    assert len(CLAIMS[meaning]) == len(texts)
-    assert all(meaning in meanings_of([text]) for text in texts)
-    assert not any(meanings_of([f"Failed to answer: {text}"]) for text in texts)
-
-
-def test_an_overloaded_server_claims_nothing():
-    assert not meanings_of(["The server is overloaded, please try again later."])
-
-
 @pytest.mark.parametrize(
     ("payload", "text"),
     [
@@ -459,6 +306,22 @@ def test_error_words_finds_the_message(payload, text):
             ["no", "why"],
         ),
         ({"error": {"message": "no", "metadata": {"raw": "why"}}}, ["no", "why"]),
+        (
+            {
+                "error": {
+                    "message": {"error": "no", "other": "why"},
+                    "innererror": {"code": "worse"},
+                }
+            },
+            ["no", "worse"],
+        ),
+        ({"error": {"message": "no", "errors": [{"reason": "why", "input": "x"}]}}, ["no", "why"]),
+        (
+            {"error": {"message": 'aError: {"error": {"code": "b"}}'}},
+            ['aError: {"error": {"code": "b"}}', "b"],
+        ),
+        ({"error": {"message": 'aError: {"error": '}}, ['aError: {"error": ']),
+        ({"error": {"message": '{"message": "why"}'}}, ['{"message": "why"}']),
         ("just text", ["just text"]),
         ({"messages": ["prompt is too long"]}, []),
     ],
@@ -473,6 +336,12 @@ def test_error_claims_are_the_code_and_the_message(payload, claims):
         (b'{"error": {"message": "no", "code": "worse"}}', ["worse", "no"]),
         (b'{"choices": [{"error": {"message": "no"}}]}', ["no"]),
         (b'{"object": "error", "message": "no"}', ["no"]),
+        (
+            b'{"choices": [], "promptFeedback": {"blockReason": "OTHER"}}',
+            ["content_filter", "OTHER"],
+        ),
+        (b'{"base_resp": {"status_code": 1002, "status_msg": "no"}}', ["no"]),
+        (b'{"choices": [], "base_resp": {"status_code": 0, "status_msg": "no"}}', []),
         (b'{"choices": [], "message": "prompt is too long"}', []),
         (b'{"choices": [{"message": {"content": "prompt is too long', []),
         (b"prompt is too long", []),
@@ -511,6 +380,67 @@ def test_one_line_redacts_before_it_cuts():
     assert "sk-" not in text
 
 
+GROQ = {
+    "message": "Failed to call a function. See 'failed_generation' for more details.",
+    "type": "invalid_request_error",
+    "code": "tool_use_failed",
+}
+
+
+def encoded(error) -> str:
+    return msgspec.json.encode({"error": error}).decode()
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "text"),
+    [
+        (400, {**GROQ, "failed_generation": "<function=f>{"}, "<function=f>{"),
+        (200, {**GROQ, "failed_generation": "<function=f>{"}, "<function=f>{"),
+        (400, {**GROQ, "failed_generation": {"name": "f"}}, '{"name":"f"}'),
+        (400, {**GROQ, "code": "json_validate_failed", "failed_generation": "x"}, "x"),
+        (400, GROQ, ""),
+        (
+            400,
+            {"message": f"xError: GroqException - {encoded({**GROQ, 'failed_generation': 'x'})}"},
+            "x",
+        ),
+        (500, "error parsing tool call: raw='{\"a\": ', err=unexpected end", '{"a": '),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_malformed_call_carries_what_the_model_wrote(status, error, text, stream):
+    body = f"event: error\ndata: {encoded(error)}\n\n" if stream else encoded(error)
+    kind = {"Content-Type": "text/event-stream"} if stream else {}
+    refusal = MockAnswer(status=status, body=body, headers=kind)
+    answer = ask(lambda _: refusal, request := hello_with_tools(), stream=stream)
+    assert (answer.message.content, answer.finish_reason) == (text, "malformed_call")
+    assert request.tries.retries == {}
+
+
+def test_a_malformed_call_without_tools_is_a_text():
+    """Groq refuses an answer that is not the JSON that `response_format` asks for."""
+    error = {**GROQ, "code": "json_validate_failed", "failed_generation": "x"}
+    answer = ask(lambda _: MockAnswer(status=400, body=encoded(error)))
+    assert (answer.message.content, answer.finish_reason) == ("x", "stop")
+
+
+@pytest.mark.parametrize("status", [401, 404, 429])
+def test_an_error_about_the_key_or_the_rate_is_no_malformed_call(status):
+    refusal = MockAnswer(status=status, body=encoded(GROQ))
+    assert not isinstance(failure(lambda _: refusal, max_attempts=1), MalformedCallError)
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_rate_limit_with_another_status_is_an_overload(status):
+    error = {"message": "m", "code": "rate_limit_exceeded"}
+    refusal = MockAnswer(status=status, body=encoded(error))
+    refused = failure(lambda _: refusal, max_attempts=1)
+    assert type(refused) is RateLimitError
+    assert signs(refused) == ["overload"]
+    assert "check what the key allows" not in str(refused)
+    assert ask(in_order(refusal, refusal, "at last"), max_attempts=2).message.text == "at last"
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -521,12 +451,17 @@ def test_one_line_redacts_before_it_cuts():
         (InvalidAnswerError, True),
         (EndpointGoneError, False),
         (RequestRefusedError, False),
+        (PromptFilteredError, False),
         (AuthenticationError, False),
         (ContextOverflowError, False),
     ],
 )
 def test_is_retried(error, expected):
     assert is_retried(error("x")) is expected
+
+
+def test_is_retried_is_not_a_malformed_call():
+    assert not is_retried(MalformedCallError("x", text="y"))
 
 
 def signs(error) -> list[str]:

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from contextlib import AsyncExitStack
 
+import msgspec
 import pytest
 
 from gymcli.errors import (
@@ -16,12 +17,12 @@ from gymcli.errors import (
     RequestRefusedError,
 )
 from gymcli.mock import MockAnswer, MockServer
-from gymcli.mock.behaviours import echo, num_turns, refusal_of
+from gymcli.mock.behaviours import echo, in_order, num_turns, refusal_of
 from gymcli.models.api_errors import is_fatal
 from gymcli.models.client import Client, Conversation
 from gymcli.models.endpoint import Endpoint, EndpointLimits
-from gymcli.types import Message, Request
-from tests.models.asking import HELLO, FakeTime, ShortTime, ask_and_see, hello
+from gymcli.types import Message, Request, Usage
+from tests.models.asking import HELLO, TOOL, FakeTime, ShortTime, ask_and_see, hello
 
 
 def client_at(*addresses: str, concurrency: int = 8, time: FakeTime | None = None, **options):
@@ -418,3 +419,25 @@ def test_answer_probes_an_address_again_that_was_given_up():
             return len(answers), back.num_requests
 
     assert asyncio.run(run()) == (30, 30)
+
+
+def test_a_malformed_call_counts_as_an_answer():
+    """The endpoint is up and the model has answered: nothing slows down, and a refusal is none."""
+    error = {"code": "tool_use_failed", "message": "no", "failed_generation": "f("}
+    malformed = MockAnswer(status=400, body=msgspec.json.encode({"error": error}).decode())
+
+    async def run() -> None:
+        async with (
+            MockServer(in_order(malformed, refusal_of(401, "no"))) as server,
+            client_at(server.base_url, concurrency=2) as client,
+        ):
+            limiter = client.replicas[0].limiter
+            answer = await client.answer(Request(messages=HELLO.messages, tools=[TOOL]))
+            assert (answer.message.content, answer.finish_reason) == ("f(", "malformed_call")
+            assert (answer.usage, limiter.num_under_way) == (Usage(), 0)
+            assert (limiter.limit.current, limiter.breaker.was_reached) == (2, True)
+            with pytest.raises(AuthenticationError) as raised:
+                await client.answer(hello())
+            assert raised.value.follows_answers
+
+    asyncio.run(run())
