@@ -354,6 +354,30 @@ def test_resolve_endpoint_without_anything_gives_three_ways_out(environ):
     assert ways == sorted(ways)
 
 
+@pytest.mark.parametrize("environ", [{}, {"OPENAI_API_KEY": "openai-key"}])
+@pytest.mark.parametrize("model", [None, "m"])
+def test_resolve_endpoint_names_the_older_variable(model, environ):
+    """The key may be for that server alone, so it is not sent to the OpenAI API either."""
+    with pytest.raises(UsageError) as raised:
+        resolve(model, OPENAI_API_BASE="http://older/v1", **environ)
+    assert "OPENAI_API_BASE is not read, set OPENAI_BASE_URL instead; or use --" in str(
+        raised.value
+    )
+    assert "older" not in str(raised.value)
+
+
+@pytest.mark.parametrize("older", ["", "https://api.openai.com/v1", "https://api.openai.com/v1/"])
+def test_resolve_endpoint_reaches_openai_whatever_names_it(older):
+    endpoint = resolve("gpt", OPENAI_API_KEY="openai-key", OPENAI_API_BASE=older)
+    assert endpoint.base_url == "https://api.openai.com/v1"
+
+
+def test_resolve_endpoint_needs_the_older_variable_for_nothing():
+    environ = {"OPENAI_API_BASE": "http://older", "OPENAI_BASE_URL": "http://newer"}
+    assert resolve("m", **environ).base_url == "http://newer"
+    assert resolve("m", base_url="http://option", **environ).base_url == "http://option"
+
+
 def test_resolve_endpoint_guesses_the_table():
     with pytest.raises(UsageError, match=r'model bigg \(did you mean "big" of gym.toml'):
         resolve("bigg", models={"big": TABLE})
