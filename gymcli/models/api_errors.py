@@ -37,7 +37,7 @@ from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.error_wordings import Meaning, meanings_of, quoted_call, start_of_wrapped
-from gymcli.nemo_gym.payload import object_in, objects_in
+from gymcli.nemo_gym.payload import argument_text, object_in, objects_in
 from gymcli.secrets import Scrubber
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
@@ -67,9 +67,9 @@ _CLASSES: dict[int, type[ModelError]] = {
 }
 """Any other status from 500 on is a ServerError, the rest are a RequestRefusedError."""
 
-_STATUSES_OF_OTHERS = frozenset({401, 404, 408, 409, 429})
-"""Errors about keys, missing pages and rate limits are never about this conversation, even when a
-rate limit mentions tokens."""
+_UNRELATED_STATUSES = frozenset({401, 402, 404, 408, 409, 429})
+"""Errors about keys, money, missing pages and rate limits are never about this conversation, even
+when a rate limit mentions tokens."""
 
 _REFUSALS = frozenset({400, 403, 413, 422})
 """Statuses that some providers send with a rate limit."""
@@ -97,7 +97,6 @@ _NO_SERVER_BEHIND = frozenset({502, 503, 504})
 
 _MAX_TEXT = 300
 """Characters of a provider's message that are shown."""
-
 
 _LONGEST_WAIT = 86_400.0
 """Seconds; an endpoint that asks for a longer wait than a day asks for this one."""
@@ -129,11 +128,10 @@ def error_of_status(
     # A page of a proxy may quote anything.
     is_page = status >= 500 and not isinstance(error, dict)
     claims = [] if is_page else _claims(error)
-    default = _CLASSES.get(status, ServerError if status >= 500 else RequestRefusedError)
     words = one_line(error_words(payload), endpoint.secrets)
     return _classified(
         status,
-        default,
+        _class_of_status(status),
         claims,
         error,
         message=f"{place} answered {status}" + (f": {words}" if words else ""),
@@ -149,9 +147,7 @@ def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpo
     """
     value = _error_in_answer(payload)
     status = error.status if error.status is not None and error.status >= 400 else None
-    default = type(error)
-    if status is not None:
-        default = _CLASSES.get(status, ServerError if status >= 500 else RequestRefusedError)
+    default = type(error) if status is None else _class_of_status(status)
     message = f"{place}: {one_line(str(error), endpoint.secrets)}"
     classified = _classified(status, default, _claims(value), value, message=message)
     classified.status = error.status
@@ -189,10 +185,14 @@ def _error_of_redirect(
     return RequestRefusedError(one_line(message, endpoint.secrets), status=status)
 
 
+def _class_of_status(status: int) -> type[ModelError]:
+    return _CLASSES.get(status, ServerError if status >= 500 else RequestRefusedError)
+
+
 def _class_of(
     status: int | None, meanings: set[Meaning], default: type[ModelError]
 ) -> type[ModelError]:
-    if status not in _STATUSES_OF_OTHERS:
+    if status not in _UNRELATED_STATUSES:
         if "malformed call" in meanings:
             return MalformedCallError
         if "filtered" in meanings:
@@ -246,7 +246,10 @@ def _innermost_error(payload: bytes) -> JSON:
     try:
         value: JSON = msgspec.json.decode(payload)
     except JSON_ERRORS:
-        return payload.decode("utf-8", "replace")
+        try:
+            value = decode(payload)  # it takes NaN, and half a character in a quoted text
+        except InvalidAnswerError:
+            return payload.decode("utf-8", "replace")
     if isinstance(value, list) and len(value) == 1:  # Google wraps its error in an array
         value = value[0]
     return _unwrapped(value)
@@ -285,10 +288,11 @@ def _wrapped_error(text: str) -> JSON:
     if start is None:
         return None
     try:
-        body, _ = json.JSONDecoder().raw_decode(text, start)
-    except (ValueError, RecursionError):
+        _, end = json.JSONDecoder().raw_decode(text, start)  # LiteLLM writes more after it
+        body = decode(text[start:end].encode())
+    except (ValueError, RecursionError, InvalidAnswerError):
         return None
-    return _unwrapped(body) if object_in(body).get("error") else None
+    return _unwrapped(body) if body.get("error") else None
 
 
 def _claims(error: JSON) -> list[str]:
@@ -299,7 +303,7 @@ def _malformed_call(error: JSON) -> str:
     """Return what the model wrote, from an error that quotes it; empty if none does."""
     for value in _error_values(error):
         if isinstance(value, dict) and (written := value.get("failed_generation")):
-            return written if isinstance(written, str) else msgspec.json.encode(written).decode()
+            return argument_text(written)
     return quoted_call(_claims(error))
 
 

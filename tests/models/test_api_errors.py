@@ -1,6 +1,7 @@
 """What an error means, by its status, its code and the beginning of its message."""
 
 import asyncio
+import json
 import traceback
 
 import aiohttp
@@ -361,6 +362,27 @@ def test_error_words_of_an_empty_body_are_none():
     assert error_words(b"") == ""
 
 
+FIELDS = ("error", "message", "code", "status", "detail", "metadata", "raw", "errors", "innererror")
+BODIES = st.recursive(
+    st.none() | st.integers() | st.text() | st.sampled_from(['xError: {"error": "\\ud800"}', "{"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), inner),
+)
+
+
+@given(BODIES.map(json.dumps) | st.text())
+def test_error_claims_are_texts_whatever_a_body_is(body):
+    payload = body.encode("utf-8", "replace")
+    for claim in (*error_claims(payload), *answer_claims(payload)):
+        claim.encode()
+
+
+def test_error_claims_survive_an_error_in_an_error():
+    error = {"error": {"code": "innermost"}}
+    for _ in range(12):
+        error = {"error": {"message": f"aError: {json.dumps(error)}"}}
+    assert error_claims(json.dumps(error).encode())[-1] == "innermost"
+
+
 @given(st.binary(), st.text(min_size=4))
 def test_one_line_is_one_short_printable_line(payload, secret):
     text = one_line(error_words(payload), [secret])
@@ -388,7 +410,7 @@ GROQ = {
 
 
 def encoded(error) -> str:
-    return msgspec.json.encode({"error": error}).decode()
+    return json.dumps({"error": error})
 
 
 @pytest.mark.parametrize(
@@ -399,6 +421,7 @@ def encoded(error) -> str:
         (400, {**GROQ, "failed_generation": {"name": "f"}}, '{"name":"f"}'),
         (400, {**GROQ, "code": "json_validate_failed", "failed_generation": "x"}, "x"),
         (400, GROQ, ""),
+        (400, {**GROQ, "failed_generation": "half of \ud83d"}, "half of \ufffd"),
         (
             400,
             {"message": f"xError: GroqException - {encoded({**GROQ, 'failed_generation': 'x'})}"},
