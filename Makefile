@@ -30,7 +30,7 @@ SOURCES := gymcli envs datasets tests bench docs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-others test-all check coverage format lint layers types bench faults soak train nemo-gym docs clean
+.PHONY: help demo test test-slow test-others test-all check coverage format lint layers types bench faults soak train nemo-gym litellm docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -136,6 +136,15 @@ train: .venv-train/ready  ## Train a tiny model on its rollouts: in one turn, as
 
 nemo-gym: .venv/dev .venv-nemo-gym/ready  ## Compare the scores with those of an installed NeMo Gym
 	$(BIN)/python $(PYTEST) -m slow tests/nemo_gym/test_installed_wheel.py
+
+.venv-litellm/ready: tests/mock/requirements.txt
+	@$(PYTHON) -m venv .venv-litellm || { echo "on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@echo "installing LiteLLM's proxy into .venv-litellm"
+	@.venv-litellm/bin/python $(PIP) -r tests/mock/requirements.txt
+	@touch $@
+
+litellm: .venv/dev .venv-litellm/ready  ## Play through LiteLLM's proxy, with the mock server behind it
+	$(BIN)/python $(PYTEST) -m slow tests/mock/test_litellm_proxy.py
 
 docs: .venv/dev  ## Regenerate the documentation that comes from the sources
 	$(BIN)/python docs/write.py

@@ -172,7 +172,7 @@ def test_mock_names_a_key_that_cannot_be_sent(monkeypatch):
     [
         ("--behaviour mirror", "mirror: is not one of echo, fixed:TEXT, script:FILE.jsonl"),
         ("--behaviour scrpt:x", 'script:FILE.jsonl; did you mean "script"?'),
-        ("--behaviour script:none.jsonl", "none.jsonl: cannot read the script: No such file"),
+        ("--behaviour script:none.jsonl", "none.jsonl: cannot be read: No such file"),
         ("--fault stal=0.2", '--fault stal=0.2: no fault "stal"; did you mean "stall"?'),
         ("--fault 500=2", "--fault 500=2: the rate must be a number from 0 to 1"),
         ("--latency unifrom:0:1", 'no distribution "unifrom"; did you mean "uniform"?'),
