@@ -456,8 +456,12 @@ def did_you_mean(name: str, known: Iterable[str], place: str = "") -> str:
     """Ask whether the known name closest to `name` was meant; empty if none is close."""
     import difflib  # late: only errors need it
 
-    by_folded = {one.casefold(): one for one in known}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    by_folded, folded = {one.casefold(): one for one in known}, name.casefold()
+    close = (
+        [one for one in by_folded if one.endswith(f".{folded}")]
+        or difflib.get_close_matches(folded, by_folded, n=1)
+        or [one for one in by_folded if len(folded) > 2 and one.startswith(folded)]
+    )
     return f'did you mean "{by_folded[close[0]]}"{place and f" {place}"}?' if close else ""
 
 

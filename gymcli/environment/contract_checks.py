@@ -10,7 +10,8 @@ import inspect
 import math
 import reprlib
 import typing
-from numbers import Real
+from collections.abc import Mapping
+from numbers import Integral, Real
 from types import FunctionType
 
 import msgspec
@@ -55,18 +56,31 @@ _LIKENESS = 0.8
 """The `difflib` ratio from which a name counts as misspelt: `verfiy`, `set_up`, `orcale`."""
 
 
+_VALUE_TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "True or False"),
+    str: ((str,), "a text"),
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    tuple: ((tuple, list), "a tuple"),
+}
+"""What an attribute may be, by the type of its default."""
+
+_MAY_BE_NONE: Mapping[str, type] = {"max_reward": float, "pass_threshold": float, "max_turns": int}
+
+
 def check_hooks(kind: type, base: type) -> None:
     """Check that overriding methods are `async` and class methods exactly as in the base class.
 
     Raises:
-        TypeError: One is not, a method looks like a misspelt hook, or `max_reward` is no number.
+        TypeError: One is not, a method looks like a misspelt hook, or an attribute such as
+            `max_reward` has a value of the wrong type.
     """
-    top = getattr(kind, "max_reward", None)
-    if not (top is None or isinstance(top, Real)):
-        raise TypeError(f"{kind.__name__}.max_reward is {top!r}, neither a number nor None")
     # Without the base class and its own bases.
     others = [one for one in reversed(kind.__mro__) if not issubclass(base, one)]
     members = {name: value for one in others for name, value in vars(one).items()}
+    for name in members.keys() & vars(base).keys():
+        if not name.startswith("_"):
+            _check_value(kind, name, members[name], vars(base)[name])
     hooks = {name: value for name, value in vars(base).items() if not name.startswith("_")}
     for name in members.keys() & hooks.keys():
         _check_hook(kind, name, members[name], hooks[name])
@@ -75,6 +89,17 @@ def check_hooks(kind: type, base: type) -> None:
     for name, value in vars(kind).items():
         if name not in hooks and not name.startswith("_"):
             _check_name(kind, name, value, missing)
+
+
+def _check_value(kind: type, name: str, value: object, default: object) -> None:
+    value_type = _MAY_BE_NONE.get(name, type(default))
+    if value_type not in _VALUE_TYPES or hasattr(value, "__get__"):  # such as a property
+        return
+    types, words = _VALUE_TYPES[value_type]
+    if isinstance(value, types) or (value is None and name in _MAY_BE_NONE):
+        return
+    expected = f"neither {words} nor None" if name in _MAY_BE_NONE else f"not {words}"
+    raise TypeError(f"{kind.__name__}.{name} is {reprlib.repr(value)}, {expected}")
 
 
 def _check_hook(kind: type, name: str, value: object, hook: object) -> None:

@@ -216,6 +216,9 @@ def parse_expression(text: str) -> Expression:
     try:
         tree = ast.parse(written[start:], mode="eval").body
     except SyntaxError as error:
+        if percent := _PERCENT.search(text):
+            share = f"{float(percent[1]) / 100:g}"
+            raise _error(text, percent.start(), f"write {share} for {percent[0]}") from error
         if not error.offset:
             raise _error(text, len(text), "something is missing here") from error
         raise _error(text, start + error.offset - 1, f"cannot be read: {error.msg}") from error
@@ -241,6 +244,7 @@ _WORD = re.compile(
     | (?P<sign>==|!=|<=|>=|\*\*|//|[-+*/%<>()\[\],.])""",
     re.VERBOSE,
 )
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)[ ]?%(?=\s*(?:$|[)<>=!]|and\b|or\b))")
 _ESCAPE = re.compile(r"""\\(?:[\\'"nrt]|u[0-9a-fA-F]{4})""")
 _HINTS = {
     "=>": "write >= to compare",

@@ -52,15 +52,31 @@ HERE = r"\(tests/environment/test_contract_checks\.py:\d+\)"
         ({"orcale": wait}, "is it meant to be oracle?"),
         ({"verify_gruop": classmethod(wait)}, "is it meant to be verify_group?"),
         ({"stand_in": classmethod(do)}, "is it meant to be stand_ins?"),
-        ({"max_reward": "one"}, "Made.max_reward is 'one', neither a number nor None"),
     ],
 )
 def test_a_class_whose_hook_is_never_called_right_is_refused(members, words):
     with pytest.raises(TypeError) as caught:
         made(**members)
     assert words in str(caught.value)
-    if "max_reward" not in members:
-        assert re.search(HERE, str(caught.value))
+    assert re.search(HERE, str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"max_reward": "one"}, "Made.max_reward is 'one', neither a number nor None"),
+        ({"max_turns": "5"}, "Made.max_turns is '5', neither a whole number nor None"),
+        ({"max_turns": 2.5}, "Made.max_turns is 2.5, neither a whole number nor None"),
+        ({"pass_threshold": "0.5"}, "Made.pass_threshold is '0.5', neither a number nor None"),
+        ({"version": 3}, "Made.version is 3, not a text"),
+        ({"step_timeout": None}, "Made.step_timeout is None, not a number"),
+        ({"executes_tools": "no"}, "Made.executes_tools is 'no', not True or False"),
+        ({"required_roles": "judge"}, "Made.required_roles is 'judge', not a tuple"),
+    ],
+)
+def test_a_class_whose_attribute_has_a_wrong_type_is_refused(members, words):
+    with pytest.raises(TypeError, match=f"^{re.escape(words)}$"):
+        made(**members)
 
 
 def test_a_hook_of_a_mixin_is_checked():
@@ -84,7 +100,8 @@ def test_a_hook_of_a_mixin_is_checked():
         {"verify_answer": do, "verifier": do},
         {"orcale": tool(wrapped(do))},
         {"max_reward": None},
-        {"max_reward": 2},
+        {"max_reward": 2, "max_turns": None, "verify_timeout": 5, "slice_fields": ["level"]},
+        {"max_turns": property(do)},
     ],
 )
 def test_a_class_that_is_right_is_made(members):
