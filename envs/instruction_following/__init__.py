@@ -144,18 +144,26 @@ class InstructionFollowing(Environment[Instructions]):
         task = cls.parse_task(rollout.task)
         split_sentences = SPLITTERS[cls.options_of(context).sentences]
         answer = Answer(rollout.last_text, split_sentences, context)
-        # As in IFEval's evaluation: silence would follow many instructions, such as "no commas".
-        has_text = bool(answer.text.strip())
-        results = [
-            (name, has_text and CHECKS[name].is_followed(answer, given))
-            for name, given in task.instructions
-        ]
+        results = [(name, _is_followed(name, given, [answer])) for name, given in task.instructions]
         num_followed = sum(is_followed for _, is_followed in results)
         follows_all = num_followed == len(results)
         share = num_followed / len(results) if results else 0.0
+        forms = [Answer(text, split_sentences, context) for text in _loose_forms(answer.text)]
+        num_loose = sum(
+            is_followed or _is_followed(name, given, forms)
+            for (name, is_followed), (_, given) in zip(results, task.instructions, strict=True)
+        )
+        has_text = bool(answer.text.strip())
         return Score(
             float(follows_all) if task.grading_mode == "binary" else share,
-            metrics={"follow_all_instructions": float(follows_all), "share_followed": share},
+            metrics={
+                "follow_all_instructions": float(follows_all),
+                "share_followed": share,
+                "num_instructions": float(len(results)),
+                "num_followed": float(num_followed),
+                "follow_all_loosely": float(num_loose == len(results)),
+                "num_followed_loosely": float(num_loose),
+            },
             details={
                 "reason": _reason(share, has_text=has_text, follows_all=follows_all),
                 "not_followed": [name for name, is_followed in results if not is_followed],
@@ -171,6 +179,23 @@ class InstructionFollowing(Environment[Instructions]):
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Yield tasks with one, two and four instructions that can be followed together."""
         yield from load_generator("instruction_following").generate(rng, num)
+
+
+def _is_followed(name: str, given: Arguments, answers: list[Answer]) -> bool:
+    # As in IFEval's evaluation: silence would follow many instructions, such as "no commas".
+    return any(
+        answer.text.strip() and CHECKS[name].is_followed(answer, given) for answer in answers
+    )
+
+
+def _loose_forms(text: str) -> list[str]:
+    """Return an answer without asterisks, and without its first line, its last one, or both.
+
+    As in IFEval's loose accuracies, for which one of these texts or the answer itself must do.
+    """
+    lines = text.split("\n")
+    cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
+    return [*cut, *(form.replace("*", "") for form in (text, *cut))]
 
 
 def _reason(share: float, *, has_text: bool, follows_all: bool) -> str:

@@ -142,7 +142,8 @@ class MathWithJudge(Environment[MathProblem]):
 
         answer_place: AnswerPlace = "boxed_or_line"
         """`boxed_or_line`: the last boxes, without any the last line "ANSWER: ..."; `line_or_boxed`
-        prefers the line; `boxed` reads boxes alone, and the last one must be complete."""
+        prefers the line; `boxed` reads boxes alone, and the last one must be complete; `sentence`
+        reads what follows the last "final answer is"."""
         use_judge: bool = True
         """False: only the library decides, even if there is a judge."""
         library_timeout: float = 10.0
@@ -219,9 +220,9 @@ class MathWithJudge(Environment[MathProblem]):
         return score
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Return the answer in a box."""
+        """Return the answer in a box, in the sentence that names it."""
         gold = without_dollars(self.task.expected_answer)
-        return Message(role="assistant", content=f"The answer is \\boxed{{{gold}}}.")
+        return Message(role="assistant", content=f"The final answer is \\boxed{{{gold}}}.")
 
     @classmethod
     def stand_ins(cls, task: MathProblem) -> Mapping[str, Model]:

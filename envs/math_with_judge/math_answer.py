@@ -31,7 +31,10 @@ __all__ = [
 MAX_ANSWER = 1000
 """Characters of an answer that the record keeps and a judge is shown."""
 
-AnswerPlace = Literal["boxed_or_line", "line_or_boxed", "boxed"]
+AnswerPlace = Literal["boxed_or_line", "line_or_boxed", "boxed", "sentence"]
+
+# Up to a full stop that ends a sentence, or the line.
+_SENTENCE = re.compile(r"(?i)\bfinal answer is\b:?([^\n]*?)(?:[.!](?=\s|\Z)|$)", re.MULTILINE)
 
 # What may stand between boxes that are one answer, such as `$\boxed{2}$ and $\boxed{5}$`.
 _JOINT = re.compile(r"(?:[\s,$]|\\[()\[\],;:! ]|\\q?quad\b|\b(?:and|or)\b)*+")
@@ -41,6 +44,9 @@ def stated_answer(text: str, place: AnswerPlace) -> str | None:
     """Return the answer at a place of a text, without its decoration; None if there is none."""
     if place == "boxed":
         return _boxed(text) if (last_boxed(text) or "").strip() else None
+    if place == "sentence":
+        sentences = _SENTENCE.findall(text)
+        return (_boxed(sentences[-1]) or _plain(sentences[-1]) or None) if sentences else None
     line = last_answer_line(text) or ""
     # A box counts on the line too, but not the beginning of one that is closed on another line.
     line = _boxed(line) or ("" if "\\boxed{" in line else _plain(line))

@@ -108,6 +108,29 @@ VERDICTS = [
 ]
 
 
+# Answers that follow an instruction only loosely, by test_instruction_following_loose there.
+LOOSE_VERDICTS = [
+    ("startend:quotation", {}, 'Sure, here it is:\n"It rains."'),
+    ("startend:quotation", {}, '"It rains."\nThat is all.'),
+    ("startend:quotation", {}, 'Sure:\n"It rains."\nThat is all.'),
+    ("startend:quotation", {}, '**"It rains."**'),
+    ("punctuation:no_comma", {}, "Sure, I can:\n*It rains.*\nWell, bye."),
+    ("detectable_format:json_format", {}, "JSON:\n*[1]*"),
+]
+
+
+def test_instructions_are_followed_loosely_where_ifeval_says_so():
+    for instruction, arguments, answer in LOOSE_VERDICTS:
+        task = {"instruction_id_list": [instruction], "kwargs": [arguments]}
+        metrics = scored_here(answered("instruction_following", task, answer)).metrics
+        assert (metrics["num_followed"], metrics["num_followed_loosely"]) == (0.0, 1.0), answer
+        assert metrics["follow_all_loosely"] == 1.0
+    task = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    for silence in ("", " \n", "a, b"):
+        metrics = scored_here(answered("instruction_following", task, silence)).metrics
+        assert metrics["num_followed_loosely"] == 0.0
+
+
 def test_instructions_are_followed_where_ifeval_says_so():
     for instruction, arguments, *answers in VERDICTS:
         task = {"instruction_id_list": [instruction], "kwargs": [arguments]}

@@ -200,7 +200,14 @@ def test_verify_says_what_was_not_followed():
     rollout = scored(answered("instruction_following", row(*COMMA_AND_CASE), "Rain"))
 
     assert rollout.details["not_followed"] == ["change_case:english_lowercase"]
-    assert rollout.metrics == {"follow_all_instructions": 0.0, "share_followed": 0.5}
+    assert rollout.metrics == {
+        "follow_all_instructions": 0.0,
+        "share_followed": 0.5,
+        "num_instructions": 2.0,
+        "num_followed": 1.0,
+        "follow_all_loosely": 0.0,
+        "num_followed_loosely": 1.0,
+    }
 
 
 @pytest.mark.parametrize("text", ["", "rain"])

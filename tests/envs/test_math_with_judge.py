@@ -272,6 +272,29 @@ def test_verify_reads_the_place_that_an_option_names():
     assert scored(rollout).reward == 0.0
     assert scored(rollout, answer_place="line_or_boxed").reward == 1.0
     assert scored(rollout, answer_place="boxed").reward == 0.0
+    assert scored(rollout, answer_place="sentence").reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("6 * 3 = 18. The final answer is 18", "18"),
+        ("The final answer is 18.", "18"),
+        ("The final answer is: $1,450.", "1450"),
+        ("**The final answer is 17.**", "17"),
+        ("The final answer is 7.\nNo, wait. The final answer is 18. I am sure of it, 100%!", "18"),
+        (r"The final answer is $\boxed{18}$ dollars.", "18"),
+        ("The final answer is 18 dollars", "18"),
+        ("The answer is 18.", None),
+        ("The final answer is", None),
+        ("ANSWER: 18", None),
+    ],
+)
+def test_verify_reads_the_sentence_with_the_answer(text, answer):
+    rollout = scored(answered("math_with_judge", problem("18"), text), answer_place="sentence")
+
+    assert rollout.answer == answer
+    assert rollout.reward == float(answer == "18")
 
 
 def test_verify_leaves_a_row_without_an_answer_unscored(subtests):
