@@ -9,7 +9,7 @@ means over the same fixed tasks, of which only the attempts are random. A score 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 import msgspec
@@ -32,6 +32,7 @@ __all__ = [
     "Reference",
     "Reproduction",
     "half_width",
+    "mean_of_metrics",
     "reproduction",
     "same_model",
     "score_of_run",
@@ -134,6 +135,9 @@ class BenchmarkScore(msgspec.Struct, kw_only=True):
     references: list[Reproduction] = []
     num_published: int = 0
     """Scores that others published, of any model."""
+    elsewhere: list[str] = []
+    """Other variants of the benchmark with a score of the model that can be tested, if this has
+    none."""
 
 
 class FixedTasksScore(NamedTuple):
@@ -209,6 +213,26 @@ def score_of_run(
         references=tested,
         num_published=len(references),
     )
+
+
+def mean_of_metrics(metrics: Sequence[str], scores: Mapping[str, Sequence[Floats]]) -> list[Floats]:
+    """Return the mean of metrics for each attempt, whose mean over tasks is that of the metrics.
+
+    "A / B" is a ratio of sums over tasks: each attempt's A is divided by the mean of B over all
+    tasks. `scores` has the matrices of each name; none are returned if they are not those of the
+    same attempts.
+    """
+    if len({tuple(group.shape for group in groups) for groups in scores.values()}) > 1:
+        return []
+    totals: list[Floats] = []
+    for metric in metrics:
+        name, _, divisor = metric.partition(" / ")
+        by = _mean(scores[divisor]) if divisor and scores[divisor] else 1.0
+        if by == 0.0:
+            return []
+        parts = [group / (by * len(metrics)) for group in scores[name]]
+        totals = [a + b for a, b in zip(totals, parts, strict=True)] if totals else parts
+    return totals
 
 
 def reproduction(

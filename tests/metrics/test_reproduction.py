@@ -8,6 +8,7 @@ from gymcli.metrics.reproduction import (
     FixedTasksScore,
     Reference,
     half_width,
+    mean_of_metrics,
     reproduction,
     same_model,
     score_of_run,
@@ -140,6 +141,24 @@ def test_only_comparable_references_of_the_model_are_tested():
     assert {one.verdict for one in deviating.references} == {"other_settings"}
     assert deviating.references[1].other_settings == ["hot", "with tools"]
     assert deviating.references[0].interval is None
+
+
+def test_a_ratio_of_sums_and_a_mean_are_made_of_attempts():
+    # Two tasks with one and three instructions, of which an attempt follows 1 and 2, or 0 and 3.
+    scores = {
+        "all": [np.array([[1.0, 0.0], [0.0, 1.0]])],
+        "followed": [np.array([[1.0, 0.0], [2.0, 3.0]])],
+        "instructions": [np.array([[1.0, 1.0], [3.0, 3.0]])],
+    }
+    [ratio] = mean_of_metrics(["followed / instructions"], scores)
+    assert ratio.mean(axis=0).tolist() == [3 / 4, 3 / 4]
+    [both] = mean_of_metrics(["all", "followed / instructions"], scores)
+    assert both.mean(axis=0).tolist() == [(1 / 2 + 3 / 4) / 2, (1 / 2 + 3 / 4) / 2]
+    assert mean_of_metrics(["all"], {"all": []}) == []
+    # An attempt that lacks one of them has no mean.
+    assert mean_of_metrics(["all", "followed"], scores | {"all": [np.array([[1.0]])]}) == []
+    none = [np.zeros((2, 2))]
+    assert mean_of_metrics(["all / instructions"], scores | {"instructions": none}) == []
 
 
 def test_names_of_models_are_compared_without_a_provider():
