@@ -435,7 +435,8 @@ class Episode:
                 self.deadline = math.inf
         if self._is_cancelled:  # the policy swallowed the cancellation
             raise asyncio.CancelledError
-        self._count(answer.usage)
+        # The refusal of a malformed call has no token counts.
+        self._count(answer.usage, must_be_known=answer.finish_reason != "malformed_call")
         self._record_call(answer, params, seconds)
         return answer
 
@@ -475,10 +476,10 @@ class Episode:
         waited: float = getattr(self._policy, "waited", 0.0)
         return max_seconds + waited - (time.perf_counter() - self._started)
 
-    def _count(self, usage: Usage) -> None:
+    def _count(self, usage: Usage, *, must_be_known: bool = True) -> None:
         plan = self._plan
         self.rollout.usage.add(usage)
-        if not (usage.prompt_tokens or usage.completion_tokens):
+        if must_be_known and not (usage.prompt_tokens or usage.completion_tokens):
             self._has_known_usage = False
         if plan.spend is not None:
             plan.spend(usage, None if plan.cost is None else plan.cost(usage))

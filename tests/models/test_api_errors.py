@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gymcli
 from gymcli.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -445,6 +446,34 @@ def test_a_malformed_call_without_tools_is_a_text():
     error = {**GROQ, "code": "json_validate_failed", "failed_generation": "x"}
     answer = ask(lambda _: MockAnswer(status=400, body=encoded(error)))
     assert (answer.message.content, answer.finish_reason) == ("x", "stop")
+
+
+ROW = {"id": "t", "prompt": "Add 2.", "initial_count": 1, "expected_count": 3}
+REFUSALS = {
+    "context_overflow": refusal_of(400, "Prompt exceeds max length"),
+    "content_filter": refusal_of(400, "Content Exists Risk"),
+    "done": MockAnswer(status=400, body=encoded({**GROQ, "failed_generation": "<increment("})),
+}
+
+
+@pytest.mark.parametrize("stop_reason", REFUSALS)
+def test_a_refusal_on_the_models_account_is_scored(stop_reason, tmp_path):
+    (tasks := tmp_path / "tasks.jsonl").write_bytes(msgspec.json.encode(ROW))
+
+    async def play() -> list:
+        call = MockAnswer(tool_calls=[("increment_counter", {"count": 2})])
+        async with MockServer(in_order(REFUSALS[stop_reason], call, "3")) as server:
+            records = gymcli.collect(
+                tasks,
+                endpoint=Endpoint(base_url=server.base_url, model="m"),
+                env="example_session_state_mgmt",
+                max_episode_tokens=10_000,
+            )
+            return [record async for record in records]
+
+    [record] = asyncio.run(play())
+    assert (record.stop_reason, record.reward) == (stop_reason, float(stop_reason == "done"))
+    assert record.tool_errors == ({"malformed": 1} if stop_reason == "done" else {})
 
 
 @pytest.mark.parametrize("status", [401, 404, 429])
