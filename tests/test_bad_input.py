@@ -142,8 +142,15 @@ CASES = [
         COLLECT,
         2,
         "and 30 more rows are wrong",
-        {"tasks.jsonl": "[]\n" * 50},
+        {"tasks.jsonl": "".join(f'{{"env": "no{n}", "prompt": "x"}}\n' for n in range(50))},
         num_lines=21,
+    ),
+    Case(
+        "the same fault in many rows",
+        COLLECT,
+        2,
+        'tasks.jsonl:1: no environment: the row has no "env"; use --env NAME (39 more rows: 2, 3, ',
+        {"tasks.jsonl": '{"prompt": "x"}\n' * 40},
     ),
     Case("no prompt", COLLECT, 2, "rows without a prompt need --prompt", {"tasks.jsonl": RAW}),
     Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
@@ -162,6 +163,8 @@ def generate(
     if envs is None or len(envs) != 1:
         raise UsageError("name one environment (gym envs lists them), or compare with --check")
     _write_rows(generated_rows(envs[0], num, seed=seed or 0), out)
+    if out is not None:
+        message(f"collect it with --env {one_line(envs[0])}")
 
 
 def pull(
@@ -426,7 +429,7 @@ def validate(
     row_options: RowOptions,
     json: JsonOption = False,
 ) -> None:
-    """List every wrong row with its line; exit with 2 if any.
+    """List what is wrong with rows, and where; exit with 2 if anything is.
 
     Report everything that `gym collect` would refuse. Of rows that name no environment, only the
     shape is checked unless --env names one.
@@ -434,6 +437,7 @@ def validate(
     import msgspec
 
     from gymcli.data.task_files import validate as validate_files
+    from gymcli.runner.task_source import Problems
 
     env_args = key_values("--env-arg", env_arg or ())
     found = validate_files(files, env=env, env_args=env_args, **vars(row_options))
@@ -449,8 +453,11 @@ def validate(
         report = {**msgspec.to_builtins(found), "problems": problems}
         print_json(report)
     else:
+        problems_of_rows = Problems(max_listed=sys.maxsize)
         for problem in found.problems:
-            result(str(problem))
+            problems_of_rows.add(problem)
+        for line in problems_of_rows.lines():
+            result(line)
         num, looked = found.num_unchecked, "fields and tools checked"
         if num and num == found.num_rows - found.num_wrong:
             looked = "shape only; --env checks fields"

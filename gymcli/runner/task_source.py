@@ -61,6 +61,8 @@ __all__ = [
 ]
 
 _MAX_LISTED = 20
+_MAX_NUMBERS = 5
+"""How many further rows with the same problem are named."""
 _MAX_COMPARED = 10_000
 """How many ids are searched for one that resembles a mistyped id."""
 _OTHER_TABLES = (".xls", ".xlsx", ".ods")
@@ -340,31 +342,64 @@ def _decoded(lines: Sequence[bytes], _: Path) -> Iterator[tuple[int, JSONObject 
     return decoded_lines(Line(number, line, True) for number, line in enumerate(lines, 1))
 
 
-class Problems:
-    """The wrong rows: the first ones, and the total number."""
+@dataclass
+class _Repeated:
+    """A problem that several rows of a file have."""
 
-    def __init__(self) -> None:
+    first: RowProblem
+    last_place: str = ""
+    num_rows: int = 0
+    numbers: list[str] = field(default_factory=list)
+    """Of the first rows after `first`."""
+
+    def __str__(self) -> str:
+        if self.num_rows == 1:
+            return str(self.first)
+        num_more = self.num_rows - 1
+        ellipsis = ", ..." if num_more > len(self.numbers) else ""
+        rows = "row" if num_more == 1 else "rows"
+        return f"{self.first} ({num_more} more {rows}: {', '.join(self.numbers)}{ellipsis})"
+
+
+class Problems:
+    """The first problems of rows, each once for a file, and the number of wrong rows."""
+
+    def __init__(self, max_listed: int = _MAX_LISTED) -> None:
         self.num_rows = 0
-        self._first: list[str] = []
-        self._last_place = ""
+        self._max_listed = max_listed
+        self._num_listed = 0
+        self._last_place = self._last_listed = ""
+        self._repeated: dict[tuple[str, str], _Repeated] = {}
+        """By file and reason."""
 
     def add(self, problem: RowProblem) -> None:
-        """Count a problem, which becomes one line; problems of one row must be added in a row."""
-        if problem.place != self._last_place:
-            self.num_rows += 1
-            self._last_place = problem.place
-        if self.num_rows <= _MAX_LISTED:
-            self._first.append(str(problem))
+        """Count a problem; problems of one row must be added in a row."""
+        place, reason = problem
+        self.num_rows += place != self._last_place
+        self._last_place = place
+        file, _, number = place.rpartition(":")
+        if (file, reason) not in self._repeated and len(self._repeated) == self._max_listed:
+            return
+        self._num_listed += place != self._last_listed
+        self._last_listed = place
+        repeated = self._repeated.setdefault((file, reason), _Repeated(problem))
+        if place == repeated.last_place:
+            return
+        if 0 < repeated.num_rows <= _MAX_NUMBERS:
+            repeated.numbers.append(number)
+        repeated.num_rows += 1
+        repeated.last_place = place
 
     def lines(self) -> list[str]:
-        """Return the problems of the first rows and the number of further wrong rows."""
-        num_more = self.num_rows - _MAX_LISTED
-        more = [f"and {num_more} more rows are wrong"] if num_more > 0 else []
-        return [*self._first, *more]
+        """Return the problems, a line each, and the number of wrong rows that have others."""
+        num_more = self.num_rows - self._num_listed
+        rows = "row is" if num_more == 1 else "rows are"
+        more = [f"and {num_more} more {rows} wrong"] if num_more else []
+        return [*map(str, self._repeated.values()), *more]
 
     def check(self) -> None:
         """Raise TasksError if there are problems."""
-        if self._first:
+        if self._repeated:
             raise TasksError("\n".join(self.lines()))
 
 
@@ -464,7 +499,7 @@ def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_
     on disk.
 
     Raises:
-        TasksError: Rows are wrong; the first 20 are listed.
+        TasksError: Rows are wrong; the first 20 problems are listed.
         UnknownNameError: No task has an id that `--task` names.
         UsageError: An option of an environment is wrong.
     """

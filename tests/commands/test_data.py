@@ -172,7 +172,10 @@ def test_generate_prints_or_writes_what_ships():
     wrote = gym("data", "generate", "mcqa", "-o", "tasks.jsonl")
     printed = gym("data", "generate", "mcqa")
 
-    assert (wrote.exit_code, wrote.stderr) == (0, "wrote tasks.jsonl: 60 rows\n")
+    assert (wrote.exit_code, wrote.stderr) == (
+        0,
+        "wrote tasks.jsonl: 60 rows\ncollect it with --env mcqa\n",
+    )
     assert Path("tasks.jsonl").read_bytes() == shipped
     assert printed.stdout == shipped.decode()
 

@@ -39,19 +39,37 @@ def test_row_problems_names_fields_and_the_tools_that_there_are():
     )
 
 
-@pytest.mark.parametrize("num_wrong", [1, 20, 22])
-def test_problems_list_the_first_rows_and_count_the_others(num_wrong):
+@pytest.mark.parametrize("num_wrong", [1, 10, 12])
+def test_problems_list_the_first_ones_and_count_the_other_rows(num_wrong):
     """All problems of one row count as one."""
     problems = Problems()
     problems.check()
     for number in range(num_wrong):
-        problems.add(RowProblem(f"t:{number}", "first"))
-        problems.add(RowProblem(f"t:{number}", "second"))
+        problems.add(RowProblem(f"t:{number}", f"first {number}"))
+        problems.add(RowProblem(f"t:{number}", f"second {number}"))
     with pytest.raises(TasksError) as caught:
         problems.check()
     lines = str(caught.value).splitlines()
-    assert lines[:2] == ["t:0: first", "t:0: second"]
-    assert len(lines) == 2 * min(num_wrong, 20) + (num_wrong > 20)
-    expected = "and 2 more rows are wrong" if num_wrong > 20 else f"t:{num_wrong - 1}: second"
+    assert lines[:2] == ["t:0: first 0", "t:0: second 0"]
+    assert len(lines) == 2 * min(num_wrong, 10) + (num_wrong > 10)
+    last = num_wrong - 1
+    expected = "and 2 more rows are wrong" if num_wrong > 10 else f"t:{last}: second {last}"
     assert lines[-1] == expected
     assert problems.num_rows == num_wrong
+
+
+def test_problems_list_what_many_rows_of_a_file_share_once():
+    problems = Problems(max_listed=3)
+    for number in (1, 2, 2, 7):
+        problems.add(RowProblem(f"a:{number}", "short"))
+    for number in range(1, 9):
+        problems.add(RowProblem(f"b:{number}", "short"))
+        problems.add(RowProblem(f"b:{number}", "long" if number == 4 else "odd"))
+    problems.add(RowProblem("c:1", "short"))
+    assert problems.lines() == [
+        "a:1: short (2 more rows: 2, 7)",
+        "b:1: short (7 more rows: 2, 3, 4, 5, 6, ...)",
+        "b:1: odd (6 more rows: 2, 3, 5, 6, 7, ...)",
+        "and 1 more row is wrong",
+    ]
+    assert problems.num_rows == 12
