@@ -440,7 +440,8 @@ class Collection:
         before = read_manifest(directory.path)
         if before is not None:
             check_same_shard(directory.path, before.shard, self.manifest.shard)
-        done = directory.done()
+        num_scored: Counter[tuple[str, str]] = Counter()
+        done = directory.done(num_scored)
         state = self._plan.resume_state(directory, done)
         # The default name has no hash of the tasks, so files of the same name lead to one
         # directory.
@@ -454,8 +455,7 @@ class Collection:
         if state.warning:
             self.warnings.append(state.warning)
         if before is not None:
-            if done and self.num_left:
-                self.warnings += source_warnings(self.manifest, before)
+            self.warnings += source_warnings(self.manifest, num_scored, directory.path)
             self._writer.manifest = resumed_manifest(self.manifest, before, state)
             if self.options.limit is not None or self.options.task_ids:
                 selection = self._plan.selection(done)

@@ -26,7 +26,7 @@ from gymcli.runner.identity import declared_sources
 from gymcli.runner.task_source import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import FAILURES, Done, DoneTasks, read_structs
-from gymcli.store.run_directory import RunDirectory, Waiting
+from gymcli.store.run_directory import RunDirectory, Waiting, rescoring_command
 from gymcli.store.tokens import neutral_params
 from gymcli.types import (
     AttemptKey,
@@ -197,18 +197,32 @@ def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Ma
     )
 
 
-def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
-    """Return a warning for each environment whose code changed since it scored part of the run."""
-    found = []
+def source_warnings(
+    plan: Manifest, num_scored: Mapping[tuple[str, str], int], run: Path
+) -> list[str]:
+    """Return a warning for each environment of which other code has scored a part of the run.
+
+    `num_scored` counts the rollouts on record by environment and source hash.
+    """
+    warnings = []
     for name, record in plan.environments.items():
-        earlier = before.environments.get(name, EnvironmentRecord()).source_hash
-        if is_other_source(record.source_hash, earlier):
-            found.append(
-                f"environment {name}: its code changed after part of this run was scored, but "
-                f"its version is still {record.version}: the rest is scored by the new code. gym "
-                "verify RUN --out DIR scores the whole run by it; --fresh starts a new run"
-            )
-    return found
+        num_by_hash = {source: num for (env, source), num in num_scored.items() if env == name}
+        num_others = sum(
+            num
+            for source, num in num_by_hash.items()
+            if is_other_source(record.source_hash, source)
+        )
+        if not num_others:
+            continue
+        way_out = "--fresh starts a new run"
+        if record.rescore != "recorded":
+            way_out = f"{rescoring_command(run, plan)} scores all by the present code; {way_out}"
+        warnings.append(
+            f"environment {name}: its code changed, but its version is still {record.version}: "
+            f"other code scored {num_others:,} of the {sum(num_by_hash.values()):,} rollouts on "
+            f"record. {way_out}"
+        )
+    return warnings
 
 
 class RunPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from sys import intern
@@ -14,7 +15,7 @@ from gymcli.nemo_gym.rows import agent_name, is_nemo_rollout, own_task_id, read_
 from gymcli.secrets import Scrubber
 from gymcli.store.durability import unfinished_end
 from gymcli.store.lines import Line, decode_block, is_plain, iterate_blocks, iterate_lines
-from gymcli.types import JSON_ERRORS, Failure, JSONObject, RecordHead, Rollout
+from gymcli.types import JSON_ERRORS, Failure, JSONObject, RecordHead, Rollout, Verifier
 
 __all__ = [
     "FAILURES",
@@ -104,6 +105,7 @@ class _ScoredAttempt(RecordHead, kw_only=True):
 
     attempt: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)] = 0
     group_size: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)] = 0
+    verifier: Verifier = msgspec.field(default_factory=Verifier)
 
 
 class Done(NamedTuple):
@@ -129,8 +131,11 @@ DoneTasks: TypeAlias = dict[tuple[str, str], Done]
 """The scored attempts by environment and task id: about 350 bytes a task."""
 
 
-def read_done(path: Path) -> DoneTasks:
-    """Read which attempts are scored; none if the file does not exist."""
+def read_done(path: Path, num_scored: Counter[tuple[str, str]] | None = None) -> DoneTasks:
+    """Read which attempts are scored; none if the file does not exist.
+
+    `num_scored` counts them by environment and source hash.
+    """
     found: DoneTasks = {}
     if not path.is_file():
         return found
@@ -142,6 +147,8 @@ def read_done(path: Path) -> DoneTasks:
                 f"{path}:{line.number}: attempt {scored.attempt} of task {scored.task_id} "
                 f"({scored.env}) appears twice; delete one of the lines"
             )
+        if num_scored is not None:
+            num_scored[task[0], scored.verifier.source_hash] += 1
         found[task] = before._replace(attempts=before.attempts | 1 << scored.attempt)
     return found
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from io import FileIO
@@ -70,6 +73,7 @@ _APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, TOKENS)
 _NEW_MANIFEST = f".{MANIFEST}.*tmp"
 _LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp", BEGUN, STACK_FILE)
 """Files that a killed process leaves; they do not make a folder a run."""
+_IS_VERSION = re.compile(r"environments\.\S+\.version ")
 
 
 class Waiting(NamedTuple):
@@ -80,6 +84,14 @@ class Waiting(NamedTuple):
     group_size: int
     start: int
     num_bytes: int
+
+
+def rescoring_command(run: Path, manifest: Manifest) -> str:
+    """Return the command that scores a whole run by the present code, into a directory DIR."""
+    env = manifest.options.get("env")
+    # A plain name stands on the lines; a file of code or an address does not.
+    option = f" --env {shlex.quote(env)}" if isinstance(env, str) and not env.isidentifier() else ""
+    return f"gym verify {shlex.quote(str(run))}{option} --out DIR"
 
 
 class RunDirectory:
@@ -217,16 +229,24 @@ class RunDirectory:
             msgspec.json.decode(self.scrubber.line(msgspec.json.encode(one)))
             for one in (manifest.identity, identity)
         )
-        if found := "; ".join(differences(there, here)):
+        texts = differences(there, here)
+        if found := "; ".join(texts):
+            way_out = "Use another --out, or --fresh for a new run"
+            if all(map(_IS_VERSION.match, texts)):
+                command = rescoring_command(self.path, manifest)
+                way_out += (
+                    f"; or score this one by the present code with {command}, and continue it "
+                    "with --out DIR"
+                )
             hint = f"; {REDACTED} stands for a key in use when the run began: use it again"
             raise RunMismatchError(
-                f"{self.path}: this run was made with other settings: {found}. Use another "
-                f"--out, or --fresh for a new run{hint if REDACTED in found else ''}"
+                f"{self.path}: this run was made with other settings: {found}. {way_out}"
+                f"{hint if REDACTED in found else ''}"
             )
 
-    def done(self) -> DoneTasks:
+    def done(self, num_scored: Counter[tuple[str, str]] | None = None) -> DoneTasks:
         """Read which attempts are scored, by environment and task id; see `read_done`."""
-        return read_done(self.path / ROLLOUTS)
+        return read_done(self.path / ROLLOUTS, num_scored)
 
     def pending(self, done: Mapping[tuple[str, str], Done]) -> dict[AttemptKey, Waiting]:
         """Find the finished conversations that wait for their score."""

@@ -54,11 +54,19 @@ def test_a_resumed_run_warns_of_changed_code(collect):
     assert WARNING not in collect("first", CODE, "--limit", "1").stderr
     first = environment()["source_hash"]
     changed = CODE.replace("Score(1.0)", "Score(0.0)")
-    assert WARNING in collect("second", changed, "--limit", "2").stderr
+    resumed = collect("second", changed, "--limit", "2")
+    assert (
+        f"{WARNING}, but its version is still 7: other code scored 1 of the 1 rollouts on record. "
+        "gym verify run --env second/quiz.py:Quiz --out DIR scores all by the present code; "
+        "--fresh starts a new run"
+    ) in resumed.stderr
     assert environment()["source_hash"] != first
     assert environment()["earlier_source_hashes"] == [first]
     hashes = [line["verifier"]["source_hash"] for line in lines_of(Path("run/rollouts.jsonl"))]
     assert hashes == [first, environment()["source_hash"]]
+
+    again = collect("second", changed, "--limit", "2")
+    assert "other code scored 1 of the 2 rollouts on record" in again.stderr
 
     measured = gym("metrics", "run")
     assert WARNING in measured.stderr
@@ -73,8 +81,27 @@ def test_a_complete_run_keeps_its_source_hash(collect):
     collect("first", CODE)
     first = environment()
     again = collect("second", CODE.replace("Score(1.0)", "Score(0.0)"))
-    assert WARNING not in again.stderr
+    assert "other code scored 3 of the 3 rollouts on record" in again.stderr
     assert environment() == first
+    assert WARNING not in collect("third", CODE).stderr
+
+
+def test_a_run_of_another_version_is_continued_after_it_is_rescored(collect):
+    collect("first", CODE, "--limit", "1")
+    Path("second").mkdir()
+    Path("second/quiz.py").write_text(CODE.replace('"7"', '"8"').replace("(1.0)", "(0.5)"))
+    command = ("collect", "tasks.jsonl", "--env", "second/quiz.py:Quiz", "--model", "oracle")
+    refused = gym(*command, "--out", "run")
+    assert refused.exit_code == 2
+    assert (
+        'environments.quiz.version "7" there, "8" here. Use another --out, or --fresh for a new '
+        "run; or score this one by the present code with gym verify run --env first/quiz.py:Quiz "
+        "--out DIR, and continue it with --out DIR"
+    ) in refused.stderr
+    gym("verify", "run", "--env", "second/quiz.py:Quiz", "--out", "rescored")
+    assert "2 attempts to go (1 already scored)" in gym(*command, "--out", "rescored").stderr
+    rewards = [line["reward"] for line in lines_of(Path("rescored/rollouts.jsonl"))]
+    assert rewards == [0.5, 0.5, 0.5]
 
 
 def test_docstrings_and_hashes_of_another_kind_are_no_changed_code(collect):
