@@ -6,6 +6,7 @@ import codecs
 import gzip
 import hashlib
 import io
+import re
 import sys
 import tomllib
 import zlib
@@ -32,6 +33,7 @@ __all__ = [
     "Block",
     "Line",
     "Part",
+    "begins_array",
     "decode_block",
     "decoded_lines",
     "file_sha256",
@@ -67,11 +69,23 @@ BYTE_ORDER_MARK = codecs.BOM_UTF8
 _MAX_BLANK_BYTES = 1 << 20
 """The most consecutive blank bytes: endless blank lines would take endless time."""
 
+_ARRAY_START = re.compile(rb"\s*\[\s*\{")
+_ARCHIVES = frozenset(
+    {".bz2", ".xz", ".lzma", ".lz4", ".br", ".zip", ".7z", ".rar", ".tar", ".tgz"}
+)
+
 T = TypeVar("T")
+
+
+def refuse_archive(path: Path) -> None:
+    """Raise UsageError if a file's name says that it is packed in a way that is not read."""
+    if path.suffix.lower() in _ARCHIVES:
+        raise UsageError(f"{path}: {path.suffix} is not read; unpack it, or pack it as .gz or .zst")
 
 
 def open_bytes(path: Path) -> BinaryIO:
     """Open a file for reading, decompressing `.gz` and `.zst`; UsageError if that fails."""
+    refuse_archive(path)
     try:
         if path.suffix == ".gz":
             return cast("BinaryIO", gzip.open(path, "rb"))
@@ -161,6 +175,11 @@ def read_toml(path: Path) -> dict[str, object]:
         return tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from error
+
+
+def begins_array(start: bytes) -> bool:
+    """Return whether a file that starts with these bytes is a JSON array of objects."""
+    return _ARRAY_START.match(start.removeprefix(BYTE_ORDER_MARK)) is not None
 
 
 def refuse_utf16(start: bytes, path: Path) -> None:

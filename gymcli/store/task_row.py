@@ -42,6 +42,14 @@ _MESSAGES_FIELDS = _CONTROL_FIELDS | {"messages", "tools"}
 _PROMPT_FIELDS = _CONTROL_FIELDS | {"prompt", "tools"}
 
 
+_TEMPLATE_PARTS = {
+    "image": '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}',
+    "audio": '{"type": "input_audio", "input_audio": {"data": "...", "format": "wav"}}',
+    "video": '{"type": "video_url", "video_url": {"url": "https://..."}}',
+}
+"""Parts of messages in data sets for Hugging Face's chat templates, with those of endpoints."""
+
+
 class RowPrompt(NamedTuple):
     """The prompt of a row and the rest of the row."""
 
@@ -93,9 +101,18 @@ def _chat_messages(value: JSON, field: str) -> list[Message]:
     if not isinstance(value, list):
         raise ValueError(f'"{field}" must be a list of chat messages')
     try:
-        return msgspec.convert([_as_ours(item) for item in value], list[Message])
+        messages = msgspec.convert([_as_ours(item) for item in value], list[Message])
     except msgspec.ValidationError as error:
         raise ValueError(f'"{field}": {error}') from error
+    for message in messages:
+        for part in message.content if isinstance(message.content, list) else ():
+            kind = part.get("type")
+            if isinstance(kind, str) and kind in _TEMPLATE_PARTS:
+                raise ValueError(
+                    f'"{field}": endpoints take no content part of the type "{kind}", which is one '
+                    f"of chat templates; write {_TEMPLATE_PARTS[kind]}"
+                )
+    return messages
 
 
 def _as_ours(message: JSON) -> JSON:
@@ -210,7 +227,7 @@ def read_yaml(path: Path) -> object:
 class Hints(NamedTuple):
     """The remedies that problems name, which depend on the command."""
 
-    prompt: str = "rows without a prompt need --prompt FILE"
+    prompt: str = "rows without a prompt need --prompt FILE or --map FILE"
     own_prompt: str = "leave out --prompt"
     same_id: str = "use --id-field F"
     same_id_in_files: str = ", or --id-by-file if each file has its own ids"

@@ -7,6 +7,8 @@ fields, for a prompt template). A wrong row becomes a `RowProblem`, so that all 
 from __future__ import annotations
 
 import hashlib
+import re
+import shlex
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +19,16 @@ import msgspec
 
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import is_nemo_row, own_task_id
-from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks, iterate_lines
+from gymcli.store.lines import (
+    BYTE_ORDER_MARK,
+    TOO_DEEP,
+    begins_array,
+    decode_block,
+    decoded_lines,
+    iterate_blocks,
+    iterate_lines,
+    refuse_utf16,
+)
 from gymcli.store.task_row import TaskReading, row_prompt, task_row, without_stamps
 from gymcli.types import JSONObject, TaskRow, digest
 
@@ -37,6 +48,9 @@ T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 15
 """Decoded in one call, into objects of ten times the size."""
+_LONG_OBJECT = re.compile(rb'\s*\{\s*\n\s*"')
+_BINARY_STARTS = (b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"PK\3\4", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""How archives begin, which need not have a null byte: bz2, xz, 7z, zip, gz and zst."""
 
 
 class RowProblem(NamedTuple):
@@ -109,11 +123,36 @@ def read_tasks(
 
 def _json_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
     for block in iterate_blocks(path, size=_BLOCK_BYTES):
+        if block.number == 1 and (reason := _other_format(path, block.data.tobytes())):
+            yield 1, reason
+            return
         decoded = decode_block(block, _DECODER)
         if decoded is None:  # a line is blank, wrong or unfinished
             yield from decoded_lines(block.lines(path))
         else:
             yield from enumerate(decoded, block.number)
+
+
+def _other_format(path: Path, start: bytes) -> str:
+    """Return why a file with this start has no JSON object in each line; empty if it may have.
+
+    Raise UsageError for UTF-16.
+    """
+    refuse_utf16(start, path)
+    if start.startswith(_BINARY_STARTS) or b"\0" in start:
+        return "is binary data, not text; name it by its format, such as .gz, .parquet or .xlsx"
+    if begins_array(start):
+        stem, _, suffixes = path.name.partition(".")
+        is_json = suffixes.lower().startswith("json")
+        out = shlex.quote(f"{stem}-rows.jsonl")
+        command = f"gym data pull {shlex.quote(str(path))} -o {out}"
+        return (
+            "is a JSON array, not one object a line; convert it: "
+            f"{'' if is_json else 'name it .json, then '}{command}"
+        )
+    if _LONG_OBJECT.match(start.removeprefix(BYTE_ORDER_MARK)):
+        return "is JSON over several lines, not one object a line; jq -c . FILE writes it so"
+    return ""
 
 
 def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:

@@ -331,6 +331,18 @@ NO_PROMPT = 'no prompt: expected "responses_create_params", "messages" or "promp
             '{"prompt": ' + "[" * 100_000 + "]" * 100_000 + "}",
             "is not JSON: it is nested too deeply",
         ),
+        (b"BZh91AY&SY\x93", "is binary data, not text; name it by its format, such as .gz"),
+        (b"\x1f\x8b\x08", "is binary data, not text"),
+        (b"x\0", "is binary data, not text"),
+        (
+            '[{"prompt": "Hi"}]',
+            "is a JSON array, not one object a line; convert it: gym data pull ",
+        ),
+        ('[\n {\n"prompt": "Hi"}]', "tasks.jsonl -o tasks-rows.jsonl"),
+        (
+            '\ufeff{\n  "prompt": "Hi"\n}',
+            "is JSON over several lines, not one object a line; jq -c",
+        ),
         ("null", "must be a JSON object"),
         ("[]", "must be a JSON object"),
         ('"text"', "must be a JSON object"),
@@ -362,6 +374,15 @@ NO_PROMPT = 'no prompt: expected "responses_create_params", "messages" or "promp
             '"responses_create_params.tools" must be a list',
         ),
         ({"responses_create_params": {"input": "Hi", "tools": ["a"]}}, "tools[0]"),
+        (
+            {"prompt": [{"role": "user", "content": [{"type": "image", "image": "cat.png"}]}]},
+            '"prompt": endpoints take no content part of the type "image", which is one of chat '
+            'templates; write {"type": "image_url", ',
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}]},
+            'write {"type": "input_audio", ',
+        ),
         ({"prompt": "Hi", "tools": {}}, '"tools" must be a list of objects'),
         ({"prompt": "Hi", "tools": [3]}, "tools[0] is not an object"),
         ({"prompt": "Hi", "params": []}, '"params" must be an object'),
@@ -412,6 +433,18 @@ def test_rows_are_found_whatever_ends_the_lines(tmp_path, separator, start, end)
     rows = separator.join([b'{"prompt": "a"}', b'{"prompt": "b"}'])
     path.write_bytes(gzip.compress(start + rows + end))
     assert [task.messages[0].text for task in read_tasks([path], READING)] == ["a", "b"]
+
+
+def test_an_array_in_a_file_of_another_name_must_be_renamed_before_it_is_converted(tmp_path):
+    path = write(tmp_path / "tasks.txt", '[{"prompt": "Hi"}]')
+    [found] = read_tasks([path], READING)
+    assert "convert it: name it .json, then gym data pull " in found.reason
+
+
+def test_an_archive_that_is_not_read_is_refused_with_those_that_are(tmp_path):
+    path = write(tmp_path / "tasks.jsonl.bz2", "{}")
+    with pytest.raises(UsageError, match=r"tasks.jsonl.bz2: .bz2 is not read; unpack it, or pack"):
+        list(read_tasks([path], READING))
 
 
 def test_read_tasks_is_lazy_and_names_a_missing_file(tmp_path):
