@@ -1,4 +1,4 @@
-"""Reads the rows of tables: JSON Lines, JSON arrays, CSV, TSV and Parquet files."""
+"""Reads the rows of tables: JSON Lines, JSON arrays, CSV, TSV, Parquet files and spreadsheets."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import codecs
 import csv
 import io
 import itertools
+import re
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date, time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO, cast
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import msgspec
 
@@ -22,24 +24,48 @@ from gymcli.store.lines import (
     TOO_DEEP,
     TOO_LONG,
     Line,
+    begins_array,
     decoded_lines,
     iterate_lines,
     open_bytes,
     read_errors,
+    refuse_archive,
     refuse_utf16,
 )
 from gymcli.types import JSON_ERRORS, JSONObject
 
 if TYPE_CHECKING:
+    from python_calamine import CalamineSheet
+
     from gymcli.store.maps import RowMap
 
-__all__ = ["SourceRow", "is_table", "local_rows", "mapped_rows", "needs_pyarrow", "table_columns"]
+__all__ = [
+    "SourceRow",
+    "is_table",
+    "local_rows",
+    "mapped_rows",
+    "needs_pyarrow",
+    "table_columns",
+    "table_notes",
+]
 
 _BATCH_ROWS = 1000
 """Rows of a Parquet file that are converted to Python values at a time."""
 _MAX_ARRAY_BYTES = 1 << 28
 """The longest JSON array that is read, uncompressed."""
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_OTHER_DELIMITERS = ";\t|,"
+"""A file may have these in spite of its name: Excel writes semicolons where commas are decimal."""
+_SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+_HEAD_CHARACTERS = 1 << 16
+"""The part of a CSV file that shows its delimiter."""
+_NUM_HEAD_RECORDS = 20
+_SEPARATOR_LINE = re.compile(r'"?sep=(\t|[^\w\s"])"?[\r\n]')
+"""The first line by which Excel names the delimiter."""
+_LATE_QUOTE = re.compile(r'\s+"')
+_BLOCK_BYTES = 1 << 16
+_MAX_EXACT = 10**15
+"""Excel keeps 15 digits of a number."""
 
 
 class SourceRow(NamedTuple):
@@ -52,7 +78,7 @@ class SourceRow(NamedTuple):
 
 def is_table(path: Path) -> bool:
     """Return whether a file's name says that it is a table, which has columns."""
-    return _format(path) in (".csv", ".tsv", ".parquet")
+    return _format(path) in (*_DELIMITERS, ".parquet", *_SHEETS)
 
 
 def _format(path: Path) -> str:
@@ -64,6 +90,8 @@ def table_columns(path: Path) -> list[str]:
     """Return the names of a table's columns; raise UsageError if it has none."""
     if _format(path) in _DELIMITERS:
         return next(_csv_records(path)).cells
+    if _format(path) in _SHEETS:
+        return [*_header(path, _sheets(path)[0])[1].values()]
     first = next(local_rows(path), None)
     if first is None or isinstance(first.row, str):
         raise UsageError(f"{path}: has no rows")
@@ -90,18 +118,33 @@ def mapped_rows(
         yield number, mapped
 
 
+def table_notes(path: Path) -> list[str]:
+    """Return what a user should know about how a file is read, a sentence each."""
+    if _format(path) in _DELIMITERS and _encoding(path) == "cp1252":
+        return [
+            f"{path}: is not UTF-8 and is read as Windows-1252; if letters are wrong, save it as "
+            '"CSV UTF-8"'
+        ]
+    if _format(path) in _SHEETS and len(sheets := _sheets(path)) > 1:
+        others = ", ".join(f'"{sheet.name}"' for sheet in sheets[1:])
+        return [f'{path}: only the sheet "{sheets[0].name}" is read, not {others}']
+    return []
+
+
 def local_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[SourceRow]:
     """Yield the rows of a file; its suffix, before any `.gz` or `.zst`, tells the format.
 
     `columns` names the columns of a CSV or TSV file without a header; a file of another suffix
     then is one.
 
-    Raise UsageError if it cannot be read, MissingPackageError for Parquet without pyarrow.
+    Raise UsageError if it cannot be read, MissingPackageError for Parquet without pyarrow and for a
+    spreadsheet without python-calamine.
     """
+    refuse_archive(path)
     suffix = _format(path)
     reader = _READERS.get(suffix, _csv_rows if columns else None)
-    if reader is _parquet_rows and path.suffix.lower() != suffix:
-        raise UsageError(f"{path}: Parquet files are compressed internally; unpack it first")
+    if reader in (_parquet_rows, _sheet_rows) and path.suffix.lower() != suffix:
+        raise UsageError(f"{path}: {suffix} files are compressed internally; unpack it first")
     if reader is None:
         known = ", ".join(_READERS)
         raise UsageError(f"{path}: unknown format; expected hf:ORG/NAME or a file ({known})")
@@ -109,6 +152,10 @@ def local_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[SourceRow]:
 
 
 def _json_lines(path: Path) -> Iterator[SourceRow]:
+    with open_bytes(path) as file, read_errors(path):
+        is_array = begins_array(file.read(_BLOCK_BYTES))
+    if is_array:
+        return _json_array(path)
     return map(SourceRow._make, decoded_lines(iterate_lines(path)))
 
 
@@ -133,7 +180,7 @@ def _json_array(path: Path) -> Iterator[SourceRow]:
 
 
 def _csv_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[SourceRow]:
-    records = _csv_records(path, has_header=not columns)
+    records = _csv_records(path, num_columns=len(columns))
     names = columns or next(records).cells
     for line, cells in records:
         if len(cells) == len(names):
@@ -149,8 +196,12 @@ class _Record(NamedTuple):
     cells: list[str]
 
 
-def _csv_records(path: Path, *, has_header: bool = True) -> Iterator[_Record]:
-    """Yield the header, if there is one, then every record with a cell that is not blank."""
+def _csv_records(path: Path, *, num_columns: int = 0) -> Iterator[_Record]:
+    """Yield every record with a cell that is not blank.
+
+    The first is the header, unless the file has none, but `num_columns`.
+    """
+    encoding = _encoding(path)
     num_characters = 0
 
     def lines(text: TextIO) -> Iterator[str]:
@@ -164,22 +215,23 @@ def _csv_records(path: Path, *, has_header: bool = True) -> Iterator[_Record]:
                 raise UsageError(f"{path}:{number}: the row {TOO_LONG}")
             yield line
 
-    with (
-        open_bytes(path) as file,
-        read_errors(path),
-        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
-    ):
-        refuse_utf16(cast("io.BufferedReader", file).peek(2), path)
-        delimiter = _DELIMITERS.get(_format(path), ",")
-        reader = csv.reader(lines(text), strict=True, delimiter=delimiter)
-        needs_header, first = has_header, 1
+    dialect = _dialect(path, encoding, num_columns)
+    needs_header, first = not num_columns, dialect.num_lines + 1
+    with _open_text(path, encoding) as text:
+        reader = csv.reader(
+            lines(text),
+            strict=True,
+            delimiter=dialect.delimiter,
+            skipinitialspace=dialect.skips_blanks,
+        )
         try:
+            deque(itertools.islice(reader, dialect.num_lines), maxlen=0)
             # Not around the loop: two files may be read at a time, and the limit is the process's.
             while (cells := _next_cells(reader)) is not None:
                 num_characters = 0
                 if any(cell and not cell.isspace() for cell in cells):
                     if needs_header:
-                        _check_header(f"{path}:{first}", cells, delimiter)
+                        _check_columns(f"{path}:{first}", cells)
                         needs_header = False
                     yield _Record(first, cells)
                 first = reader.line_num + 1
@@ -188,21 +240,92 @@ def _csv_records(path: Path, *, has_header: bool = True) -> Iterator[_Record]:
             reason = "a quotation mark is not closed" if is_open else error
             raise UsageError(f"{path}:{first}: is not CSV: {reason}") from error
         except UnicodeError as error:
-            place = f"{path}:{_first_undecodable(path)}"
-            raise UsageError(f"{place}: is not UTF-8 text: save the file as UTF-8") from error
+            raise _undecodable(path, encoding) from error
     if needs_header:
         raise UsageError(f"{path}: is empty; the first line of a table names its columns")
 
 
-def _first_undecodable(path: Path) -> int:
-    """Return the number of the first line that is not UTF-8: text is decoded in larger parts."""
-    with open_bytes(path) as file:
-        for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), 1):
+@contextmanager
+def _open_text(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
+    with (
+        open_bytes(path) as file,
+        read_errors(path),
+        io.TextIOWrapper(file, encoding=encoding, newline="") as text,
+    ):
+        yield text
+
+
+def _encoding(path: Path) -> str:
+    """Return the encoding of a text: that of its mark, else what its first special letter fits."""
+    with open_bytes(path) as file, read_errors(path):
+        block = file.read(_BLOCK_BYTES)
+        if block.startswith(codecs.BOM_UTF8):
+            return "utf-8-sig"
+        if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "utf-16"
+        if b"\0" in block:
+            raise UsageError(
+                f"{path}: holds binary data, not text; name a workbook .xlsx, or save it as "
+                '"CSV UTF-8"'
+            )
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        while True:
             try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
-    return 1
+                is_ascii = decoder.decode(block, final=not block).isascii()
+            except UnicodeDecodeError as error:
+                # After a letter that is UTF-8, the fault is damage, not another encoding.
+                return "cp1252" if error.object[: error.start].isascii() else "utf-8"
+            if not (block and is_ascii):
+                return "utf-8"
+            block = file.read(_BLOCK_BYTES)
+
+
+def _undecodable(path: Path, encoding: str) -> UsageError:
+    """Return the error with the first line that is not text: it is decoded in larger parts."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    number = 0
+    with open_bytes(path) as file:
+        try:
+            for line in iter(partial(file.readline, MAX_LINE_BYTES), b""):
+                number += 1
+                decoder.decode(line)
+        except UnicodeDecodeError:
+            pass
+    kinds = "neither UTF-8 nor Windows-1252" if encoding == "cp1252" else f"not {encoding.upper()}"
+    return UsageError(f'{path}:{number}: is {kinds} text: save the file as "CSV UTF-8"')
+
+
+class _Dialect(NamedTuple):
+    delimiter: str
+    skips_blanks: bool
+    """Whether quotation marks follow a blank after the delimiter."""
+    num_lines: int
+    """Lines before the header."""
+
+
+def _dialect(path: Path, encoding: str, num_columns: int) -> _Dialect:
+    """Return how the cells of a CSV file are separated, from its first records.
+
+    Unless Excel has named it, the delimiter splits the header, and most records into as many cells;
+    where several do, it is that of the file's name.
+    """
+    with _open_text(path, encoding) as text:
+        # Bytes that are no text raise an error where they stand, in the reading of the rows.
+        text.reconfigure(errors="replace")
+        head = text.read(_HEAD_CHARACTERS)
+    named = _SEPARATOR_LINE.match(head)
+    usual = named[1] if named else _DELIMITERS.get(_format(path), ",")
+    num_fitting, skips_blanks = {usual: 0}, {usual: False}
+    for delimiter in usual if named else dict.fromkeys(usual + _OTHER_DELIMITERS):
+        reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter)
+        records = (cells for cells in reader if any(map(str.strip, cells)))
+        first = list(itertools.islice(records, _NUM_HEAD_RECORDS))
+        width = num_columns or len(first[0]) if first else 0
+        if width > 1:
+            num_fitting[delimiter] = sum(len(cells) == width for cells in first)
+            skips_blanks[delimiter] = any(_LATE_QUOTE.match(c) for cells in first for c in cells)
+    delimiter = max(num_fitting, key=num_fitting.__getitem__)
+    return _Dialect(delimiter, skips_blanks[delimiter], 1 if named else 0)
 
 
 def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
@@ -211,15 +334,6 @@ def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
         return next(reader, None)
     finally:
         csv.field_size_limit(limit)
-
-
-def _check_header(place: str, names: Sequence[str], delimiter: str) -> None:
-    _check_columns(place, names)
-    others, separators = (";,", "tabs") if delimiter == "\t" else (";\t", "commas")
-    if len(names) == 1 and {*others} & {*names[0]}:
-        raise UsageError(
-            f"{place}: has one column, {names[0]!r:.80}: separate the cells by {separators}"
-        )
 
 
 def _check_columns(place: str, names: Sequence[str]) -> None:
@@ -260,10 +374,75 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
         raise UsageError(f"{path}: cannot be read after row {number}: {reason}") from error
 
 
+def _sheets(path: Path) -> list[CalamineSheet]:
+    """Return the visible sheets of a workbook that have cells, or an empty one if none has."""
+    try:
+        from python_calamine import CalamineError, CalamineWorkbook, SheetVisibleEnum  # an extra
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path} needs the package python-calamine: pip install 'gymcli[tables]'; "
+            'or save the table as "CSV UTF-8"'
+        ) from error
+    try:
+        with CalamineWorkbook.from_path(path) as workbook:
+            sheets = [
+                workbook.get_sheet_by_name(sheet.name)
+                for sheet in workbook.sheets_metadata
+                if sheet.visible == SheetVisibleEnum.Visible
+            ]
+    except (OSError, CalamineError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    # A workbook begins with three sheets in some programs, of which two stay empty.
+    return [sheet for sheet in sheets if sheet.height] or sheets[:1]
+
+
+def _sheet_rows(path: Path) -> Iterator[SourceRow]:
+    sheet = _sheets(path)[0]
+    first, names = _header(path, sheet)
+    for number, cells in _sheet_cells(sheet):
+        if number <= first or not any(cell.strip() for cell in cells):
+            continue
+        unnamed = [n for n, cell in enumerate(cells) if cell.strip() and n not in names]
+        if unnamed:
+            reason = f"column {unnamed[0] + 1} holds {cells[unnamed[0]]!r:.80}, but has no name"
+            yield SourceRow(number, f"{reason}; name it, or remove it")
+        else:
+            yield SourceRow(number, {name: cells[place] for place, name in names.items()})
+
+
+def _header(path: Path, sheet: CalamineSheet) -> tuple[int, dict[int, str]]:
+    """Return the number of the first row with cells, and the names in it by their position."""
+    for number, cells in _sheet_cells(sheet):
+        names = {place: name for place, name in enumerate(cells) if name.strip()}
+        if names:
+            _check_columns(f"{path}:{number}", [*names.values()])
+            return number, names
+    raise UsageError(f"{path}: is empty; the first row of a table names its columns")
+
+
+def _sheet_cells(sheet: CalamineSheet) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each row, counted from 1, and its cells as the texts of a CSV file."""
+    # With the empty area, since the numbers of rows and columns are those of the sheet.
+    yield from enumerate(map(_texts, sheet.to_python(skip_empty_area=False)), 1)
+
+
+def _texts(cells: Iterable[object]) -> list[str]:
+    texts = []
+    for cell in cells:
+        if isinstance(cell, bool):
+            texts.append(str(cell).upper())
+        elif isinstance(cell, float) and cell.is_integer() and abs(cell) < _MAX_EXACT:
+            texts.append(str(int(cell)))  # a sheet has no integers: 18 is stored as 18.0
+        else:
+            texts.append(cell.isoformat() if isinstance(cell, date | time) else str(cell))
+    return texts
+
+
 _READERS: dict[str, Callable[[Path], Iterator[SourceRow]]] = {
     ".jsonl": _json_lines,
     ".json": _json_array,
     ".csv": _csv_rows,
     ".tsv": _csv_rows,
     ".parquet": _parquet_rows,
+    **dict.fromkeys(_SHEETS, _sheet_rows),
 }

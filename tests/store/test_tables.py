@@ -1,6 +1,7 @@
 """Tables are read row by row, whatever their format, and refused with the place of the fault."""
 
 import csv
+import datetime as dt
 import gzip
 import subprocess
 import sys
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.errors import UsageError
-from gymcli.store.tables import is_table, local_rows, table_columns
+from gymcli.errors import MissingPackageError, UsageError
+from gymcli.store.tables import is_table, local_rows, table_columns, table_notes
+from tests.store.workbooks import write_workbook
 
 
 @pytest.fixture
@@ -37,10 +39,14 @@ def test_local_rows_of_json_lines():
 def test_local_rows_of_a_json_array():
     assert table_rows("a.json", b'[{"x": 1}, 2]') == [(1, {"x": 1}), (2, "must be a JSON object")]
     assert table_rows("a.json", b'\xef\xbb\xbf[{"x": 1}]') == [(1, {"x": 1})]
+    assert table_rows("a.jsonl", b'\xef\xbb\xbf[\n  {\n"x": 1}, {"x": 2}]') == [
+        (1, {"x": 1}),
+        (2, {"x": 2}),
+    ]
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
 def test_local_rows_refuse_utf_16(name):
     with pytest.raises(UsageError, match=r"is UTF-16 text, .* save the file as UTF-8"):
         table_rows(name, '[{"x": 1}]\n'.encode("utf-16"))
@@ -65,6 +71,151 @@ def test_local_rows_of_csv():
         (5, "has 3 cells, but the header has 2"),
         (6, {"name": "4", "text": "é"}),
     ]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("x;y\n1;2,5\n3;4,5\n", ["x", "y"]),
+        ("\nx\ty\n1\t2\n", ["x", "y"]),
+        ("x|y|z\n1|2|3\n", ["x", "y", "z"]),
+        ("x,y\n1,a;b;c\n2,d\n", ["x", "y"]),
+        ("x,y;z\n1,a;b\n", ["x", "y;z"]),
+        ("x,y\n1,2\n3,4,5\n", ["x", "y"]),
+        ('"x;y",z\n"a;b",2\n', ["x;y", "z"]),
+        ('"x;y"\n"a;b"\n', ["x;y"]),
+        ("x\na;b, c\n", ["x"]),
+        ("id;name, first;y\n1;a;2\n2;b;3,5\n", ["id", "name, first", "y"]),
+        ('x; y\n1; "a; b"\n2;c\n', ["x", "y"]),
+        ("sep=;\nx;y\n1;2\n", ["x", "y"]),
+        ('"sep=|"\r\nx|y\r\n', ["x", "y"]),
+        ("sep=;\nx\n1,2\n", ["x"]),
+    ],
+)
+def test_the_delimiter_of_csv_splits_the_header_and_most_records(text, columns):
+    Path("a.csv").write_text(text)
+    assert table_columns(Path("a.csv")) == columns
+
+
+@pytest.mark.usefixtures("folder")
+def test_of_delimiters_that_fit_equally_well_the_name_of_the_file_decides():
+    for name, columns in {"a.csv": ["x", "y\tz"], "a.tsv": ["x,y", "z"]}.items():
+        Path(name).write_text("x,y\tz\n1,2\t3\n")
+        assert table_columns(Path(name)) == columns
+
+
+@pytest.mark.usefixtures("folder")
+def test_csv_of_excel_is_read_with_its_own_line_numbers():
+    text = 'sep=;\r\nx;y\r\n"a\r\nb";1,5\r\nc;2\r\n'
+    assert table_rows("a.csv", text.encode()) == [
+        (3, {"x": "a\r\nb", "y": "1,5"}),
+        (5, {"x": "c", "y": "2"}),
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_csv_may_have_blanks_before_quotation_marks():
+    assert table_rows("a.csv", b'x, y\n"What, now?", "Paris, or Rome"\n p, q\n') == [
+        (2, {"x": "What, now?", "y": "Paris, or Rome"}),
+        (3, {"x": "p", "y": "q"}),
+    ]
+    assert table_rows("a.csv", b"x,y\n p, q\n") == [(2, {"x": " p", "y": " q"})]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_csv_file_without_a_header_has_the_delimiter_that_makes_its_columns():
+    Path("a.csv").write_text("1;2;3,5\n")
+    [row] = local_rows(Path("a.csv"), ["x", "y", "z"])
+    assert row.row == {"x": "1", "y": "2", "z": "3,5"}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("before", ["", "plain\n" * 20_000])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_csv_may_be_in_the_encodings_of_excel(encoding, before, end):
+    Path("a.csv").write_bytes(
+        f"x\n{before}“Größe” 5 €, naïve é{end}".replace(",", "").encode(encoding)
+    )
+    *_, last = local_rows(Path("a.csv"))
+
+    assert last.row == {"x": "“Größe” 5 € naïve é"}
+    notes = table_notes(Path("a.csv"))
+    if encoding == "cp1252":
+        assert notes == [
+            "a.csv: is not UTF-8 and is read as Windows-1252; if letters are wrong, save it as "
+            '"CSV UTF-8"'
+        ]
+    else:
+        assert not notes
+
+
+@pytest.mark.usefixtures("folder")
+def test_rows_of_a_workbook_are_the_texts_of_its_csv_file():
+    pytest.importorskip("python_calamine", reason="needs the package python-calamine")
+    noon = dt.datetime(2024, 3, 1, 12, 0)
+    rows = [
+        [None, None],
+        [None, "id", "answer", None, "when"],
+        [None, " a", 18, None, noon],
+        [None, "007", 18.5],
+        [],
+        [None, "c", True, None, None, " "],
+        [None, 10**15, 0.1, "lost"],
+        [None, " "],
+    ]
+    write_workbook("a.xlsx", {"Quiz": rows})
+
+    assert is_table(Path("a.xlsx"))
+    assert table_columns(Path("a.xlsx")) == ["id", "answer", "when"]
+    assert [tuple(row) for row in local_rows(Path("a.xlsx"))] == [
+        (3, {"id": " a", "answer": "18", "when": "2024-03-01T12:00:00"}),
+        (4, {"id": "007", "answer": "18.5", "when": ""}),
+        (6, {"id": "c", "answer": "TRUE", "when": ""}),
+        (7, "column 4 holds 'lost', but has no name; name it, or remove it"),
+    ]
+    assert not table_notes(Path("a.xlsx"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_first_sheet_with_cells_is_read_and_others_are_named():
+    pytest.importorskip("python_calamine", reason="needs the package python-calamine")
+    sheets = {"Empty": [], "Quiz": [["x"], ["1"]], "Notes": [["y"], ["2"]], "Old": [["z"]]}
+    write_workbook("a.xlsx", sheets, hidden=["Old"])
+
+    assert [row.row for row in local_rows(Path("a.xlsx"))] == [{"x": "1"}]
+    assert table_notes(Path("a.xlsx")) == ['a.xlsx: only the sheet "Quiz" is read, not "Notes"']
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([], "a.xlsx: is empty; the first row of a table names its columns"),
+        ([[" "]], "a.xlsx: is empty; the first row of a table names its columns"),
+        ([[], ["x", "x"]], 'a.xlsx:2: has the column "x" 2 times; rename them'),
+        (None, "a.xlsx: cannot be read: "),
+    ],
+)
+def test_local_rows_refuse_a_workbook_without_a_table(rows, reason):
+    pytest.importorskip("python_calamine", reason="needs the package python-calamine")
+    Path("a.xlsx").write_bytes(b"PK")
+    if rows is not None:
+        write_workbook("a.xlsx", {"Quiz": rows})
+    with pytest.raises(UsageError, match=reason):
+        list(local_rows(Path("a.xlsx")))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_workbook_names_the_package_that_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    Path("a.xlsx").touch()
+    with pytest.raises(
+        MissingPackageError,
+        match=r"pip install 'gymcli\[tables\]'; or save the table as \"CSV UTF-8",
+    ):
+        list(local_rows(Path("a.xlsx")))
 
 
 @pytest.mark.usefixtures("folder")
@@ -111,11 +262,20 @@ def test_local_rows_of_parquet():
             "a.json: is not a JSON array of .*; name it .jsonl if each line",
         ),
         ("a.csv", b"x,y,x\n1,2,3\n", 'a.csv:1: has the column "x" 2 times; rename'),
-        ("a.parquet.gz", b"", "a.parquet.gz: Parquet files are compressed internally; unpack it"),
+        ("a.parquet.gz", b"", "a.parquet.gz: .parquet files are compressed internally; unpack it"),
+        ("a.xlsx.gz", b"", "a.xlsx.gz: .xlsx files are compressed internally; unpack it"),
+        ("a.csv.bz2", b"", "a.csv.bz2: .bz2 is not read; unpack it, or pack it as .gz or .zst"),
+        ("a.zip", b"", "a.zip: .zip is not read; unpack it"),
         ("a.csv", b'x\n"1\n2\n', "a.csv:2: is not CSV: a quotation mark is not closed"),
-        ("a.csv", b"\nx;y\n1;2\n", "a.csv:2: has one column, 'x;y': separate the cells by commas"),
-        ("a.tsv", b"x,y\n1,2\n", "a.tsv:1: has one column, 'x,y': separate the cells by tabs"),
-        ("a.csv", b"x\n\xff\n", "a.csv:2: is not UTF-8 text: save the file as UTF-8"),
+        (
+            "a.csv",
+            b"x\n\x81\n",
+            'a.csv:2: is neither UTF-8 nor Windows-1252 text: save the file as "C',
+        ),
+        ("a.csv", b"x\n\xc3\xa9\n\xe9\n", "a.csv:3: is not UTF-8 text: save the file as "),
+        ("a.csv", b"\xef\xbb\xbfx\n\xe9\n", "a.csv:2: is not UTF-8-SIG text: save the file as "),
+        ("a.csv", b"\xff\xfex\0\n\0y", "a.csv:2: is not UTF-16 text: save the file as "),
+        ("a.csv", b"PK\3\4\0\0", "a.csv: holds binary data, not text; name a workbook .xlsx"),
         ("a.csv", b"\n\n,x\n1,2\n", "a.csv:3: column 1 has no name; name it, or remove it"),
         ("a.csv", b"\n", "a.csv: is empty; the first line of a table names its columns"),
         ("a.csv.zst", b"no archive", "a.csv.zst: cannot be read: "),
