@@ -223,7 +223,14 @@ def rendered_rows(
     find = Registry().find
     if env is not None:
         env = find(env).name  # no code, which a row may not name
-    tables = map_tables([file], map_file, env=env, find=find, has_template=template is not None)
+    tables = map_tables(
+        [file],
+        map_file,
+        env=env,
+        find=find,
+        has_template=template is not None,
+        id_field=id_field,
+    )
     reading = TaskReading(
         default_env=env or "",
         # A row may not name code.

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
+from string import ascii_uppercase
 from typing import NamedTuple, cast
 
+import msgspec
 from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from gymcli.environment.registry import Found
 from gymcli.errors import UsageError
-from gymcli.store.maps import TRANSFORMS, RowMap
+from gymcli.store.maps import TRANSFORMS, RowMap, map_text
 from gymcli.store.tables import local_rows, mapped_rows, table_columns
 from gymcli.store.task_row import listed
-from gymcli.types import JSON, JSONObject
+from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
 __all__ = [
     "CHOICE_ENV",
@@ -28,6 +32,7 @@ __all__ = [
     "TableMap",
     "infer_map",
     "mapped_file",
+    "refuse_raw_rows",
     "set_defaults",
     "table_defaults",
 ]
@@ -64,6 +69,9 @@ _ANSWERS = (
 )
 """Names of columns, and of the fields of environments, that hold the right answer."""
 _LISTS = ("options", "choices")
+_OPTION_TEXTS = ("text", "content", "value")
+_OPTION_LABELS = ("label", "key", "letter", "id")
+"""Names in options that have a text and a label each, as those of ARC."""
 _OPTION = re.compile(r"(option|choice|opt|)_?([a-z]|\d)", re.ASCII)
 _READ_AS = {
     "letter_of": "letters",
@@ -73,10 +81,10 @@ _READ_AS = {
 }
 """How answers may name an option: transforms with what they read."""
 _CONTROLS: Mapping[str, str] = {
-    "id": "",
-    "task_id": "",
-    "uuid": "",
-    "env": "",
+    "id": "strip",
+    "task_id": "strip",
+    "uuid": "strip",
+    "env": "strip",
     "prompt": "",
     "max_turns": "number",
     "messages": "json",
@@ -87,6 +95,8 @@ _CONTROLS: Mapping[str, str] = {
 }
 """The names in a row that no environment declares, with the transform of a text."""
 _PROMPTS = ("responses_create_params", "messages", "prompt")
+_NOT_RAW = (*_PROMPTS, "agent_ref", "resolved_row")
+"""Fields of rows that have a prompt, or leave it to their environment."""
 
 _Source = str | tuple[str, ...]
 _Fields = dict[str, dict[str, object]]
@@ -145,7 +155,12 @@ def set_defaults(row: JSONObject, defaults: RowDefaults) -> None:
 
 
 def infer_map(
-    path: Path, env: str | None, find: Callable[[str], Found], *, has_template: bool
+    path: Path,
+    env: str | None,
+    find: Callable[[str], Found],
+    *,
+    has_template: bool,
+    id_field: str | None = None,
 ) -> TableMap:
     """Infer the map of a table from its columns and its environment.
 
@@ -154,11 +169,12 @@ def infer_map(
         env: The environment of rows that name none.
         find: Finds an environment by its name.
         has_template: Whether the prompts come from a template.
+        id_field: The column with the ids; None: `task_id`, `id` or `uuid`.
 
     Raises:
         UsageError: The table cannot be read, or its columns do not say how they become tasks.
     """
-    table = _Table(path)
+    table = _Table(path, id_field)
     env = env or table.only_env()
     found = None if env is None else find(env)
     takes_choices = found is None or issubclass(found.environment, find(CHOICE_ENV).environment)
@@ -179,11 +195,33 @@ def infer_map(
     return _answer_map(table, found, has_template=has_template)
 
 
+def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Found]) -> None:
+    """Raise UsageError with a map for JSON Lines whose first row has a question, but no prompt.
+
+    They are not mapped unasked, as a table is: a row of this shape is for a prompt file.
+    """
+    if ".jsonl" not in path.suffixes:
+        return
+    row = next((row for _, row in local_rows(path)), None)
+    if not isinstance(row, dict) or any(row.get(name) is not None for name in _NOT_RAW):
+        return
+    if {name.casefold() for name in row}.isdisjoint(_QUESTIONS):
+        return
+    inferred = infer_map(path, env, find, has_template=False)
+    env_of_map = {} if env or not inferred.env else {"env": inferred.env}
+    row_map = inferred.row_map.model_copy(update={"constants": env_of_map})
+    raise UsageError(
+        f"{path}: its rows have no prompt; use --prompt FILE, or --map FILE with this map in it: "
+        f"{map_text(row_map)}"
+    )
+
+
 class _Table:
     """A table's columns, and the values that tell how to read them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, id_field: str | None) -> None:
         self.path = path
+        self.id_field = id_field
         self.columns = table_columns(path)
         self.by_name: dict[str, str] = {}
         """Columns by their names in lower case, with underscores."""
@@ -192,7 +230,7 @@ class _Table:
             if self.by_name.setdefault(name, column) != column:
                 both = " ".join(f"{self.by_name[name]} and {column}".split())
                 raise UsageError(f"{path}: the columns {both} differ too little; rename one")
-        self.option_columns = self._option_columns()
+        self.option_columns, self.option_labels = self._option_columns()
 
     def rows(self) -> Iterator[dict[str, object]]:
         """Yield the rows that can be read."""
@@ -213,9 +251,8 @@ class _Table:
         """Return the environment that every row names."""
         if "env" not in self.columns:
             return None
-        names = {row["env"] for row in self.rows()}
-        name = names.pop() if len(names) == 1 else None
-        return name if isinstance(name, str) and name else None
+        names = {str(row["env"] or "").strip() for row in self.rows()}
+        return names.pop() or None if len(names) == 1 else None
 
     def is_choice(self) -> bool:
         """Return whether this is a multiple-choice table."""
@@ -229,19 +266,30 @@ class _Table:
 
     def holds(self, column: str, kind: type | tuple[type, ...]) -> bool:
         """Return whether the first value of a column that is not empty is of a kind."""
-        values = (row[column] for row in self.rows())
-        return isinstance(next((v for v in values if v not in (None, "")), None), kind)
+        return isinstance(self._first_values.get(column), kind)
+
+    @cached_property
+    def _first_values(self) -> dict[str, object]:
+        """The first value of each column that is not empty."""
+        values: dict[str, object] = {}
+        for row in self.rows():
+            new = {name: value for name, value in row.items() if name not in values}
+            values |= {name: value for name, value in new.items() if value not in (None, "")}
+            if len(values) == len(self.columns):
+                break
+        return values
 
     def _first_options(self) -> list[JSON]:
-        assert isinstance(self.option_columns, str)
-        apply = ["json"] if self.holds(self.option_columns, str) else []
-        row_map = _row_map({"options": {"from": self.option_columns, "apply": apply}})
+        options = self.option_columns
+        assert isinstance(options, str)
+        row_map = _row_map({"options": {"from": options, "apply": self.decoding(options)}})
         for _, row in mapped_rows(local_rows(self.path), row_map):
             if isinstance(row, dict) and isinstance(row["options"], list):
                 return row["options"]
         return []
 
-    def _option_columns(self) -> _Source | None:
+    def _option_columns(self) -> tuple[_Source | None, str | None]:
+        """Return where the options are, and their labels if these are not the letters."""
         found: dict[str, dict[str, str]] = {}
         for name, column in self.by_name.items():
             if match := _OPTION.fullmatch(name):
@@ -251,18 +299,49 @@ class _Table:
             for names in ("abcdefghijklmnopqrstuvwxyz", *numbers):
                 run = [columns[name] for name in names if name in columns]
                 if len(run) > 1 and all(name in columns for name in names[: len(run)]):
-                    return tuple(run)
-        return next((self.by_name[name] for name in _LISTS if name in self.by_name), None)
+                    return tuple(run), None
+        lists = self.find(_LISTS)
+        return self._nested_options(lists[0]) if lists else (None, None)
+
+    def _nested_options(self, column: str) -> tuple[_Source, str | None]:
+        """Return the same of a list, a list of objects, an object of lists or one with letters."""
+        value = self._first_values.get(column)
+        if isinstance(value, str):
+            with suppress(*JSON_ERRORS):
+                value = msgspec.json.decode(value)
+        if "." in column or not value:
+            return column, None
+        names = value[0] if isinstance(value, list) else value
+        if not isinstance(names, dict):
+            return column, None
+        text_name = next((name for name in _OPTION_TEXTS if name in names), None)
+        label_name = next((name for name in _OPTION_LABELS if name in names), None)
+        if text_name is not None:
+            return f"{column}.{text_name}", label_name and f"{column}.{label_name}"
+        letters = sorted(names, key=str.upper)
+        is_lettered = "".join(letters).upper() == ascii_uppercase[: len(letters)]
+        # In a list, each option is an object with its letter: rows of mcqa itself.
+        if is_lettered and len(letters) > 1 and names is value:
+            return tuple(f"{column}.{letter}" for letter in letters), None
+        return column, None
+
+    def decoding(self, options: _Source) -> list[str]:
+        """Return the transform that makes a list of a column's JSON; that of a path is decoded."""
+        return ["json"] if options in self.columns and self.holds(str(options), str) else []
 
     def plain(self, fields: _Fields, *, without: Sequence[str] = (), **keys: object) -> RowMap:
         """Return a map with these fields, and every other column under its own name."""
         others: _Fields = {}
         for column in self.columns:
-            if column not in without and column not in fields:
-                apply = _CONTROLS.get(column, "")
-                is_converted = apply and self.holds(column, str)
-                others[column] = {"from": column, "apply": [apply] if is_converted else []}
+            name = column.strip()
+            if column not in without and name not in fields:
+                others[name] = {"from": column, "apply": self.conversion(name, column)}
         return _row_map({**others, **fields}, **keys)
+
+    def conversion(self, name: str, column: str) -> list[str]:
+        """Return the transform that turns the texts of a column into a field of the row itself."""
+        transform = "strip" if column == self.id_field else _CONTROLS.get(name, "")
+        return [transform] if transform and self.holds(column, str) else []
 
     def unclear(
         self, reason: str, way_out: str = "say what the columns are with --map FILE"
@@ -283,25 +362,27 @@ def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
     assert question is not None
     assert answer is not None
     assert options is not None
-    decode = ["json"] if isinstance(options, str) and table.holds(options, str) else []
-    transform = _answer_transform(table, answer, options)
+    decode = table.decoding(options)
+    transform, place, read_as = _answer_reading(table, answer, options)
     fields: _Fields = {
         "question": {"from": question},
         "choices": {"from": options, "apply": [*decode, "lettered"]},
         "options": {"from": options, "apply": [*decode, "letters"]},
-        "expected_answer": {"from": answer, "apply": [{transform: options}]},
+        "expected_answer": {"from": answer, "apply": [{transform: place}]},
     }
     for name in ("id", "task_id", "uuid"):
         if name in table.by_name:
-            fields[name] = {"from": table.by_name[name]}
+            column = table.by_name[name]
+            fields[name] = {"from": column, "apply": table.conversion(name, column)}
     prompt = {} if has_template else {"user": _CHOICE_PROMPT}
-    used = {column for one in fields.values() for column in _names(one["from"])}
+    used = {name for field in fields.values() for name in _names(field["from"])}
+    used |= {name.rpartition(".")[0] for name in _names(options) if name not in table.columns}
     row_map = table.plain(fields, without=[*used], **prompt)
     shown = options if isinstance(options, str) else f"{options[0]}-{options[-1]}"
     field_by_column = {
         question: "question" if has_template else "prompt",
         shown: "options",
-        f"{answer} ({_READ_AS[transform]})": "expected_answer",
+        f"{answer} ({read_as})": "expected_answer",
     }
     renamed = [f"{column} → {name}" for column, name in field_by_column.items() if column != name]
     return TableMap(row_map, env, _note(renamed, env))
@@ -315,28 +396,34 @@ def _names(source: object) -> tuple[str, ...]:
     return (source,) if isinstance(source, str) else cast("tuple[str, ...]", source)
 
 
-def _answer_transform(table: _Table, answer: str, options: _Source) -> str:
-    """Return the transform that reads most answers, if all that do agree on the letters."""
-    row_map = _row_map({"answer": {"from": answer}, "options": {"from": options}})
+def _answer_reading(table: _Table, answer: str, options: _Source) -> tuple[str, _Source, str]:
+    """Return the transform that reads most answers, its argument, and what it reads, in words.
+
+    All readings that do so must agree on the letters, unless the options have labels.
+    """
+    labels = {} if table.option_labels is None else {"labels": {"from": table.option_labels}}
+    row_map = _row_map({"answer": {"from": answer}, "options": {"from": options}, **labels})
     letters: dict[str, list[JSON]] = {name: [] for name in _READ_AS}
+    letters_of_labels: list[JSON] = []
     example: JSON = None
     for _, row in mapped_rows(local_rows(table.path), row_map):
         if isinstance(row, str) or "answer" not in row:
             continue
         example = row["answer"] if example is None else example
         for name, found in letters.items():
-            try:
-                found.append(TRANSFORMS[name].function(row["answer"], row.get("options")))
-            except ValueError:
-                found.append(None)
-    num_read = {name: sum(one is not None for one in found) for name, found in letters.items()}
+            found.append(_letter_or_none(name, row["answer"], row.get("options")))
+        letters_of_labels.append(_letter_or_none("letter_in", row["answer"], row.get("labels")))
+    num_read = {name: len(found) - found.count(None) for name, found in letters.items()}
     most = max(num_read.values())
     best = [name for name, num in num_read.items() if num == most]
-    if 2 * most < len(letters[best[0]]):
+    num_labels = len(letters_of_labels) - letters_of_labels.count(None)
+    if 2 * max(most, num_labels) < len(letters_of_labels):
         raise table.unclear(
             f'"{answer}" holds neither letters nor positions nor texts of the options: '
             f"{example!r:.60}"
         )
+    if table.option_labels is not None and num_labels >= most:
+        return "letter_in", table.option_labels, "labels"
     if any(letters[name] != letters[best[0]] for name in best):
         both = " or ".join(_READ_AS[name] for name in best)
         source = options if isinstance(options, str) else f"[{', '.join(options)}]"
@@ -345,7 +432,14 @@ def _answer_transform(table: _Table, answer: str, options: _Source) -> str:
             "say which in --map FILE, such as "
             f"expected_answer: {{from: {answer}, apply: {{{best[-1]}: {source}}}}}",
         )
-    return best[0]
+    return best[0], options, _READ_AS[best[0]]
+
+
+def _letter_or_none(transform: str, answer: JSON, options: JSON) -> JSON:
+    try:
+        return TRANSFORMS[transform].function(answer, options)
+    except ValueError:
+        return None
 
 
 def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
@@ -355,7 +449,7 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
 
     def add(name: str, column: str) -> None:
         fields[name] = {"from": column, "apply": _conversion(table, found, name, column)}
-        if name.casefold() != column.casefold():
+        if name.casefold() != column.strip().casefold():
             renamed.append(f"{column} → {name}")
 
     for name in dict.fromkeys([*own, *_CONTROLS]):
@@ -389,15 +483,14 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
 
 def _conversion(table: _Table, found: Found, name: str, column: str) -> list[str]:
     """Return the transforms that turn the values of a table into the type of a field."""
-    if name in _CONTROLS:
-        transform = _CONTROLS[name]
-    else:
-        kinds = _json_types(found, name)
-        if kinds - {"null"} == {"string"} and table.holds(column, (int, float)):
-            return ["text"]  # as in a CSV file
-        is_nested = kinds & {"array", "object"}
-        transform = "json" if is_nested else "number" if kinds & {"integer", "number"} else ""
-        transform = "" if "string" in kinds else transform
+    if name in _CONTROLS or column == table.id_field:
+        return table.conversion(name, column)
+    kinds = _json_types(found, name)
+    if kinds - {"null"} == {"string"} and table.holds(column, (int, float)):
+        return ["text"]  # as in a CSV file
+    is_nested = kinds & {"array", "object"}
+    transform = "json" if is_nested else "number" if kinds & {"integer", "number"} else ""
+    transform = "" if "string" in kinds else transform
     return [transform] if transform and table.holds(column, str) else []
 
 

@@ -37,12 +37,12 @@ from gymcli.errors import (
     pydantic_reason,
 )
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.column_maps import infer_map, mapped_file, table_defaults
+from gymcli.runner.column_maps import infer_map, mapped_file, refuse_raw_rows, table_defaults
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import Line, decoded_lines, file_sha256
 from gymcli.store.maps import read_map
 from gymcli.store.shards import Shard
-from gymcli.store.tables import is_table
+from gymcli.store.tables import is_table, table_notes
 from gymcli.store.task_row import PromptTemplate, TaskReading, task_row, working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSONObject, TaskRow
@@ -65,8 +65,6 @@ _MAX_NUMBERS = 5
 """How many further rows with the same problem are named."""
 _MAX_COMPARED = 10_000
 """How many ids are searched for one that resembles a mistyped id."""
-_OTHER_TABLES = (".xls", ".xlsx", ".ods")
-"""Endings of tables that are not read."""
 _UNWRITABLE = "contains a key in use, which is never written; give it another"
 
 
@@ -110,6 +108,7 @@ class TaskSource:
             env=options.env,
             find=registry.find,
             has_template=self.template is not None,
+            id_field=options.id_field,
         )
         self._sha256_of = tables.sha256_of
         self.notes = tables.notes
@@ -238,8 +237,6 @@ def named_file(task: str | Path) -> TasksFile:
     if is_code(str(task)):
         return TasksFile(path, str(task), is_generated=True)
     if path.is_file():
-        if path.suffix.lower() in _OTHER_TABLES:
-            raise TasksError(f"{path}: save the table as CSV, with commas between the cells")
         return TasksFile(path, None)
     shipped = shipped_tasks(str(task))
     if shipped is not None:
@@ -294,6 +291,7 @@ def map_tables(
     env: str | None,
     find: Callable[[str], Found],
     has_template: bool,
+    id_field: str | None = None,
 ) -> MappedTables:
     """Return how to read files: by the given map, else tables by their columns.
 
@@ -304,10 +302,12 @@ def map_tables(
     found = MappedTables({}, {}, [], {})
     for file in files:
         implied = file.env
+        if file.env is None:
+            found.notes.extend(table_notes(file.path))
         if file.env is None and row_map is not None:
             found.rows_of[file.path] = partial(mapped_file, row_map, table_defaults(env, find))
         elif file.env is None and is_table(file.path):
-            inferred = infer_map(file.path, env, find, has_template=has_template)
+            inferred = infer_map(file.path, env, find, has_template=has_template, id_field=id_field)
             implied = inferred.env
             defaults = table_defaults(env or implied, find, has_choices=implied is not None)
             found.rows_of[file.path] = partial(mapped_file, inferred.row_map, defaults)
@@ -318,6 +318,8 @@ def map_tables(
             found.rows_of[file.path] = partial(_decoded, lines)
             found.sha256_of[file.path] = hashlib.sha256(b"".join(lines)).hexdigest()
             found.notes.append(f"{file.path}: {len(lines)} tasks that it generates from seed 0")
+        elif file.env is None and not has_template:
+            refuse_raw_rows(file.path, env, find)
         if env is None and implied is not None:
             found.default_envs[file.path] = implied
     return found

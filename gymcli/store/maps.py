@@ -26,7 +26,7 @@ from gymcli.errors import UsageError, pydantic_reason
 from gymcli.store.task_row import PromptTemplate, listed, read_yaml
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
-__all__ = ["TRANSFORMS", "RowMap", "json_value", "read_map"]
+__all__ = ["TRANSFORMS", "RowMap", "json_value", "map_text", "read_map"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -41,7 +41,7 @@ class _Transform(NamedTuple):
     """The kind of the argument in a map: `text`, `column` or None."""
 
 
-def _text(value: JSON, _: JSON) -> JSON:
+def _text(value: JSON, _: JSON = None) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -77,7 +77,12 @@ def _json(value: JSON, _: JSON) -> JSON:
 
 def _lettered(value: JSON, _: JSON) -> JSON:
     items = enumerate(_known_list(value))
-    return "\n".join(f"{_letter(place)}: {_text(item, None)}" for place, item in items)
+    return "\n".join(f"{_letter(place)}: {_text(item)}" for place, item in items)
+
+
+def _letters(value: JSON, _: JSON) -> JSON:
+    texts = [item if item is None else _text(item) for item in _known_list(value)]
+    return [{_letter(place): text} for place, text in enumerate(texts)]
 
 
 def _letter(value: JSON) -> str:
@@ -88,7 +93,8 @@ def _letter(value: JSON) -> str:
 
 def _letter_in(value: JSON, options: JSON) -> JSON:
     items = enumerate(_options(options))
-    places = [place for place, item in items if _is_same(_stripped(item), _stripped(value))]
+    # As texts: the option 4 of a JSON list is the answer "4" of a table of texts.
+    places = [place for place, item in items if _is_same_text(item, value)]
     if len(places) != 1:
         raise ValueError(f"{value!r:.80} appears {len(places)} times among the options, not once")
     return _letter(places[0])
@@ -110,8 +116,8 @@ def _letter_from(first: int, value: JSON, options: JSON) -> JSON:
     return _letter(number - first)
 
 
-def _stripped(value: JSON) -> JSON:
-    return value.strip() if isinstance(value, str) else value
+def _is_same_text(one: JSON, other: JSON) -> bool:
+    return _is_same(one, other) or _text(one).strip() == _text(other).strip()
 
 
 def _options(value: JSON) -> list[JSON]:
@@ -140,9 +146,7 @@ TRANSFORMS = {
     "objects": _Transform(
         lambda value, key: [{str(key): item} for item in _known_list(value)], "text"
     ),
-    "letters": _Transform(
-        lambda value, _: [{_letter(place): item} for place, item in enumerate(_known_list(value))]
-    ),
+    "letters": _Transform(_letters),
     "lettered": _Transform(_lettered),
     "letter": _Transform(lambda value, _: _letter(value)),
     "letter_in": _Transform(_letter_in, "column"),
@@ -198,7 +202,10 @@ class _Column(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str | tuple[str, ...] = Field(alias="from", min_length=1)
-    """A column's name, or a path into it: `answers.text.0`. Several become a list."""
+    """A column's name, or a path into it: `answers.text.0`. Several become a list.
+
+    The path `choices.text` into a list of objects is the list of their `text`.
+    """
     apply: Annotated[tuple[_Step, ...], BeforeValidator(_as_list)] = ()
 
 
@@ -277,6 +284,20 @@ def read_map(path: Path) -> RowMap:
     return row_map
 
 
+def map_text(row_map: RowMap) -> str:
+    """Return the content of a map file in one line: JSON, which is YAML."""
+    fields: dict[str, object] = {}
+    for name, column in (row_map.fields or {}).items():
+        steps = [
+            step.name if step.argument is None else {step.name: step.argument}
+            for step in column.apply
+        ]
+        apply = steps[0] if len(steps) == 1 else steps
+        fields[name] = {"from": column.source, "apply": apply} if steps else column.source
+    content = {"fields": fields} | row_map.model_dump(exclude={"fields"}, exclude_defaults=True)
+    return msgspec.json.encode(content).decode()
+
+
 def _converted(value: JSON, column: _Column, row: Mapping[str, object]) -> JSON:
     for step in column.apply:
         transform = TRANSFORMS[step.name]
@@ -317,13 +338,25 @@ def _at(row: Mapping[str, object], path: str) -> object:
         return row[path]
     value: object = row
     for step in path.split("."):
+        if isinstance(value, str):
+            value = _decoded(value)
         if isinstance(value, Mapping) and step in value:
             value = value[step]
         elif isinstance(value, list | tuple) and step.isdecimal() and int(step) < len(value):
             value = value[int(step)]
+        elif isinstance(value, list) and all(isinstance(i, Mapping) and step in i for i in value):
+            value = [item[step] for item in value]
         else:
             raise ValueError(f'there is no column "{path}" (the row has: {listed(row)})')
     return value
+
+
+def _decoded(text: str) -> object:
+    """Return the value of a JSON text, which has nested values in a table of texts."""
+    try:
+        return msgspec.json.decode(text)
+    except JSON_ERRORS:
+        return text
 
 
 def json_value(value: object, column: str) -> JSON:

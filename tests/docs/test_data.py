@@ -74,7 +74,7 @@ def test_map_has_the_keys_and_transforms_that_are_shown():
 def test_sources_are_those_that_are_shown():
     suffixes = [name for name in table_names("SOURCE |", TEXT) if name.startswith(".")]
     with pytest.raises(UsageError) as raised:
-        local_rows(Path("table.xls"))
+        local_rows(Path("table.numbers"))
 
     assert sorted(suffixes) == sorted(re.findall(r"\.\w+", str(raised.value).partition("(")[2]))
 

@@ -1,5 +1,6 @@
 """Tables become tasks by the names of their columns, exactly as the same rows in JSON Lines."""
 
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from gymcli.errors import TasksError, UsageError
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.task_source import TaskSource, survey
 from tests.commands.running import gym, lines_of
+from tests.store.workbooks import write_workbook
 
 CHOICES = """\
 id,topic,question,A,B,C,D,answer
@@ -297,7 +299,6 @@ def test_unclear_columns_are_named_with_the_way_out(text, options, reason):
     ("text", "error"),
     [
         ('"one\ntwo",b\n1,2\n', UNCLEAR),
-        ("a;b\n1;2\n", "quiz.csv:1: has one column, 'a;b': separate the cells by commas"),
         ("question,A,A,answer\nq,x,y,A\n", 'quiz.csv:1: has the column "A" 2 times; rename them'),
         (f"{CHOICES}q3,x\n", "quiz.csv:5: has 2 cells, but the header has 8"),
         ("question,A,B,answer\n", "quiz.csv: no tasks"),
@@ -311,16 +312,214 @@ def test_broken_tables_are_refused_in_one_line(text, error):
     assert refused(text) == error
 
 
-def test_other_kinds_of_tables_are_refused():
-    Path("quiz.xlsx").touch()
-    with pytest.raises(TasksError, match=r"quiz\.xlsx: save the table as CSV, with commas between"):
-        source_of("quiz.xlsx")
-
-
 def test_a_table_may_have_tabs_between_its_cells():
     text = "question,A,B,answer\nq,x,y,A\n"
     [row] = read(text.replace(",", "\t"), "quiz.tsv")
     assert row.fields == read(text)[0].fields
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "cp1252", "utf-16"])
+def test_a_table_of_excel_may_have_semicolons_and_another_encoding(encoding):
+    text = "ID;Question;A;B;Answer\r\n1;Größe; kurz?;1,5;2,5;B\r\n".replace("e; k", "e k")
+    Path("quiz.csv").write_bytes(text.encode(encoding))
+    source = source_of("quiz.csv")
+    [row] = source.rows()
+
+    assert (row.id, row.fields["expected_answer"], row.place) == ("1", "B", "quiz.csv:2")
+    assert row.messages[0].text.startswith("Größe kurz?\n\nA: 1,5\nB: 2,5\n")
+    assert source.notes[:-1] == [
+        "quiz.csv: is not UTF-8 and is read as Windows-1252; if letters are wrong, save it as "
+        '"CSV UTF-8"'
+    ] * (encoding == "cp1252")
+
+
+def test_that_a_table_is_read_as_windows_1252_is_said_with_a_map_too():
+    Path("quiz.csv").write_bytes("frage,antwort\nGröße?,ä\n".encode("cp1252"))
+    Path("map.yaml").write_text("fields: {prompt: frage, expected_answer: antwort}\n")
+    args = ["--map", "map.yaml", "--env", "string_match"]
+    done = gym("collect", "quiz.csv", *args, "-m", "oracle", "-o", "run")
+
+    assert done.exit_code == 0
+    assert done.stderr.count("quiz.csv: is not UTF-8 and is read as Windows-1252") == 1
+    assert [row["reward"] for row in lines_of(Path("run/rollouts.jsonl"))] == [1.0]
+
+
+def test_ids_are_stripped_as_answers_are():
+    first, second = read("id ,question,A,B,answer\n q01,q,x,y, b \n\u00a0q02\t,q,x,y,A\n")
+    assert (first.id, second.id) == ("q01", "q02")
+    assert first.fields["id"] == "q01"
+    assert first.fields["expected_answer"] == "B"
+
+    text = "env,uuid, topic,prompt,expected_answer\n string_match , a ,t,q, Paris \n"
+    [row] = read(text)
+    assert (row.env, row.id, row.fields["topic"]) == ("string_match", "a", "t")
+    assert StringMatch.parse_task(row.fields).expected_answer.strip() == "Paris"
+
+    [row] = read("key,question,answer\n a ,q,x\n", env="string_match", id_field="key")
+    assert row.id == row.fields["key"] == "a"
+
+
+def test_ids_that_are_equal_without_blanks_are_refused():
+    error = refused("id,question,A,B,answer\nq01,q,x,y,A\n q01,p,x,y,B\n")
+    assert error == (
+        'quiz.csv:3: another row, quiz.csv:2, has the same id "q01"; use --id-field F, or '
+        "--id-by-file if each file has its own ids"
+    )
+
+
+def write_parquet(name, **columns):
+    pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
+    parquet.write_table(pa.table(columns), name)
+
+
+ARC = [
+    {"text": ["wren", "puffin", "emu"], "label": ["A", "B", "C"]},
+    {"text": ["larch", "pine"], "label": ["1", "2"]},
+]
+
+
+@pytest.mark.parametrize("shape", ["lists", "objects"])
+def test_options_may_have_their_texts_and_labels_in_one_column(shape):
+    choices = ARC
+    if shape == "objects":
+        choices = [
+            [
+                {"text": text, "label": label}
+                for text, label in zip(lists["text"], lists["label"], strict=True)
+            ]
+            for lists in ARC
+        ]
+    write_parquet(
+        "arc.parquet", id=["a", "b"], question=["q", "p"], choices=choices, answerKey=["B", "2"]
+    )
+    source = source_of("arc.parquet")
+    first, second = source.rows()
+
+    assert source.notes == [
+        "arc.parquet: question → prompt, choices.text → options, answerKey (labels) → "
+        "expected_answer (environment mcqa)"
+    ]
+    assert first.messages[0].text == f"q\n\nA: wren\nB: puffin\nC: emu\n\n{BOXED}"
+    assert first.fields["options"] == [{"A": "wren"}, {"B": "puffin"}, {"C": "emu"}]
+    assert first.fields["expected_answer"] == second.fields["expected_answer"] == "B"
+    assert first.fields["choices"] == "A: wren\nB: puffin\nC: emu"
+
+    cells = zip("qp", choices, ["B", "2"], strict=True)
+    rows = [
+        f'{q},"{msgspec.json.encode(c).decode().replace(chr(34), chr(34) * 2)}",{a}'
+        for q, c, a in cells
+    ]
+    same = read("question,choices,answerKey\n" + "\n".join(rows))
+    assert [row.messages for row in same] == [first.messages, second.messages]
+    assert [row.fields["expected_answer"] for row in same] == ["B", "B"]
+
+
+def test_options_may_be_an_object_with_their_letters():
+    options = [{"A": "x", "B": "y", "C": "z"}, {"A": "v", "B": "w", "C": None}]
+    write_parquet("quiz.parquet", question=["q", "p"], options=options, answer=["C", "B"])
+    first, second = read("", "quiz.parquet")
+
+    assert first.fields["options"] == [{"A": "x"}, {"B": "y"}, {"C": "z"}]
+    assert second.fields["options"] == [{"A": "v"}, {"B": "w"}]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"choices": [[3, 4], [6, 7]], "answer": [4, 6]},
+        {"choices": [[3, 4], [6, 7]], "answer": ["4", "6"]},
+        {"A": [3, 6], "B": [4, 7], "answer": ["B", "A"]},
+        {"A": [3, 6], "B": [4, 7], "answer": [4, 6]},
+    ],
+)
+def test_numbers_of_parquet_may_be_options(columns):
+    write_parquet("quiz.parquet", question=["q", "p"], **columns)
+    first, second = read("", "quiz.parquet")
+
+    assert first.fields["options"] == [{"A": "3"}, {"B": "4"}]
+    assert [row.fields["expected_answer"] for row in (first, second)] == ["B", "A"]
+
+
+def test_numbers_in_lists_of_csv_may_be_options():
+    [row] = read('question,choices,answer\nq,"[3, 14]",14\n')
+    assert (row.fields["options"], row.fields["expected_answer"]) == (
+        [{"A": "3"}, {"B": "14"}],
+        "B",
+    )
+
+
+def test_a_workbook_is_collected_as_its_csv_file():
+    pytest.importorskip("python_calamine", reason="needs the package python-calamine")
+    rows = [["id", "question", "answer", None], [" s1", "9 + 9?", 18], ["s2", "q?", " Paris "]]
+    write_workbook("quiz.xlsx", {"Quiz": rows, "Notes": [["x"]]})
+    text = "id,question,answer\n s1,9 + 9?,18\ns2,q?, Paris \n"
+    same = [row.hash for row in read(text, env="string_match")]
+    assert [row.hash for row in read("", "quiz.xlsx", env="string_match")] == same
+
+    done = gym("collect", "quiz.xlsx", "--env", "string_match", "-m", "oracle", "-o", "run")
+    assert done.exit_code == 0
+    assert done.stderr.startswith('quiz.xlsx: only the sheet "Quiz" is read, not "Notes"\n')
+    scored = lines_of(Path("run/rollouts.jsonl"))
+    assert [(row["task_id"], row["reward"]) for row in scored] == [("s1", 1.0), ("s2", 1.0)]
+
+
+RAW = {
+    "answers": [
+        {"id": "a", "question": "2 + 2?", "answer": "4", "topic": "it's"},
+        {"id": "b", "question": "Capital?", "answer": "Paris", "topic": "x"},
+    ],
+    "choices": [
+        {"question": "2 + 2?", "choices": ["3", "4"], "answer": 1},
+        {"question": "Capital?", "choices": ["Paris", "Rome"], "answer": 0},
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "env"), [("answers", "string_match"), ("choices", None)])
+def test_the_map_that_raw_rows_are_refused_with_collects_them(kind, env):
+    Path("raw.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in RAW[kind]))
+    args = ("collect", "raw.jsonl", "-m", "oracle", "-o", "run", *(("--env", env) if env else ()))
+    done = gym(*args)
+    start = (
+        "error: raw.jsonl: its rows have no prompt; use --prompt FILE, or --map FILE with this map "
+        "in it: "
+    )
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith(start)
+    Path("map.yaml").write_text(done.stderr.removeprefix(start))
+    assert gym(*args, "--map", "map.yaml").exit_code == 0
+    assert [row["reward"] for row in lines_of(Path("run/rollouts.jsonl"))] == [1.0, 1.0]
+
+
+def test_raw_rows_without_an_environment_are_told_to_name_one():
+    Path("raw.jsonl").write_bytes(msgspec.json.encode(RAW["answers"][0]))
+    with pytest.raises(UsageError, match="has questions and answers, but no environment"):
+        source_of("raw.jsonl")
+
+
+@pytest.mark.parametrize("extra", [{"messages": []}, {"prompt": "q"}, {"resolved_row": {}}])
+def test_only_rows_without_a_prompt_are_refused_with_a_map(extra):
+    Path("raw.jsonl").write_bytes(
+        msgspec.json.encode({"question": "q", "expected_answer": "x"} | extra)
+    )
+    [row] = read("", "raw.jsonl", env="string_match")
+    assert row.fields["question"] == "q"
+
+
+@pytest.mark.parametrize("name", ["tasks.json", "tasks.jsonl", "my tasks.json"])
+def test_the_command_that_a_json_array_is_refused_with_converts_it(name):
+    tasks = [{"prompt": "q", "expected_answer": "x"}, {"prompt": "p", "expected_answer": "y"}]
+    Path(name).write_bytes(msgspec.json.format(msgspec.json.encode(tasks)))
+    args = ("--env", "string_match", "-m", "oracle", "-o", "run")
+    done = gym("collect", name, *args)
+    start = f"error: {name}:1: is a JSON array, not one object a line; convert it: gym "
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith(start)
+    assert gym(*shlex.split(done.stderr.removeprefix(start))).exit_code == 0
+    assert gym("collect", f"{Path(name).stem}-rows.jsonl", *args).exit_code == 0
 
 
 def test_map_of_a_table():

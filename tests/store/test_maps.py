@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gymcli.errors import UsageError
-from gymcli.store.maps import TRANSFORMS, RowMap, json_value, read_map
+from gymcli.store.maps import TRANSFORMS, RowMap, json_value, map_text, read_map
 
 ROW = {
     "question": "1 + 1?",
@@ -63,7 +63,7 @@ def test_map_takes_columns_by_their_path(tmp_path, path, expected):
             "{from: [question, choices.text.0], apply: {objects: q}}",
             [{"q": "1 + 1?"}, {"q": "one"}],
         ),
-        ("{from: choices.text, apply: letters}", [{"A": "one"}, {"B": "two"}, {"C": 3}]),
+        ("{from: choices.text, apply: letters}", [{"A": "one"}, {"B": "two"}, {"C": "3"}]),
         ("{from: choices.text, apply: lettered}", "A: one\nB: two\nC: 3"),
         ("{from: answer, apply: letter}", "B"),
         ("{from: choices.text.1, apply: {letter_in: choices.text}}", "B"),
@@ -72,6 +72,66 @@ def test_map_takes_columns_by_their_path(tmp_path, path, expected):
 )
 def test_map_applies_transforms_in_order(tmp_path, column, expected):
     assert one(tmp_path, column) == expected
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"text": ["one", "two"], "label": ["1", "2"]},
+        [{"text": "one", "label": "1"}, {"text": "two", "label": "2"}],
+        '{"text": ["one", "two"], "label": ["1", "2"]}',
+        '[{"text": "one", "label": "1"}, {"text": "two", "label": "2"}]',
+    ],
+)
+def test_a_path_reads_lists_of_objects_and_json_texts(choices):
+    row_map = RowMap.model_validate(
+        {
+            "fields": {
+                "options": {"from": "choices.text", "apply": "letters"},
+                "answer": {"from": "key", "apply": {"letter_in": "choices.label"}},
+                "second": "choices.text.1",
+            }
+        }
+    )
+    assert row_map.apply({"choices": choices, "key": "2"}) == {
+        "options": [{"A": "one"}, {"B": "two"}],
+        "answer": "B",
+        "second": "two",
+    }
+
+
+def test_a_list_of_objects_of_which_one_lacks_the_key_has_no_such_path():
+    row_map = RowMap.model_validate({"fields": {"x": "choices.text"}})
+    with pytest.raises(ValueError, match=r'there is no column "choices\.text"'):
+        row_map.apply({"choices": [{"text": "one"}, {}]})
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "letter"),
+    [("4", [3, 4], "B"), (4, ["3", " 4 "], "B"), (True, ["true", "false"], "A")],
+)
+def test_an_answer_is_an_option_with_the_same_text(value, options, letter):
+    assert TRANSFORMS["letter_in"].function(value, options) == letter
+
+
+def test_the_text_of_a_map_is_a_map_file(tmp_path):
+    row_map = RowMap.model_validate(
+        {
+            "fields": {
+                "a": "x",
+                "b": {"from": ["y", "z"], "apply": ["strip", {"letter_in": ["y", "z"]}]},
+                "c": {"from": "y", "apply": [{"after": "#: '"}]},
+            },
+            "constants": {"env": "mcqa"},
+            "drop_empty": True,
+            "user": '{a}\n\n"é" \\boxed{{}}',
+        }
+    )
+    path = tmp_path / "map.yaml"
+    path.write_text(map_text(row_map), encoding="utf-8")
+
+    assert "\n" not in map_text(row_map)
+    assert read_map(path) == row_map
 
 
 @pytest.mark.parametrize(
