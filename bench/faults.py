@@ -15,7 +15,8 @@ that every answer shows which task it belongs to (nonces.py). The columns:
   faults. This gym.toml gives up a stalled request after 2 or 8 seconds; the defaults are far
   longer.
 
-One more row has a single task that always gets a 500. The exit code is 1 if a row breaks a rule.
+Two more rows: a single task always gets a 500, and every fault that may pass meets the same run,
+with the rate in sum. The exit code is 1 if a row breaks a rule.
 """
 
 from __future__ import annotations
@@ -60,6 +61,12 @@ MIN_COVERAGE = 0.95
 IDLE_SECONDS = 2.0
 TOTAL_SECONDS = 8.0
 ONE_TASK = "one task always 500"
+MIXED = "mixed"
+"""All faults together that a client can get over: none of them may cost a rollout."""
+_NOT_MIXED = (
+    *("401", "403", "403-always", "404", "405", "307", "422-echo", "500-always", "huge"),
+    *(*TOOL_CALL_KINDS, *OTHER_WORDS),
+)
 # Some faults repeat the prompt in their error. The client must not classify them by these words,
 # which providers use in errors that no retry mends.
 ABOUT = (
@@ -172,8 +179,13 @@ def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
         if name == ONE_TASK:
             nonce = nonce_of(table.seed, table.num_tasks // 2)
             cases.append(Case(name, (f"500-always@{nonce}",)))
+        elif name == MIXED:
+            kinds = [kind for kind in KINDS if kind not in _NOT_MIXED]
+            shares = [f"{kind}={rate_of(kind, rate / len(kinds)):.6g}" for kind in kinds]
+            cases.append(Case(name, tuple(shares)))
         elif name not in KINDS:
-            raise ValueError(f"unknown fault {name!r}; choose from {', '.join((*KINDS, ONE_TASK))}")
+            names = ", ".join((*KINDS, ONE_TASK, MIXED))
+            raise ValueError(f"unknown fault {name!r}; choose from {names}")
         else:
             environment: EnvironmentName = "NoncesWithTool" if name in TOOL_CALL_KINDS else "Nonces"
             fault = f"{name}={rate_of(name, rate):.6g}"
@@ -262,7 +274,8 @@ def main() -> None:
         deadline=options.deadline,
     )
     try:
-        cases = cases_of(options.only or (*KINDS, ONE_TASK), options.rate, table)
+        names = options.only or (*KINDS, ONE_TASK, MIXED)
+        cases = cases_of(names, options.rate, table)
     except ValueError as error:
         parser.error(str(error))
     rows = []

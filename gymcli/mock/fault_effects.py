@@ -80,6 +80,8 @@ _SAME_REFUSALS: dict[str, MockAnswer] = {
     **dict.fromkeys(
         ("403", "403-always"), error_answer(403, _FORBIDDEN, "permission_error", code="forbidden")
     ),
+    # As GitHub and Google refuse too many requests.
+    "403-rate": error_answer(403, "API rate limit exceeded.", "requests"),
     "405": MockAnswer(status=405, body='{"detail":"Method Not Allowed"}'),
     "307": MockAnswer(status=307, body="", headers={"Location": "/elsewhere"}),
 }
@@ -96,6 +98,8 @@ def refusal_for(kind: str, model: str, text: str) -> MockAnswer:
         # Dates have whole seconds, so two seconds ahead is a wait of at least one.
         date = email.utils.formatdate(math.ceil(time.time()) + 1, usegmt=True)
         return too_many_requests({"Retry-After": date})
+    if kind == "500-page":
+        return MockAnswer(status=500, body=text, headers={"Content-Type": "text/plain"})
     if kind == "500-echo":
         return error_answer(500, f"The server failed while answering: {text}", "server_error")
     assert kind == "422-echo", f"no answer for the fault {kind}"

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from bench.faults import KINDS, ONE_TASK, Case, Row, Table, cases_of, problems_of, rate_of
+from bench.faults import KINDS, MIXED, ONE_TASK, Case, Row, Table, cases_of, problems_of, rate_of
 from bench.nonces import nonce_of
 from bench.runs import Ended, Stats, Tally
-from gymcli.mock.faults import BURST_LENGTH
+from gymcli.mock.faults import BURST_LENGTH, Faults
 from tests.bench.scripts import run_script
 
 TABLE = Table(
@@ -72,6 +72,16 @@ def test_cases_of_every_kind():
     assert [case.name for case in cases if case.is_streamed] == ["open-stream"]
     with pytest.raises(ValueError, match="unknown fault 'teapot'"):
         cases_of(["teapot"], 0.2, TABLE)
+
+
+def test_cases_of_the_faults_that_a_client_gets_over():
+    [case] = cases_of([MIXED], 0.3, TABLE)
+    rates = dict(fault.split("=") for fault in case.faults)
+    assert {"429", "500-page", "502", "403-rate", "reset", "finish-abort"} <= set(rates)
+    assert not {"401", "403", "404", "500-always", "null-content", "unknown-tool"} & set(rates)
+    assert Faults.parse(case.faults)
+    shares = [float(rate) for kind, rate in rates.items() if kind != "429-burst"]
+    assert sum(shares) == pytest.approx(0.3 * len(shares) / len(rates), rel=1e-4)
 
 
 def test_rate_of_a_burst_makes_the_share():

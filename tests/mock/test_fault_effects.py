@@ -30,6 +30,7 @@ CODES = {
     **dict.fromkeys(("429", "429-after", "429-date", "429-burst"), (429, "rate_limit_exceeded")),
     **dict.fromkeys(("500", "500-once", "500-always", "500-echo"), (500, None)),
     **dict.fromkeys(("403", "403-always"), (403, "forbidden")),
+    "403-rate": (403, None),
 }
 
 
@@ -92,10 +93,10 @@ def test_502_is_a_page_of_a_proxy():
 
 
 def test_every_refusal_is_looked_at():
-    assert {*CODES, "307", "405", "422-echo", "502"} == {*typing.get_args(StatusFault)}
+    assert {*CODES, "307", "405", "422-echo", "500-page", "502"} == {*typing.get_args(StatusFault)}
 
 
-@pytest.mark.parametrize("kind", ["422-echo", "500-echo"])
+@pytest.mark.parametrize("kind", ["422-echo", "500-echo", "500-page"])
 def test_echoes_repeat_the_text(kind):
     came, _ = ask(kind, "chat", False)
     assert came.head.startswith(f"http/1.1 {kind[:3]} ")

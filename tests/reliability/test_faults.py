@@ -43,11 +43,13 @@ CLASSES = {
     "401": "AuthenticationError",
     "403": "AuthenticationError",
     "403-always": "AuthenticationError",
+    "403-rate": "RateLimitError",
     "404": "RequestRefusedError",
     "405": "RequestRefusedError",
     "307": "RequestRefusedError",
     "422-echo": "RequestRefusedError",
     "500-echo": "ServerError",
+    "500-page": "ServerError",
     "reset": "EndpointConnectionError",
     "reset-body": "EndpointConnectionError",
     "stall": "EndpointTimeoutError",
@@ -78,12 +80,12 @@ TOOL_CALLS = {
 
 HARMLESS = ("unknown-finish", "open-stream", "interim-100", "interim-103")
 
-IN_CHAT = ("empty-choices", "null-finish")
-"""Empty only in the chat dialect: a response may have no output."""
+IN_CHAT = ("empty-choices",)
+"""Not an answer only in the chat dialect: a response may have no output."""
 
 REFUSED = ("401", "403", "403-always", "404", "405", "307", "422-echo")
 STALLS = ("stall", "stall-body")
-OVERLOADS = ("429", "429-after", "429-date", "429-burst", "503", "529")
+OVERLOADS = ("429", "429-after", "429-date", "429-burst", "403-rate", "503", "529")
 ABSENCES = ("502", "reset")
 """After many of these in a row the endpoint counts as gone."""
 RETRIED = [kind for kind in CLASSES if kind not in (*REFUSED, *STALLS, *OVERLOADS)]
