@@ -39,7 +39,7 @@ _FilesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE",
-        help="JSONL, CSV, TSV or Parquet files, or an environment to use its own tasks.",
+        help="JSONL, CSV, Parquet or Excel files, or an environment to use its own tasks.",
         autocompletion=complete_tasks,
     ),
 ]
@@ -171,7 +171,8 @@ def pull(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="hf:ORG/NAME, or a .parquet, .jsonl, .json, .csv or .tsv file."
+            metavar="SOURCE",
+            help="hf:ORG/NAME, or a .parquet, .jsonl, .json, .csv, .tsv or .xlsx file.",
         ),
     ],
     out: Annotated[
@@ -205,6 +206,7 @@ def pull(
     """
     from gymcli.data.pulling import pull as pull_rows
 
+    _print_notes(source)
     pulled = pull_rows(
         source,
         out,
@@ -224,12 +226,21 @@ def pull(
     warn_of_redacted(out, pulled.num_redacted)
 
 
+def _print_notes(source: str) -> None:
+    """Print what a user should know about how a table is read."""
+    from gymcli.store.tables import table_notes
+
+    path = Path(source)
+    for note in table_notes(path) if path.is_file() else ():
+        message(note)
+
+
 def render(
     file: Annotated[
         str,
         typer.Argument(
             metavar="FILE",
-            help="JSONL, CSV, TSV or Parquet file, or an environment to use its own tasks.",
+            help="JSONL, CSV, Parquet or Excel file, or an environment to use its own tasks.",
             autocompletion=complete_tasks,
         ),
     ],
@@ -262,6 +273,7 @@ def render(
 
     from gymcli.data.task_files import rendered_rows, write_verl_table
 
+    _print_notes(file)
     is_table = to == "verl" and out is not None and out.suffix == ".parquet"
     rows = rendered_rows(
         file, prompt=prompt, map_file=map_file, id_field=id_field, env=env, limit=limit, to=to

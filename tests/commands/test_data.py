@@ -411,3 +411,13 @@ def test_render_names_the_environment_of_rows_that_name_none():
         "mcqa",
     ]
     assert 'did you mean "mcqa"?' in gym("data", "render", path, "--env", "mcq").stderr
+
+
+@pytest.mark.parametrize("command", ["render", "pull"])
+def test_that_a_table_is_read_as_windows_1252_is_said_once(command):
+    Path("t.csv").write_bytes("prompt;answer\nGröße?;ä\n".encode("cp1252"))
+    done = gym("data", command, "t.csv", "-o", "t.jsonl")
+
+    assert done.exit_code == 0
+    assert done.stderr.count("t.csv: is not UTF-8 and is read as Windows-1252") == 1
+    assert lines_of(Path("t.jsonl"))[0]["answer"] == "ä"
