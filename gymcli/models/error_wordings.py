@@ -282,7 +282,7 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
     ),
     "filtered": (
         # Codes and types.
-        Wording(r"content_filter(:|$)", "Azure, Moonshot", "compl-ai/compl-ai#20"),
+        Wording(r"content_filter$", "Azure, Moonshot", "compl-ai/compl-ai#20"),
         Wording(r"ResponsibleAIPolicyViolation$", "Azure", "vibrantlabsai/ragas#649"),
         Wording(r"content_policy_violation(:|$)", "OpenAI, OpenRouter", "songquanpeng/one-api#737"),
         Wording(r"data_?inspection_?failed(:|$)", "DashScope", "camel-ai/owl#432"),

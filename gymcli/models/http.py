@@ -63,6 +63,7 @@ after 5, and a request on a closing connection is a failed try."""
 
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_DONE = b"[DONE]"
 _END_OF_RESPONSE = re.compile(rb'"type": ?"response\.(completed|incomplete|failed)"')
 
 
@@ -138,7 +139,10 @@ class Transport:
         # `ask_for_tokens` turns streams of llama.cpp off.
         streams = endpoint.stream and source != "llamacpp"
         body = await self._send(target, payload, streams=streams)
-        whole = body if isinstance(body, bytes) else b""
+        if isinstance(body, bytes):
+            whole = body
+        else:  # the last event may say why the stream is no answer, and count its tokens
+            whole = next((event for event in reversed(body) if event.strip() != _DONE), b"")
         try:
             if isinstance(body, list):
                 whole = self._dialect.assemble(body, payload)
@@ -336,7 +340,7 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
 
 def _is_last(event: bytes) -> bool:
     # The Responses format has no [DONE]; the end of the response is its last event.
-    return event.strip() == b"[DONE]" or _END_OF_RESPONSE.search(event) is not None
+    return event.strip() == _DONE or _END_OF_RESPONSE.search(event) is not None
 
 
 def _too_long(place: str) -> InvalidAnswerError:

@@ -444,9 +444,12 @@ FILTERS = {
 }
 
 
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("status", "body"), FILTERS.values(), ids=FILTERS)
-def test_a_filtered_prompt_is_known(status, body):
-    refusal = MockAnswer(status=status, body=encoded(body))
+def test_a_filtered_prompt_is_known(status, body, stream):
+    text = f"data: {encoded(body)}\n\ndata: [DONE]\n\n" if stream else encoded(body)
+    headers = {"Content-Type": "text/event-stream"} if stream else {}
+    refusal = MockAnswer(status=status, body=text, headers=headers)
     error = failure(lambda _: refusal, max_attempts=2)
     assert type(error) is PromptFilteredError
     assert "check what the key allows" not in str(error)
@@ -458,6 +461,7 @@ def test_a_filtered_prompt_is_known(status, body):
         (401, "content_filter", AuthenticationError),
         (429, "content_filter", RateLimitError),
         (400, "content_filter_policy is an unknown parameter", RequestRefusedError),
+        (400, "content_filter: Extra inputs are not permitted", RequestRefusedError),
         (400, "Invalid prompt: expected a list of messages", RequestRefusedError),
         (400, "The tool said: Content Exists Risk", RequestRefusedError),
         (403, "Your key does not allow content", AuthenticationError),
