@@ -50,7 +50,7 @@ One row:
 
 from collections.abc import Iterator, Mapping
 from random import Random
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -149,8 +149,11 @@ class ReasoningGym(Environment[Puzzle]):
     skipped_checks = {"leaks": "many kinds of puzzles name the possible answers"}
 
     class Options(EnvironmentOptions):
-        """How long the library may take."""
+        """Where the answer is read, and how long the library may take."""
 
+        answer_place: Literal["tags_or_text", "tags"] = "tags_or_text"
+        """`tags_or_text`: the last tags, else the first box, else the whole text; `tags`: the last
+        tags alone, as in the evaluation of reasoning-gym's authors."""
         generator_timeout: float = 60.0
         """Seconds to make the entry of an address."""
         library_timeout: float = 10.0
@@ -195,7 +198,12 @@ class ReasoningGym(Environment[Puzzle]):
             if not rollout.responses:
                 return Score(0.0, details={"reason": "no_answer"})
             entry = await _regenerated(context, task.address)
-        answer, gold = extracted(rollout.output_text), gold_in(entry)
+        gold = gold_in(entry)
+        answer = tagged(rollout.output_text)
+        if answer is None and cls.options_of(context).answer_place == "tags":
+            expected = {"expected": gold[:MAX_ANSWER]} if gold else {}
+            return Score(0.0, details={"reason": "no_answer", **expected})
+        answer = extracted(rollout.output_text) if answer is None else answer
         try:
             reward = (await _outcome(context, answer, entry, task.address)).reward
             reason = _reason(reward)
@@ -244,13 +252,20 @@ class ReasoningGym(Environment[Puzzle]):
         yield from load_generator("reasoning_gym").generate(rng, num, suite=suite, seed=seed)
 
 
-def extracted(text: str) -> str:
-    """Return the answer in a text, in linear time, unlike the patterns of the reference."""
+def tagged(text: str) -> str | None:
+    """Return the content of the last tags; None if there are none."""
     *closed, _ = text.split("</answer>")
     for piece in reversed(closed):
         _, tag, inner = piece.partition("<answer>")
         if tag:
             return inner.strip()
+    return None
+
+
+def extracted(text: str) -> str:
+    """Return the answer in a text, in linear time, unlike the patterns of the reference."""
+    if (answer := tagged(text)) is not None:
+        return answer
     # The reference's pattern, `\boxed{([^}]+)}`, needs a character: an empty box is skipped.
     start = text.find("\\boxed{")
     while start >= 0:

@@ -121,6 +121,21 @@ def test_verify_reads_the_text_of_all_turns():
     assert scored(record).reward == 1.0
 
 
+def test_verify_reads_nothing_but_tags_where_an_option_says_so():
+    for text, reward, reason in (
+        ("<answer>7</answer>", 1.0, "right"),
+        ("<answer></answer>", 0.0, "no_answer"),
+        ("7", 0.0, "no_answer"),
+        (r"\boxed{7}", 0.0, "no_answer"),
+        ("", 0.0, "no_answer"),
+    ):
+        rollout = judged("chain_sum", "7", text, {"answer_place": "tags"})
+
+        assert (rollout.reward, rollout.details["reason"]) == (reward, reason), text
+        assert rollout.answer == ("7" if reward else None)
+    assert judged("chain_sum", "7", "7").reward == 1.0
+
+
 def test_verify_scores_nothing_where_the_gold_answer_fails_too():
     with pytest.raises(VerifierError, match=r"cannot score the gold answer .* ValueError: invalid"):
         judged("prime_factorization", "two", "nan")
