@@ -6,10 +6,14 @@ import hashlib
 import importlib
 import itertools
 import json
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,19 +30,30 @@ from gymcli.store.tasks import RowProblem, TaskReader
 from gymcli.types import JSONObject
 
 __all__ = [
+    "HUB",
     "MappedRows",
     "Provenance",
     "Pulled",
     "SourceTable",
+    "hub_address",
     "hub_tables",
     "map_rows",
     "pull",
+    "within",
     "write_tasks",
 ]
 
+T = TypeVar("T")
+
+HUB = "https://huggingface.co"
 _HUB_PREFIX = "hf:"
 
 _GATED = "is gated; accept its terms on its page and set HF_TOKEN"
+_FIRST_ANSWER_SECONDS = 5.0
+"""How long the Hub may take to answer the first request, resolving its name included.
+
+Its own library waits without a limit. HF_HUB_ETAG_TIMEOUT, where it is set, counts instead.
+"""
 _NUM_TRIES = 1
 """How often `datasets` tries to open a file on the Hub or to read a part of one.
 
@@ -76,12 +91,19 @@ class Provenance(msgspec.Struct, omit_defaults=True, kw_only=True):
     split: str | None = None
     revision: str | None = None
     """The commit of a data set on the Hub."""
+    hub: str | None = None
+    """The address of the Hub that served the rows."""
     license: str | None = None
     """The licence on the data set's card."""
     source_sha256: str | None = None
-    """The hash of a local file, or of each file that was fetched from an address."""
+    """The hash of a local file, of each file that was fetched, or of the rows of a data set on the
+    Hub if all were read: one line of JSON a row, with sorted keys and without blanks."""
     seed: int | None = None
     """The seed of generated rows."""
+    examples_split: str | None = None
+    """The split of the same data set that the examples in prompts come from."""
+    examples_sha256: str | None = None
+    """The hash of its rows."""
     map_sha256: str | None = None
     limit: int | None = None
     num_rows: int = 0
@@ -236,6 +258,8 @@ def hub_tables(
     `_config`.
     """
     name = source.removeprefix(_HUB_PREFIX)
+    if not name:
+        raise UsageError(f"{source}: expected {_HUB_PREFIX}ORG/NAME")
     try:
         # Late: heavy, and an extra. A submodule, by name: in a checkout without the package,
         # `datasets` is our own folder, which imports as an empty package.
@@ -245,14 +269,14 @@ def hub_tables(
         raise MissingPackageError(
             f"{source} needs the package datasets: pip install 'gymcli[hf]'"
         ) from error
-    if not name:
-        raise UsageError(f"{source}: expected {_HUB_PREFIX}ORG/NAME")
     if Path(name).exists():
         raise UsageError(
             f"{source}: a local file or folder {name} exists and would be read instead"
         )
     with _hub_errors(source):
-        info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
+        api = huggingface_hub.HfApi()
+        limit = os.environ.get("HF_HUB_ETAG_TIMEOUT") or _FIRST_ANSWER_SECONDS
+        info = within(float(limit), lambda: api.dataset_info(name, revision=revision))
     license_names = info.card_data.get("license") if info.card_data else None
     if isinstance(license_names, list):
         license_names = ", ".join(map(str, license_names))
@@ -261,6 +285,7 @@ def hub_tables(
         config=", ".join(config for config in configs if config) or None,
         split=split,
         revision=str(info.sha),
+        hub=_without_user(api.endpoint),
         license=license_names,
     )
 
@@ -292,7 +317,56 @@ def hub_tables(
                 named = ({**row, "_config": config} for row in rows)
                 yield SourceTable(f"{source} {config}", _numbered(named))
 
-    return tables(), record
+    return _hashed(tables(), record), record
+
+
+def hub_address() -> str:
+    """Return the address of the Hub that HF_ENDPOINT names, or of the public one."""
+    return _without_user(os.environ.get("HF_ENDPOINT") or HUB)
+
+
+def _without_user(address: str) -> str:
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Return what `call` returns; raise TimeoutError if it takes longer.
+
+    It runs in a thread, since nothing else limits how long resolving a name takes.
+    """
+    answer: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001 (raised again by `answer.result`)
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError as error:
+        if answer.done():
+            raise
+        raise TimeoutError(f"no answer within {seconds:g} seconds") from error
+
+
+def _hashed(tables: Iterable[SourceTable], record: Provenance) -> Iterator[SourceTable]:
+    """Yield tables, and write the hash of their rows to the record once all were read."""
+    sha256 = hashlib.sha256()
+
+    def read(rows: Iterator[SourceRow]) -> Iterator[SourceRow]:
+        for row in rows:
+            sha256.update(msgspec.json.encode(row.row, order="sorted") + b"\n")
+            yield row
+
+    for name, rows in tables:
+        table = SourceTable(name, read(rows))
+        yield table
+        for _ in table.rows:  # whoever asks for the next table may have left rows of this one
+            pass
+    record.source_sha256 = sha256.hexdigest()
 
 
 def _with_json_decoded(rows: Any) -> Iterator[dict[str, object]]:

@@ -52,6 +52,8 @@ class BenchmarkRecord(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=T
     """Of its settings, prompt, map and source: the same version must have the same."""
     deviations: tuple[str, ...] = ()
     """Settings of the run that are not the benchmark's, each in words: `temperature 0.7, not 0`."""
+    hub: str = ""
+    """The address of the Hugging Face Hub that served its rows, if they are from one."""
     remarks: tuple[str, ...] = ()
     """How many tasks and attempts differ: `repeats 4, not 8`; these are no other settings."""
 

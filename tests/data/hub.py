@@ -64,6 +64,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         path = urlsplit(self.path).path
         self.server.asked.append(path)
+        if self.server.status is not None:
+            self.sha = SHA
+            self._refuse("", self.server.status)
+            return
         repositories = self.server.repositories
         named = re.match(rf"(?:/api)?/datasets/({_NAME})", path)
         self.sha = self.server.revisions.get(named[1], SHA) if named else SHA
@@ -150,6 +154,8 @@ class Hub(http.server.ThreadingHTTPServer):
         """Files that belong to no data set, by the path of their address."""
         self.stopping: set[str] = set()
         """Those of which only the first half is sent."""
+        self.status: int | None = None
+        """The status of every answer, if it is not to serve."""
         self.asked: list[str] = []
         self.is_over = threading.Event()
         """Ends answers that stall."""
