@@ -28,7 +28,7 @@ GymError                      1   a bug in gymcli, except for the classes below
     │   ├── ServerError               5xx, 408 or 409, even to the last retry
     │   ├── RequestRefusedError       a 4xx that is never retried
     │   │   ├── PromptFilteredError       the provider's filter; becomes a stop reason
-    │   │   └── MalformedCallError        a tool call that the endpoint cannot read; becomes an answer
+    │   │   └── MalformedCallError        a call that the endpoint cannot read; becomes an answer
     │   ├── AuthenticationError       401 or 403
     │   ├── InvalidAnswerError        the body is not an answer of the dialect
     │   ├── UnknownUsageError         the answer lacks the token counts that a limit needs
@@ -270,9 +270,9 @@ class PromptFilteredError(RequestRefusedError):
 
 
 class MalformedCallError(RequestRefusedError):
-    """Raised when the endpoint refuses a tool call that the model wrote; `text` is what it wrote."""
+    """Raised when the endpoint cannot read the tool call that the model wrote, `text`."""
 
-    def __init__(self, message: str, *, text: str, status: int | None = None) -> None:
+    def __init__(self, message: str, *, text: str = "", status: int | None = None) -> None:
         super().__init__(message, status=status)
         self.text = text
 

@@ -213,7 +213,8 @@ def test_a_malformed_call_is_told_to_the_model_and_replayed(tmp_path: Path) -> N
 
 def test_a_malformed_call_ends_an_episode_whose_calls_are_never_run(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    row: JSONObject = {"prompt": "Call f.", "tools": [tool], "expected_answers": [{"name": "f", "arguments": {}}]}
+    expected = [{"name": "f", "arguments": {}}]
+    row: JSONObject = {"prompt": "Call f.", "tools": [tool], "expected_answers": expected}
     malformed = MockAnswer(text="f(", finish_reason="MALFORMED_FUNCTION_CALL")
     [record] = played([malformed, "never asked"], "xlam_fc", row, tmp_path)
     assert (record.stop_reason, record.reward) == ("done", 0.0)
