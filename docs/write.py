@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import gymcli.envs
 from gymcli.cli import EXIT_CODES, app
-from gymcli.data.benchmarks import benchmark_names, find_benchmark
+from gymcli.data.benchmarks import benchmark_names, with_variants
 from gymcli.environment.registry import Registry
 from gymcli.metrics.comparison_results import Comparison, Comparisons
 from gymcli.reporting.run_report import MetricsReport, MetricsReports
@@ -84,14 +84,13 @@ def benchmarks() -> str:
     """Return a table of all benchmarks, with the source of each one's pin."""
     head = ("benchmark", "what it asks", "tasks", "environment", "references (tested)", "licence")
     rows = [f"| {' | '.join(head)} | pinned by |", "| --- | --- | ---: | --- | ---: | --- | --- |"]
-    for name in benchmark_names():
-        found = find_benchmark(name)
+    for found in [found for name in benchmark_names() for found in with_variants(name)]:
         pin = found.citations.get("revision", "its seed and the hash of its tasks")
         environment = f"`{found.env}`" + "".join(f", role {role}" for role in found.roles)
         licence = found.source.licence + (" (gated)" if found.source.gated else "")
         num_tested = len(found.testable)
         references = f"{len(found.reference)} ({num_tested})"
-        cells = (f"`{name}`", found.title, f"{found.source.rows:,}", environment, references)
+        cells = (f"`{found.name}`", found.title, f"{found.source.rows:,}", environment, references)
         rows.append(f"| {' | '.join((*cells, licence, pin))} |")
     return "\n".join(rows) + "\n"
 

@@ -1,4 +1,4 @@
-"""`gym bench`: list the benchmarks, describe one, and pull their tasks."""
+"""`gym bench`: list the benchmarks, describe one, pull their tasks, and pin their rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gymcli.commands.console import (
 )
 from gymcli.commands.help import HelpGroup
 from gymcli.commands.options import CacheOption, JsonOption, complete_benchmark
-from gymcli.errors import UsageError
+from gymcli.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from gymcli.data.benchmarks import Benchmark, Fact
@@ -80,7 +80,12 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """List the benchmarks, or describe one; the word show may be left out."""
-    from gymcli.data.benchmarks import benchmark_names, find_benchmark, shadowed_names
+    from gymcli.data.benchmarks import (
+        benchmark_names,
+        find_benchmark,
+        shadowed_names,
+        with_variants,
+    )
 
     if name is not None:
         _describe(find_benchmark(name), cache, is_json=json)
@@ -93,7 +98,7 @@ def show(
             listed.append({"name": known, "error": error})
             continue
         try:
-            listed.append(_summary(find_benchmark(known), cache))
+            listed += [_summary(benchmark, cache) for benchmark in with_variants(known)]
         except UsageError as error:  # the others are still listed
             text = scrubbed(str(error)).removeprefix(f"{known}: ")
             listed.append({"name": known, "error": text})
@@ -112,9 +117,10 @@ def show(
 
 
 def _summary(benchmark: Benchmark, cache: Path | None) -> JSONObject:
-    from gymcli.data.benchmark_files import tasks_path
+    from gymcli.data.benchmark_files import tasks_path, unpinned_hub
 
-    source = benchmark.source
+    source, path = benchmark.source, tasks_path(benchmark, cache)
+    packages = ", ".join(dict.fromkeys(file.partition("#")[0] for file in source.pypi))
     return {
         "name": benchmark.name,
         "version": benchmark.version,
@@ -125,10 +131,11 @@ def _summary(benchmark: Benchmark, cache: Path | None) -> JSONObject:
         "roles": {role: setting.model_dump() for role, setting in benchmark.roles.items()},
         "gated": source.gated,
         "licence": source.licence,
-        "is_cached": tasks_path(benchmark, cache).is_file(),
+        "is_cached": path.is_file(),
+        "unpinned_hub": unpinned_hub(benchmark, path) if path.is_file() else None,
         "num_references": len(benchmark.reference),
         "num_testable": len(benchmark.testable),
-        "pin": source.revision or ", ".join(source.sha256) or f"seed {source.seed}",
+        "pin": source.revision or packages or ", ".join(source.sha256) or f"seed {source.seed}",
         "pin_from": benchmark.citations.get("revision"),
     }
 
@@ -143,14 +150,15 @@ def _row(one: JSONObject) -> tuple[str, ...]:
         one_line(str(one["env"])),
         ", ".join(roles) or "-",
         "yes" if one["gated"] else "-",
-        "yes" if one["is_cached"] else "-",
+        str(one["unpinned_hub"] or "yes") if one["is_cached"] else "-",
         f"{one['num_testable']}/{one['num_references']}",
         one_line(str(one["licence"])),
     )
 
 
 def _describe(benchmark: Benchmark, cache: Path | None, *, is_json: bool) -> None:
-    from gymcli.data.benchmark_files import tasks_path
+    from gymcli.data.benchmark_files import tasks_path, unpinned_hub
+    from gymcli.data.benchmarks import siblings
 
     template = _template(benchmark)
     path = tasks_path(benchmark, cache)
@@ -173,6 +181,8 @@ def _describe(benchmark: Benchmark, cache: Path | None, *, is_json: bool) -> Non
                 _print_value("", f"({benchmark.citations[fact]})")
     is_cached = path.is_file()
     _print_value("cached", str(path) if is_cached else f"no: gym bench pull {benchmark.spec}")
+    if is_cached and (hub := unpinned_hub(benchmark, path)):
+        _print_value("hub", f"{hub}, whose rows no hash pins")
     _print_value("file", str(benchmark.path))
     if template is not None:
         for role, text in (("system", template.system), ("user", template.user)):
@@ -184,8 +194,11 @@ def _describe(benchmark: Benchmark, cache: Path | None, *, is_json: bool) -> Non
     result()
     if benchmark.reference:
         _print_references(benchmark.reference)
-    else:
-        result("no references: no published score is known")
+        return
+    scored = [f"gym bench {own.spec}" for own in siblings(benchmark) if own.reference]
+    result(
+        f"no references: {'see ' + ', '.join(scored) if scored else 'no published score is known'}"
+    )
 
 
 def _facts(benchmark: Benchmark) -> Iterator[tuple[str, str, Fact | None]]:
@@ -198,15 +211,12 @@ def _facts(benchmark: Benchmark) -> Iterator[tuple[str, str, Fact | None]]:
     for role, setting in benchmark.roles.items():
         yield f"role {role}", f"{setting.model} {_pairs(setting.params)}".rstrip(), None
     yield "tasks", f"{source.rows:,}", "rows"
-    if source.hf:
-        yield "source", f"hf:{source.hf}", None
-    folder = min((url.rpartition("/")[0] for url in source.url), key=len, default="")
-    if len(source.url) > 1 and all(url.startswith(f"{folder}/") for url in source.url):
-        yield "source", f"{len(source.url)} files of {folder}", None
-        yield "files", ", ".join(url.removeprefix(f"{folder}/") for url in source.url), None
-    else:
-        yield "source", "\n".join(source.url), None
-    yield "source", source.file or "", None
+    folder = min((name.rpartition("/")[0] for name in source.names), key=len)
+    if len(source.names) > 1 and all(name.startswith(f"{folder}/") for name in source.names):
+        yield "source", f"{len(source.names)} files of {folder}", None
+        yield "files", ", ".join(name.removeprefix(f"{folder}/") for name in source.names), None
+    elif source.env is None:
+        yield "source", "\n".join(source.names), None
     if source.env:
         args = one_line(_pairs(source.args), _MAX_ARGS)
         text = f"generated by {source.env} with the seed {source.seed} {args}"
@@ -220,10 +230,15 @@ def _facts(benchmark: Benchmark) -> Iterator[tuple[str, str, Fact | None]]:
     yield "map", source.map or "", None
     yield "repeats", str(benchmark.repeats), "repeats"
     yield "parameters", _pairs(benchmark.params) or "those of the model", "params"
-    yield "metric", benchmark.metric, None
+    yield "metric", benchmark.metric_text, None
     if benchmark.margin is not None:
         yield "margin", f"{benchmark.margin:g}", "margin"
     yield "prompt", benchmark.prompt or "in the rows", "prompt"
+    if (examples := benchmark.examples) is not None:
+        place = examples.file or f"the split {examples.split}"
+        same = examples.by and f", those of the same {examples.by}"
+        yield "examples", f"{place}{same or ''}", None
+    yield "variants", ", ".join(variant.name for variant in benchmark.variant), None
 
 
 def _pairs(values: JSONObject) -> str:
@@ -242,8 +257,8 @@ def _template(benchmark: Benchmark) -> PromptTemplate | None:
     from gymcli.store.maps import read_map
     from gymcli.store.task_row import PromptTemplate
 
-    if benchmark.prompt_path is not None:
-        return PromptTemplate.read(benchmark.prompt_path)
+    if benchmark.template_path is not None:
+        return PromptTemplate.read(benchmark.template_path)
     map_file = benchmark.source.map or ""
     if map_file.endswith((".yaml", ".yml")):
         return read_map(benchmark.path.parent / map_file).template
@@ -300,22 +315,52 @@ def pull(
     from gymcli.data.benchmark_files import pulled_tasks
     from gymcli.data.benchmarks import find_benchmark
 
-    errors = []
+    errors: list[UsageError | RunError] = []
     for benchmark in [find_benchmark(name) for name in names]:
         try:
             path = pulled_tasks(benchmark, cache=cache, notify=message)
-        except UsageError as error:  # the others are still fetched
-            errors.append(str(error))
+        except (UsageError, RunError) as error:  # the others are still fetched
+            errors.append(error)
             continue
         result(f"{benchmark.name}: {benchmark.source.rows:,} tasks in {path}")
     if errors:
-        raise UsageError("\n".join(errors))
+        kind = RunError if any(isinstance(error, RunError) for error in errors) else UsageError
+        raise kind("\n".join(map(str, errors)))
+
+
+def pin(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Benchmark: a name, or the path of a benchmark.toml or its folder.",
+            autocompletion=complete_benchmark,
+        ),
+    ],
+) -> None:
+    """Read the rows of a benchmark's source, and print the sha256 that pins them.
+
+    Put the line under [source] in its benchmark.toml. The hash is that of each file, of the rows
+    of a data set of the Hub as they are before the map, or of the tasks that an environment
+    generates. A hash that is already there is not compared.
+    """
+    from gymcli.data.benchmark_files import source_hashes
+    from gymcli.data.benchmarks import find_benchmark
+
+    benchmark = find_benchmark(name, is_pinning=True)
+    message(f"reading {benchmark.source.text}")
+    hashes = source_hashes(benchmark)
+    lines = "".join(f'  "{sha256}",\n' for sha256 in hashes.source)
+    several = len(hashes.source) > 1
+    result(f"sha256 = [\n{lines}]" if several else f'sha256 = "{hashes.source[0]}"')
+    if hashes.examples is not None:
+        result(f'examples.sha256 = "{hashes.examples}"')
 
 
 app = typer.Typer(
-    help="List the benchmarks, describe one (gym bench NAME), or pull their tasks.",
+    help="List the benchmarks, describe one (gym bench NAME), pull their tasks, or pin their rows.",
     cls=_BenchGroup,
     rich_markup_mode=None,
 )
-for command in (show, pull):
+for command in (show, pull, pin):
     app.command()(command)

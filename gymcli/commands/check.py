@@ -124,7 +124,7 @@ def _checked(
         try:
             return [check_one(name, tasks=tasks, env_args=env_args, limit=limit, watch=watch)]
         except UnknownNameError as error:
-            hint = did_you_mean(name, benchmark_names(), "of gym bench")
+            hint = did_you_mean(name.partition("@")[0], benchmark_names(), "of gym bench")
             raise UnknownNameError(f"{error}{hint and f'; {hint}'}") from error
     if tasks is not None:
         raise UsageError(f"--tasks {tasks}: {name} is a benchmark, which has tasks of its own")

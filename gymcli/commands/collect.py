@@ -329,7 +329,7 @@ def _benchmarks_of(tasks: Sequence[str]) -> list[Benchmark]:
     others = [task for task in tasks if task not in named]
     for task in others:
         is_known = Path(task).exists() or is_code(task) or names_tasks(task) or is_plug_in(task)
-        if not is_known and did_you_mean(task, benchmark_names()):
+        if not is_known and did_you_mean(task.partition("@")[0], benchmark_names()):
             find_benchmark(task)  # its error has the hint
     if named and others:
         raise UsageError(
@@ -355,6 +355,7 @@ def _with_benchmarks(
     from gymcli.data.benchmark_runs import (
         missing_roles,
         with_benchmark,
+        with_pulled_tasks,
         without_foreign_options,
     )
     from gymcli.models.settings import load_settings
@@ -382,10 +383,11 @@ def _with_benchmarks(
         check_role_parameters(merged.role_params, merged.roles)
         planned.append(merged)
     # All are pulled before anything is sent.
-    tasks = {
-        found.name: [str(pulled_tasks(found, cache=cache, notify=notify))] for found in benchmarks
-    }
-    return [(tasks[found.name], one) for one, found in zip(planned, of_each, strict=True)]
+    tasks = {found.name: pulled_tasks(found, cache=cache, notify=notify) for found in benchmarks}
+    return [
+        ([str(tasks[found.name])], with_pulled_tasks(one, found, tasks[found.name]))
+        for one, found in zip(planned, of_each, strict=True)
+    ]
 
 
 def _folders(benchmarks: Sequence[Benchmark], models: Sequence[str | None]) -> list[Path]:

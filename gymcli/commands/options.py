@@ -67,9 +67,15 @@ def complete_env(incomplete: str) -> list[str]:
 
 def complete_benchmark(incomplete: str) -> list[str]:
     """Complete the name of a benchmark in a shell."""
-    from gymcli.data.benchmarks import benchmark_names
+    from gymcli.data.benchmarks import benchmark_names, with_variants
 
-    return [name for name in benchmark_names() if name.startswith(incomplete)]
+    base, at, _ = incomplete.partition("@")
+    names = [name for name in benchmark_names() if name.startswith(base)]
+    if at or names == [base]:  # the files of others need not be read
+        for name in [*names]:
+            with suppress(UsageError):
+                names += [benchmark.name for benchmark in with_variants(name)[1:]]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_tasks(incomplete: str) -> list[str]:

@@ -340,3 +340,6 @@ def print_references(score: BenchmarkScore) -> None:
     if score.num_published and not score.references and score.model != "oracle":
         text = f"{score.benchmark} has no published score of {score.model}"
         result(f"{'reference':14}{one_line(text, 1000)}")
+    if score.elsewhere:
+        text = f"{', '.join(score.elsewhere)} has a score of {score.model} that can be tested"
+        result(f"{'':14}{one_line(text, 1000)}")

@@ -1,50 +1,53 @@
-"""Fetches the tasks of a benchmark into a cache, and checks that they are what it names."""
+"""Pulls the tasks of a benchmark into a cache, and checks that they are what it names."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import lzma
 import os
-import shutil
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
-from zipfile import BadZipFile, ZipFile
 
-import aiohttp
 import msgspec
 
 import gymcli.envs
 from gymcli.data.benchmarks import Benchmark
 from gymcli.data.pulling import (
+    HUB,
     MappedRows,
     Provenance,
     SourceTable,
+    hub_address,
     hub_tables,
     map_rows,
     write_tasks,
 )
+from gymcli.data.source_files import SourceFile, changed_error, fetched_files
 from gymcli.environment.registry import Registry, generated_lines
 from gymcli.errors import GymError, RunError, TasksError, UsageError, described, frames_of
-from gymcli.models.settings import proxy_for
-from gymcli.rollout.event_loop import run
 from gymcli.store.lines import file_sha256
 from gymcli.store.maps import RowMap, read_map
 from gymcli.store.tables import SourceRow, local_rows
-from gymcli.types import JSON_ERRORS, digest
+from gymcli.store.task_row import PromptTemplate, read_yaml
+from gymcli.types import JSON_ERRORS, JSONObject, Message, digest
 
-__all__ = ["default_cache", "map_file", "pulled_tasks", "tasks_path"]
+__all__ = [
+    "Hashes",
+    "default_cache",
+    "map_file",
+    "pulled_from",
+    "pulled_tasks",
+    "source_hashes",
+    "tasks_path",
+    "unpinned_hub",
+]
 
 _READING = 1
 """Raised when the same source becomes other tasks."""
-_MAX_BYTES = 2 << 30
-"""The longest file that is fetched from an address."""
-_CHUNK_BYTES = 1 << 20
-_TIMEOUT = aiohttp.ClientTimeout(total=1800.0, sock_connect=30.0, sock_read=60.0)
 
 _MapFunction = Callable[[Iterable[dict[str, object]]], Iterable[object]]
 
@@ -66,13 +69,20 @@ def tasks_path(benchmark: Benchmark, cache: Path | None = None) -> Path:
         mode="json", exclude={"gated", "licence"}, exclude_defaults=True
     )
     files = [] if benchmark.source.map is None else [map_file(benchmark)[0]]
+    if benchmark.examples is not None:
+        source["examples"] = benchmark.examples.model_dump(exclude_none=True)
+        files += filter(None, [benchmark.template_path, benchmark.examples_path])
     if (env := benchmark.source.env) is not None:
         folder = Path(gymcli.envs.__path__[0])
         own = (folder.glob(f"{env}.py"), (folder / env).rglob("*.py"))
         files += sorted(path for paths in own for path in paths)
         files += sorted((gymcli.envs.DATASETS / env).glob("*.py"))
-    key = digest([_READING, source, [file_sha256(path) for path in files]])
-    return (cache or default_cache()) / benchmark.name / key / f"{benchmark.name}.jsonl"
+    # What a commit names is up to the Hub that is asked, unless a hash pins the rows.
+    hub = [hub_address()] if benchmark.source.hf and not _are_rows_pinned(benchmark) else []
+    key = digest([_READING, source, [file_sha256(path) for path in files], *hub])
+    # A variant with the same rows has the same file.
+    name = benchmark.name.removesuffix(benchmark.variant_suffix)
+    return (cache or default_cache()) / name / key / f"{name}.jsonl"
 
 
 def pulled_tasks(
@@ -91,19 +101,20 @@ def pulled_tasks(
     Raises:
         UsageError: The rows cannot be fetched, or are not what the benchmark names. A damaged or
             unfinished download leaves no file.
+        RunError: A server cannot be reached.
     """
     if benchmark.source.file is not None:
-        _check_file(benchmark.path.parent / benchmark.source.file, benchmark.source.sha256[0])
+        path = benchmark.path.parent / benchmark.source.file
+        if (sha256 := file_sha256(path)) != (expected := benchmark.source.sha256[0]):
+            raise changed_error(benchmark, f"{path}: its SHA-256", sha256, expected)
     path = tasks_path(benchmark, cache)
     if path.is_file():
         if _is_unchanged(path):
             return path
         notify(f"warning: {path}: has changed since it was pulled; pulling {benchmark.name} again")
     source = benchmark.source
-    origin, *others = _source_names(benchmark)
-    more = f" and {len(others)} more" if others else ""
     tasks = "1 task" if source.rows == 1 else f"{source.rows:,} tasks"
-    notify(f"pulling {benchmark.name}: {tasks} from {origin}{more}")
+    notify(f"pulling {benchmark.name}: {tasks} from {source.text}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -112,24 +123,70 @@ def pulled_tasks(
             "another folder"
         ) from error
     try:
-        with TemporaryDirectory(prefix="gymcli-") as folder:
-            fetched = run(_fetched(benchmark, Path(folder))) if source.url else []
-            write_tasks(path, lambda: _read(benchmark, fetched), check=partial(_check, benchmark))
-    except RunError as error:  # the network; without a run, this is a matter of the user's
-        raise UsageError(
+        with _temporary_folder() as folder:
+            files = fetched_files(benchmark, folder)
+            check = partial(_check, benchmark, path)
+            write_tasks(path, lambda: _read(benchmark, files), check=check)
+    except RunError as error:
+        raise RunError(
             f"{error}; on a machine with a network, gym bench pull {benchmark.spec} --cache DIR "
             f"fetches it: copy the folders in DIR to {path.parents[2]}"
         ) from error
+    return path
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    try:
+        with TemporaryDirectory(prefix="gymcli-") as folder:
+            yield Path(folder)
     except OSError as error:
         raise UsageError(
             f"temporary files cannot be written: {error.strerror or error}; set TMPDIR to a folder "
             "with more space"
         ) from error
-    return path
 
 
-def _check(benchmark: Benchmark, record: Provenance) -> None:
-    """Compare what was read with what the benchmark names."""
+class Hashes(NamedTuple):
+    """The hashes that pin the rows of a benchmark."""
+
+    source: list[str]
+    """`sha256` under `[source]`."""
+    examples: str | None = None
+    """`sha256` of its examples, if these are a split of the data set."""
+
+
+def source_hashes(benchmark: Benchmark) -> Hashes:
+    """Read the rows of a benchmark, and return their hashes.
+
+    Raises:
+        UsageError: The rows cannot be read.
+        RunError: A server cannot be reached.
+    """
+    source, examples = benchmark.source, benchmark.examples
+    if source.hf is not None:
+        split = examples and examples.split
+        return Hashes(
+            [_hub_hash(benchmark, source.split)], _hub_hash(benchmark, split) if split else None
+        )
+    if source.file is not None:
+        return Hashes([file_sha256(benchmark.path.parent / source.file)])
+    with _temporary_folder() as folder:
+        if source.env is not None:
+            pulled = write_tasks(folder / "tasks.jsonl", lambda: _read(benchmark, []))
+            return Hashes([pulled.provenance.sha256])
+        return Hashes([file.sha256 for file in fetched_files(benchmark, folder)])
+
+
+def _hub_hash(benchmark: Benchmark, split: str | None) -> str:
+    tables, record = _hub_tables(benchmark, split)
+    list(_rest(tables))
+    assert record.source_sha256 is not None, "all rows were read"
+    return record.source_sha256
+
+
+def _check(benchmark: Benchmark, path: Path, record: Provenance) -> None:
+    """Compare what was read with what the benchmark names, or with an earlier pull."""
     source = benchmark.source
     if record.num_rows != source.rows:
         raise UsageError(
@@ -143,47 +200,81 @@ def _check(benchmark: Benchmark, record: Provenance) -> None:
             "of others; install the version of gymcli, or of the package with the environment, "
             "that generates the same tasks"
         )
+    hashes = [(record.source_sha256, source.sha256[0] if source.sha256 else None)]
+    if benchmark.examples is not None:
+        hashes.append((record.examples_sha256, benchmark.examples.sha256))
+    for sha256, expected in hashes:
+        if source.hf is not None and expected not in (None, sha256):
+            what = f"{record.source}: the SHA-256 of the rows that {record.hub} serves"
+            raise changed_error(benchmark, what, str(sha256), str(expected))
+    if source.is_fetched and not _are_rows_pinned(benchmark):
+        _compare_with_earlier(path, record)
 
 
-def _check_file(path: Path, expected: str) -> None:
-    found = file_sha256(path)
-    if found != expected:
-        raise UsageError(
-            f"{path}: its SHA-256 is {found}, not {expected}: its scores cannot be compared with "
-            "earlier ones; if you meant the change, raise the version and replace the hash"
-        )
+def _are_rows_pinned(benchmark: Benchmark) -> bool:
+    """Return whether a hash pins whatever is read, not only a commit."""
+    examples = benchmark.examples
+    are_examples_pinned = examples is None or examples.split is None or bool(examples.sha256)
+    return bool(benchmark.source.sha256) and are_examples_pinned
+
+
+def _compare_with_earlier(path: Path, record: Provenance) -> None:
+    """Refuse rows that no hash pins if an earlier pull of the same source had other rows."""
+    for file in sorted(path.parents[1].glob(f"*/{path.name}.source.json")):
+        earlier = _provenance(file.with_name(path.name))
+        if earlier is None or any(
+            getattr(earlier, name) != getattr(record, name)
+            for name in ("source", "config", "split", "revision")
+        ):
+            continue
+        hashes = [(record.source_sha256, earlier.source_sha256)]
+        if earlier.examples_split == record.examples_split:
+            hashes.append((record.examples_sha256, earlier.examples_sha256))
+        for sha256, before in hashes:
+            if before not in (None, sha256):
+                now, then = (f" from {one.hub}" if one.hub else "" for one in (record, earlier))
+                raise UsageError(
+                    f"{record.source}: the SHA-256 of what was read{now} is {sha256}, but that of "
+                    f"an earlier pull of the same revision{then} was {before}: one of the two was "
+                    f"changed; if you trust the new one, remove {file.parent}"
+                )
+
+
+def pulled_from(tasks: Path) -> str | None:
+    """Return the address of the Hub that a benchmark's tasks were pulled from, if from any."""
+    record = _provenance(tasks)
+    return None if record is None else record.hub
+
+
+def unpinned_hub(benchmark: Benchmark, tasks: Path) -> str | None:
+    """Return the Hub of a benchmark's tasks if it is not the public one and no hash pins them."""
+    hub = pulled_from(tasks)
+    return None if hub == HUB or _are_rows_pinned(benchmark) else hub
+
+
+def _provenance(tasks: Path) -> Provenance | None:
+    try:
+        return msgspec.json.decode(Path(f"{tasks}.source.json").read_bytes(), type=Provenance)
+    except (OSError, *JSON_ERRORS):
+        return None
 
 
 def _is_unchanged(path: Path) -> bool:
-    try:
-        record = msgspec.json.decode(Path(f"{path}.source.json").read_bytes(), type=Provenance)
-    except (OSError, *JSON_ERRORS):
-        return False
-    return record.sha256 == file_sha256(path)
+    record = _provenance(path)
+    return record is not None and record.sha256 == file_sha256(path)
 
 
-def _source_names(benchmark: Benchmark) -> Sequence[str]:
+def _read(benchmark: Benchmark, files: Sequence[SourceFile]) -> tuple[MappedRows, Provenance]:
+    """Open the source of a benchmark; `files` are those that were fetched for it."""
     source = benchmark.source
-    others = (f"hf:{source.hf}" if source.hf else source.file or f"env:{source.env}",)
-    return source.url or others
-
-
-def _read(benchmark: Benchmark, fetched: Sequence[Path]) -> tuple[MappedRows, Provenance]:
-    """Open the source of a benchmark; `fetched` are the files of its addresses."""
-    source = benchmark.source
-    name = ", ".join(_source_names(benchmark))
+    name = ", ".join(source.names)
     tables: Iterable[SourceTable]
     if source.hf is not None:
-        configs = source.config or [None]
-        tables, record = hub_tables(name, configs, split=source.split, revision=source.revision)
-    elif source.url:
-        # Those that are pinned were compared; of an archive, it is that of the whole.
-        hashes = source.sha256 or map(file_sha256, fetched)
-        record = Provenance(source=name, revision=source.revision, source_sha256=", ".join(hashes))
-        tables = [
-            SourceTable(url, _file_rows(path, url, benchmark))
-            for url, path in zip(source.url, fetched, strict=True)
-        ]
+        tables, record = _hub_tables(benchmark, source.split)
+    elif files:
+        hashes = ", ".join(file.sha256 for file in files)
+        record = Provenance(source=name, revision=source.revision, source_sha256=hashes)
+        tables = [SourceTable(file.name, _file_rows(file, benchmark)) for file in files]
     elif source.file is not None:
         path = benchmark.path.parent / source.file
         record = Provenance(source=name, source_sha256=source.sha256[0])
@@ -192,13 +283,107 @@ def _read(benchmark: Benchmark, fetched: Sequence[Path]) -> tuple[MappedRows, Pr
         record = Provenance(source=name, seed=source.seed)
         tables = [SourceTable(name, _generated(benchmark))]
     record.benchmark = f"{benchmark.name} {benchmark.version}"
-    if source.map is None:
-        return map_rows(tables, RowMap()), record
+    record.map_sha256 = None if source.map is None else file_sha256(map_file(benchmark)[0])
+    rows = _mapped(benchmark, tables)
+    if source.hf is not None:
+        rows = itertools.chain(rows, _rest(tables))
+    return _with_examples(benchmark, rows, record) if benchmark.examples else rows, record
+
+
+def _hub_tables(
+    benchmark: Benchmark, split: str | None
+) -> tuple[Iterator[SourceTable], Provenance]:
+    source = benchmark.source
+    [name] = source.names
+    return hub_tables(name, source.config or [None], split=split, revision=source.revision)
+
+
+def _rest(tables: Iterable[SourceTable]) -> MappedRows:
+    """Read the rows that a map left, since the hash is that of all; there are none to yield."""
+    for _ in tables:
+        pass
+    yield from ()
+
+
+def _mapped(benchmark: Benchmark, tables: Iterable[SourceTable]) -> MappedRows:
+    """Return the rows that the benchmark's map makes of tables."""
+    if benchmark.source.map is None:
+        return map_rows(tables, RowMap())
     path, function = map_file(benchmark)
-    record.map_sha256 = file_sha256(path)
     if function:
-        return _rows_of_function(path, function, tables), record
-    return map_rows(tables, read_map(path)), record
+        return _rows_of_function(path, function, tables)
+    return map_rows(tables, read_map(path))
+
+
+def _with_examples(benchmark: Benchmark, rows: MappedRows, record: Provenance) -> MappedRows:
+    """Yield rows with a prompt that shows examples first, as earlier turns of the conversation."""
+    examples, path = benchmark.examples, benchmark.template_path
+    assert examples is not None
+    assert path is not None, "examples need a prompt"
+    template = PromptTemplate.read(path)
+    turns = _turns_of_examples(_examples(benchmark, record), template, examples.by)
+
+    def prompted(row: JSONObject) -> JSONObject | str:
+        if row.get("messages") or row.get("prompt"):
+            return "the row already has a prompt, so it cannot be shown examples"
+        try:
+            *system, question = template.messages(row)
+            group = _group(row, examples.by)
+        except ValueError as error:
+            return str(error)
+        shown = turns.get(group, [])
+        shown = shown[: 2 * (examples.num or len(shown))]
+        if len(shown) < 2 * (examples.num or 1):
+            kind = f" whose {examples.by} is {group!r:.80}" if examples.by else ""
+            return f"needs {examples.num or 1}, but there are {len(shown) // 2} examples{kind}"
+        return {**row, "messages": msgspec.to_builtins([*system, *shown, question])}
+
+    for name, number, row in rows:
+        yield name, number, row if isinstance(row, str) else prompted(row)
+
+
+def _turns_of_examples(
+    examples: MappedRows, template: PromptTemplate, by: str | None
+) -> dict[str, list[Message]]:
+    """Return the question and the answer of each example, by group."""
+    turns: dict[str, list[Message]] = {}
+    for name, number, row in examples:
+        place = f"{name}:{number}"
+        if isinstance(row, str):
+            raise TasksError(f"{place}: {row}")
+        answer = row.get("answer")
+        if not isinstance(answer, str) or not answer.strip():
+            raise TasksError(f'{place}: an example needs the text "answer"')
+        try:
+            question, group = template.messages(row)[-1], _group(row, by)
+        except ValueError as error:
+            raise TasksError(f"{place}: {error}") from error
+        turns.setdefault(group, []).extend((question, Message(role="assistant", content=answer)))
+    return turns
+
+
+def _group(row: JSONObject, by: str | None) -> str:
+    if by is not None and by not in row:
+        raise ValueError(f'"{by}" is missing, by which examples are chosen')
+    return "" if by is None else str(row[by])
+
+
+def _examples(benchmark: Benchmark, record: Provenance) -> MappedRows:
+    """Yield the examples of a file as they are, and those of a split through the map."""
+    examples, path = benchmark.examples, benchmark.examples_path
+    assert examples is not None
+    if path is None:
+        tables, of_examples = _hub_tables(benchmark, examples.split)
+        yield from itertools.chain(_mapped(benchmark, tables), _rest(tables))
+        record.examples_split = examples.split
+        record.examples_sha256 = of_examples.source_sha256
+        return
+    loaded = read_yaml(path)
+    if not isinstance(loaded, list) or not loaded:
+        raise UsageError(f"{path}: examples are a YAML list")
+    rows = enumerate(loaded, 1)
+    wrong = "is no YAML mapping"
+    yield from ((str(path), place, row if isinstance(row, dict) else wrong) for place, row in rows)
 
 
 def map_file(benchmark: Benchmark) -> tuple[Path, str]:
@@ -260,91 +445,14 @@ def _generated(benchmark: Benchmark) -> Iterator[SourceRow]:
         raise UsageError(f"{benchmark.path}: {reason}") from error
 
 
-async def _fetched(benchmark: Benchmark, folder: Path) -> list[Path]:
-    """Fetch the files of a benchmark one after another, and compare them with their hashes."""
+def _file_rows(file: SourceFile, benchmark: Benchmark) -> Iterator[SourceRow]:
     source = benchmark.source
-    hashes: Sequence[str | None] = source.sha256 or [None] * len(source.url)
-    paths = []
-    async with aiohttp.ClientSession(
-        timeout=_TIMEOUT,
-        # The hash is that of the file, not of what a server makes of it on the way.
-        headers={"User-Agent": "gymcli", "Accept-Encoding": "identity"},
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
-    ) as session:
-        for number, (url, expected) in enumerate(zip(source.url, hashes, strict=True)):
-            path = folder / str(number) / _last_part(url)
-            path.parent.mkdir()
-            found = await _fetch(session, url, path)
-            if expected not in (None, found):
-                raise UsageError(
-                    f"{url}: its SHA-256 is {found}, not {expected} as {benchmark.path} says: "
-                    "the file was changed, so its scores would not be comparable"
-                )
-            if urlsplit(url).fragment:
-                _unpack(path, url)
-            paths.append(_named_by_content(path))
-    return paths
-
-
-def _last_part(url: str) -> str:
-    parts = urlsplit(url)
-    return Path(unquote(parts.fragment or parts.path)).name
-
-
-def _unpack(path: Path, url: str) -> None:
-    """Replace a ZIP archive by the file in it that the address names after "#"."""
-    member = unquote(urlsplit(url).fragment)
-    archive_path = path.rename(path.with_name("archive.zip"))
+    parts = urlsplit(file.name)
+    column = {"_file": Path(unquote(parts.fragment or parts.path)).name}
+    if len(source.names) == 1:
+        column = {}
     try:
-        with ZipFile(archive_path) as archive, archive.open(member) as packed:
-            if archive.getinfo(member).file_size > _MAX_BYTES:
-                raise UsageError(f"{url}: is longer than {_MAX_BYTES >> 30} GB")
-            with path.open("wb") as file:
-                shutil.copyfileobj(packed, file)
-    # An encrypted file is a RuntimeError.
-    except (BadZipFile, EOFError, KeyError, RuntimeError, lzma.LZMAError, zlib.error) as error:
-        raise UsageError(f"{url}: cannot be unpacked: {described(error)}") from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise UsageError(f"{url}: cannot be unpacked: {error}") from error  # bzip2
-
-
-async def _fetch(session: aiohttp.ClientSession, url: str, path: Path) -> str:
-    """Write a file and return its hash."""
-    sha256, num_bytes = hashlib.sha256(), 0
-    try:
-        async with session.get(url, proxy=proxy_for(url, os.environ)) as response:
-            if response.status != 200:
-                raise UsageError(f"{url}: the server answered {response.status} {response.reason}")
-            with path.open("wb") as file:
-                async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-                    num_bytes += len(chunk)
-                    if num_bytes > _MAX_BYTES:
-                        raise UsageError(f"{url}: is longer than {_MAX_BYTES >> 30} GB")
-                    sha256.update(chunk)
-                    file.write(chunk)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        reason = getattr(error, "strerror", None) or described(error)
-        raise RunError(f"{url}: cannot be fetched: {reason:.300}") from error
-    return sha256.hexdigest()
-
-
-def _named_by_content(path: Path) -> Path:
-    """Rename a .json file of one object a line, as many are, to .jsonl."""
-    if path.suffix != ".json":
-        return path
-    with path.open("rb") as file:
-        is_lines = file.read(1000).lstrip().startswith(b"{")
-    return path.rename(path.with_suffix(".jsonl")) if is_lines else path
-
-
-def _file_rows(path: Path, url: str, benchmark: Benchmark) -> Iterator[SourceRow]:
-    source = benchmark.source
-    column = {"_file": _last_part(url)} if len(source.url) > 1 else {}
-    try:
-        for number, row in local_rows(path, source.columns):
+        for number, row in local_rows(file.path, source.columns):
             yield SourceRow(number, row if isinstance(row, str) else {**row, **column})
     except UsageError as error:
-        raise UsageError(str(error).replace(str(path), url)) from error
+        raise UsageError(str(error).replace(str(file.path), file.name)) from error

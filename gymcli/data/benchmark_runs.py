@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.data.benchmark_files import map_file, pulled_tasks
-from gymcli.data.benchmarks import Benchmark, find_benchmark
+from gymcli.data.benchmark_files import map_file, pulled_from, pulled_tasks, unpinned_hub
+from gymcli.data.benchmarks import Benchmark, find_benchmark, siblings
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import (
     EnvironmentClass,
@@ -21,7 +21,7 @@ from gymcli.environment.registry import (
 )
 from gymcli.errors import TasksError, UsageError, did_you_mean
 from gymcli.metrics.aggregate import Aggregator
-from gymcli.metrics.reproduction import BenchmarkScore, same_model, score_of_run
+from gymcli.metrics.reproduction import BenchmarkScore, mean_of_metrics, same_model, score_of_run
 from gymcli.metrics.results import RunMetrics
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import TOKEN_LIMITS, Endpoint, merged_params
@@ -47,6 +47,7 @@ __all__ = [
     "read_benchmark_tasks",
     "score_as",
     "with_benchmark",
+    "with_pulled_tasks",
     "without_foreign_options",
 ]
 
@@ -65,7 +66,8 @@ def benchmark(
     `async for rollout in gymcli.collect(**gymcli.benchmark("gsm8k", endpoint=endpoint)): ...`
 
     Args:
-        name: Its name, or the path of a benchmark.toml or of its folder.
+        name: Its name, or the path of a benchmark.toml or of its folder, with @VARIANT for one of
+            its variants.
         cache: The folder of fetched tasks, if not the usual one.
         options: More options of `gymcli.collect`. They win over those of the benchmark, and a run
             records what differs.
@@ -78,7 +80,7 @@ def benchmark(
     # In a thread, since the caller may run an event loop.
     with ThreadPoolExecutor(1) as pool:
         tasks = pool.submit(pulled_tasks, found, cache=cache).result()
-    return {**dict(merged), "tasks": tasks}
+    return {**dict(with_pulled_tasks(merged, found, tasks)), "tasks": tasks}
 
 
 def missing_roles(found: Benchmark, settings: Settings, given: Container[str]) -> list[str]:
@@ -157,12 +159,29 @@ def with_benchmark(options: CollectOptions, found: Benchmark) -> CollectOptions:
     record = BenchmarkRecord(
         name=found.name,
         version=found.version,
-        spec=found.spec if found.is_installed else str(found.path.absolute()),
+        spec=found.lasting_spec,
         settings_hash=_settings_hash(found),
         deviations=tuple(_deviations(merged, found, item)),
         remarks=tuple(_remarks(merged, found)),
     )
     return merged.model_copy(update={"benchmark": record})
+
+
+def with_pulled_tasks(options: CollectOptions, found: Benchmark, tasks: Path) -> CollectOptions:
+    """Return the options of a run whose record says which Hub served the benchmark's tasks."""
+    record = options.benchmark
+    assert record is not None, "the options are those of `with_benchmark`"
+    record = msgspec.structs.replace(
+        record,
+        hub=pulled_from(tasks) or "",
+        deviations=(*record.deviations, *_hub_deviations(found, tasks)),
+    )
+    return options.model_copy(update={"benchmark": record})
+
+
+def _hub_deviations(found: Benchmark, tasks: Path) -> list[str]:
+    hub = unpinned_hub(found, tasks)
+    return [f"rows of {hub}, which no hash pins"] if hub else []
 
 
 def check_with_environment(found: Benchmark, item: Found) -> None:
@@ -177,7 +196,7 @@ def check_with_environment(found: Benchmark, item: Found) -> None:
         hint = did_you_mean(role, known) or f"it has {', '.join(known) or 'none'}"
         raise UsageError(f"{found.path}: roles.{role}: is no role of {item.name}; {hint}")
     best = item.environment.max_reward
-    if found.metric == "mean_reward" and best is not None:
+    if found.metrics == ("mean_reward",) and best is not None:
         for one in found.reference:
             if one.score > best:
                 raise UsageError(
@@ -187,11 +206,14 @@ def check_with_environment(found: Benchmark, item: Found) -> None:
 
 
 def _settings_hash(found: Benchmark) -> str:
-    own = {"env", "env_args", "params", "roles", "source"}
+    own = {"env", "env_args", "examples", "params", "roles", "source"}
     settings = found.model_dump(mode="json", include=own, exclude_defaults=True)
-    for said in ("gated", "licence"):
-        settings["source"].pop(said, None)
-    files = [found.prompt_path, None if found.source.map is None else map_file(found)[0]]
+    # Hashes of the Hub's rows are compared when they are pulled; the commit names them.
+    for name in ("gated", "licence", *(["sha256"] if found.source.hf else [])):
+        settings["source"].pop(name, None)
+    settings.get("examples", {}).pop("sha256", None)
+    map_path = None if found.source.map is None else map_file(found)[0]
+    files = [found.template_path, map_path, found.examples_path]
     return digest([settings, *(file_sha256(file) for file in files if file is not None)])
 
 
@@ -323,11 +345,13 @@ def check_references(manifest: Manifest) -> None:
             "as in gym collect gsm8k"
         )
     found = find_benchmark(manifest.benchmark.spec)
+    elsewhere = _testable_elsewhere(found, manifest.model)
+    way_out = f"; {', '.join(elsewhere)} has one that can be tested" if elsewhere else ""
     if not any(same_model(one.model, manifest.model) for one in found.reference):
         models = ", ".join(dict.fromkeys(one.model for one in found.reference))
         raise UsageError(
-            f"--gate reference: {found.name} has no published score of {manifest.model}, "
-            + (f"but of {models}" if models else "nor of any other model")
+            f"--gate reference: {found.name} has no published score of {manifest.model}"
+            + (way_out or (f", but of {models}" if models else ", nor of any other model"))
         )
     settings = [*manifest.benchmark.deviations]
     own = [one for one in found.reference if same_model(one.model, manifest.model)]
@@ -336,7 +360,17 @@ def check_references(manifest: Manifest) -> None:
         texts = "; ".join(settings or dict.fromkeys(others))
         raise UsageError(
             f"--gate reference: no published score of {manifest.model} can be tested: {texts}"
+            + way_out
         )
+
+
+def _testable_elsewhere(found: Benchmark, model: str) -> list[str]:
+    """Return the other variants of a benchmark with a score of the model that can be tested."""
+    return [
+        sibling.spec
+        for sibling in siblings(found)
+        if any(same_model(reference.model, model) for reference in sibling.testable)
+    ]
 
 
 def benchmark_score(
@@ -380,7 +414,7 @@ def score_as(
     """
     own = {(task.env, task.id) for task in read_benchmark_tasks(found, tasks)}
     rows = {(row.env, row.task_id) for row in aggregator.task_rows()}
-    settings = []
+    settings = _hub_deviations(found, tasks)
     if others := rows - own:
         settings.append(f"{len(others):,} of {len(rows):,} tasks are not those of {found.name}")
     return _score(found, aggregator, metrics, model=model, other_settings=settings)
@@ -407,15 +441,18 @@ def _score(
     model: str,
     other_settings: Sequence[str],
 ) -> BenchmarkScore:
-    groups = aggregator.scores(found.metric)
+    terms = {name: aggregator.scores(name) for text in found.metrics for name in text.split(" / ")}
+    groups = mean_of_metrics(found.metrics, terms)
     if not groups:
         problem = "no attempt has a score"
         if metrics.num_scored:
-            problem = f"the run has no {found.metric}, the metric of benchmark {found.name}"
+            lacking = next((name for name, scores in terms.items() if not scores), None)
+            what = lacking or f"attempt with all of {', '.join(terms)}"
+            problem = f"the run has no {what}, the metric of benchmark {found.name}"
         return BenchmarkScore(
             benchmark=found.name,
             model=model,
-            metric=found.metric,
+            metric=found.metric_text,
             value=None,
             other_settings=[*other_settings],
             problem=problem,
@@ -423,17 +460,20 @@ def _score(
     num_tasks, num_all = sum(map(len, groups)), found.source.rows
     if num_tasks != num_all:
         other_settings = [*other_settings, f"{num_tasks:,} of {num_all:,} tasks have a score"]
-    return score_of_run(
+    score = score_of_run(
         groups,
         benchmark=found.name,
         model=model,
-        metric=found.metric,
+        metric=found.metric_text,
         margin=found.margin or 0.0,  # it may lack one if it has no references
-        best=metrics.max_reward if found.metric == "mean_reward" else 1.0,
+        best=metrics.max_reward if found.metrics == ("mean_reward",) else 1.0,
         references=found.reference,
         other_settings=other_settings,
         no_answers=metrics.no_answers,
     )
+    if not any(own.verdict != "other_settings" for own in score.references):
+        score.elsewhere = _testable_elsewhere(found, model)
+    return score
 
 
 def model_of_file(path: Path, env: str | None) -> str:

@@ -7,12 +7,10 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,6 +21,7 @@ from pydantic import (
 )
 
 import gymcli.envs
+from gymcli.data.benchmark_source import EnvironmentName, Sha256, Source
 from gymcli.environment.registry import Registry, candidates, names_tasks
 from gymcli.errors import UnknownNameError, UsageError, did_you_mean, pydantic_reason
 from gymcli.metrics.reproduction import Reference
@@ -34,21 +33,24 @@ __all__ = [
     "BENCHMARK_FILE",
     "ENTRY_POINT_GROUP",
     "Benchmark",
+    "Examples",
     "RoleSetting",
     "Source",
+    "Variant",
     "benchmark_names",
     "find_benchmark",
     "names_benchmark",
     "same_name",
     "shadowed_names",
+    "siblings",
+    "with_variants",
 ]
 
 BENCHMARK_FILE = "benchmark.toml"
 ENTRY_POINT_GROUP = "gymcli.benchmarks"
 """An entry point's value is the importable package whose folder holds the benchmark.toml."""
 
-_COMMIT = r"^[0-9a-f]{40}$"
-_SHA256 = r"^[0-9a-f]{64}$"
+_NAME = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 
 _FORMS = {
     "name": "lower-case letters, digits, dots, - and _",
@@ -62,107 +64,21 @@ _FORMS = {
 Fact = Literal["revision", "rows", "licence", "prompt", "params", "repeats", "scoring", "margin"]
 
 
-def _as_tuple(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+def _metric(value: object) -> object:
+    names = (value,) if isinstance(value, str) else value
+    if isinstance(names, list | tuple):
+        for name in names:
+            parts = name.split(" / ") if isinstance(name, str) else [name]
+            if len(parts) > 2 or not all(isinstance(p, str) and p.strip() for p in parts):
+                raise ValueError(f'{name!r} is no metric: write "NAME", or "SUM / SUM"')
+        if len({*names}) < max(1, len(names)):
+            raise ValueError("name each metric once, and one at least")
+        return tuple(names) if len(names) > 1 else names[0]
+    return value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
-"""One text, or several."""
-
-
-def _environment_name(name: str) -> str:
-    if not re.fullmatch(r"[\w.-]+", name) or name.endswith(".py"):
-        raise ValueError(
-            "expected the name of an environment; code and addresses are given on the command line "
-            "only, with --env"
-        )
-    return name
-
-
-def _file_address(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        is_complete = bool(parts.hostname and Path(parts.path).name and parts.port != 0)
-    except ValueError:  # no address, or no port
-        is_complete = False
-    if not is_complete or not re.fullmatch(r"https?://\S+", url) or "%00" in url:
-        raise ValueError(f"{url!r} is not the address of a file: https://HOST/PATH")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("an address must not contain a user or a password")
-    if parts.path.endswith(".zip") and not parts.fragment:
-        raise ValueError(f"{url}: name the file in the archive, as in {url}#FILE.csv")
-    return url
-
-
-_Address = Annotated[str, AfterValidator(_file_address)]
-EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
-"""A name that an installed environment may have: never code, nor the address of a server."""
-
-
-class Source(BaseModel):
-    """Where the rows come from, from `[source]`: exactly one of `hf`, `url`, `file` and `env`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    hf: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
-    """A data set of the Hugging Face Hub, ORG/NAME."""
-    url: Annotated[tuple[_Address, ...], BeforeValidator(_as_tuple)] = ()
-    """CSV, TSV, JSON, JSONL or Parquet files, in the order of the rows; of several, the column
-    `_file` has the last part of each row's address. ADDRESS#FILE is a file in a ZIP archive."""
-    file: str | None = None
-    """A table of the same kinds, relative to the benchmark's folder."""
-    columns: tuple[str, ...] = ()
-    """The columns of CSV and TSV files without a header, such as a list of labels."""
-    env: EnvironmentName | None = None
-    """An environment that generates the rows."""
-    args: dict[str, JSON] = {}
-    """Arguments of the environment's `generate`, besides the number of rows."""
-    config: Texts = ()
-    """Configurations of the data set; of several, the column `_config` has each row's."""
-    split: str | None = None
-    revision: Annotated[str, Field(pattern=_COMMIT)] | None = None
-    """The commit of the data set, or the one that every `url` contains."""
-    sha256: Annotated[
-        tuple[Annotated[str, Field(pattern=_SHA256)], ...], BeforeValidator(_as_tuple)
-    ] = ()
-    """The hash of each `url`, of `file`, or of the tasks that `env` generates."""
-    seed: int = Field(default=0, ge=0)
-    """The seed of generated rows."""
-    rows: int = Field(ge=1)
-    """How many tasks there are, after the map."""
-    gated: bool = False
-    """Whether the Hub asks for a token and the acceptance of terms."""
-    licence: str = Field(min_length=1)
-    """An SPDX identifier, or what the data set's page says."""
-    map: str | None = None
-    """A map file relative to the benchmark's folder, or FILE.py:FUNCTION, which takes an iterable
-    of all rows as dicts and yields task rows. Such code is run only if the benchmark ships with
-    gymcli or an installed package."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        named = (self.hf is not None, bool(self.url), self.file is not None, self.env is not None)
-        if sum(named) != 1:
-            raise ValueError("name exactly one of hf, url, file and env")
-        if self.hf is not None and self.revision is None:
-            raise ValueError("hf needs the revision, a commit of 40 hexadecimal digits")
-        if self.url and not self.sha256:
-            if self.revision is None:
-                raise ValueError("url needs sha256, or a revision that is part of every address")
-            if any(self.revision not in url for url in self.url):
-                raise ValueError("the revision is not part of every url")
-        num_hashes = len(self.url) or int(self.hf is None)
-        if len(self.sha256) != num_hashes and (self.sha256 or self.file is not None):
-            raise ValueError(
-                "sha256 needs one hash for each url, that of the file, or of the tasks"
-            )
-        if self.columns and not self.url and self.file is None:
-            raise ValueError("columns needs url or file")
-        if self.args and self.env is None:
-            raise ValueError("args needs env")
-        if self.hf is None and not self.url and (self.config or self.split or self.revision):
-            raise ValueError("config, split and revision need hf or url")
-        return self
+Metric = Annotated[str | tuple[str, ...], BeforeValidator(_metric)]
+"""The name of a metric, or of several; "A / B" is a ratio of sums."""
 
 
 class RoleSetting(BaseModel):
@@ -174,18 +90,87 @@ class RoleSetting(BaseModel):
     params: RequestParameters = {}
 
 
+class Examples(BaseModel):
+    """Solved tasks that a prompt shows before each task, from `examples`.
+
+    The user's turn is the prompt with the example's fields; the answer is its field `answer`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str | None = None
+    """A YAML file with a list of examples, relative to the benchmark's folder."""
+    split: str | None = None
+    """A split of the data set, whose rows go through the map of the tasks."""
+    sha256: Sha256 | None = None
+    """The hash of the rows of the split."""
+    by: str | None = None
+    """A field, such as `category`: a task is shown the examples that have its value."""
+    num: int | None = Field(default=None, ge=1)
+    """How many a task is shown, the first ones; None for all."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.file is None) == (self.split is None):
+            raise ValueError("name exactly one of file and split")
+        if self.sha256 is not None and self.split is None:
+            raise ValueError("sha256 needs split")
+        return self
+
+
+class Variant(BaseModel):
+    """Other settings of the same benchmark, from `[[variant]]`.
+
+    What it names replaces what the benchmark has. `citations` add to those of the benchmark, and
+    only the variant's own references are compared with its runs.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=_NAME)
+    """What follows the benchmark's name and `@`."""
+    title: str | None = Field(default=None, min_length=1)
+    prompt: str | None = None
+    examples: Examples | None = None
+    map: str | None = None
+    rows: int | None = Field(default=None, ge=1)
+    """How many tasks there are, after its map."""
+    env_args: dict[str, JSON] | None = None
+    params: RequestParameters | None = None
+    repeats: int | None = Field(default=None, ge=1)
+    metric: Metric | None = None
+    margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    citations: dict[Fact, str] = {}
+    reference: tuple[Reference, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.model_fields_set - {"name", "title", "margin", "citations", "reference"}:
+            raise ValueError(
+                "says nothing that moves a score: prompt, examples, map, env_args, params, repeats "
+                "or metric"
+            )
+        if self.rows is not None and self.map is None:
+            raise ValueError("rows needs map, since the rows of the source are the same")
+        return self
+
+
 class _Origin(NamedTuple):
     path: Path
     spec: str
     is_installed: bool
+    variant: str = ""
+    is_pinning: bool = False
+    """Whether the hashes of the source are about to be computed, so that its own do not count."""
 
 
 class Benchmark(BaseModel):
-    """The content of a benchmark.toml."""
+    """The content of a benchmark.toml; that of a variant has the variant's settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")
+    name: str = Field(pattern=_NAME)
+    """That of a variant is NAME@VARIANT."""
     version: str = Field(min_length=1)
     """Raised whenever a score can move."""
     title: str = Field(min_length=1)
@@ -195,11 +180,15 @@ class Benchmark(BaseModel):
     """The environment of its rows."""
     env_args: dict[str, JSON] = {}
     prompt: str | None = None
-    """A prompt file, relative to the benchmark's folder; None if the rows have their prompts."""
+    """A prompt file, relative to the benchmark's folder; none if the rows have their prompts."""
+    examples: Examples | None = None
     repeats: int = Field(default=1, ge=1)
     params: RequestParameters = {}
-    metric: str = "mean_reward"
-    """The metric of the references: `mean_reward`, or a component or metric of each attempt."""
+    metric: Metric = "mean_reward"
+    """The metric of the references: `mean_reward`, or a component or metric of each attempt.
+
+    Of several the mean counts. "A / B" is the sum of A over all tasks, divided by that of B.
+    """
     margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The largest difference from a reference that counts as reproduced; references need it."""
     citations: dict[Fact, str] = {}
@@ -207,6 +196,7 @@ class Benchmark(BaseModel):
     source: Source
     roles: dict[str, RoleSetting] = {}
     reference: tuple[Reference, ...] = ()
+    variant: tuple[Variant, ...] = ()
 
     _origin: _Origin = PrivateAttr()
 
@@ -226,14 +216,47 @@ class Benchmark(BaseModel):
         return self._origin.spec
 
     @property
+    def lasting_spec(self) -> str:
+        """What finds it again from any working directory."""
+        path = f"{self.path.absolute()}{self.variant_suffix}"
+        return self.spec if self.is_installed else path
+
+    @property
+    def variant_suffix(self) -> str:
+        """The last part of the name of a variant, `@` included; empty for others."""
+        return self._origin.variant and f"@{self._origin.variant}"
+
+    @property
     def is_installed(self) -> bool:
         """Whether it ships with gymcli or a package, so that its map may be code."""
         return self._origin.is_installed
 
     @cached_property
-    def prompt_path(self) -> Path | None:
+    def template_path(self) -> Path | None:
         """The prompt file."""
-        return None if self.prompt is None else self.path.parent / self.prompt
+        return self.path.parent / self.prompt if self.prompt else None
+
+    @property
+    def prompt_path(self) -> Path | None:
+        """The prompt file of its tasks; None if they have prompts, as they have with examples."""
+        return None if self.examples else self.template_path
+
+    @property
+    def examples_path(self) -> Path | None:
+        """The file of the examples; None if there are none, or if they are in the data set."""
+        file = self.examples.file if self.examples else None
+        return None if file is None else self.path.parent / file
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of which the mean is compared with references."""
+        return (self.metric,) if isinstance(self.metric, str) else self.metric
+
+    @property
+    def metric_text(self) -> str:
+        """The metric in words."""
+        names = ", ".join(self.metrics)
+        return names if len(self.metrics) == 1 else f"the mean of {names}"
 
     @property
     def testable(self) -> tuple[Reference, ...]:
@@ -251,19 +274,32 @@ class Benchmark(BaseModel):
     def _check(self) -> Self:
         if self.reference and self.margin is None:
             raise ValueError("margin: say which difference from a reference counts as reproduced")
-        is_fetched = self.source.hf is not None or bool(self.source.url)
+        is_fetched = self.source.is_fetched
         needed: dict[Fact, bool] = {"revision": is_fetched, "margin": self.margin is not None}
         for fact, is_needed in needed.items():
             if is_needed and not self.citations.get(fact):
                 raise ValueError(f'citations: say where "{fact}" comes from')
+        if self.examples is not None and not self.prompt:
+            raise ValueError("examples: need a prompt, which is filled with their fields")
+        if self.examples is not None and self.examples.split is not None:
+            if self.source.hf is None:
+                raise ValueError("examples.split: needs a data set of the Hub, source.hf")
+            if self.examples.split == self.source.split:
+                raise ValueError(f"examples.split: {self.source.split} is the split of the tasks")
+        names = [same_name(variant.name) for variant in self.variant]
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"variant: two have the name {twice}, in which - and _ are the same")
         return self
 
 
 _TABLES: dict[str, type[BaseModel]] = {
     "": Benchmark,
+    "examples": Examples,
     "source": Source,
     "roles": RoleSetting,
     "reference": Reference,
+    "variant": Variant,
 }
 """The tables of a benchmark.toml, by the key that they are under."""
 
@@ -308,10 +344,33 @@ def _known_name(spec: str) -> str | None:
 
 
 def names_benchmark(task: str) -> bool:
-    """Return whether one of the TASKS of a command is the name or path of a benchmark."""
+    """Return whether one of the TASKS of a command is the name or path of a benchmark.
+
+    So is NAME@VARIANT, whether there is such a variant or not.
+    """
     if names_tasks(task):
         return False
-    return _own_file(task) is not None or _known_name(task) is not None
+    bases = {task, _without_variant(task)[0]}
+    return any(_own_file(base) is not None or _known_name(base) is not None for base in bases)
+
+
+def _without_variant(spec: str) -> tuple[str, str | None]:
+    """Return a name or path without "@VARIANT", and the variant; a path that exists is whole."""
+    base, _, variant = spec.rpartition("@")
+    if not base or "/" in variant or _own_file(spec) is not None:
+        return spec, None
+    return base, variant
+
+
+def with_variants(name: str) -> list[Benchmark]:
+    """Return the benchmark with this name or path, and its variants; errors as `find_benchmark`."""
+    return _read(_origin(name))
+
+
+def siblings(benchmark: Benchmark) -> list[Benchmark]:
+    """Return the benchmark that this one is a variant of, and its other variants."""
+    spec = benchmark.spec.removesuffix(benchmark.variant_suffix)
+    return [other for other in with_variants(spec) if other.name != benchmark.name]
 
 
 def shadowed_names() -> list[str]:
@@ -319,22 +378,41 @@ def shadowed_names() -> list[str]:
     return [name for name in benchmark_names() if _known_name(name) != name]
 
 
-def find_benchmark(spec: str) -> Benchmark:
+def find_benchmark(spec: str, *, is_pinning: bool = False) -> Benchmark:
     """Return the benchmark with this name, in this folder or in this TOML file.
 
-    No folder of the working directory can replace an installed benchmark by its name.
+    SPEC@VARIANT is one of its variants. No folder of the working directory can replace an installed
+    benchmark by its name. With `is_pinning` it has no hashes, and need not have them.
 
     Raises:
-        UnknownNameError: There is none.
+        UnknownNameError: There is none, or it has no such variant.
         UsageError: Its file cannot be read, or is wrong.
     """
+    base, variant = _without_variant(spec)
+    origin = _origin(base)._replace(is_pinning=is_pinning)
+    benchmark, *variants = _read(origin)
+    if variant is None:
+        return benchmark
+    names = [own.name for own in benchmark.variant]
+    if not variant:
+        listed = ", ".join(names) or "there is none"
+        raise UnknownNameError(f"{spec}: name a variant after the @ ({listed}), or leave it out")
+    for name, own in zip(names, variants, strict=True):
+        if same_name(name) == same_name(variant):
+            return own
+    hint = did_you_mean(variant, names) or f"it has {', '.join(names) or 'none'}"
+    raise UnknownNameError(f'{spec}: {benchmark.name} has no variant "{variant}"; {hint}')
+
+
+def _origin(spec: str) -> _Origin:
+    """Return where the benchmark is that has this name, or is in this folder or file."""
     name = _known_name(spec)
     if name is not None:
         path = _shipped().get(name) or _file_of(_of_packages()[name])
-        return _read(path, name, is_installed=True)
+        return _Origin(path, name, is_installed=True)
     own = _own_file(spec)
     if own is not None:
-        return _read(own, spec, is_installed=False)
+        return _Origin(own, spec, is_installed=False)
     if "/" in spec or spec.endswith(".toml") or Path(spec).is_dir():
         raise UnknownNameError(
             f"{spec}: is neither a {BENCHMARK_FILE} nor a folder with one; gym docs benchmarks "
@@ -363,41 +441,87 @@ def _file_of(entry_point: EntryPoint) -> Path:
     )
 
 
-def _read(path: Path, spec: str, *, is_installed: bool) -> Benchmark:
-    loaded = read_toml(path)
+def _read(origin: _Origin) -> list[Benchmark]:
+    """Return the benchmark of a file and its variants, all of which are checked."""
+    loaded = read_toml(origin.path)
+    if origin.is_pinning:
+        _remove_hashes(loaded)
+    benchmark = _checked(loaded, origin)
+    if origin.is_installed and benchmark.name != origin.spec:
+        raise UsageError(
+            f"{origin.path}: its name is {benchmark.name}, but it is installed as {origin.spec}"
+        )
+    benchmarks = [benchmark]
+    for variant in benchmark.variant:
+        changed = variant.model_dump(exclude_unset=True, exclude={"name", "citations"})
+        source = benchmark.source.model_dump(exclude_unset=True)
+        for name in {"map", "rows"} & {*changed}:
+            source[name] = changed.pop(name)
+        settings = {
+            **loaded,
+            "reference": (),
+            **changed,
+            "variant": (),
+            "citations": {**benchmark.citations, **variant.citations},
+            "source": source,
+        }
+        spec = f"{origin.spec}@{variant.name}"
+        own = _checked(settings, origin._replace(spec=spec, variant=variant.name))
+        benchmarks.append(own.model_copy(update={"name": f"{own.name}@{variant.name}"}))
+    return benchmarks
+
+
+def _remove_hashes(loaded: dict[str, Any]) -> None:
+    variants = loaded.get("variant")
+    for settings in (loaded, *(variants if isinstance(variants, list) else ())):
+        for name in ("source", "examples"):
+            if isinstance(settings, dict) and isinstance(table := settings.get(name), dict):
+                table.pop("sha256", None)
+
+
+def _checked(settings: dict[str, object], origin: _Origin) -> Benchmark:
+    """Return a benchmark whose settings are possible; UsageError names the file and the field."""
+    place = f"{origin.path}: {origin.variant and f'variant {origin.variant}: '}"
     try:
-        benchmark = Benchmark.model_validate(loaded, context=_Origin(path, spec, is_installed))
+        benchmark = Benchmark.model_validate(settings, context=origin)
     except ValidationError as error:
-        # A misspelt key before the one that is missing because of it.
-        detail = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        steps = [str(step) for step in detail["loc"] if step != "[key]"]
-        place, reason = ".".join(steps), pydantic_reason(detail)
-        if detail["type"] == "extra_forbidden":
-            model = _TABLES[steps[0] if len(steps) > 1 else ""]
-            hint = did_you_mean(steps[-1], model.model_fields)
-            reason += hint and f"; {hint}"
-        if detail["type"] == "string_pattern_mismatch":
-            form = next(_FORMS[step] for step in reversed(steps) if step in _FORMS)
-            reason = f"must be {form}"
-        raise UsageError(f"{path}: {place + ': ' if place else ''}{reason}") from error
+        raise UsageError(f"{place}{_reason(error)}") from error
+    if not origin.is_pinning and (problem := benchmark.source.hash_problem):
+        raise UsageError(f"{place}source.sha256: {problem}; gym bench pin {origin.spec} prints it")
     known = Registry.names()
     if env := next((one for one in known if same_name(one) == same_name(benchmark.name)), None):
-        raise UsageError(f"{path}: name: {env} is an environment; choose another name")
+        raise UsageError(f"{place}name: {env} is an environment; choose another name")
     if not {*candidates(benchmark.env)} & {*known}:
         hint = did_you_mean(benchmark.env, known) or "gym envs lists them"
-        raise UsageError(f'{path}: env: there is no environment "{benchmark.env}"; {hint}')
-    if is_installed and benchmark.name != spec:
-        raise UsageError(f"{path}: its name is {benchmark.name}, but it is installed as {spec}")
-    if not is_installed and re.search(r"\.py(:|$)", benchmark.source.map or ""):
+        raise UsageError(f'{place}env: there is no environment "{benchmark.env}"; {hint}')
+    if not origin.is_installed and re.search(r"\.py(:|$)", benchmark.source.map or ""):
         raise UsageError(
-            f"{path}: source.map: code is run only for benchmarks of installed packages; write a "
+            f"{place}source.map: code is run only for benchmarks of installed packages; write a "
             "YAML map, or pull the rows into a file of your own"
         )
-    if not is_installed and benchmark.env_args:
+    if not origin.is_installed and benchmark.env_args:
         options = Registry().find(benchmark.env).environment.Options
         for name in sorted(options.command_line_only & {*benchmark.env_args}):
             raise UsageError(
-                f"{path}: env_args.{name}: it can name code or files, so it is taken from the "
+                f"{place}env_args.{name}: it can name code or files, so it is taken from the "
                 f"command line only: --env-arg {name}=..."
             )
     return benchmark
+
+
+def _reason(error: ValidationError) -> str:
+    """Return the field and the reason of the first error in the content of a file."""
+    # A misspelt key before the one that is missing because of it.
+    detail = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    steps = [str(step) for step in detail["loc"] if step != "[key]"]
+    place, reason = ".".join(steps), pydantic_reason(detail)
+    if detail["type"] == "extra_forbidden":
+        table = next((step for step in reversed(steps[:-1]) if step in _TABLES), "")
+        hint = did_you_mean(steps[-1], _TABLES[table].model_fields)
+        reason += hint and f"; {hint}"
+    if detail["type"] == "string_pattern_mismatch":
+        form = next(_FORMS[step] for step in reversed(steps) if step in _FORMS)
+        reason = f"must be {form}"
+        if "sha256" in steps:
+            reason += "; gym bench pin prints it"
+    return f"{place + ': ' if place else ''}{reason}"

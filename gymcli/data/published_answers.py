@@ -14,7 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.data.benchmark_runs import read_benchmark_tasks, with_benchmark
+from gymcli.data.benchmark_runs import (
+    read_benchmark_tasks,
+    with_benchmark,
+    with_pulled_tasks,
+)
 from gymcli.data.benchmarks import Benchmark
 from gymcli.environment.registry import Registry, own_options
 from gymcli.errors import UsageError
@@ -360,6 +364,7 @@ async def score_answers(
         ),
         benchmark,
     )
+    options = with_pulled_tasks(options, benchmark, tasks)
     judges = judges._replace(params=options.role_params)
     env_options = own_options(options.env_args, found).model_dump(
         mode="json", exclude_defaults=True

@@ -4,6 +4,7 @@
 
 The rows are made by hand in `tests/benchmarks/rows/<name>.py`, whose `rows(rng, num)` returns those
 of `num` tasks by configuration or by the last part of the address, "" where a benchmark names none.
+`EXAMPLES` there are the rows of the split with the examples of its variants.
 The real loading code fetches them, so all but `rows`, `sha256`, `url` and the tested part of
 `config` is as in the benchmark.toml.
 """
@@ -31,7 +32,7 @@ from gymcli.checks.prompt_checks import leaks
 from gymcli.checks.score_checks import oracle
 from gymcli.checks.subject import Finding, Subject, read_task_set
 from gymcli.data.benchmark_files import pulled_tasks
-from gymcli.data.benchmarks import benchmark_names, find_benchmark
+from gymcli.data.benchmarks import benchmark_names, find_benchmark, with_variants
 from gymcli.data.task_files import validate
 from gymcli.environment.registry import Registry, own_options, prepare
 from gymcli.errors import GymError, MissingPackageError
@@ -58,7 +59,7 @@ def main(names):
     with tempfile.TemporaryDirectory() as folder, running_hub() as hub:
         # Before the Hub's library is imported, which reads them once.
         os.environ |= {"HF_ENDPOINT": hub.address, "HF_HOME": f"{folder}/home"}
-        pulled = [pull(hub, name, Path(folder, "cache")) for name in names or benchmark_names()]
+        pulled = [pull(hub, name, Path(folder, "cache")) for name in names or all_names()]
         checked = asyncio.run(check(pulled))
     print(f"{'benchmark':24} {'environment':20} tasks  oracle  empty  leaks")
     for one in checked:
@@ -70,6 +71,11 @@ def main(names):
     print(f"{len(pulled)} benchmarks, {num_wrong} with problems")
     print(f"{time.monotonic() - started:.1f} s", file=sys.stderr)
     return 1 if num_wrong else 0
+
+
+def all_names():
+    """Return the names of all benchmarks and of their variants."""
+    return [benchmark.name for name in benchmark_names() for benchmark in with_variants(name)]
 
 
 def pull(hub, name, cache):
@@ -84,34 +90,35 @@ def pull(hub, name, cache):
 def stand_in(hub, benchmark):
     """Serve rows made by hand as the benchmark's source; return it with what differs changed."""
     source = benchmark.source
-    changed = {"rows": NUM_TASKS}
+    base = find_benchmark(benchmark.spec.removesuffix(benchmark.variant_suffix))
+    changed = {"rows": NUM_TASKS * source.rows // base.source.rows}
     if source.env is not None:
         changed["sha256"] = ()
     else:
-        module = importlib.import_module(
-            f"tests.benchmarks.rows.{re.sub('[-.]', '_', benchmark.name)}"
-        )
+        module = importlib.import_module(f"tests.benchmarks.rows.{re.sub('[-.]', '_', base.name)}")
         tables = module.rows(random.Random(0), NUM_TASKS)
     if source.hf is not None:
         changed["config"] = tuple(name for name in source.config if name in tables)
         assert set(tables) == {*(changed["config"] or [""])}, f"unknown: {set(tables)}"
         # The rows of several have the column `_config`.
         assert min(len(source.config), 2) == min(len(changed["config"]), 2), "too few"
-        hub.repositories[source.hf] = repository(tables, source.split)
+        examples = [variant.examples.split for variant in base.variant if variant.examples]
+        rows = {split: module.EXAMPLES for split in examples if split}
+        hub.repositories[source.hf] = repository(tables, source.split, rows)
         hub.revisions[source.hf] = source.revision
-    if source.url:
+    if source.url or source.pypi:
         urls, contents = [], []
-        for number, url in enumerate(source.url):
+        for number, url in enumerate(source.url or source.pypi):
             name = url.rpartition("/")[2]
             # A longer key tells files of the same name in different folders apart.
             keys = [key for key in tables if f"/{url}".endswith(f"/{key}") or not key]
             content = table(name, tables[max(keys, key=len)], source.columns)
-            member = url.partition("#")[2]
+            member = url.partition("#")[2] if source.url else ""
             contents.append(zipped(member, content) if member else content)
             path = f"/{benchmark.name}/{number}/{name}"
             hub.files[path] = contents[-1]
             urls.append(f"{hub.address}{path}" + (f"#{member}" if member else ""))
-        changed["url"] = tuple(urls)
+        changed["url"], changed["pypi"] = tuple(urls), ()
         changed["sha256"] = tuple(hashlib.sha256(one).hexdigest() for one in contents)
     return benchmark.model_copy(update={"source": source.model_copy(update=changed)})
 
@@ -124,8 +131,11 @@ def zipped(name, content):
     return file.getvalue()
 
 
-def repository(tables, split):
-    """Return the files of a data set: one for each configuration, and the card that names them."""
+def repository(tables, split, others):
+    """Return the files of a data set: one for each configuration, and the card that names them.
+
+    `others` are the rows of further splits, of all configurations.
+    """
     ending = (
         "parquet" if any(_has_bytes(row) for rows in tables.values() for row in rows) else "jsonl"
     )
@@ -134,12 +144,16 @@ def repository(tables, split):
     configs = [
         {
             "config_name": config or "default",
-            "data_files": [{"split": split or config or "test", "path": name}],
+            "data_files": [
+                {"split": split or config or "test", "path": name},
+                *({"split": other, "path": f"{other}.{ending}"} for other in others),
+            ],
         }
         for config, name in names.items()
     ]
     card = f"---\n{yaml.safe_dump({'license': 'other', 'configs': configs})}---\n"
     files = {name: table(name, tables[config]) for config, name in names.items()}
+    files |= {f"{other}.{ending}": table(f".{ending}", rows) for other, rows in others.items()}
     return {"README.md": card.encode(), **files}
 
 

@@ -173,6 +173,63 @@ def test_verdicts_differ_from_those_of_inspect_evals_where_the_readmes_say(cases
         assert not is_right(gold, text), (gold, text)
 
 
-def is_right(gold, text):
-    answer = stated_answer(text, "line_or_boxed")
+# By the verdicts of lm-eval 0.4.13's filter strict-match and exact_match for gsm8k_cot_llama.
+GSM8K_8_SHOT = Cases(
+    right=[
+        ("18", "The final answer is 18"),
+        ("18", "The final answer is 18."),
+        ("18", "So 3.\nThe final answer is $18."),
+        ("1,450", "The final answer is 1,450"),
+        ("1,450", "The final answer is $1450."),
+        ("-5", "The final answer is -5."),
+        ("-5", "The final answer is -$5"),
+        ("18", "The final answer is 18 dollars."),
+        ("18", "The final answer is 18 eggs per day"),
+        ("18", "The final answer is 18%"),
+        ("18", "The final answer is 7. The final answer is 18."),
+        ("18", "The final answer is 18 because 2 + 2 = 4"),
+        ("18", "The final answer is 18. I hope this helps."),
+    ],
+    wrong=[
+        ("18", "The answer is 18"),
+        ("18", "#### 18"),
+        ("18", "ANSWER: 18"),
+        ("18", "The final answer is not 18."),
+        ("18", "The final answer is\n18"),
+        ("18", "The final answer is 918"),
+        ("18", "The final answer is 18. The final answer is 7."),
+        ("18", ""),
+    ],
+    right_here=[
+        ("18", "The final answer is **18**"),
+        ("18", r"The final answer is \boxed{18}."),
+        ("18", "the final answer is 18"),
+        ("18", "The final answer is: 18"),
+        ("18", "The final answer is x = 18"),
+        ("18", "The final answer is 18.00"),
+        ("18", "The final answer is $ 18"),
+        ("18", "The final answer is about 18"),
+    ],
+    right_there=[
+        ("18", "The final answer is 18 and not 9."),
+        ("-5", "The final answer is -5%"),
+    ],
+)
+
+
+def test_verdicts_differ_from_those_of_lm_eval_where_the_readme_says():
+    pytest.importorskip("math_verify", reason="math_with_judge needs it")
+    right, wrong, right_here, right_there = GSM8K_8_SHOT
+    num_equal = len(right) + len(wrong)
+    readme = " ".join((DATASETS / "gsm8k" / "README.md").read_text().split())
+    num = num_equal + len(right_here) + len(right_there)
+    assert f"Of {num} answers of all shapes {num_equal} get the verdict of lm-eval" in readme
+    for gold, text in (*right, *right_here):
+        assert is_right(gold, text, "sentence"), (gold, text)
+    for gold, text in (*wrong, *right_there):
+        assert not is_right(gold, text, "sentence"), (gold, text)
+
+
+def is_right(gold, text, place="line_or_boxed"):
+    answer = stated_answer(text, place)
     return answer is not None and compare(gold, answer).is_right

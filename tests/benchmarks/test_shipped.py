@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 
 from gymcli.data.benchmark_files import pulled_tasks, tasks_path
-from gymcli.data.benchmarks import benchmark_names, find_benchmark
+from gymcli.data.benchmarks import find_benchmark
 from gymcli.store.maps import read_map
 from gymcli.store.task_row import PromptTemplate
+from tests.benchmarks.shipped import all_names
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_files_of_benchmarks_can_be_read():
-    for name in benchmark_names():
+    for name in all_names():
         benchmark = find_benchmark(name)
-        assert tasks_path(benchmark).name == f"{name}.jsonl"
-        if benchmark.prompt_path is not None:
-            PromptTemplate.read(benchmark.prompt_path)
+        assert tasks_path(benchmark).name == f"{name.partition('@')[0]}.jsonl"
+        if benchmark.template_path is not None:
+            PromptTemplate.read(benchmark.template_path)
         if (benchmark.source.map or "").endswith(".yaml"):
             read_map(benchmark.path.parent / benchmark.source.map)
 
@@ -44,4 +45,4 @@ def test_gold_answers_of_every_benchmark_pass_and_silence_does_not():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    assert sorted({line.split()[0] for line in lines[1:-1]}) == benchmark_names()
+    assert sorted({line.split()[0] for line in lines[1:-1]}) == sorted(all_names())

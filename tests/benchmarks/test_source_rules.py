@@ -31,9 +31,9 @@ BBH_EXAMPLES = [
 ]
 
 
-def tasks(name, rows):
-    path = gymcli.envs.DATASETS / name / "map.py"
-    return list(gymcli.envs.load_file(f"map_of_{name}", path).tasks(iter(rows)))
+def tasks(name, rows, file="map"):
+    path = gymcli.envs.DATASETS / name / f"{file}.py"
+    return list(gymcli.envs.load_file(f"{file}_of_{name}", path).tasks(iter(rows)))
 
 
 def test_options_have_the_order_of_the_source():
@@ -54,6 +54,44 @@ def test_options_have_the_order_of_the_source():
         assert orders[:6] == ["213r", "32r1", "132r", "12r3", "123r", "132r"]
     # The source of TruthfulQA orders the questions first.
     assert [task["question"] for task in made[:6]] == [16, 15, 18, 19, 9, 7]
+
+
+def test_options_have_the_ten_orders_of_simple_evals():
+    columns = ["Correct Answer", *(f"Incorrect Answer {number}" for number in (1, 2, 3))]
+    row = dict(zip(columns, "r123", strict=True)) | {"Question": "?"}
+    row |= {"High-level domain": "", "Subdomain": ""}
+    made = tasks("gpqa-diamond", [row | {"Record ID": n} for n in "ab"], "map_simple_evals")
+    assert [task["id"] for task in made[:4]] == ["a-1", "b-1", "a-2", "b-2"]
+    assert len(made) == 20
+    orders = [
+        "".join(text for option in task["options"] for text in option.values()) for task in made
+    ]
+    # `permutation` of gpqa_eval.py there: [3, 1, 0, 2], [3, 1, 2, 0], [2, 3, 0, 1], ...
+    assert orders[:5] == ["31r2", "312r", "23r1", "2r31", "13r2"]
+    assert "".join(task["expected_answer"] for task in made[:5]) == "CDCBC"
+
+
+def test_examples_of_mmlu_pro_end_as_their_prompt_asks():
+    row = {"question_id": 1, "question": " ?\n", "options": ["x", "y"], "category": "law"}
+    solved = "A: Let's think step by step. It is y. The answer is (B)."
+    example, task = tasks(
+        "mmlu-pro",
+        [
+            row | {"answer": "B", "cot_content": solved},
+            row | {"question_id": 2, "answer": "A", "cot_content": ""},
+        ],
+        "map_5_shot",
+    )
+    assert example["answer"] == "It is y. The best answer is B."
+    assert (example["question"], example["choices"]) == ("?", "A. x\nB. y")
+    assert "answer" not in task
+    for text, reward in (
+        ("It is A, no: the best answer is B. The best answer is A.", 1.0),
+        ("The best answer is **(A)**.", 1.0),
+        ("The best answer is B.", 0.0),
+        ("I think it is A.", 0.0),
+    ):
+        assert scored_here(answered("mcqa", task, text)).reward == reward, text
 
 
 def test_questions_that_repeat_in_mmlu_and_mmmlu_are_tasks_of_their_own():

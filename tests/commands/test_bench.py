@@ -168,3 +168,29 @@ def test_bench_pulls_into_a_cache_and_check_plays_what_is_there(packages):
     done = gym("check", "sums", "--tasks", path)
     assert done.exit_code == 2
     assert "sums is a benchmark, which has tasks of its own" in done.stderr
+
+
+def test_variants_are_listed_described_and_completed_like_benchmarks(packages):
+    toml = packages / "sums" / "benchmark.toml"
+    variant = '[[variant]]\nname = "warm"\ntitle = "Guess"\nparams = { temperature = 1.0 }\n'
+    toml.write_text(f"{toml.read_text()}\n{variant}")
+    rows = [line.split() for line in gym("bench").stdout.splitlines() if line.startswith("sums")]
+    assert [row[0] for row in rows[:2]] == ["sums", "sums@warm"]
+    assert rows[1][-2:] == ["0/0", "Apache-2.0"]
+    assert "variants      warm\n" in gym("bench", "sums").stdout
+    shown = gym("bench", "SUMS@Warm").stdout
+    for text in ("benchmark     sums@warm 2\n", "title         Guess\n", "temperature=1.0\n"):
+        assert text in shown
+    assert "no references: see gym bench sums\n" in shown
+    for line, words in (("bench sums@", ["sums@warm"]), ("check sums@w", ["sums@warm"])):
+        asked = {"_GYM_COMPLETE": "complete_bash", "COMP_WORDS": f"gym {line}", "COMP_CWORD": "2"}
+        done = CliRunner().invoke(app, [], prog_name="gym", env=asked)
+        assert done.stdout.split() == words
+    for command in (("bench",), ("bench", "pull"), ("check",), ("collect", "--model", "oracle")):
+        for name, reason in (
+            ("sums@", "sums@: name a variant after the @ (warm), or leave it out"),
+            ("sums@warn", 'sums@warn: sums has no variant "warn"; did you mean "warm"?'),
+        ):
+            done = gym(*command, name)
+            assert done.exit_code == 2
+            assert reason in done.stderr

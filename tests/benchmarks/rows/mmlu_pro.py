@@ -1,5 +1,19 @@
 """Rows with the columns of MMLU-Pro: three to ten options."""
 
+EXAMPLES = [
+    {
+        "question_id": number,
+        "question": f" What is {number} plus 1?\n",
+        "options": [str(number + 1), str(number)],
+        "answer": "A",
+        "answer_index": 0,
+        "cot_content": f"A: Let's think step by step. It is {number + 1}. The answer is (A).",
+        "category": ("business", "computer science")[number % 2],
+        "src": "made by hand",
+    }
+    for number in range(10)
+]
+
 
 def rows(rng, num):
     return {"": [row(rng, number) for number in range(num)]}
