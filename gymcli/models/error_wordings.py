@@ -204,7 +204,7 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
         ),
         Wording(
             r"input length and `?max_tokens`? exceed context limit",
-            "Anthropic, Bedrock",
+            "Anthropic, Amazon Bedrock",
             "continuedev/continue#6080",
         ),
         Wording(
