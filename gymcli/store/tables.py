@@ -88,10 +88,9 @@ def _format(path: Path) -> str:
 
 def table_columns(path: Path) -> list[str]:
     """Return the names of a table's columns; raise UsageError if it has none."""
-    if _format(path) in _DELIMITERS:
-        return next(_csv_records(path)).cells
-    if _format(path) in _SHEETS:
-        return [*_header(path, _sheets(path)[0])[1].values()]
+    if _format(path) in (*_DELIMITERS, *_SHEETS):
+        records = _csv_records(path) if _format(path) in _DELIMITERS else _sheet_records(path)
+        return [name for name in _header(path, records) if name]
     first = next(local_rows(path), None)
     if first is None or isinstance(first.row, str):
         raise UsageError(f"{path}: has no rows")
@@ -181,13 +180,24 @@ def _json_array(path: Path) -> Iterator[SourceRow]:
 
 def _csv_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[SourceRow]:
     records = _csv_records(path, num_columns=len(columns))
-    names = columns or next(records).cells
+    names = columns or _header(path, records)
     for line, cells in records:
         if len(cells) == len(names):
-            yield SourceRow(line, dict(zip(names, cells, strict=True)))
+            yield _row(line, names, cells)
         else:
             header = "columns name" if columns else "header has"
             yield SourceRow(line, f"has {len(cells)} cells, but the {header} {len(names)}")
+
+
+def _row(number: int, names: Sequence[str], cells: Sequence[str]) -> SourceRow:
+    row: dict[str, object] = dict(zip(names, cells, strict=True))
+    if "" in row:
+        del row[""]
+        for place, (name, cell) in enumerate(zip(names, cells, strict=True), 1):
+            if not name and cell.strip():
+                reason = f"column {place} has cells, but no name; name it, or remove it"
+                return SourceRow(number, reason)
+    return SourceRow(number, row)
 
 
 class _Record(NamedTuple):
@@ -197,10 +207,7 @@ class _Record(NamedTuple):
 
 
 def _csv_records(path: Path, *, num_columns: int = 0) -> Iterator[_Record]:
-    """Yield every record with a cell that is not blank.
-
-    The first is the header, unless the file has none, but `num_columns`.
-    """
+    """Yield every record with a cell that is not blank; without a header, it has `num_columns`."""
     encoding = _encoding(path)
     num_characters = 0
 
@@ -216,7 +223,7 @@ def _csv_records(path: Path, *, num_columns: int = 0) -> Iterator[_Record]:
             yield line
 
     dialect = _dialect(path, encoding, num_columns)
-    needs_header, first = not num_columns, dialect.num_lines + 1
+    first = dialect.num_lines + 1
     with _open_text(path, encoding) as text:
         reader = csv.reader(
             lines(text),
@@ -230,9 +237,6 @@ def _csv_records(path: Path, *, num_columns: int = 0) -> Iterator[_Record]:
             while (cells := _next_cells(reader)) is not None:
                 num_characters = 0
                 if any(cell and not cell.isspace() for cell in cells):
-                    if needs_header:
-                        _check_columns(f"{path}:{first}", cells)
-                        needs_header = False
                     yield _Record(first, cells)
                 first = reader.line_num + 1
         except csv.Error as error:
@@ -241,8 +245,15 @@ def _csv_records(path: Path, *, num_columns: int = 0) -> Iterator[_Record]:
             raise UsageError(f"{path}:{first}: is not CSV: {reason}") from error
         except UnicodeError as error:
             raise _undecodable(path, encoding) from error
-    if needs_header:
+
+
+def _header(path: Path, records: Iterator[_Record]) -> list[str]:
+    """Return the names of the columns, the first record; that of an empty column may be blank."""
+    header = next(records, None)
+    if header is None:
         raise UsageError(f"{path}: is empty; the first line of a table names its columns")
+    _check_columns(f"{path}:{header.line}", [name for name in header.cells if name.strip()])
+    return [name if name.strip() else "" for name in header.cells]
 
 
 @contextmanager
@@ -392,38 +403,29 @@ def _sheets(path: Path) -> list[CalamineSheet]:
             ]
     except (OSError, CalamineError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust code; it cannot be imported
+            raise
+        raise UsageError(f"{path}: cannot be read: it is damaged") from error
+    if not sheets:
+        raise UsageError(f"{path}: has no visible sheet")
     # A workbook begins with three sheets in some programs, of which two stay empty.
     return [sheet for sheet in sheets if sheet.height] or sheets[:1]
 
 
 def _sheet_rows(path: Path) -> Iterator[SourceRow]:
-    sheet = _sheets(path)[0]
-    first, names = _header(path, sheet)
-    for number, cells in _sheet_cells(sheet):
-        if number <= first or not any(cell.strip() for cell in cells):
-            continue
-        unnamed = [n for n, cell in enumerate(cells) if cell.strip() and n not in names]
-        if unnamed:
-            reason = f"column {unnamed[0] + 1} holds {cells[unnamed[0]]!r:.80}, but has no name"
-            yield SourceRow(number, f"{reason}; name it, or remove it")
-        else:
-            yield SourceRow(number, {name: cells[place] for place, name in names.items()})
+    records = _sheet_records(path)
+    names = _header(path, records)
+    for number, cells in records:
+        yield _row(number, names, cells)
 
 
-def _header(path: Path, sheet: CalamineSheet) -> tuple[int, dict[int, str]]:
-    """Return the number of the first row with cells, and the names in it by their position."""
-    for number, cells in _sheet_cells(sheet):
-        names = {place: name for place, name in enumerate(cells) if name.strip()}
-        if names:
-            _check_columns(f"{path}:{number}", [*names.values()])
-            return number, names
-    raise UsageError(f"{path}: is empty; the first row of a table names its columns")
-
-
-def _sheet_cells(sheet: CalamineSheet) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of each row, counted from 1, and its cells as the texts of a CSV file."""
+def _sheet_records(path: Path) -> Iterator[_Record]:
     # With the empty area, since the numbers of rows and columns are those of the sheet.
-    yield from enumerate(map(_texts, sheet.to_python(skip_empty_area=False)), 1)
+    rows = _sheets(path)[0].to_python(skip_empty_area=False)
+    for number, cells in enumerate(map(_texts, rows), 1):
+        if any(cell.strip() for cell in cells):
+            yield _Record(number, cells)
 
 
 def _texts(cells: Iterable[object]) -> list[str]:

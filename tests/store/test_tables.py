@@ -124,6 +124,15 @@ def test_csv_may_have_blanks_before_quotation_marks():
 
 
 @pytest.mark.usefixtures("folder")
+def test_columns_without_a_name_must_be_empty():
+    assert table_rows("a.csv", b"\nx; ;y;\n1;;2; \n3;4;5;\n") == [
+        (3, {"x": "1", "y": "2"}),
+        (4, "column 2 has cells, but no name; name it, or remove it"),
+    ]
+    assert table_columns(Path("a.csv")) == ["x", "y"]
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_csv_file_without_a_header_has_the_delimiter_that_makes_its_columns():
     Path("a.csv").write_text("1;2;3,5\n")
     [row] = local_rows(Path("a.csv"), ["x", "y", "z"])
@@ -173,7 +182,7 @@ def test_rows_of_a_workbook_are_the_texts_of_its_csv_file():
         (3, {"id": " a", "answer": "18", "when": "2024-03-01T12:00:00"}),
         (4, {"id": "007", "answer": "18.5", "when": ""}),
         (6, {"id": "c", "answer": "TRUE", "when": ""}),
-        (7, "column 4 holds 'lost', but has no name; name it, or remove it"),
+        (7, "column 4 has cells, but no name; name it, or remove it"),
     ]
     assert not table_notes(Path("a.xlsx"))
 
@@ -192,16 +201,19 @@ def test_the_first_sheet_with_cells_is_read_and_others_are_named():
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([], "a.xlsx: is empty; the first row of a table names its columns"),
-        ([[" "]], "a.xlsx: is empty; the first row of a table names its columns"),
+        ([], "a.xlsx: is empty; the first line of a table names its columns"),
+        ([[" "]], "a.xlsx: is empty; the first line of a table names its columns"),
         ([[], ["x", "x"]], 'a.xlsx:2: has the column "x" 2 times; rename them'),
         (None, "a.xlsx: cannot be read: "),
+        ("hidden", "a.xlsx: has no visible sheet"),
     ],
 )
 def test_local_rows_refuse_a_workbook_without_a_table(rows, reason):
     pytest.importorskip("python_calamine", reason="needs the package python-calamine")
     Path("a.xlsx").write_bytes(b"PK")
-    if rows is not None:
+    if rows == "hidden":
+        write_workbook("a.xlsx", {"Quiz": [["x"]]}, hidden=["Quiz"])
+    elif rows is not None:
         write_workbook("a.xlsx", {"Quiz": rows})
     with pytest.raises(UsageError, match=reason):
         list(local_rows(Path("a.xlsx")))
@@ -276,7 +288,6 @@ def test_local_rows_of_parquet():
         ("a.csv", b"\xef\xbb\xbfx\n\xe9\n", "a.csv:2: is not UTF-8-SIG text: save the file as "),
         ("a.csv", b"\xff\xfex\0\n\0y", "a.csv:2: is not UTF-16 text: save the file as "),
         ("a.csv", b"PK\3\4\0\0", "a.csv: holds binary data, not text; name a workbook .xlsx"),
-        ("a.csv", b"\n\n,x\n1,2\n", "a.csv:3: column 1 has no name; name it, or remove it"),
         ("a.csv", b"\n", "a.csv: is empty; the first line of a table names its columns"),
         ("a.csv.zst", b"no archive", "a.csv.zst: cannot be read: "),
         ("a.json.gz", b"no archive", "a.json.gz: cannot be read: Not a gzipped file"),
