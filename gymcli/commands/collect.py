@@ -151,9 +151,9 @@ def collect(
         list[str],
         typer.Argument(
             metavar="TASKS",
-            help="JSONL, CSV, TSV or Parquet files, or an environment to use its own tasks: NAME, "
-            "FILE.py or FILE.py:CLASS; or benchmarks, a run of each: NAME (gym bench lists them) "
-            "or the path of a benchmark.toml.",
+            help="JSONL, CSV, Parquet or Excel files, or an environment to use its own tasks: "
+            "NAME, FILE.py or FILE.py:CLASS; or benchmarks, a run of each: NAME (gym bench lists "
+            "them) or the path of a benchmark.toml.",
             rich_help_panel=Heading.WHAT,
             autocompletion=complete_tasks,
         ),

@@ -80,7 +80,7 @@ def complete_benchmark(incomplete: str) -> list[str]:
 
 def complete_tasks(incomplete: str) -> list[str]:
     """Complete the name of an environment, or of a file with tasks."""
-    endings = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".tsv", ".parquet")
+    endings = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".tsv", ".parquet", ".xlsx")
     files = filter(lambda name: name.endswith(endings), map(str, _begun(incomplete, "*")))
     return [*complete_env(incomplete), *complete_benchmark(incomplete), *files]
 

@@ -245,7 +245,8 @@ def named_file(task: str | Path) -> TasksFile:
         return TasksFile(path, str(task), is_generated=True)
     if path.is_dir():
         raise TasksError(
-            f"{path}: is a folder without a benchmark.toml; name a JSONL, CSV, TSV or Parquet file"
+            f"{path}: is a folder without a benchmark.toml; name a JSONL, CSV, Parquet or "
+            "Excel file"
         )
     if path.exists():
         raise TasksError(f"{path}: is not a regular file; tasks are read more than once")
