@@ -61,10 +61,10 @@ def main(names):
         os.environ |= {"HF_ENDPOINT": hub.address, "HF_HOME": f"{folder}/home"}
         pulled = [pull(hub, name, Path(folder, "cache")) for name in names or all_names()]
         checked = asyncio.run(check(pulled))
-    print(f"{'benchmark':24} {'environment':20} tasks  oracle  empty  leaks")
+    print(f"{'benchmark':26} {'environment':20} tasks  oracle  empty  leaks")
     for one in checked:
         columns = f"{one.num_tasks:5}  {one.oracle:6}  {one.empty:5}  {one.leaks}"
-        print(f"{one.name:24} {one.env:20} {columns}")
+        print(f"{one.name:26} {one.env:20} {columns}")
         for problem in one.problems:
             print(f"  FAILED: {problem}")
     num_wrong = len({one.name for one in checked if one.problems})
