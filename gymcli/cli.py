@@ -21,6 +21,7 @@ from gymcli.commands.collect import EXAMPLES, collect
 from gymcli.commands.compare import compare
 from gymcli.commands.console import (
     LOGGER,
+    drop_unwritten,
     guard_descriptors,
     harmless,
     make_safe,
@@ -351,6 +352,7 @@ def main(supervised: Supervised | None = None) -> None:
             exit_despite_threads(code)
         raise
     finally:
+        drop_unwritten()
         if supervised is not None:
             # From here on, a signal ends the process with this code and cannot stop the report.
             exit_at_signals(code)

@@ -225,6 +225,18 @@ def make_safe(environ: Mapping[str, str]) -> None:
     sys.stderr = cast("TextIO", SafeStream(sys.stderr, errors))
 
 
+def drop_unwritten() -> None:
+    """Send to /dev/null what stdout did not take: from 3.13 on, Python complains of it at exit."""
+    stream = sys.stdout.beneath if isinstance(sys.stdout, SafeStream) else sys.stdout
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno(), inheritable=False)
+            os.close(nowhere)
+
+
 def hide(secrets: Iterable[str]) -> None:
     """Also remove these secrets from everything written from now on."""
     more = tuple(secrets)
