@@ -29,7 +29,7 @@ NOTHING = {"role": "assistant", "content": None}
         MockAnswer(text="It is", finish_reason="cancelled"),
         MockAnswer(finish_reason="insufficient_system_resource"),
         body_of({}, finish_reason="stop", usage={"completion_tokens": 3}),
-        body_of(NOTHING, finish_reason=None),
+        body_of(NOTHING, finish_reason=None, usage={"completion_tokens": 0}),
     ],
 )
 def test_an_invalid_answer_is_a_failure_of_the_model(tmp_path, answer):
@@ -55,12 +55,12 @@ def test_an_endpoint_that_refuses_empty_messages_still_reaches_no_answer(tmp_pat
 
 def test_unknown_finish_reasons_are_recorded_and_warned_of_once(tmp_path, caplog):
     tasks = write_sums(tmp_path / "t.jsonl", 5)
-    behaviour = lambda request: msgspec.structs.replace(add_up(request), finish_reason="eos")  # noqa: E731
+    behaviour = lambda request: msgspec.structs.replace(add_up(request), finish_reason="odd")  # noqa: E731
     records, _ = collect_all(tasks, behaviour)
     assert [record.reward for record in records] == [1.0] * 5
-    assert [call.finish_reason for record in records for call in record.calls] == ["eos"] * 5
+    assert [call.finish_reason for record in records for call in record.calls] == ["odd"] * 5
     [warning] = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert "'eos'" in warning
+    assert "'odd'" in warning
 
 
 @pytest.mark.parametrize("lacks", [True, False])
