@@ -293,7 +293,7 @@ def _summary(run: Path, numbers: RunMetrics) -> RunSummary:
 def _labels(given: str) -> Labels | str:
     """Return the labels of a file, or the field of the task rows that has them."""
     from gymcli.metrics.agreement import labels_of_rows
-    from gymcli.store.tables import local_rows
+    from gymcli.store.tables import local_rows, table_notes
 
     path = Path(given)
     field = given.removeprefix("task.")
@@ -304,6 +304,8 @@ def _labels(given: str) -> Labels | str:
             f"--labels {given}: no such file; name a table such as labels.csv, or a field of the "
             "task rows such as task.human"
         )
+    for note in table_notes(path):
+        message(note)
     rows = local_rows(path)
     return labels_of_rows((f"{harmless(given)}:{number}", row) for number, row in rows)
 

@@ -31,7 +31,7 @@ from gymcli.store.lines import file_sha256
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import MAX_ATTEMPT
 from gymcli.store.run_directory import new_run_directory
-from gymcli.store.tables import local_rows
+from gymcli.store.tables import local_rows, table_notes
 from gymcli.store.task_row import listed, row_prompt
 from gymcli.types import (
     SCHEMA_VERSION,
@@ -75,7 +75,7 @@ class PublishedAnswers:
     """
 
     def __init__(self, path: Path, benchmark: Benchmark, tasks: Path) -> None:
-        self.notes: list[str] = []
+        self.notes = table_notes(path)
         """How rows were joined, and which were left out, in words for the user."""
         self.found = Registry().find(benchmark.env)
         self.tasks = read_benchmark_tasks(benchmark, tasks)
@@ -227,7 +227,8 @@ def _task_of(
     row: JSONObject, by_id: Mapping[str, int], by_text: Mapping[str, int | None], num_tasks: int
 ) -> tuple[str, int | None]:
     """Return how a row is joined, and the position of its task; None if it fits none."""
-    task = by_id.get(own_task_id(row) or "")
+    own_id = own_task_id(row) or ""
+    task = by_id.get(own_id, by_id.get(own_id.strip()))
     if task is not None:
         return "id", task
     params = row.get("responses_create_params")

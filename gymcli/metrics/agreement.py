@@ -85,24 +85,26 @@ def labels_of_rows(rows: Iterable[tuple[str, Mapping[str, object] | str]]) -> La
     for where, row in rows:
         if isinstance(row, str):
             raise UsageError(f"{where}: {row}")
+        # Blanks around a cell are not seen in a spreadsheet.
+        cells = {n.strip(): c.strip() if isinstance(c, str) else c for n, c in row.items()}
         for name in ("task_id", "label"):
-            if name not in row:
+            if name not in cells:
                 raise UsageError(
                     f'{where}: "{name}" is missing; a row has task_id and label, and may have '
                     "attempt and env"
                 )
-        if row["label"] in (None, ""):
+        if cells["label"] in (None, ""):
             continue
-        attempt = row.get("attempt")
+        attempt = cells.get("attempt")
         place = _Place(
-            env=str(row.get("env") or ""),
-            task_id=str(row["task_id"]),
+            env=str(cells.get("env") or ""),
+            task_id=str(cells["task_id"]),
             attempt=None if attempt in (None, "") else _attempt(attempt, where),
         )
         if place in found:
             raise UsageError(f"{where}: the task {place.task_id} has a label already")
         try:
-            found[place] = is_pass(row["label"])
+            found[place] = is_pass(cells["label"])
         except ValueError as error:
             raise UsageError(f"{where}: {error}") from None
     return found

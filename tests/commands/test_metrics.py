@@ -481,6 +481,13 @@ def test_metrics_labels_say_how_far_rewards_agree(run):
     assert found["kappa"] == pytest.approx((0.7 - 0.74) / 0.26)
     assert (found["num_only_label_passes"], found["num_only_reward_passes"]) == (2, 1)
 
+    # As a spreadsheet program saves it where commas are decimal.
+    text = "\r\n".join(f" {row} ,für später ".replace(",", " ; ") for row in rows)
+    Path("labels.csv").write_bytes(text.encode("cp1252"))
+    done = gym("metrics", run, "--labels", "labels.csv", "--json")
+    assert done.stderr.startswith("labels.csv: is not UTF-8 and is read as Windows-1252")
+    assert msgspec.json.decode(done.stdout)["agreement"] == report["agreement"]
+
 
 def test_metrics_labels_may_be_a_field_of_the_task_rows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

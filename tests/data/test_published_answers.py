@@ -53,6 +53,7 @@ def joined(sums, folder, rows):
     ("row", "num_attempts", "way"),
     [
         (lambda n, task: {"task_id": task["id"], "response": f"{n}"}, 1, "id"),
+        (lambda n, task: {"task_id": f" {task['id']} ", "response": f"{n}"}, 1, "id"),
         (lambda n, task: {"prompt": f"  {task['prompt']}\n", "completion": f"{n}"}, 1, "text"),
         (lambda n, task: {"output": [f"{n}", f"{n}"]}, 2, "position"),
         (

@@ -83,6 +83,12 @@ def labelled(*rows):
     return labels_of_rows((f"l.csv:{number}", row) for number, row in enumerate(rows, 2))
 
 
+def test_blanks_around_the_cells_of_a_label_are_left_out():
+    row = {"task_id": " a ", "label": " pass", "attempt": " 1", "env": "quiz "}
+    assert labelled(row) == labelled({name: cell.strip() for name, cell in row.items()})
+    assert not labelled({"task_id": "a", "label": " "})
+
+
 def counted(envs=("quiz",), *, threshold=1.0):
     """Return an aggregator of tasks a and b in each environment, with two attempts each."""
     aggregator = Aggregator(
