@@ -260,15 +260,7 @@ def hub_tables(
     name = source.removeprefix(_HUB_PREFIX)
     if not name:
         raise UsageError(f"{source}: expected {_HUB_PREFIX}ORG/NAME")
-    try:
-        # Late: heavy, and an extra. A submodule, by name: in a checkout without the package,
-        # `datasets` is our own folder, which imports as an empty package.
-        load = importlib.import_module("datasets.load")
-        import huggingface_hub
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{source} needs the package datasets: pip install 'gymcli[hf]'"
-        ) from error
+    load, huggingface_hub = _hub_libraries(source)
     if Path(name).exists():
         raise UsageError(
             f"{source}: a local file or folder {name} exists and would be read instead"
@@ -320,13 +312,31 @@ def hub_tables(
     return _hashed(tables(), record), record
 
 
+def _hub_libraries(source: str) -> tuple[Any, Any]:
+    """Return `datasets.load` and `huggingface_hub`."""
+    try:
+        # Late: heavy, and an extra. A submodule, by name: in a checkout without the package,
+        # `datasets` is our own folder, which imports as an empty package.
+        load = importlib.import_module("datasets.load")
+        return load, importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{source} needs the package datasets: pip install 'gymcli[hf]'"
+        ) from error
+    except ValueError as error:  # a variable that is no number, which is read at import
+        raise UsageError(f"{source}: a variable HF_... has a wrong value: {error}") from error
+
+
 def hub_address() -> str:
     """Return the address of the Hub that HF_ENDPOINT names, or of the public one."""
     return _without_user(os.environ.get("HF_ENDPOINT") or HUB)
 
 
 def _without_user(address: str) -> str:
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise UsageError(f"HF_ENDPOINT is not an address: {error}") from error
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
 

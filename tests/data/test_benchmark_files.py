@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.data.benchmark_files import pulled_tasks, tasks_path
+from gymcli.data.benchmark_files import pulled_tasks, source_hashes, tasks_path
 from gymcli.data.benchmarks import benchmark_names, find_benchmark, shadowed_names
 from gymcli.environment.registry import Registry, generated_lines
-from gymcli.errors import UsageError
+from gymcli.errors import RunError, UsageError
 from tests.data.hub import running_hub
 
 SUMS = b"1 + 1?\t2\n2 + 2?\t4\n"
@@ -180,12 +180,7 @@ def test_what_is_not_as_pinned_is_refused_and_leaves_no_file(tmp_path, hub, made
     refused = [
         ({**files, "rows": 4}, "expected 4 tasks, found 3"),
         ({**files, "sha256": files["sha256"][::-1]}, f"is {files['sha256'][0]}, not {'.*'} as "),
-        ({**one_file, "columns": ["question"]}, "half.tsv: cannot be fetched: .*enough data"),
         ({**one_file, "url": f"{hub.address}/none.csv"}, "none.csv: the server answered 404"),
-        (
-            {**one_file, "url": "http://127.0.0.1:9/a.csv"},
-            "fetched: .*gym bench pull .*sums --cache",
-        ),
         ({**files, "columns": ["question"]}, "a/sums.tsv:1: has 2 cells, but the columns name 1"),
         ({"env": "arithmetic", "rows": 3, "sha256": "0" * 64}, "generates is .*, not 0000"),
         ({"env": "qa_of_nobody", "rows": 3}, 'no environment "qa_of_nobody"'),
@@ -197,12 +192,71 @@ def test_what_is_not_as_pinned_is_refused_and_leaves_no_file(tmp_path, hub, made
         ({"hf": "", "revision": "0" * 40, "rows": 2}, "source.hf: must be ORG/NAME"),
         ({**files, "map": "none.yaml"}, "source.map: there is no file "),
         ({**one_file, **zipped("d/none.tsv")}, "cannot be unpacked: .*no item named 'd/none.tsv'"),
-        ({**files, "url": [f"{one}#a.tsv" for one in files["url"]]}, "unpacked: .*not a zip"),
+        ({**files, "url": [f"{one}#a.tsv" for one in files["url"]]}, "unpacked: .*not be opened"),
+        ({**one_file, "url": "http://host/a.tar.gz"}, r"as in http://host/a\.tar\.gz#FILE\.csv"),
+        ({"pypi": "sums", "rows": 2}, "'sums' is not a file of a package: PACKAGE==VERSION#FOLD"),
+        ({"pypi": "sums>=1#a.csv", "rows": 2}, "'sums>=1#a.csv' is not a file of a package"),
+        ({"pypi": "sums==1#a.csv", "rows": 2}, "sha256: is missing; gym bench pin .*sums prints"),
+        ({"file": "a.csv", "rows": 2}, "sha256: is missing; gym bench pin .*sums prints it"),
+        ({"url": files["url"], "rows": 3}, "sha256: is missing; gym bench pin .*sums prints it"),
+        ({**files, "sha256": ["0" * 64]}, "sha256: has 1 hashes, not 2; gym bench pin .*sums"),
+        ({**files, "pypi": "sums==1#a.csv"}, "name exactly one of hf, url, pypi, file and env"),
     ]
     for source, reason in refused:
         with pytest.raises(UsageError, match=reason):
             pulled_tasks(made(**source), cache=tmp_path / "cache")
     assert not any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
+
+
+def test_what_cannot_be_fetched_is_a_matter_of_the_network(tmp_path, hub, made):
+    for address, reason in [
+        (f"{hub.address}/half.tsv", "half.tsv: cannot be fetched: .*enough data"),
+        ("http://127.0.0.1:9/a.csv", "a.csv: cannot be fetched: "),
+    ]:
+        benchmark = made(url=address, sha256="0" * 64, rows=2)
+        with pytest.raises(RunError, match=rf"{reason}.*gym bench pull .*sums --cache DIR fetches"):
+            pulled_tasks(benchmark, cache=tmp_path / "cache")
+
+
+def test_a_server_that_is_overloaded_is_a_matter_of_the_network(tmp_path, made):
+    with running_hub() as overloaded:
+        for status, kind in [(503, RunError), (429, RunError), (403, UsageError)]:
+            overloaded.status = status
+            benchmark = made(url=f"{overloaded.address}/a.csv", sha256="0" * 64, rows=2)
+            with pytest.raises(kind, match=f"the server answered {status} "):
+                pulled_tasks(benchmark, cache=tmp_path / "cache")
+
+
+def test_a_file_at_a_commit_that_changes_between_pulls_is_refused(tmp_path, hub, made):
+    """No hash is named, so that of the first pull counts, also for another map."""
+    commit = "0123456789" * 4
+    hub.files[f"/{commit}.csv"] = b"question,answer\n1 + 1?,2\n"
+    source = {"url": f"{hub.address}/{commit}.csv", "revision": commit, "rows": 1}
+    path = pulled_tasks(made(**source), cache=tmp_path / "cache")
+    hub.files[f"/{commit}.csv"] = b"question,answer\n1 + 1?,3\n"
+    path.write_bytes(b"damaged")
+    for more in ({}, {"columns": ["question", "answer"], "rows": 2}):
+        with pytest.raises(
+            UsageError, match=rf"one of the two was changed; .* remove {path.parent}"
+        ):
+            pulled_tasks(made(**source | more), cache=tmp_path / "cache")
+
+
+def test_the_hashes_that_pin_a_source_are_computed(made, files, tmp_path):
+    """A wrong one may be there, or none, or too few of them."""
+
+    def hashes(**source):
+        path = made(**source).path
+        for sha256 in source["sha256"]:
+            path.write_text(path.read_text().replace(sha256, "later"))
+        return source_hashes(find_benchmark(str(path), is_pinning=True)).source
+
+    assert hashes(**files) == files["sha256"]
+    (tmp_path / "sums" / "own.csv").write_bytes(SUMS)
+    assert hashes(file="own.csv", rows=2, sha256=["0" * 64]) == [hashlib.sha256(SUMS).hexdigest()]
+    [generated] = hashes(env="arithmetic", rows=3, sha256=["0" * 64])
+    tasks = pulled_tasks(made(env="arithmetic", rows=3, sha256=generated), cache=tmp_path / "cache")
+    assert hashlib.sha256(tasks.read_bytes()).hexdigest() == generated
 
 
 def test_generated_tasks_are_those_of_the_seed_and_the_map(tmp_path, made):

@@ -1,7 +1,10 @@
 """Pulling from a fake Hub: what is requested, written, and refused."""
 
+import hashlib
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
@@ -10,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.data.hub import SHA, running_hub
+from tests.data.hub import NO_CARD, SHA, lines, running_hub
 
 TOKEN = "hf_" + "s3cret" * 5
 
@@ -52,13 +55,14 @@ def pull(tmp_path, hub):
     (tmp_path / "map.yaml").write_text(MAP)
     hub.asked.clear()
 
-    def pulled(*commands, address=hub.address, command=("data", "pull")):
+    def pulled(*commands, address=hub.address, command=("data", "pull"), prints="", **variables):
         commands = [[*command, *one] for one in commands]
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, json.dumps(commands)],
             cwd=tmp_path,
             env={
                 **os.environ,
+                **variables,
                 "HF_ENDPOINT": address,
                 "HF_HOME": str(tmp_path / "home"),
                 "HF_TOKEN": TOKEN,
@@ -68,6 +72,7 @@ def pull(tmp_path, hub):
             text=True,
             check=True,
         )
+        assert prints in done.stdout
         # A command may print results of its own.
         lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
         return [tuple(json.loads(line)) for line in lines]
@@ -107,6 +112,7 @@ def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
         "config": "main",
         "split": "train",
         "revision": SHA,
+        "hub": hub.address,
         "license": "mit",
         "limit": 2,
         "num_rows": 2,
@@ -119,6 +125,8 @@ def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
     record = record_of(tmp_path / "single.jsonl")
     assert (record["split"], record["revision"]) == ("train", SHA)
     assert record["license"] == "mit, gpl"
+    line = b'{"answer":"So: #### 2","question":"1 + 1?"}\n'
+    assert record["source_sha256"] == hashlib.sha256(line).hexdigest()
 
 
 @pytest.mark.slow
@@ -232,11 +240,144 @@ def test_benchmarks_are_pulled_from_the_hub_as_pinned_and_only_once(tmp_path, pu
         assert told.splitlines()[1:] == [f"error: {reason}"]
     assert len(list((tmp_path / "cache").rglob("*.json*"))) == 2
 
-    # Without a network, what is in the cache still serves.
-    kept, missing = pull(
-        commands[0], commands[2], address="http://127.0.0.1:9", command=("bench", "pull")
+
+@pytest.mark.slow
+def test_a_command_without_a_network_ends_in_one_sentence_and_with_4(tmp_path, pull):
+    """The same of nobody who answers, a refused connection, and a Hub that is overloaded."""
+    text = BENCHMARK.format(name="sums", hf="org/single", sha=SHA, rows=1, more="")
+    (tmp_path / "sums.toml").write_text(text)
+    with socket.socket() as silent, running_hub() as overloaded:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        overloaded.status = 503
+        for address, reason in [
+            ("http://127.0.0.1:9", "cannot be reached: [Errno"),
+            (f"http://127.0.0.1:{silent.getsockname()[1]}", "no answer within 1 seconds"),
+            (overloaded.address, "the Hub refused: Server error '503 Service Unavailable'"),
+        ]:
+            ends = pull(
+                ["data", "pull", "hf:org/single", "-o", "out.jsonl"],
+                ["bench", "pull", "sums.toml", "--cache", "cache"],
+                ["collect", "sums.toml", "--model", "oracle", "--cache", "cache"],
+                address=address,
+                command=(),
+                HF_HUB_ETAG_TIMEOUT="1",
+            )
+            for code, told in ends:
+                assert code == 4
+                *before, error = told.splitlines()
+                assert before in ([], ["pulling sums: 1 task from hf:org/single"])
+                assert error.startswith("error: hf:org/single: ")
+                assert reason in error
+            assert error.endswith("--cache DIR fetches it: copy the folders in DIR to cache")
+    assert not list((tmp_path / "cache").rglob("*.json*"))
+
+
+@pytest.mark.slow
+def test_a_mirror_with_other_rows_under_the_same_commit_is_refused(tmp_path, pull, hub):
+    """Without a hash it is named as long as nothing can be compared with it."""
+    for name, hf, rows in [("sums", "org/single", 1), ("gated", "org/asked", 1)]:
+        text = BENCHMARK.format(name=name, hf=hf, sha=SHA, rows=rows, more="")
+        (tmp_path / f"{name}.toml").write_text(text)
+    hub.repositories["org/asked"] = hub.repositories["org/single"]
+    sums = ["sums.toml", "--cache", "cache"]
+    with running_hub() as mirror:
+        mirror.repositories["org/single"] = {"README.md": NO_CARD, "data.jsonl": lines(9)}
+        [pulled] = pull(sums, address=mirror.address, command=("bench", "pull"))
+        assert pulled == (0, "pulling sums: 1 task from hf:org/single\n")
+        [mirrored] = tmp_path.glob("cache/sums/*/sums.jsonl")
+        assert record_of(mirrored)["hub"] == mirror.address
+        # The rows of the mirror are not taken for those of another hub.
+        [(code, told)] = pull(sums, command=("bench", "pull"))
+        assert code == 2
+        assert f"from {hub.address} is " in told
+        assert f"of the same revision from {mirror.address} was " in told
+        assert told.endswith(
+            f"if you trust the new one, remove {mirrored.parent}\n".replace(f"{tmp_path}/", "")
+        )
+        shutil.rmtree(mirrored.parent)
+        assert pull(sums, command=("bench", "pull")) == [pulled]
+        assert pull(sums, address=mirror.address, command=("bench", "pull"))[0][0] == 2
+
+        # A hash is compared whoever serves the rows, and then its place does not matter.
+        [path] = tmp_path.glob("cache/sums/*/sums.jsonl")
+        sha256 = record_of(path)["source_sha256"]
+        [(code, told)] = pull(
+            ["sums.toml"], command=("bench", "pin"), prints=f'sha256 = "{sha256}"'
+        )
+        assert (code, told) == (0, "reading hf:org/single\n")
+        for name in ("sums", "gated"):
+            file = tmp_path / f"{name}.toml"
+            file.write_text(f'{file.read_text()}sha256 = "{sha256}"\n')
+        (refused,) = pull(sums, address=mirror.address, command=("bench", "pull"))
+        assert refused[0] == 2
+        assert f"the SHA-256 of the rows that {mirror.address} serves is " in refused[1]
+        assert "by that of gym bench pin sums.toml\n" in refused[1]
+        gated = ["gated.toml", "--cache", "cache"]
+        assert [code for code, _ in pull(sums, gated, command=("bench", "pull"))] == [0, 0]
+        assert pull(sums, address=mirror.address, command=("bench", "pull")) == [(0, "")]
+
+
+@pytest.mark.slow
+def test_a_run_names_the_hub_of_rows_that_no_hash_pins(tmp_path, pull, hub):
+    text = BENCHMARK.format(name="sums", hf="org/single", sha=SHA, rows=1, more='map = "sums.yaml"')
+    (tmp_path / "sums.toml").write_text(text)
+    (tmp_path / "sums.yaml").write_text(MAP)
+    collect = ["collect", "sums.toml", "--model", "oracle", "--cache", "cache", "--out"]
+    named = f"settings differ from sums: rows of {hub.address}, which no hash pins"
+    (code, told), _ = pull(
+        [*collect, "run"], ["metrics", "run"], command=(), prints=f"benchmark     {named}"
     )
-    assert kept == (0, "")
-    assert missing[0] == 2
-    assert "the Hub cannot be reached: " in missing[1]
-    assert missing[1].endswith("--cache DIR fetches it: copy the folders in DIR to cache\n")
+    assert code == 0
+    assert f"run: {named}" in told.splitlines()
+    record = msgspec.json.decode((tmp_path / "run" / "run.json").read_bytes())["benchmark"]
+    assert record["hub"] == hub.address
+    assert record["deviations"] == [f"rows of {hub.address}, which no hash pins"]
+    pull(
+        ["bench", "sums.toml", "--cache", "cache"],
+        command=(),
+        prints=f"hub           {hub.address}, whose rows no hash pins",
+    )
+
+    pull(["bench", "pin", "sums.toml"], command=(), prints="sha256 = ")
+    sha256 = record_of(next(tmp_path.glob("cache/sums/*/sums.jsonl")))["source_sha256"]
+    (tmp_path / "sums.toml").write_text(f'{text}sha256 = "{sha256}"\n')
+    [(code, told)] = pull([*collect, "pinned"], command=())
+    assert code == 0
+    assert "settings differ" not in told
+    record = msgspec.json.decode((tmp_path / "pinned" / "run.json").read_bytes())["benchmark"]
+    assert record["hub"] == hub.address
+    assert "deviations" not in record
+
+
+@pytest.mark.slow
+def test_examples_of_another_split_have_a_hash_of_their_own(tmp_path, pull, hub):
+    def write(source="", examples=""):
+        more = f'config = "main"\nsplit = "test"\n{source}\n[examples]\nsplit = "train"\n{examples}'
+        text = BENCHMARK.format(name="sums", hf="org/sums", sha=SHA, rows=2, more=more)
+        (tmp_path / "sums.toml").write_text(f'prompt = "prompt.yaml"\n{text}')
+
+    (tmp_path / "prompt.yaml").write_text('user: "What is {question}"')
+    write()
+    command = ["bench", "pull", "sums.toml", "--cache", "cache"]
+    assert pull(command, command=())[0][0] == 0
+    [path] = tmp_path.glob("cache/sums/*/sums.jsonl")
+    record = record_of(path)
+    assert record["examples_split"] == "train"
+    expected = f'sha256 = "{record["source_sha256"]}"\nexamples.sha256 = '
+    pull(["bench", "pin", "sums.toml"], command=(), prints=expected)
+
+    pinned = f'sha256 = "{record["source_sha256"]}"'
+    for sha256, code in [(record["examples_sha256"], 0), ("0" * 64, 2)]:
+        write(pinned, f'sha256 = "{sha256}"')
+        assert pull(command, command=())[0][0] == code
+    # A hash of the tasks alone does not pin the examples.
+    write(pinned)
+    with running_hub() as mirror:
+        mirror.repositories["org/sums"] = {
+            **hub.repositories["org/sums"],
+            "train-0.jsonl": lines(8),
+        }
+        [(code, told)] = pull(command, command=(), address=mirror.address)
+    assert code == 2
+    assert "of an earlier pull of the same revision" in told
