@@ -36,6 +36,7 @@ __all__ = [
     "reproduction",
     "same_model",
     "score_of_run",
+    "spread_of_metrics",
 ]
 
 _LEVEL = 0.9
@@ -150,13 +151,17 @@ class FixedTasksScore(NamedTuple):
     """Of the mean, estimated from the repeats; None if there are none."""
     degrees_of_freedom: int | None = None
     """Of the variance if it was estimated from whole runs; None: it was estimated by task."""
+    spread: float = 0.0
+    """A quarter of the variance over tasks of the best score of a task, whose mean is 1."""
 
 
 def half_width(score: FixedTasksScore) -> float:
     """Return half of the width of the 90 % interval of a score.
 
     Of attempts between 0 and 1 with the mean p, none have a larger variance than p(1 - p); of the p
-    in Wilson's interval, the one nearest to 1/2 counts. The estimated variance is used if it is
+    in Wilson's interval, the one nearest to 1/2 counts. If the best scores b of tasks differ, with
+    the mean 1, it is at most p(1 - p) + var(b)/4, which the method of Lagrange shows: it is largest
+    where the mean of each task is p + (b - 1)/2. The estimated variance is used if it is
     smaller, by its upper limit: where failures are rare it counts them, and a Poisson count x has
     the upper score limit x + z²/2 + z·sqrt(x + z²/4). Half an attempt is added, since a score
     moves in steps of attempts.
@@ -164,7 +169,7 @@ def half_width(score: FixedTasksScore) -> float:
     size = score.num_attempts
     wilson = wilson_interval(score.value, size, level=_LEVEL)
     rate = min(max(0.5, wilson.low), wilson.high)
-    variance, quantile = rate * (1.0 - rate) / size, _Z
+    variance, quantile = (rate * (1.0 - rate) + score.spread) / size, _Z
     if score.variance is not None:
         count = score.variance * size**2
         limit = count + _Z**2 / 2.0 + _Z * math.sqrt(count + _Z**2 / 4.0)
@@ -183,6 +188,7 @@ def score_of_run(
     margin: float,
     best: float | None,
     references: Sequence[Reference],
+    spread: float = 0.0,
     other_settings: Sequence[str] = (),
     no_answers: NoAnswers | None = None,
 ) -> BenchmarkScore:
@@ -199,7 +205,9 @@ def score_of_run(
         settings = [*other_settings, *filter(None, [one.settings])]
         if one.tasks not in (None, num_tasks):
             settings.append(f"the reference is a score of {one.tasks:,} tasks")
-        found = reproduction(one, groups, margin=margin, best=best, other_settings=settings)
+        found = reproduction(
+            one, groups, margin=margin, best=best, spread=spread, other_settings=settings
+        )
         if no_answers is not None and no_answers.are_most and found.interval is not None:
             found.verdict, found.way_out = "cannot_tell", no_answers.sentence
             found.repeats_needed, found.is_reference_uncertain = None, False
@@ -235,12 +243,28 @@ def mean_of_metrics(metrics: Sequence[str], scores: Mapping[str, Sequence[Floats
     return totals
 
 
+def spread_of_metrics(metrics: Sequence[str], scores: Mapping[str, Sequence[Floats]]) -> float:
+    """Return a quarter of the variance over tasks of the best mean of metrics.
+
+    The best value of a metric is 1, and that of "A / B" is B over its mean: a task with more to
+    count weighs more.
+    """
+    ratios = [metric.partition(" / ")[2] for metric in metrics if " / " in metric]
+    weights = mean_of_metrics([f"{divisor} / {divisor}" for divisor in ratios], scores)
+    bests = [best for group in weights for best in row_means(group).tolist()]
+    if not bests:
+        return 0.0
+    share = len(ratios) / len(metrics)
+    return math.fsum((share * (best - 1.0)) ** 2 for best in bests) / len(bests) / 4.0
+
+
 def reproduction(
     reference: Reference,
     groups: Sequence[Floats],
     *,
     margin: float,
     best: float | None,
+    spread: float = 0.0,
     other_settings: Sequence[str] = (),
 ) -> Reproduction:
     """Return whether the scores of attempts reproduce a reference.
@@ -251,6 +275,7 @@ def reproduction(
             task, a column an attempt.
         margin: The largest difference that counts as reproduced.
         best: The best possible score of an attempt; None if it is unknown.
+        spread: That of `FixedTasksScore`, if tasks have different best scores, with the mean 1.
         other_settings: Why the scores are not comparable; then they are not tested.
     """
     num_tasks, value = sum(map(len, groups)), _mean(groups)
@@ -271,15 +296,20 @@ def reproduction(
     # Scores have the range of 0 to the best one, unless some lie outside or it is unknown.
     ends = [reference.score, *(float(end) for own in groups for end in (own.min(), own.max()))]
     low, high = min(ends), max(ends)
-    if best is not None:
+    if spread:
+        low, high = 0.0, 1.0
+    elif best is not None:
         low, high = min(0.0, low), max(best, high)
     scale = (high - low) or 1.0
-    theirs = FixedTasksScore((reference.score - low) / scale, num_tasks * reference.repeats)
+    theirs = FixedTasksScore(
+        (reference.score - low) / scale, num_tasks * reference.repeats, spread=spread
+    )
     if reference.stderr is not None and reference.stderr_over == "repeats":
         theirs = theirs._replace(
             variance=(reference.stderr / scale) ** 2, degrees_of_freedom=reference.repeats - 1
         )
-    _decide(found, _scaled([(own - low) / scale for own in groups]), theirs, num_tasks, scale)
+    ours = _scaled([(own - low) / scale for own in groups])._replace(spread=spread)
+    _decide(found, ours, theirs, num_tasks, scale)
     return found
 
 
@@ -336,7 +366,8 @@ def _decide(
     def is_decided(num_repeats: int, uncertainty: float = uncertainty) -> bool:
         more = num_repeats / repeats
         variance = None if ours.variance is None else ours.variance / more
-        own = half_width(FixedTasksScore(ours.value, ours.num_attempts * more, variance))
+        size = ours.num_attempts * more
+        own = half_width(ours._replace(num_attempts=size, variance=variance))
         # As for gates, chance moves the difference towards the margin.
         return math.hypot(own, uncertainty) + own * normal_quantile(CHANCE) / _Z <= room
 

@@ -12,6 +12,7 @@ from gymcli.metrics.reproduction import (
     reproduction,
     same_model,
     score_of_run,
+    spread_of_metrics,
 )
 from gymcli.metrics.results import NoAnswers
 
@@ -159,6 +160,33 @@ def test_a_ratio_of_sums_and_a_mean_are_made_of_attempts():
     assert mean_of_metrics(["all", "followed"], scores | {"all": [np.array([[1.0]])]}) == []
     none = [np.zeros((2, 2))]
     assert mean_of_metrics(["all / instructions"], scores | {"instructions": none}) == []
+
+
+def test_no_attempts_vary_more_than_the_bound_where_tasks_weigh_differently():
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 4, 200).astype(float)
+    scores = {"all": [sizes[:, None]], "followed": [sizes[:, None]], "num": [sizes[:, None]]}
+    metrics = ["all", "followed / num", "followed / num"]
+    spread = spread_of_metrics(metrics, scores)
+    best = (1.0 + 2.0 * sizes / sizes.mean()) / 3.0
+    assert spread == pytest.approx(best.var() / 4.0)
+    assert spread_of_metrics(["all"], scores) == 0.0
+    # No attempt varies more than one that has either the best score of its task or nothing.
+    for chances in (rng.random(200), np.full(200, 0.9), 0.5 + (best - 1.0) / best / 2.0):
+        mean = (chances * best).mean()
+        variance = (best**2 * chances * (1.0 - chances)).mean()
+        assert variance <= mean * (1.0 - mean) + spread + 1e-12
+        assert half_width(FixedTasksScore(mean, 200, spread=spread)) > half_width(
+            FixedTasksScore(mean, 200)
+        )
+
+
+def test_a_score_above_1_of_a_heavy_task_does_not_widen_the_scale():
+    heavy = np.array([[1.5], [0.5]] * 300)
+    found = reproduction(reference(0.98), [heavy], margin=0.05, best=1.0, spread=0.01)
+    assert found.verdict == "reproduced"
+    wide = reproduction(reference(0.98), [heavy], margin=0.05, best=1.0)
+    assert found.smallest_margin < wide.smallest_margin
 
 
 def test_names_of_models_are_compared_without_a_provider():
