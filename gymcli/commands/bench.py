@@ -312,7 +312,7 @@ def pull(
 
     Tasks that are in the cache are not fetched again. A set that is gated needs HF_TOKEN.
     """
-    from gymcli.data.benchmark_files import pulled_tasks
+    from gymcli.data.benchmark_files import pulled_tasks, unpinned_hub
     from gymcli.data.benchmarks import find_benchmark
 
     errors: list[UsageError | RunError] = []
@@ -322,7 +322,9 @@ def pull(
         except (UsageError, RunError) as error:  # the others are still fetched
             errors.append(error)
             continue
-        result(f"{benchmark.name}: {benchmark.source.rows:,} tasks in {path}")
+        hub = unpinned_hub(benchmark, path)
+        named = f" (rows of {hub}, which no hash pins)" if hub else ""
+        result(f"{benchmark.name}: {benchmark.source.rows:,} tasks in {path}{named}")
     if errors:
         kind = RunError if any(isinstance(error, RunError) for error in errors) else UsageError
         raise kind("\n".join(map(str, errors)))
@@ -346,9 +348,11 @@ def pin(
     """
     from gymcli.data.benchmark_files import source_hashes
     from gymcli.data.benchmarks import find_benchmark
+    from gymcli.data.pulling import hub_address
 
     benchmark = find_benchmark(name, is_pinning=True)
-    message(f"reading {benchmark.source.text}")
+    hub = f" at {hub_address()}" if benchmark.source.hf else ""
+    message(f"reading {benchmark.source.text}{hub}")
     hashes = source_hashes(benchmark)
     lines = "".join(f'  "{sha256}",\n' for sha256 in hashes.source)
     several = len(hashes.source) > 1

@@ -283,7 +283,8 @@ def test_a_mirror_with_other_rows_under_the_same_commit_is_refused(tmp_path, pul
     sums = ["sums.toml", "--cache", "cache"]
     with running_hub() as mirror:
         mirror.repositories["org/single"] = {"README.md": NO_CARD, "data.jsonl": lines(9)}
-        [pulled] = pull(sums, address=mirror.address, command=("bench", "pull"))
+        named = f"(rows of {mirror.address}, which no hash pins)"
+        [pulled] = pull(sums, address=mirror.address, command=("bench", "pull"), prints=named)
         assert pulled == (0, "pulling sums: 1 task from hf:org/single\n")
         [mirrored] = tmp_path.glob("cache/sums/*/sums.jsonl")
         assert record_of(mirrored)["hub"] == mirror.address
@@ -305,7 +306,7 @@ def test_a_mirror_with_other_rows_under_the_same_commit_is_refused(tmp_path, pul
         [(code, told)] = pull(
             ["sums.toml"], command=("bench", "pin"), prints=f'sha256 = "{sha256}"'
         )
-        assert (code, told) == (0, "reading hf:org/single\n")
+        assert (code, told) == (0, f"reading hf:org/single at {hub.address}\n")
         for name in ("sums", "gated"):
             file = tmp_path / f"{name}.toml"
             file.write_text(f'{file.read_text()}sha256 = "{sha256}"\n')
