@@ -320,7 +320,7 @@ def test_a_table_may_have_tabs_between_its_cells():
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "cp1252", "utf-16"])
 def test_a_table_of_excel_may_have_semicolons_and_another_encoding(encoding):
-    text = "ID;Question;A;B;Answer\r\n1;Größe; kurz?;1,5;2,5;B\r\n".replace("e; k", "e k")
+    text = "ID;Question;A;B;Answer\r\n1;Größe kurz?;1,5;2,5;B\r\n"
     Path("quiz.csv").write_bytes(text.encode(encoding))
     source = source_of("quiz.csv")
     [row] = source.rows()
