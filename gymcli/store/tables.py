@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, time
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,6 @@ _HEAD_CHARACTERS = 1 << 16
 _NUM_HEAD_RECORDS = 20
 _SEPARATOR_LINE = re.compile(r'"?sep=(\t|[^\w\s"])"?[\r\n]')
 """The first line by which Excel names the delimiter."""
-_LATE_QUOTE = re.compile(r'\s+"')
 _BLOCK_BYTES = 1 << 16
 _MAX_EXACT = 10**15
 """Excel keeps 15 digits of a number."""
@@ -326,17 +325,37 @@ def _dialect(path: Path, encoding: str, num_columns: int) -> _Dialect:
         head = text.read(_HEAD_CHARACTERS)
     named = _SEPARATOR_LINE.match(head)
     usual = named[1] if named else _DELIMITERS.get(_format(path), ",")
-    num_fitting, skips_blanks = {usual: 0}, {usual: False}
+    num_lines = 1 if named else 0
+    num_fitting: dict[_Dialect, int] = {}
     for delimiter in usual if named else dict.fromkeys(usual + _OTHER_DELIMITERS):
-        reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter)
-        records = (cells for cells in reader if any(map(str.strip, cells)))
-        first = list(itertools.islice(records, _NUM_HEAD_RECORDS))
-        width = num_columns or len(first[0]) if first else 0
-        if width > 1:
-            num_fitting[delimiter] = sum(len(cells) == width for cells in first)
-            skips_blanks[delimiter] = any(_LATE_QUOTE.match(c) for cells in first for c in cells)
-    delimiter = max(num_fitting, key=num_fitting.__getitem__)
-    return _Dialect(delimiter, skips_blanks[delimiter], 1 if named else 0)
+        # In a quoted cell, a mark after a blank is doubled, or the last one.
+        has_blanks = re.search(rf'{re.escape(delimiter)} +"[^"{re.escape(delimiter)}\r\n]', head)
+        for skips_blanks in (True, False) if has_blanks else (False,):
+            dialect = _Dialect(delimiter, skips_blanks, num_lines)
+            widths = _widths(head, dialect)
+            width = num_columns or next(iter(widths), 0)
+            if width > 1:
+                num_fitting[dialect] = widths.count(width)
+    one_column = _Dialect(usual, False, num_lines)
+    return max(num_fitting, key=num_fitting.__getitem__, default=one_column)
+
+
+def _widths(head: str, dialect: _Dialect) -> list[int]:
+    """Return the numbers of cells of the first records, as far as these can be read."""
+    reader = csv.reader(
+        io.StringIO(head, newline=""),
+        strict=True,
+        delimiter=dialect.delimiter,
+        skipinitialspace=dialect.skips_blanks,
+    )
+    widths: list[int] = []
+    with suppress(csv.Error):
+        for cells in itertools.islice(reader, dialect.num_lines, None):
+            if any(map(str.strip, cells)):
+                widths.append(len(cells))
+            if len(widths) == _NUM_HEAD_RECORDS:
+                break
+    return widths
 
 
 def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:

@@ -122,7 +122,23 @@ def test_csv_may_have_blanks_before_quotation_marks():
         (2, {"x": "What, now?", "y": "Paris, or Rome"}),
         (3, {"x": "p", "y": "q"}),
     ]
-    assert table_rows("a.csv", b"x,y\n p, q\n") == [(2, {"x": " p", "y": " q"})]
+    assert table_rows("a.csv", b'x,y\n"What", "Paris"\n') == [(2, {"x": "What", "y": "Paris"})]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("line", "cells"),
+    [
+        (" p, q", (" p", " q")),
+        ('" ""p"" r", q', (' "p" r', " q")),
+        ('"r, ""p"""," q"', ('r, "p"', " q")),
+        ('"r, ", q', ("r, ", " q")),
+        ('p, "q" r', ("p", ' "q" r')),
+    ],
+)
+def test_csv_keeps_blanks_where_no_cell_needs_them_left_out(line, cells):
+    [row] = table_rows("a.csv", f"x,y\n{line}\n".encode())
+    assert row == (2, dict(zip("xy", cells, strict=True)))
 
 
 @pytest.mark.usefixtures("folder")
