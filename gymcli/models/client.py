@@ -52,8 +52,8 @@ from gymcli.types import JSON, Answer, Message, Request, TokenSource
 
 __all__ = ["Client", "Conversation"]
 
-_NUM_MORE_TRIES = 2
-"""How often a request is sent again while its answers are empty and lack their token counts."""
+_MAX_EMPTY_ANSWERS = 3
+"""How often a request is sent while its answers are empty and lack their token counts."""
 
 
 class Replica(NamedTuple):
@@ -240,15 +240,21 @@ class Conversation:
         payload = client.payload(request, sends_back=sends_back)
         state = RequestState(client.clock(), len(payload), request.params, request.tries)
         source = client.token_source if sends_back else None
-        answer = await self._try_until_answered(payload, state, source)
-        for _ in range(_NUM_MORE_TRIES):
-            if answer.finish_reason != "no_answer":
+        num_empty = 0
+        while True:
+            try:
+                answer = await self._try(payload, state, source)
+            except ModelError as error:
+                if not is_retried(error):
+                    raise
+                answer = await client.retries.resume(
+                    lambda: self._try(payload, state, source), error, state
+                )
+            num_empty += 1
+            if answer.finish_reason != "no_answer" or num_empty == _MAX_EMPTY_ANSWERS:
                 break
-            empty = InvalidAnswerError("the answer is empty")
-            request.tries.count(empty)
             request.tries.usage.add(answer.usage)
-            client.retries.counts[type(empty).__name__] += 1
-            answer = await self._try_until_answered(payload, state, source)
+            client.retries.count(InvalidAnswerError("the answer is empty"), state)
         calls_tools = bool(request.tools) and not endpoint.emulate_tools
         if answer.finish_reason == "malformed_call" and not calls_tools:
             answer.finish_reason = "stop"  # a text that is not the JSON that was asked for
@@ -272,17 +278,6 @@ class Conversation:
         # Ids of calls must differ between the turns of a conversation.
         turn = sum(message.role == "assistant" for message in request.messages)
         return restore(answer, id_prefix=f"call_{turn}")
-
-    async def _try_until_answered(
-        self, payload: bytes, state: RequestState, source: TokenSource | None
-    ) -> Answer:
-        try:
-            return await self._try(payload, state, source)
-        except ModelError as error:
-            if not is_retried(error):
-                raise
-            resume = self.client.retries.resume
-            return await resume(lambda: self._try(payload, state, source), error, state)
 
     async def _complete_tokens(self, answer: Answer, payload: bytes) -> None:
         """Ask for the ids of the prompt, if the answer has only those of its own tokens."""

@@ -112,23 +112,25 @@ def finished_answer(
         ServerError: The endpoint could not finish the answer.
         InvalidAnswerError: The answer is empty, and not because of the model.
     """
-    if _INTERRUPTIONS.fullmatch(_plain_reason(word)):
+    plain = _plain_reason(word)
+    if _INTERRUPTIONS.fullmatch(plain):
         raise ServerError(f'the endpoint ended the message with finish_reason "{word}"')
     if isinstance(content, str) and "think>" in content:
         thought, content = split_thought(content, is_separate=any(reasoning))
         reasoning = [*reasoning, thought]
     tool_calls = tool_calls_of(calls) if calls else []
     extra = extra or {}
-    meaning = meaning_of_finish(word)
+    meaning = _FINISH_REASONS.get(plain)
     reason: FinishReason = meaning or "stop"
     # OpenAI and vLLM report "stop" for a call whose tool the request had named.
     if tool_calls and reason == "stop":
         reason = "tool_calls"
+    elif refusal and not tool_calls and reason in ("stop", "tool_calls"):
+        reason = "refusal"
     elif reason in ("stop", "tool_calls") and not (
         tool_calls
         or (content if isinstance(content, list) else content.strip())
         or any(reasoning)
-        or refusal
         or response_items
         or any(extra.get(name) for name in _NOT_TEXT)
     ):

@@ -66,7 +66,9 @@ class InProcessPolicy:
         if not isinstance(message, Message):
             name, found = type(self._model).__name__, type(message).__name__
             raise TypeError(f"{name}.complete must return a Message, not {found}")
-        reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
+        reason: FinishReason = "refusal" if message.refusal is not None else "stop"
+        if message.tool_calls:
+            reason = "tool_calls"
         if not isinstance(message, SampledMessage):
             return Answer(message=message, finish_reason=reason)
         # An engine may well have arrays, or numbers of numpy, which the records cannot hold.

@@ -64,11 +64,6 @@ class RetryPolicy:
                 raise error
             return await call()
 
-        def count(state: RetryCallState) -> None:
-            error = _error_of(state)
-            request.tries.count(error)
-            self.counts[type(error).__name__] += 1
-
         def is_over(state: RetryCallState) -> bool:
             nonlocal num_counted
             error = _error_of(state)
@@ -88,11 +83,16 @@ class RetryPolicy:
             retry=retry_if_exception(is_retried),
             wait=lambda state: self._wait(state, request),
             stop=is_over,
-            before_sleep=count,
+            before_sleep=lambda state: self.count(_error_of(state), request),
             reraise=True,
         )
         answer: Answer = await retrying(attempt)
         return answer
+
+    def count(self, error: ModelError, request: RequestState) -> None:
+        """Count a failed try of a request that is not its last."""
+        request.tries.count(error)
+        self.counts[type(error).__name__] += 1
 
     def _is_gone(self, error: ModelError, request: RequestState) -> bool:
         """Return whether the endpoint was up and is down now, or a probe of it failed.

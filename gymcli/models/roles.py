@@ -498,6 +498,6 @@ def _fault(role: str, answer: Answer) -> str:
         return "was filtered by the endpoint"
     if answer.finish_reason == "malformed_call":
         return "is a tool call that the endpoint cannot read"
-    if answer.message.refusal or answer.finish_reason == "refusal":
+    if answer.finish_reason == "refusal":
         return f"is a refusal: {(answer.message.refusal or answer.message.text)[:200]}"
     return "" if answer.message.text.strip() or answer.message.tool_calls else "is empty"

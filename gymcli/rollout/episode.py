@@ -336,8 +336,8 @@ class Episode:
             message = answer.message
             rollout.messages.append(message)
             self._num_turns += 1
-            if (stop_reason := _stop_reason_of(answer)) is not None:
-                return stop_reason
+            if answer.finish_reason in ("length", "content_filter", "refusal", "no_answer"):
+                return answer.finish_reason
             if answer.finish_reason == "malformed_call":
                 message.extra = {MALFORMED_CALL: True}
                 environment.tool_errors["malformed"] += 1
@@ -575,11 +575,3 @@ class Episode:
             self._is_cancelled = True  # `expire` then abandons the task instead of cancelling it
             self._close_timeout = seconds
             self.deadline = min(self.deadline, self._watchdog.now() + seconds)
-
-
-def _stop_reason_of(answer: Answer) -> StopReason | None:
-    """Return the stop reason if the answer itself ends the episode."""
-    if answer.finish_reason in ("length", "content_filter", "refusal", "no_answer"):
-        return answer.finish_reason
-    message = answer.message
-    return "refusal" if message.refusal is not None and not message.tool_calls else None

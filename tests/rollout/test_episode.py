@@ -239,7 +239,7 @@ def test_play_shows_the_tools_of_the_row_and_runs_no_other(shown):
         (says(finish_reason="length"), "length"),
         (calls(finish_reason="length"), "length"),
         (says("", finish_reason="content_filter"), "content_filter"),
-        (Answer(message=Message(role="assistant", refusal="No.")), "refusal"),
+        (Answer(message=Message(role="assistant"), finish_reason="refusal"), "refusal"),
         (ContextOverflowError("too long"), "context_overflow"),
     ],
 )
