@@ -197,6 +197,8 @@ def _class_of(
             return MalformedCallError
         if "filtered" in meanings:
             return PromptFilteredError
+        if "full cache" in meanings:
+            return ServerError
         # A 403 is about rights, and sometimes about a filter.
         if "context overflow" in meanings and status != 403:
             return ContextOverflowError

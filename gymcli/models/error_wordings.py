@@ -23,6 +23,7 @@ __all__ = [
 
 Meaning: TypeAlias = Literal[
     "context overflow",
+    "full cache",
     "filtered",
     "malformed call",
     "permanent",
@@ -33,6 +34,8 @@ Meaning: TypeAlias = Literal[
 """What an error means:
 
 - context overflow: the conversation no longer fits the model;
+- full cache: the conversations that a server answers at the same time no longer fit its memory, and
+  each of them gets this error, however short it is;
 - filtered: a provider's filter refuses this conversation or its answer;
 - malformed call: the endpoint cannot read what the model wrote;
 - permanent: waiting does not help, although the status suggests that it does;
@@ -89,7 +92,8 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
             "unverified",
         ),
         Wording(
-            r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. this model's maximum",
+            r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. "
+            r"this model's maximum context",
             "vLLM",
             "UKGovernmentBEIS/inspect_ai#2634",
         ),
@@ -109,7 +113,8 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
             "unverified",
         ),
         Wording(
-            r"max_(completion_)?tokens must be at least 1, got -\d+",
+            # What is left for the answer; -1 and -2 are what a user writes for "no limit".
+            r"max_(completion_)?tokens must be at least 1, got -(?![12]\b)\d+",
             "vLLM",
             "vllm-project/vllm#4667",
         ),
@@ -132,11 +137,6 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
             r"(the )?request (\(\d+ tokens\) )?exceeds the available context size",
             "llama.cpp",
             "openclaw/openclaw#64196",
-        ),
-        Wording(
-            r"(the )?context size has been exceeded",
-            "llama.cpp, LM Studio",
-            "lmstudio-ai/lmstudio-bug-tracker#2339",
         ),
         Wording(
             r"requested tokens (\(\d+\) )?exceed context window",
@@ -196,7 +196,7 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
             "atlas",
             "0xBakeer/inference-atlas#184",
         ),
-        Wording(r"prompt is too long(:|\.?$)", "Anthropic", "stackblitz/bolt.new#2449"),
+        Wording(r"prompt is too long(: \d+ tokens|\.?$)", "Anthropic", "stackblitz/bolt.new#2449"),
         Wording(
             r"the prompt is too long: \d+, model maximum context length",
             "Fireworks",
@@ -278,6 +278,13 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
         ),
         Wording(
             r"total tokens of image and text exceed max message tokens", "Volcengine", "unverified"
+        ),
+    ),
+    "full cache": (
+        Wording(
+            r"(the )?context size has been exceeded",
+            "llama.cpp, LM Studio",
+            "lmstudio-ai/lmstudio-bug-tracker#1757",
         ),
     ),
     "filtered": (
@@ -429,6 +436,10 @@ TOO_LONG_ANSWERS = (
     # 9020 tokens (20 in the messages, 9000 in the completion)."
     r"this model's maximum context length is (?P<window>\d{1,12}) tokens"
     r".{0,120} (?P<asked>\d{1,12}) in the completion",
+    # OpenRouter: "This endpoint's maximum context length is 8192 tokens. However, you requested
+    # about 9020 tokens (20 of text input, 9000 in the output)."
+    r"this endpoint's maximum context length is (?P<window>\d{1,12}) tokens"
+    r".{0,120} (?P<asked>\d{1,12}) in the output",
     # vLLM: "This model's maximum context length is 8192 tokens. However, you requested 9000 output
     # tokens and your prompt contains at least 20 input tokens"
     r"this model's maximum context length is (?P<window>\d{1,12}) tokens\. however, you requested "

@@ -63,7 +63,6 @@ TEXTS = {
         "tokens for the completion.",
         "request (4390 tokens) exceeds the available context size (4096 tokens)",
         "the request exceeds the available context size, try increasing it",
-        "Context size has been exceeded.",
         "Requested tokens (2285) exceed context window of 2048",
         "Trying to keep the first 5012 tokens when context the overflows. However, the model is "
         "loaded with context length of only 4096 tokens, which is not enough.",
@@ -112,6 +111,7 @@ TEXTS = {
         "received 6354.",
         "Total tokens of image and text exceed max message tokens",
     ),
+    "full cache": ("Context size has been exceeded.",),
     "filtered": (
         "content_filter",
         "ResponsibleAIPolicyViolation",
@@ -182,6 +182,8 @@ TOO_LONG = (
     "length is only 8192 tokens, resulting in a maximum input length of 0 tokens.",
     "This model's maximum context length is 8192 tokens. However, you requested 10520 tokens "
     "(1200 in the messages, 320 in the functions, and 9000 in the completion). Please reduce.",
+    "This endpoint's maximum context length is 131072 tokens. However, you requested about 141607 "
+    "tokens (10535 of text input, 131072 in the output). Please reduce the length of either one.",
     "This model's maximum context length is 8192 tokens. However, you requested 9000 output tokens "
     "and your prompt contains at least 20 input tokens, for a total of at least 9020 tokens.",
     "Requested token count exceeds the model's maximum context length of 8192 tokens. You "
@@ -260,6 +262,14 @@ LOOK_ALIKES = [
     # The longest answer.
     (400, "max_tokens: 10000 > 4096, which is the maximum allowed number of output tokens", None),
     (400, "max_tokens must be at least 1, got 0.", None),
+    (400, "max_tokens must be at least 1, got -1.", None),
+    (400, "max_completion_tokens must be at least 1, got -2.", None),
+    (
+        400,
+        "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum output "
+        "length is 4096 tokens.",
+        None,
+    ),
     (
         400,
         "max_tokens is too large: 32000. This model supports at most 4096 completion tokens",
@@ -274,7 +284,11 @@ LOOK_ALIKES = [
     (400, "Invalid 'tools[0].function.description': string too long. Expected at most 1024", None),
     (400, "Invalid 'user': string too long. Expected a string with maximum length 64", None),
     (400, "The tool name is too long: at most 64 characters", None),
+    (400, "Prompt is too long: at most 4000 characters", None),
     (400, "stop: at most 4 sequences, and each may have 16 tokens", None),
+    # The memory that all conversations of a local server share.
+    (400, "Context size has been exceeded.", ServerError),
+    (500, "Context size has been exceeded.", ServerError),
     # Media.
     (400, "At most 1 image(s) may be provided in one request.", None),
     (400, "You have exceeded the maximum number of images (20)", None),
@@ -322,13 +336,9 @@ BODIES = {
         {"object": "error", "message": "This model's maximum context length is 8 tokens."},
         True,
     ),
-    "lm studio": (400, {"error": "Context size has been exceeded."}, True),
-    "lm studio, 500": (500, {"error": "Context size has been exceeded."}, True),
-    "llama.cpp": (
-        500,
-        {"error": {"code": 500, "message": "Context size has been exceeded."}},
-        True,
-    ),
+    "lm studio": (400, {"error": "Cannot truncate prompt with n_keep (9) >= n_ctx (8)"}, True),
+    "lm studio, 500": (500, {"error": "Cannot truncate prompt with n_keep (9) >= n_ctx (8)"}, True),
+    "llama.cpp": (500, {"error": {"code": 500, "type": "exceed_context_size_error"}}, True),
     "fastapi": (422, {"detail": {"error": {"message": "Prompt is too long"}}}, True),
     "siliconflow": (
         400,
@@ -473,7 +483,8 @@ def test_a_look_alike_is_no_filter(status, text, kind):
 
 def test_a_wording_is_looked_for_at_the_start_alone_however_long_a_message_is():
     assert not meanings_of(["error: " * 200_000])
-    assert meanings_of(["prompt is too long: " + "x" * 1_000_000]) == {"context overflow"}
+    text = "prompt is too long: 210000 tokens " + "x" * 1_000_000
+    assert meanings_of([text]) == {"context overflow"}
 
 
 @pytest.mark.parametrize(
