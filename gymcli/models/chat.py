@@ -506,9 +506,9 @@ class _StreamedChoice:
         text = argument_text(function.get("arguments", function.get("input")))
         call = self._call_at.get(index)
         # Some endpoints send every call with the same index, or without one. There a piece with a
-        # name and another id (or without an index) begins the next call.
-        is_another = index is None or (identifier and call and call.id not in ("", identifier))
-        if call is None or (name and is_another):
+        # name and another id begins the next call; without ids, one with a name and no index.
+        has_ids = call is not None and call.id and identifier
+        if call is None or (name and (call.id != identifier if has_ids else index is None)):
             position = index if isinstance(index, int) else 0
             call = _StreamedCall(position)
         elif call.is_followed_by(text):

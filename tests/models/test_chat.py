@@ -567,6 +567,22 @@ def test_assemble_parts_calls_that_share_an_index(where: JSONObject) -> None:
     ]
 
 
+@pytest.mark.parametrize("where", [{"index": 0}, {}])
+def test_assemble_joins_pieces_that_all_have_the_id_and_name_of_their_call(
+    where: JSONObject,
+) -> None:
+    answer = read(
+        call_piece(**where, id="a", function={"name": "f", "arguments": '{"x": '}),
+        call_piece(**where, id="a", function={"name": "f", "arguments": "1}"}),
+        call_piece(**where, id="b", function={"name": "f", "arguments": '{"x": 1}'}),
+        FINISH,
+    )
+    assert answer.message.tool_calls == [
+        ToolCall("a", FunctionCall("f", '{"x": 1}')),
+        ToolCall("b", FunctionCall("f", '{"x": 1}')),
+    ]
+
+
 def test_assemble_reads_a_legacy_function_call() -> None:
     answer = read(
         chunk({"function_call": {"name": "f", "arguments": "{"}}),
