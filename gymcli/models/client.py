@@ -53,7 +53,7 @@ from gymcli.types import JSON, Answer, Message, Request, TokenSource
 __all__ = ["Client", "Conversation"]
 
 _MAX_EMPTY_ANSWERS = 3
-"""How often a request is sent while its answers are empty and lack their token counts."""
+"""How often a request is sent at most while its answers are empty and lack their token counts."""
 
 
 class Replica(NamedTuple):
@@ -240,7 +240,7 @@ class Conversation:
         payload = client.payload(request, sends_back=sends_back)
         state = RequestState(client.clock(), len(payload), request.params, request.tries)
         source = client.token_source if sends_back else None
-        num_empty = 0
+        num_empty, max_empty = 0, min(_MAX_EMPTY_ANSWERS, endpoint.max_attempts)
         while True:
             try:
                 answer = await self._try(payload, state, source)
@@ -251,7 +251,7 @@ class Conversation:
                     lambda: self._try(payload, state, source), error, state
                 )
             num_empty += 1
-            if answer.finish_reason != "no_answer" or num_empty == _MAX_EMPTY_ANSWERS:
+            if answer.finish_reason != "no_answer" or num_empty >= max_empty:
                 break
             request.tries.usage.add(answer.usage)
             client.retries.count(InvalidAnswerError("the answer is empty"), state)

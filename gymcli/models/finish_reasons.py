@@ -47,16 +47,18 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     **dict.fromkeys(("safety", "recitation", "blocklist", "prohibited_content"), "content_filter"),
     **dict.fromkeys(("spii", "image_safety", "error_toxic", "sensitive"), "content_filter"),
     "refusal": "refusal",  # Anthropic
-    "malformed_function_call": "malformed_call",  # Gemini
+    # Gemini, and Amazon Bedrock
+    **dict.fromkeys(("malformed_function_call", "unexpected_tool_call"), "malformed_call"),
+    "malformed_tool_use": "malformed_call",
 }
 """What finish reasons mean, in lower case."""
 
 _INTERRUPTIONS = re.compile(
     # vLLM and SGLang, OpenRouter, Z.ai, DeepSeek; `incomplete` is not a reason in Responses
-    "abort|aborted|cancell?ed|error|failed|incomplete|network_error|timeout|engine_.*"
-    "|insufficient_system_resource"
+    "(abort|aborted|cancell?ed|error|failed|incomplete|network_error|timeout|engine_.*"
+    "|insufficient_system_resource)(: .*)?"
 )
-"""Finish reasons of answers that an endpoint could not finish, in lower case."""
+"""Finish reasons of answers that an endpoint could not finish, in lower case, with any details."""
 
 _NOT_TEXT = ("audio", "images", "reasoning_details")
 """Fields of a message that say something without text."""
@@ -77,8 +79,9 @@ def meaning_of_finish(word: JSON) -> FinishReason | None:
 
 
 def _plain_reason(word: JSON) -> str:
+    text = "" if word is None else str(word).strip().lower()
     # Google prefixes some: "function_call_filter: MALFORMED_FUNCTION_CALL", "FinishReason.SAFETY".
-    return re.split("[:.] *", word.strip())[-1].lower() if isinstance(word, str) else ""
+    return re.sub(r"^(\w+_filter: |finishreason\.)", "", text)
 
 
 def finished_answer(
@@ -122,8 +125,9 @@ def finished_answer(
     extra = extra or {}
     meaning = _FINISH_REASONS.get(plain)
     reason: FinishReason = meaning or "stop"
-    # OpenAI and vLLM report "stop" for a call whose tool the request had named.
-    if tool_calls and reason == "stop":
+    # OpenAI and vLLM report "stop" for a call whose tool the request had named. Beside a malformed
+    # call, those that came can be carried out.
+    if tool_calls and reason in ("stop", "malformed_call"):
         reason = "tool_calls"
     elif refusal and not tool_calls and reason in ("stop", "tool_calls"):
         reason = "refusal"

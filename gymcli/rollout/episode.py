@@ -56,6 +56,7 @@ from gymcli.errors import (
     boundary,
     leave_copy,
 )
+from gymcli.nemo_gym.payload import object_in
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.store.tokens import PlayTokens
 from gymcli.types import (
@@ -339,7 +340,7 @@ class Episode:
             if answer.finish_reason in ("length", "content_filter", "refusal", "no_answer"):
                 return answer.finish_reason
             if answer.finish_reason == "malformed_call":
-                message.extra = {MALFORMED_CALL: True}
+                message.extra = {**object_in(message.extra), MALFORMED_CALL: True}
                 environment.tool_errors["malformed"] += 1
                 if not environment.executes_tools:
                     return "done"

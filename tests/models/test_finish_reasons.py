@@ -45,13 +45,16 @@ FILTERS = (
     *("error_toxic", "ERROR_TOXIC", "sensitive", "guardrail_intervened"),
     *("FinishReason.SAFETY", "content_filter: PROHIBITED_CONTENT"),
 )
-MALFORMED = ("malformed_function_call", "function_call_filter: MALFORMED_FUNCTION_CALL")
+MALFORMED = (
+    *("malformed_function_call", "function_call_filter: MALFORMED_FUNCTION_CALL"),
+    *("UNEXPECTED_TOOL_CALL", "malformed_tool_use"),
+)
 INTERRUPTIONS = (
     *("abort", "aborted", "ABORTED", "cancelled", "canceled", "error", "ERROR", "failed"),
     *("incomplete", "network_error", "timeout", "engine_overloaded", "engine_shutdown"),
-    "insufficient_system_resource",
+    *("insufficient_system_resource", "error: upstream timed out.", "network_error: ECONNRESET"),
 )
-UNKNOWN = ("odd", "pause_turn", "errors", "stopped")
+UNKNOWN = ("odd", "pause_turn", "errors", "stopped", "stop: odd.", "It ended.", "1")
 
 FAILURE = "failure"
 # By finish reason: with text; without: tokens counted, 0 counted, none counted.
@@ -128,6 +131,13 @@ def test_text_is_also_reasoning_a_refusal_and_media(message: JSONObject) -> None
         assert read("error", message, usage, is_streamed=False) == FAILURE
 
 
+def test_a_finish_reason_that_is_no_text_is_unknown() -> None:
+    for word in (7, True, ["length"], {"type": "length"}):
+        choice: JSONObject = {"finish_reason": word, "message": {"content": "4"}}
+        answer = CHAT.answer(msgspec.json.encode({"choices": [choice]}))
+        assert (answer.finish_reason, answer.unknown_finish) == ("stop", str(word))
+
+
 def test_a_cut_or_filtered_choice_needs_no_message() -> None:
     words = {"content_filter": "content_filter", "SAFETY": "content_filter", "length": "length"}
     words |= {"refusal": "refusal", "MALFORMED_FUNCTION_CALL": "malformed_call"}
@@ -163,6 +173,11 @@ def test_what_is_asked_again(dialect, stream, answers, text, finish, num_request
     assert server.num_requests == num_requests
 
 
+def test_an_empty_answer_is_asked_for_no_more_often_than_max_attempts() -> None:
+    answer, server = ask_and_see(in_order(EMPTY, "4"), max_attempts=1)
+    assert (answer.finish_reason, server.num_requests) == ("no_answer", 1)
+
+
 def played(answers: list[MockAnswer | str], env: str, row: JSONObject, path: Path) -> list:
     """Return the records of one task, played against these answers."""
     (tasks := path / "tasks.jsonl").write_bytes(msgspec.json.encode({"id": "t", **row}))
@@ -187,9 +202,9 @@ def test_what_stops_an_episode(tmp_path: Path) -> None:
     for stop_reason, answer in stops.items():
         [record] = played([answer], "string_match", row, tmp_path)
         assert (record.stop_reason, record.reward) == (stop_reason, 0.0)
-    [record] = played([EMPTY] * 3, "string_match", row, tmp_path)
+    [record] = played([EMPTY] * 2, "string_match", row, tmp_path)
     assert (record.stop_reason, record.reward) == ("no_answer", 0.0)
-    assert record.retries == {"InvalidAnswerError": 2}
+    assert record.retries == {"InvalidAnswerError": 1}
     [record] = played(
         [MockAnswer(text="4", finish_reason="failed")] * 9, "string_match", row, tmp_path
     )
@@ -210,6 +225,25 @@ def test_a_malformed_call_is_told_to_the_model_and_replayed(tmp_path: Path) -> N
     assert "could not be read" in record.responses[1].text
     assert (record.tool_errors, record.reward) == ({"malformed": 1}, 1.0)
     assert [call.finish_reason for call in record.calls] == ["malformed_call", "tool_calls", "stop"]
+
+
+def test_a_malformed_call_keeps_the_fields_of_its_message(tmp_path: Path) -> None:
+    row: JSONObject = {"prompt": "Add 2.", "initial_count": 1, "expected_count": 3}
+    fields: JSONObject = {"extra_content": {"google": {"thought_signature": "s"}}}
+    choice = {"message": {"content": "f(", **fields}, "finish_reason": "MALFORMED_FUNCTION_CALL"}
+    malformed = MockAnswer(body=msgspec.json.encode({"choices": [choice]}).decode())
+    [record] = played([malformed, "3"], "example_session_state_mgmt", row, tmp_path)
+    assert record.responses[0].extra == {**fields, "malformed_call": True}
+
+
+def test_a_call_beside_a_malformed_one_is_carried_out(tmp_path: Path) -> None:
+    """Endpoints refuse a conversation in which a call has no result."""
+    row: JSONObject = {"prompt": "Add 2.", "initial_count": 1, "expected_count": 3}
+    calls = [("increment_counter", {"count": 2})]
+    malformed = MockAnswer(tool_calls=calls, finish_reason="MALFORMED_FUNCTION_CALL")
+    [record] = played([malformed, "3"], "example_session_state_mgmt", row, tmp_path)
+    assert [message.role for message in record.responses] == ["assistant", "tool", "assistant"]
+    assert (record.tool_errors, record.reward) == ({}, 1.0)
 
 
 def test_a_malformed_call_ends_an_episode_whose_calls_are_never_run(tmp_path: Path) -> None:

@@ -239,7 +239,9 @@ UP_2, UP_5 = ("pile", '{"count": 2}'), ("pile", '{"count": 5}')
         ([Answer(message=Message(role="assistant", reasoning="Hm."))] * 2, None, 1),
         ([ContextOverflowError("too long")], None, 1),
         ([calls(UP_2), ContextOverflowError("too long")], None, 3),
-        ([says(), Answer(message=Message(role="assistant", refusal="No."))], None, 1),
+        ([says(), says(finish_reason="refusal")], None, 1),
+        ([calls(UP_2), says(finish_reason="malformed_call"), calls(UP_5), says()], None, 8),
+        ([calls(UP_2), says(finish_reason="malformed_call")], 2, 3),
     ],
 )
 def test_replay_ends_where_the_episode_ended(answers, max_turns, height):
