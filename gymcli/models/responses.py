@@ -121,11 +121,9 @@ def _output_index(event: JSONObject) -> int:
 
 
 def _finish_word(body: JSONObject) -> str:
-    details = object_in(body.get("incomplete_details"))
-    if not details and body.get("status") != "incomplete":
-        return "stop"
+    reason = text_in(object_in(body.get("incomplete_details")).get("reason"))
     # Without a reason, the token limit is the likely one.
-    return text_in(details.get("reason")) or "max_output_tokens"
+    return reason or ("max_output_tokens" if body.get("status") == "incomplete" else "stop")
 
 
 def _logprobs(output: list[JSONObject]) -> JSON:

@@ -185,6 +185,8 @@ def test_answer_gives_logprobs_in_chat_shape() -> None:
         ({}, "stop"),
         ({"status": "incomplete"}, "length"),
         ({"incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "completed", "incomplete_details": {"reason": None}}, "stop"),
+        ({"status": "incomplete", "incomplete_details": {"reason": None}}, "length"),
         (
             {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
             "content_filter",
