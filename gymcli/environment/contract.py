@@ -31,7 +31,13 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protoc
 import msgspec
 from pydantic import BaseModel
 
-from gymcli.environment.contract_checks import check_hooks, checked_json, named, wrong_return
+from gymcli.environment.contract_checks import (
+    check_hooks,
+    check_tool,
+    checked_json,
+    named,
+    wrong_return,
+)
 from gymcli.environment.time_limit import LateError, gather_all, within
 from gymcli.environment.tool import (
     EnvironmentOptions,
@@ -141,10 +147,14 @@ class Environment(Generic[TaskT]):
             for argument in typing.get_args(base):
                 if isinstance(argument, type) and issubclass(argument, BaseModel):
                     cls.Task = argument
+        attributes = {*dir(Environment), *vars(Environment(Task()))}
+        cls._method_tools = {}
         # Base classes first, so that an overriding method replaces the tool of its base class.
-        values = [value for base in reversed(cls.__mro__) for value in vars(base).values()]
-        made = [found for value in values if (found := tool_of(value)) is not None]
-        cls._method_tools = {found.name: found for found in made}
+        for base in reversed(cls.__mro__):
+            for name, value in vars(base).items():
+                if (method_tool := tool_of(value)) is not None:
+                    check_tool(cls, name, value, method_tool, attributes)
+                    cls._method_tools[method_tool.name] = method_tool
 
     def __init__(
         self,

@@ -1,6 +1,8 @@
-"""Checks an environment: its hooks when the class is made, and what its methods return.
+"""Checks an environment: its methods when the class is made, and what these return.
 
-Without these checks, an invalid value would be written to the run and could never be read again.
+Without the second, an invalid value would be written to the run and could never be read again.
+Annotations of tools are read only when the environment is loaded, since a class may name what its
+module defines later.
 """
 
 from __future__ import annotations
@@ -10,19 +12,30 @@ import inspect
 import math
 import reprlib
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from numbers import Integral, Real
 from types import FunctionType
 
 import msgspec
+from pydantic import TypeAdapter
 
-from gymcli.environment.tool import Step, tool_of
-from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError, shown_place
+from gymcli.environment.tool import Step, Tool, argument_problem, tool_of
+from gymcli.errors import (
+    AttemptError,
+    EpisodeError,
+    SetupError,
+    VerifierError,
+    described,
+    shown_place,
+)
 from gymcli.types import JSON, Message, StopReason
 
 __all__ = [
     "UNENCODABLE",
+    "ContractError",
     "check_hooks",
+    "check_schema",
+    "check_tool",
     "checked_json",
     "checked_messages",
     "checked_step",
@@ -68,27 +81,105 @@ _VALUE_TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
 _MAY_BE_NONE: Mapping[str, type] = {"max_reward": float, "pass_threshold": float, "max_turns": int}
 
 
+class ContractError(TypeError):
+    """Raised for a method that cannot be called as it must be; the message ends with its place."""
+
+
 def check_hooks(kind: type, base: type) -> None:
-    """Check that overriding methods are `async` and class methods exactly as in the base class.
+    """Check that overriding methods can be called as the base class's are.
 
     Raises:
-        TypeError: One is not, a method looks like a misspelt hook, or an attribute such as
-            `max_reward` has a value of the wrong type.
+        ContractError: One has other parameters, or is not `async` or a class method where it must
+            be; or a method looks like a misspelt hook.
+        TypeError: An attribute such as `max_reward` has a value of the wrong type.
     """
-    # Without the base class and its own bases.
-    others = [one for one in reversed(kind.__mro__) if not issubclass(base, one)]
-    members = {name: value for one in others for name, value in vars(one).items()}
-    for name in members.keys() & vars(base).keys():
-        if not name.startswith("_"):
-            _check_value(kind, name, members[name], vars(base)[name])
-    hooks = {name: value for name, value in vars(base).items() if not name.startswith("_")}
-    for name in members.keys() & hooks.keys():
-        _check_hook(kind, name, members[name], hooks[name])
+    hooks = {k: v for k, v in vars(base).items() if not k.startswith("_") or k == "__init__"}
+    found = {name: inspect.getattr_static(kind, name) for name in hooks}
+    members = {name: value for name, value in found.items() if value is not hooks[name]}
+    for name, value in members.items():
+        _check_value(kind, name, value, hooks[name])
+    for name, value in members.items():
+        # A tool of a hook's name is refused for its name.
+        if tool_of(value) is None:
+            _check_hook(kind, name, value, hooks[name])
     # A method that resembles a hook is no mistake if the class, or a base of it, has the hook.
     missing = {name: hooks[name] for name in _HOOKS if name not in members}
     for name, value in vars(kind).items():
         if name not in hooks and not name.startswith("_"):
             _check_name(kind, name, value, missing)
+
+
+def check_tool(
+    kind: type, name: str, value: object, method_tool: Tool, attributes: Collection[str]
+) -> None:
+    """Check that a model can call a method with `@tool`.
+
+    `attributes` are the names that an environment has without it.
+
+    Raises:
+        ContractError: It cannot.
+    """
+    function = _function(inspect.unwrap(method_tool.function))
+    if function is None:
+        return
+    parameters = list(_signature(function).parameters.values())
+    is_static = isinstance(value, staticmethod)
+    if isinstance(value, classmethod):
+        problem = "is a class method, but a tool acts on its episode: remove @classmethod"
+    elif name in attributes:
+        problem = f"hides the environment's own `{name}`: give the tool another name"
+    elif not hasattr(kind, method_tool.name):
+        problem = (
+            f"became a tool named `{method_tool.name}`, which is not its name: use functools.wraps "
+            "in its decorator"
+        )
+    elif not is_static and (not parameters or parameters[0].name != "self"):
+        problem = "must have `self` as its first parameter"
+    else:
+        problems = [argument_problem(parameter) for parameter in parameters[not is_static :]]
+        problem = next(filter(None, problems), "")
+    if problem:
+        raise ContractError(f"{kind.__name__}.{name} {problem} ({_place(function)})")
+
+
+def check_schema(kind: type, method_tool: Tool) -> None:
+    """Check that the arguments of a method with `@tool` have a JSON Schema.
+
+    Raises:
+        ContractError: One has none, or an annotation cannot be read.
+    """
+    try:
+        method_tool.spec  # noqa: B018  # it is computed here
+    except Exception as error:
+        function = _function(inspect.unwrap(method_tool.function))
+        place = "" if function is None else f" ({_place(function)})"
+        problem = _schema_problem(method_tool, error)
+        raise ContractError(f"{kind.__name__}.{method_tool.name} {problem}{place}") from error
+
+
+def _schema_problem(method_tool: Tool, error: Exception) -> str:
+    if isinstance(error, NameError):
+        return (
+            f"has the unknown name `{error.name}` in an annotation: import or define it in its "
+            "module, not only under `if TYPE_CHECKING`"
+        )
+    try:
+        hints = typing.get_type_hints(method_tool.function, include_extras=True)
+    except Exception as unread:  # noqa: BLE001  # an annotation may be any expression
+        return f"has an annotation that cannot be read: {described(unread)}"
+    home = method_tool.function.__module__
+    for name, hint in hints.items():
+        try:
+            TypeAdapter(hint).json_schema()
+        except Exception as unknown:  # noqa: BLE001  # a type may build its own schema
+            if getattr(unknown, "code", "") == "typed-dict-version":
+                return f"has a TypedDict in `{name}`: import it from typing_extensions"
+            shown = inspect.formatannotation(hint, home).replace(f"{home}.", "")
+            return (
+                f"has the argument `{name}: {shown}`, a type without a JSON Schema: use str, int, "
+                "float, bool, list, dict, Literal, an Enum, a TypedDict or a pydantic model"
+            )
+    return f"has arguments without a JSON Schema: {described(error)}"
 
 
 def _check_value(kind: type, name: str, value: object, default: object) -> None:
@@ -114,8 +205,35 @@ def _check_hook(kind: type, name: str, value: object, hook: object) -> None:
         way_out = f"must be async: write `async def {name}`"
     elif _is_async(function) and not _is_async(own):
         way_out = f"must not be async: write `def {name}`"
+    elif not _can_be_called(value, function, own):
+        way_out = f"has the parameters {_signature(function)}: write `def {name}{_signature(own)}`"
     if way_out:
-        raise TypeError(f"{kind.__name__}.{name} {way_out} ({_place(function)})")
+        raise ContractError(f"{kind.__name__}.{name} {way_out} ({_place(function)})")
+
+
+def _can_be_called(value: object, function: FunctionType, hook: FunctionType) -> bool:
+    """Return whether an overriding method takes the arguments of its hook."""
+    positional: list[str] = []
+    keywords: dict[str, None] = {}
+    for parameter in _signature(hook).parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            keywords[parameter.name] = None
+        else:
+            positional.append(parameter.name)
+    try:
+        _signature(function).bind(*positional[isinstance(value, staticmethod) :], **keywords)
+    except TypeError:
+        return False
+    return True
+
+
+def _signature(function: FunctionType) -> inspect.Signature:
+    """Return a signature without annotations, which may name what is defined later."""
+    bare = FunctionType(
+        function.__code__, {}, argdefs=function.__defaults__, closure=function.__closure__
+    )
+    bare.__kwdefaults__ = function.__kwdefaults__
+    return inspect.signature(bare)
 
 
 def _check_name(kind: type, name: str, value: object, missing: dict[str, object]) -> None:
@@ -129,7 +247,7 @@ def _check_name(kind: type, name: str, value: object, missing: dict[str, object]
         )
         # Every environment has a `verify`; for the others, the kind of method must fit too.
         if close == "verify" or is_called_alike:
-            raise TypeError(
+            raise ContractError(
                 f"{kind.__name__}.{name} is never called; is it meant to be {close}? Rename it, "
                 f"or begin its name with an underscore ({_place(function)})"
             )

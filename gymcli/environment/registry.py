@@ -30,6 +30,7 @@ from pydantic import ValidationError
 
 import gymcli.envs
 from gymcli.environment.contract import Environment
+from gymcli.environment.contract_checks import ContractError, check_schema
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     EnvironmentImportError,
@@ -311,7 +312,7 @@ def _from_code(spec: str) -> Found:
         with _importing(spec):
             module = importlib.import_module(place)
     if not class_name:
-        return Found(name, _only_class(module, place))
+        return _checked(_only_class(module, place), name, spec)
     loaded = getattr(module, class_name, None)
     if loaded is None:
         hint = did_you_mean(class_name, (k for k, v in vars(module).items() if isinstance(v, type)))
@@ -369,6 +370,9 @@ def _own_environments(module: ModuleType) -> dict[str, EnvironmentClass]:
 def _checked(loaded: object, name: str, place: str) -> Found:
     if not (inspect.isclass(loaded) and issubclass(loaded, Environment)):
         raise EnvironmentImportError(f"{place} is not a subclass of gymcli.Environment")
+    for method_tool in loaded.method_tools().values():
+        with _importing(name):
+            check_schema(loaded, method_tool)
     return Found(name, loaded)
 
 
@@ -393,6 +397,8 @@ def _importing(name: str) -> Iterator[None]:
     """Turn any exception in the block into an error that names the environment."""
     try:
         yield
+    except ContractError as error:
+        raise EnvironmentImportError(f'environment "{name}": {error}') from error
     except (Exception, SystemExit) as error:
         raise EnvironmentImportError(
             f'environment "{name}" cannot be imported: {_described(error)}'

@@ -28,6 +28,7 @@ __all__ = [
     "Tool",
     "ToolCallError",
     "ToolFault",
+    "argument_problem",
     "function_names",
     "shortened",
     "tool",
@@ -38,7 +39,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _VALUES = ("default", "const", "enum", "examples")
 """Keys of a JSON Schema that hold data, not schemas."""
 
@@ -137,10 +137,8 @@ class Tool:
         for name, parameter in inspect.signature(self.function).parameters.items():
             if name == "self":
                 continue
-            if parameter.kind not in _BY_KEYWORD:
-                raise TypeError(
-                    f"the tool {self.name} has {parameter}; a model passes arguments by name"
-                )
+            if problem := argument_problem(parameter):
+                raise TypeError(f"the tool {self.name} {problem}")
             # By alias, since pydantic forbids field names such as "copy" and "_hidden".
             hint, field = hints.get(name, object), Field(alias=name)
             if isinstance(parameter.default, FieldInfo):
@@ -287,10 +285,25 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def tool_of(function: object) -> Tool | None:
+def tool_of(method: object) -> Tool | None:
     """Return the tool that `@tool` made from a method; None if it is not a tool."""
-    found = getattr(function, "__tool__", None)
-    return found if isinstance(found, Tool) else None
+    # `@staticmethod` and `@classmethod` above `@tool` hide the mark.
+    marked = getattr(method, "__tool__", None) or getattr(
+        getattr(method, "__func__", None), "__tool__", None
+    )
+    return marked if isinstance(marked, Tool) else None
+
+
+def argument_problem(parameter: inspect.Parameter) -> str:
+    """Return why a model, which passes arguments by name, cannot pass this one; empty if it can."""
+    name = parameter.name
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        return f"takes {name} by position, but a model passes arguments by name: remove the `/`"
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return f"has *{name}, but a model passes arguments by name: write `{name}: list[str]`"
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return f"has **{name}, whose names no model knows: write `{name}: dict[str, str]`"
+    return ""
 
 
 def function_names(tools: list[JSONObject]) -> list[str]:

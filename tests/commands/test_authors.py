@@ -239,3 +239,63 @@ def test_a_working_directory_that_is_not_utf_8_works_except_for_code_in_it(folde
     [line] = done.stderr.splitlines()
     assert line.startswith("error: judging.py:Judging: its path ")
     assert line.endswith(r"d\xff/judging.py is not UTF-8; rename the folder, or move the file")
+
+
+CART = '''"""A shop."""
+
+from __future__ import annotations
+
+from gymcli import Environment, Message, Score, Task, tool
+
+
+class Cart(Environment[Task]):
+    """Fill a cart."""
+
+    @tool
+    def METHOD
+        """Add an item."""
+
+    async def oracle(self, rollout):
+        return Message(role="assistant", content="done")
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        return Score(1.0)
+
+
+class Later(Task):
+    """A type that the class above names."""
+
+    name: str
+'''
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("add(self, *items: str):", "Cart.add has *items, but a model passes arguments by name"),
+        ("add(self, item: Itme):", "Cart.add has the unknown name `Itme` in an annotation"),
+        ("version(self):", "Cart.version hides the environment's own `version`"),
+    ],
+)
+def test_a_tool_that_no_model_can_call_is_refused_by_every_command(folder, method, reason):
+    Path("cart.py").write_text(CART.replace("METHOD", method))
+    write_rows("one")
+    for command in (
+        ("envs", "cart.py:Cart"),
+        ("check", "cart.py"),
+        ("collect", "t.jsonl", "--env", "cart.py", "--model", "oracle", "--out", "run"),
+        ("data", "validate", "t.jsonl", "--env", "cart.py:Cart"),
+    ):
+        done = gym(*command)
+        assert done.exit_code == 2, command
+        [line] = done.stderr.splitlines()
+        assert line.startswith("error: environment "), line
+        assert reason in line
+        assert line.endswith("(cart.py:11)"), line
+        assert not Path("run").exists()
+
+
+def test_a_tool_may_name_a_type_that_its_module_defines_later(folder):
+    Path("cart.py").write_text(CART.replace("METHOD", "add(self, item: Later):"))
+    assert gym("envs", "cart.py").exit_code == 0
