@@ -42,11 +42,12 @@ from gymcli.secrets import Scrubber
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
 __all__ = [
-    "answer_claims",
-    "error_claims",
+    "claims_of",
+    "error_in_answer",
     "error_of_body",
     "error_of_status",
     "error_words",
+    "innermost_error",
     "is_absence",
     "is_connect_timeout",
     "is_fatal",
@@ -124,10 +125,10 @@ def error_of_status(
     """Return the error for an answer whose status is not 2xx, without the endpoint's secrets."""
     if status // 100 == 3:
         return _error_of_redirect(status, headers, place, endpoint)
-    error = _innermost_error(payload)
+    error = innermost_error(payload)
     # A page of a proxy may quote anything.
     is_page = status >= 500 and not isinstance(error, dict)
-    claims = [] if is_page else _claims(error)
+    claims = [] if is_page else claims_of(error)
     words = one_line(error_words(payload), endpoint.secrets)
     return _classified(
         status,
@@ -145,11 +146,11 @@ def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpo
     Some gateways answer 200 and put the provider's error into the body; it is classified as if it
     had come with its own status. Text outside an error object is not classified.
     """
-    value = _error_in_answer(payload)
+    value = error_in_answer(payload)
     status = error.status if error.status is not None and error.status >= 400 else None
     default = type(error) if status is None else _class_of_status(status)
     message = f"{place}: {one_line(str(error), endpoint.secrets)}"
-    classified = _classified(status, default, _claims(value), value, message=message)
+    classified = _classified(status, default, claims_of(value), value, message=message)
     classified.status = error.status
     return classified
 
@@ -211,20 +212,7 @@ def _class_of(
     return default
 
 
-def error_claims(payload: bytes) -> list[str]:
-    """Return the claims of an error body: its codes, its types and its messages.
-
-    The whole body is the message if it is not JSON. Lists in a body are not claims.
-    """
-    return _claims(_innermost_error(payload))
-
-
-def answer_claims(payload: bytes) -> list[str]:
-    """Return the claims of the error in a body with status 200; none if it has no error."""
-    return _claims(_error_in_answer(payload))
-
-
-def _error_in_answer(payload: bytes) -> JSON:
+def error_in_answer(payload: bytes) -> JSON:
     """Return the error in a body with status 200; None if it has none."""
     try:
         body = decode(payload)
@@ -243,8 +231,8 @@ def _error_in_answer(payload: bytes) -> JSON:
     return base if base.get("status_code") else None
 
 
-def _innermost_error(payload: bytes) -> JSON:
-    """Return a body's error: the innermost object under `error`, or a text."""
+def innermost_error(payload: bytes) -> JSON:
+    """Return a body's error: the innermost object under `error`; the body itself if not JSON."""
     try:
         value: JSON = msgspec.json.decode(payload)
     except JSON_ERRORS:
@@ -278,7 +266,7 @@ def _error_values(error: JSON) -> Iterator[str | JSONObject]:
             pending += [item.get("reason") for item in objects_in(value.get("errors"))]
             # OpenRouter puts the provider's own error body here.
             raw = object_in(value.get("metadata")).get("raw")
-            pending.append(_innermost_error(raw.encode()) if isinstance(raw, str) else None)
+            pending.append(innermost_error(raw.encode()) if isinstance(raw, str) else None)
 
 
 def _wrapped_error(text: str) -> JSON:
@@ -297,7 +285,8 @@ def _wrapped_error(text: str) -> JSON:
     return _unwrapped(body) if body.get("error") else None
 
 
-def _claims(error: JSON) -> list[str]:
+def claims_of(error: JSON) -> list[str]:
+    """Return the claims of an error: its codes, its types and its messages, but no lists."""
     return [value for value in _error_values(error) if isinstance(value, str)]
 
 
@@ -306,7 +295,7 @@ def _malformed_call(error: JSON) -> str:
     for value in _error_values(error):
         if isinstance(value, dict) and (written := value.get("failed_generation")):
             return argument_text(written)
-    return quoted_call(_claims(error))
+    return quoted_call(claims_of(error))
 
 
 def error_words(payload: bytes) -> str:
@@ -315,7 +304,7 @@ def error_words(payload: bytes) -> str:
     The error's `code` or `type` comes first, since some providers name the problem only there. A
     body of unknown shape is returned unchanged.
     """
-    error = _innermost_error(payload)
+    error = innermost_error(payload)
     if isinstance(error, str):
         return error
     if isinstance(error, dict):

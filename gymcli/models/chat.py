@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.finish_reasons import finished_answer, meaning_of_finish
+from gymcli.models.finish_reasons import finished_answer
 from gymcli.nemo_gym.payload import (
     CallParts,
     argument_text,
@@ -239,7 +239,7 @@ def _joined_choice(choices: list[JSONObject]) -> JSONObject:
     calls = [call for message in messages for call in list_in(message.get("tool_calls"))]
     # A cut or a filter counts, whichever choice it ended.
     reasons = [choice.get("finish_reason") for choice in choices]
-    odd = [word for word in reasons if meaning_of_finish(word) not in ("stop", "tool_calls")]
+    odd = [word for word in reasons if word not in (None, "stop", "tool_calls")]
     return {
         **choices[position],
         "message": {**messages[position], "tool_calls": calls},

@@ -30,7 +30,7 @@ from gymcli.types import (
     Usage,
 )
 
-__all__ = ["finished_answer", "meaning_of_finish", "split_thought", "tool_calls_of"]
+__all__ = ["finished_answer", "split_thought", "tool_calls_of"]
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     # A normal end; the empty word is a missing one.
@@ -73,17 +73,6 @@ _END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
 model usually writes about the tag."""
 
 
-def meaning_of_finish(word: JSON) -> FinishReason | None:
-    """Return what an endpoint's finish reason means; None: it is not known."""
-    return _FINISH_REASONS.get(_plain_reason(word))
-
-
-def _plain_reason(word: JSON) -> str:
-    text = "" if word is None else str(word).strip().lower()
-    # Google prefixes some: "function_call_filter: MALFORMED_FUNCTION_CALL", "FinishReason.SAFETY".
-    return re.sub(r"^(\w+_filter: |finishreason\.)", "", text)
-
-
 def finished_answer(
     body: JSONObject,
     word: JSON,
@@ -115,7 +104,9 @@ def finished_answer(
         ServerError: The endpoint could not finish the answer.
         InvalidAnswerError: The answer is empty, and not because of the model.
     """
-    plain = _plain_reason(word)
+    # Google prefixes some: "function_call_filter: MALFORMED_FUNCTION_CALL", "FinishReason.SAFETY".
+    prefixed = "" if word is None else str(word).strip().lower()
+    plain = re.sub(r"^(\w+_filter: |finishreason\.)", "", prefixed)
     if _INTERRUPTIONS.fullmatch(plain):
         raise ServerError(f'the endpoint ended the message with finish_reason "{word}"')
     if isinstance(content, str) and "think>" in content:

@@ -28,9 +28,10 @@ from gymcli.errors import (
 from gymcli.mock import MockAnswer, MockServer, in_order, scripted
 from gymcli.mock.behaviours import refusal_of
 from gymcli.models.api_errors import (
-    answer_claims,
-    error_claims,
+    claims_of,
+    error_in_answer,
     error_words,
+    innermost_error,
     is_absence,
     is_connect_timeout,
     is_fatal,
@@ -330,8 +331,8 @@ def test_error_words_finds_the_message(payload, text):
         ({"messages": ["prompt is too long"]}, []),
     ],
 )
-def test_error_claims_are_the_code_and_the_message(payload, claims):
-    assert error_claims(msgspec.json.encode(payload)) == claims
+def test_claims_of_a_refusal_are_the_code_and_the_message(payload, claims):
+    assert claims_of(innermost_error(msgspec.json.encode(payload))) == claims
 
 
 @pytest.mark.parametrize(
@@ -352,8 +353,8 @@ def test_error_claims_are_the_code_and_the_message(payload, claims):
         (b"", []),
     ],
 )
-def test_answer_claims_are_those_of_an_error_alone(payload, claims):
-    assert answer_claims(payload) == claims
+def test_claims_of_an_answer_are_those_of_its_error_alone(payload, claims):
+    assert claims_of(error_in_answer(payload)) == claims
 
 
 @pytest.mark.parametrize("payload", [b"<html>Bad gateway</html>", b'{"error": ', b"\xff\xfe"])
@@ -373,17 +374,18 @@ BODIES = st.recursive(
 
 
 @given(BODIES.map(json.dumps) | st.text())
-def test_error_claims_are_texts_whatever_a_body_is(body):
+def test_claims_are_texts_whatever_a_body_is(body):
     payload = body.encode("utf-8", "replace")
-    for claim in (*error_claims(payload), *answer_claims(payload)):
-        claim.encode()
+    for error in (innermost_error(payload), error_in_answer(payload)):
+        for claim in claims_of(error):
+            claim.encode()
 
 
-def test_error_claims_survive_an_error_in_an_error():
+def test_claims_of_an_error_in_an_error():
     error = {"error": {"code": "innermost"}}
     for _ in range(12):
         error = {"error": {"message": f"aError: {json.dumps(error)}"}}
-    assert error_claims(json.dumps(error).encode())[-1] == "innermost"
+    assert claims_of(innermost_error(json.dumps(error).encode()))[-1] == "innermost"
 
 
 @given(st.binary(), st.text(min_size=4))
