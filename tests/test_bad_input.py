@@ -163,7 +163,7 @@ CASES = [
         "a question, but no prompt",
         COLLECT,
         2,
-        "tasks.jsonl: its rows have no prompt; use --prompt FILE, or --map FILE with this map in ",
+        "tasks.jsonl:1: has no prompt; use --prompt FILE, or --map FILE with this map in it: ",
         {"tasks.jsonl": RAW},
     ),
     Case(

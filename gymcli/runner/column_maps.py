@@ -202,8 +202,8 @@ def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Found]) -
     """
     if ".jsonl" not in path.suffixes:
         return
-    row = next((row for _, row in local_rows(path)), None)
-    if not isinstance(row, dict) or any(row.get(name) is not None for name in _NOT_RAW):
+    number, row = next(local_rows(path), (0, ""))
+    if isinstance(row, str) or not row.keys().isdisjoint(_NOT_RAW):
         return
     if {name.casefold() for name in row}.isdisjoint(_QUESTIONS):
         return
@@ -211,7 +211,7 @@ def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Found]) -
     env_of_map = {} if env or not inferred.env else {"env": inferred.env}
     row_map = inferred.row_map.model_copy(update={"constants": env_of_map})
     raise UsageError(
-        f"{path}: its rows have no prompt; use --prompt FILE, or --map FILE with this map in it: "
+        f"{path}:{number}: has no prompt; use --prompt FILE, or --map FILE with this map in it: "
         f"{map_text(row_map)}"
     )
 
@@ -284,8 +284,8 @@ class _Table:
         assert isinstance(options, str)
         row_map = _row_map({"options": {"from": options, "apply": self.decoding(options)}})
         for _, row in mapped_rows(local_rows(self.path), row_map):
-            if isinstance(row, dict) and isinstance(row["options"], list):
-                return row["options"]
+            if isinstance(row, dict) and isinstance(row.get("options"), list):
+                return cast("list[JSON]", row["options"])
         return []
 
     def _option_columns(self) -> tuple[_Source | None, str | None]:

@@ -7,14 +7,15 @@ import csv
 import io
 import itertools
 import re
+import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import date, time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO, cast
 
 import msgspec
 
@@ -27,6 +28,7 @@ from gymcli.store.lines import (
     begins_array,
     decoded_lines,
     iterate_lines,
+    lines_of,
     open_bytes,
     read_errors,
     refuse_archive,
@@ -35,8 +37,6 @@ from gymcli.store.lines import (
 from gymcli.types import JSON_ERRORS, JSONObject
 
 if TYPE_CHECKING:
-    from python_calamine import CalamineSheet
-
     from gymcli.store.maps import RowMap
 
 __all__ = [
@@ -63,8 +63,9 @@ _NUM_HEAD_RECORDS = 20
 _SEPARATOR_LINE = re.compile(r'"?sep=(\t|[^\w\s"])"?[\r\n]')
 """The first line by which Excel names the delimiter."""
 _BLOCK_BYTES = 1 << 16
-_MAX_EXACT = 10**15
-"""Excel keeps 15 digits of a number."""
+_CHILD = Path(__file__).with_name("workbook_child.py")
+_MAX_WORKBOOK_BYTES = 2 << 30
+"""The most memory that a workbook may take."""
 
 
 class SourceRow(NamedTuple):
@@ -123,9 +124,9 @@ def table_notes(path: Path) -> list[str]:
             f"{path}: is not UTF-8 and is read as Windows-1252; if letters are wrong, save it as "
             '"CSV UTF-8"'
         ]
-    if _format(path) in _SHEETS and len(sheets := _sheets(path)) > 1:
-        others = ", ".join(f'"{sheet.name}"' for sheet in sheets[1:])
-        return [f'{path}: only the sheet "{sheets[0].name}" is read, not {others}']
+    if _format(path) in _SHEETS and len(names := _sheet_names(path)) > 1:
+        others = ", ".join(f'"{name}"' for name in names[1:])
+        return [f'{path}: only the sheet "{names[0]}" is read, not {others}']
     return []
 
 
@@ -266,7 +267,7 @@ def _open_text(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
 
 
 def _encoding(path: Path) -> str:
-    """Return the encoding of a text: that of its mark, else what its first special letter fits."""
+    """Return the encoding of a text: that of its mark, else what its first special letters fit."""
     with open_bytes(path) as file, read_errors(path):
         block = file.read(_BLOCK_BYTES)
         if block.startswith(codecs.BOM_UTF8):
@@ -283,8 +284,12 @@ def _encoding(path: Path) -> str:
             try:
                 is_ascii = decoder.decode(block, final=not block).isascii()
             except UnicodeDecodeError as error:
-                # After a letter that is UTF-8, the fault is damage, not another encoding.
-                return "cp1252" if error.object[: error.start].isascii() else "utf-8"
+                # Among letters that are UTF-8, a fault is damage. Pairs of other letters, such as
+                # \xdf\x93 of Windows-1252, may look like one of these.
+                valid = error.object.decode("utf-8", "ignore")
+                num_faults = len(error.object) - len(valid.encode())
+                num_letters = sum(not character.isascii() for character in valid)
+                return "cp1252" if num_faults > num_letters else "utf-8"
             if not (block and is_ascii):
                 return "utf-8"
             block = file.read(_BLOCK_BYTES)
@@ -316,8 +321,8 @@ class _Dialect(NamedTuple):
 def _dialect(path: Path, encoding: str, num_columns: int) -> _Dialect:
     """Return how the cells of a CSV file are separated, from its first records.
 
-    Unless Excel has named it, the delimiter splits the header, and most records into as many cells;
-    where several do, it is that of the file's name.
+    Unless Excel has named it, the delimiter splits the header, and more records into as many cells
+    than it leaves whole; where several do, it is that of the file's name.
     """
     with _open_text(path, encoding) as text:
         # Bytes that are no text raise an error where they stand, in the reading of the rows.
@@ -334,7 +339,7 @@ def _dialect(path: Path, encoding: str, num_columns: int) -> _Dialect:
             dialect = _Dialect(delimiter, skips_blanks, num_lines)
             widths = _widths(head, dialect)
             width = num_columns or next(iter(widths), 0)
-            if width > 1:
+            if width > 1 and widths.count(width) > widths.count(1):
                 num_fitting[dialect] = widths.count(width)
     one_column = _Dialect(usual, False, num_lines)
     return max(num_fitting, key=num_fitting.__getitem__, default=one_column)
@@ -404,34 +409,6 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
         raise UsageError(f"{path}: cannot be read after row {number}: {reason}") from error
 
 
-def _sheets(path: Path) -> list[CalamineSheet]:
-    """Return the visible sheets of a workbook that have cells, or an empty one if none has."""
-    try:
-        from python_calamine import CalamineError, CalamineWorkbook, SheetVisibleEnum  # an extra
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{path} needs the package python-calamine: pip install 'gymcli[tables]'; "
-            'or save the table as "CSV UTF-8"'
-        ) from error
-    try:
-        with CalamineWorkbook.from_path(path) as workbook:
-            sheets = [
-                workbook.get_sheet_by_name(sheet.name)
-                for sheet in workbook.sheets_metadata
-                if sheet.visible == SheetVisibleEnum.Visible
-            ]
-    except (OSError, CalamineError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust code; it cannot be imported
-            raise
-        raise UsageError(f"{path}: cannot be read: it is damaged") from error
-    if not sheets:
-        raise UsageError(f"{path}: has no visible sheet")
-    # A workbook begins with three sheets in some programs, of which two stay empty.
-    return [sheet for sheet in sheets if sheet.height] or sheets[:1]
-
-
 def _sheet_rows(path: Path) -> Iterator[SourceRow]:
     records = _sheet_records(path)
     names = _header(path, records)
@@ -440,23 +417,41 @@ def _sheet_rows(path: Path) -> Iterator[SourceRow]:
 
 
 def _sheet_records(path: Path) -> Iterator[_Record]:
-    # With the empty area, since the numbers of rows and columns are those of the sheet.
-    rows = _sheets(path)[0].to_python(skip_empty_area=False)
-    for number, cells in enumerate(map(_texts, rows), 1):
-        if any(cell.strip() for cell in cells):
-            yield _Record(number, cells)
+    lines = _sheet_lines(path)
+    next(lines)
+    for line in lines:
+        yield _Record(*msgspec.json.decode(line, type=tuple[int, list[str]]))
 
 
-def _texts(cells: Iterable[object]) -> list[str]:
-    texts = []
-    for cell in cells:
-        if isinstance(cell, bool):
-            texts.append(str(cell).upper())
-        elif isinstance(cell, float) and cell.is_integer() and abs(cell) < _MAX_EXACT:
-            texts.append(str(int(cell)))  # a sheet has no integers: 18 is stored as 18.0
-        else:
-            texts.append(cell.isoformat() if isinstance(cell, date | time) else str(cell))
-    return texts
+def _sheet_names(path: Path) -> list[str]:
+    """Return the names of the visible sheets of a workbook that have cells."""
+    with closing(_sheet_lines(path)) as lines:
+        return msgspec.json.decode(next(lines), type=list[str])
+
+
+def _sheet_lines(path: Path) -> Generator[bytes]:
+    """Yield the names of a workbook's sheets, then the rows of the first one, as JSON."""
+    if find_spec("python_calamine") is None:
+        raise MissingPackageError(
+            f"{path} needs the package python-calamine: pip install 'gymcli[tables]'; "
+            'or save the table as "CSV UTF-8"'
+        )
+    command = [sys.executable, "-P", str(_CHILD), str(path.absolute()), str(_MAX_WORKBOOK_BYTES)]
+    with subprocess.Popen(  # noqa: S603  # this interpreter, our own module
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as child:
+        try:
+            for line in lines_of(cast("BinaryIO", child.stdout), path):
+                if line.data.startswith(b'"'):
+                    raise UsageError(f"{path}: {msgspec.json.decode(line.data)}")
+                yield line.data
+            if child.wait():
+                raise UsageError(
+                    f"{path}: cannot be read: it is damaged, or takes more than "
+                    f'{_MAX_WORKBOOK_BYTES >> 30} GB of memory; save the table as "CSV UTF-8"'
+                )
+        finally:
+            child.kill()
 
 
 _READERS: dict[str, Callable[[Path], Iterator[SourceRow]]] = {

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 15
 """Decoded in one call, into objects of ten times the size."""
-_LONG_OBJECT = re.compile(rb'\s*\{\s*\n\s*"')
+_LONG_OBJECT = re.compile(rb'\s*\{[ \t\r]*\n\s*"')
 _BINARY_STARTS = (b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"PK\3\4", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How archives begin, which need not have a null byte: bz2, xz, 7z, zip, gz and zst."""
 

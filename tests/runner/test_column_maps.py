@@ -441,6 +441,11 @@ def test_numbers_of_parquet_may_be_options(columns):
     assert [row.fields["expected_answer"] for row in (first, second)] == ["B", "A"]
 
 
+def test_the_first_row_of_a_multiple_choice_table_may_lack_its_options():
+    text = 'question,options,answer\np,,A\nq,"[""x"", ""y""]",B\n'
+    assert refused(text).startswith('quiz.csv:2: column "answer": letter_of: ')
+
+
 def test_numbers_in_lists_of_csv_may_be_options():
     [row] = read('question,choices,answer\nq,"[3, 14]",14\n')
     assert (row.fields["options"], row.fields["expected_answer"]) == (
@@ -482,8 +487,7 @@ def test_the_map_that_raw_rows_are_refused_with_collects_them(kind, env):
     args = ("collect", "raw.jsonl", "-m", "oracle", "-o", "run", *(("--env", env) if env else ()))
     done = gym(*args)
     start = (
-        "error: raw.jsonl: its rows have no prompt; use --prompt FILE, or --map FILE with this map "
-        "in it: "
+        "error: raw.jsonl:1: has no prompt; use --prompt FILE, or --map FILE with this map in it: "
     )
 
     assert done.exit_code == 2
@@ -506,6 +510,12 @@ def test_only_rows_without_a_prompt_are_refused_with_a_map(extra):
     )
     [row] = read("", "raw.jsonl", env="string_match")
     assert row.fields["question"] == "q"
+
+
+def test_rows_with_prompts_that_begin_with_none_are_not_told_to_use_a_map():
+    Path("raw.jsonl").write_bytes(b'{"question": "q", "prompt": null}\n{"prompt": "q"}\n')
+    with pytest.raises(TasksError, match=r"^raw.jsonl:1: no prompt: "):
+        read("", "raw.jsonl", env="string_match")
 
 
 @pytest.mark.parametrize("name", ["tasks.json", "tasks.jsonl", "my tasks.json"])

@@ -5,6 +5,7 @@ import datetime as dt
 import gzip
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,8 @@ def test_local_rows_of_csv():
         ("sep=;\nx;y\n1;2\n", ["x", "y"]),
         ('"sep=|"\r\nx|y\r\n', ["x", "y"]),
         ("sep=;\nx\n1,2\n", ["x"]),
+        ("x|y\n1\n2|3\n4\n", ["x|y"]),
+        ("x;y\n1;2;3\n4;5;6\n", ["x", "y"]),
     ],
 )
 def test_the_delimiter_of_csv_splits_the_header_and_most_records(text, columns):
@@ -177,6 +180,16 @@ def test_csv_may_be_in_the_encodings_of_excel(encoding, before, end):
 
 
 @pytest.mark.usefixtures("folder")
+def test_the_encoding_of_csv_is_what_most_of_its_letters_fit():
+    """The bytes of ß“ in Windows-1252 are also a letter of UTF-8."""
+    assert table_rows("a.csv", "x\n„Spaß“, „Öl“\n".replace(",", " ").encode("cp1252")) == [
+        (2, {"x": "„Spaß“  „Öl“"})
+    ]
+    with pytest.raises(UsageError, match=r"a.csv:2: is not UTF-8 text"):
+        table_rows("a.csv", b"x\nit\x92s\n" + "é é\n".encode())
+
+
+@pytest.mark.usefixtures("folder")
 def test_rows_of_a_workbook_are_the_texts_of_its_csv_file():
     pytest.importorskip("python_calamine", reason="needs the package python-calamine")
     noon = dt.datetime(2024, 3, 1, 12, 0)
@@ -233,6 +246,22 @@ def test_local_rows_refuse_a_workbook_without_a_table(rows, reason):
         write_workbook("a.xlsx", {"Quiz": rows})
     with pytest.raises(UsageError, match=reason):
         list(local_rows(Path("a.xlsx")))
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is limited on Linux")
+def test_local_rows_refuse_a_workbook_of_billions_of_cells():
+    """The package then ends its process."""
+    pytest.importorskip("python_calamine", reason="needs the package python-calamine")
+    write_workbook("small.xlsx", {"Quiz": [["x"], [None, "y"]]})
+    with zipfile.ZipFile("small.xlsx") as small, zipfile.ZipFile("a.xlsx", "w") as far:
+        for name in small.namelist():
+            data = small.read(name).replace(b'<row r="2">', b'<row r="1048576">')
+            far.writestr(name, data.replace(b'"B2"', b'"XFD1048576"'))
+    with pytest.raises(UsageError, match=r"a.xlsx: cannot be read: .* takes more than 2 GB of"):
+        list(local_rows(Path("a.xlsx")))
+    with pytest.raises(UsageError, match=r"a.xlsx: cannot be read: .* takes more than 2 GB of"):
+        table_notes(Path("a.xlsx"))
 
 
 @pytest.mark.usefixtures("folder")

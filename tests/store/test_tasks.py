@@ -343,6 +343,7 @@ NO_PROMPT = 'no prompt: expected "responses_create_params", "messages" or "promp
             '\ufeff{\n  "prompt": "Hi"\n}',
             "is JSON over several lines, not one object a line; jq -c",
         ),
+        ("{" + "\n" * 32_000 + "x", "is not JSON: "),
         ("null", "must be a JSON object"),
         ("[]", "must be a JSON object"),
         ('"text"', "must be a JSON object"),
