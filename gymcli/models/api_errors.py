@@ -119,6 +119,7 @@ def error_of_status(
     headers: Mapping[str, str],
     payload: bytes,
     *,
+    request: bytes,
     place: str,
     endpoint: Endpoint,
 ) -> ModelError:
@@ -135,12 +136,15 @@ def error_of_status(
         _class_of_status(status),
         claims,
         error,
+        request=request,
         message=f"{place} answered {status}" + (f": {words}" if words else ""),
         retry_after=retry_after_seconds(headers),
     )
 
 
-def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpoint) -> ModelError:
+def error_of_body(
+    error: ModelError, payload: bytes, *, request: bytes, place: str, endpoint: Endpoint
+) -> ModelError:
     """Return the error for a 2xx answer whose body a dialect refused.
 
     Some gateways answer 200 and put the provider's error into the body; it is classified as if it
@@ -150,7 +154,9 @@ def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpo
     status = error.status if error.status is not None and error.status >= 400 else None
     default = type(error) if status is None else _class_of_status(status)
     message = f"{place}: {one_line(str(error), endpoint.secrets)}"
-    classified = _classified(status, default, claims_of(value), value, message=message)
+    classified = _classified(
+        status, default, claims_of(value), value, request=request, message=message
+    )
     classified.status = error.status
     return classified
 
@@ -161,11 +167,12 @@ def _classified(
     claims: list[str],
     error: JSON,
     *,
+    request: bytes,
     message: str,
     retry_after: float | None = None,
 ) -> ModelError:
     """Return the error that a status and claims mean; without a meaning, one of the default."""
-    meanings = meanings_of(claims)
+    meanings = meanings_of(claims, request)
     kind = _class_of(status, meanings, default)
     if kind is MalformedCallError:
         return MalformedCallError(message, text=_malformed_call(error), status=status)

@@ -25,7 +25,7 @@ from gymcli.models.api_errors import is_absence, is_overload, is_retried
 from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.emulated_tools import emulate, may_call, restore
-from gymcli.models.endpoint import SENT_BACK, Endpoint, merged_params
+from gymcli.models.endpoint import SENT_BACK, Endpoint, max_answer_tokens, merged_params
 from gymcli.models.http import Target, Transport
 from gymcli.models.limits import (
     Clock,
@@ -33,7 +33,6 @@ from gymcli.models.limits import (
     RequestState,
     SharedLimiters,
     Sleep,
-    max_answer_tokens,
 )
 from gymcli.models.retry import RetryPolicy
 from gymcli.models.token_ids import (

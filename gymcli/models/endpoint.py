@@ -33,6 +33,7 @@ __all__ = [
     "EndpointOptions",
     "RequestParameters",
     "checked_base_url",
+    "max_answer_tokens",
     "merged_params",
 ]
 
@@ -229,6 +230,13 @@ def merged_params(*given: JSONObject) -> JSONObject:
             merged = {name: value for name, value in merged.items() if name not in TOKEN_LIMITS}
         merged.update(own)
     return merged
+
+
+def max_answer_tokens(params: JSONObject) -> int | None:
+    """Return a request's limit for the tokens of its answer; None if it has no limit."""
+    names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+    asked = (params.get(name) for name in names)
+    return next((value for value in asked if isinstance(value, int) and value > 0), None)
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:

@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from gymcli.models.chat import decode
+from gymcli.models.endpoint import max_answer_tokens
+
 __all__ = [
     "TOO_LONG_ANSWERS",
     "WORDINGS",
@@ -77,12 +80,12 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
             "vllm-project/vllm#20409",
         ),
         Wording(
-            r"(your|the) (input|prompt|request) exceeds? the context window",
+            r"(your|the) (input|prompt|request) exceeds? the context window\b",
             "OpenAI",
             "dyad-sh/dyad#1672",
         ),
         Wording(
-            r"input tokens exceed the configured limit of \d+ tokens",
+            r"input tokens exceed the configured limit of \d+ tokens(?! per)",
             "OpenAI",
             "archi-physics/archi#497",
         ),
@@ -218,7 +221,7 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
             "https://github.com/earendil-works/pi/blob/main/packages/ai/test/overflow.test.ts",
         ),
         Wording(
-            r"(the )?input token count.{0,20} exceeds the maximum number of tokens",
+            r"(the )?input token count.{0,20} exceeds the maximum number of tokens(?! per)",
             "Google",
             "google-gemini/gemini-cli#6678",
         ),
@@ -243,8 +246,10 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
             "Groq, Cerebras",
             "cline/cline#5140",
         ),
-        Wording(r"your request exceeded model token limit", "Moonshot", "MoonshotAI/kimi-cli#2011"),
-        Wording(r"prompt (exceeds max length|超长)", "Zhipu", "open-octo/octo-agent#2124"),
+        Wording(
+            r"your request exceeded model token limit: \d", "Moonshot", "MoonshotAI/kimi-cli#2011"
+        ),
+        Wording(r"prompt (exceeds max length|超长)[.。]?$", "Zhipu", "open-octo/octo-agent#2124"),
         Wording(r"range of input length should be \[1, ?\d+\]", "DashScope", "QwenLM/qwen-code#98"),
         Wording(
             r"(invalid params, )?context window exceeds limit",
@@ -456,8 +461,27 @@ TOO_LONG_ANSWERS = (
     # <= 8192. Given: 20 `inputs` tokens and 9000 `max_new_tokens`"
     r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <= "
     r"(?P<window>\d{1,12})\. given: \d+ `inputs` tokens and (?P<asked>\d{1,12}) `max_new",
+    # Cerebras: "Please reduce the length of the messages or completion. Current length is 9020
+    # while limit is 8192"
+    r"please reduce the length of the messages or completion\. current length is \d+ while limit "
+    r"is (?P<window>\d{1,12})",
+    # SiliconFlow: "max_total_tokens (9020) must be less than or equal to max_seq_len (8192)"
+    r"max_total_tokens \(\d+\) must be less than or equal to max_seq_len \((?P<window>\d{1,12})",
+    # Moonshot: "Invalid request: Your request exceeded model token limit: 8192 (requested: 9020)"
+    r"your request exceeded model token limit: (?P<window>\d{1,12})",
+    # Cloudflare: "The estimated number of input and maximum output tokens (9020) exceeded this
+    # model context window limit (8192)."
+    r"the estimated number of input and maximum output tokens \(\d+\) exceeded this model context "
+    r"window limit \((?P<window>\d{1,12})",
+    # Cohere: "too many tokens: total number of tokens (prompt and prediction) cannot exceed 8192 -
+    # received 9020."
+    r"too many tokens: total number of tokens \(prompt and prediction\) cannot exceed "
+    r"(?P<window>\d{1,12})",
 )
-"""Refusals of too many tokens: `asked` is what the answer may take, `window` the model's limit."""
+"""Refusals of too many tokens: `window` is the model's limit, `asked` what the answer may take.
+
+Where a message does not say what the answer may take, the request does.
+"""
 
 _PREFIXES = (
     r"\s*("
@@ -488,14 +512,16 @@ _MAX_START = 2000
 """Characters of a claim that are looked at: a message may be as long as a conversation."""
 
 
-def meanings_of(claims: Sequence[str]) -> set[Meaning]:
-    """Return the meanings of an error's claims, by `WORDINGS`."""
+def meanings_of(claims: Sequence[str], request: bytes = b"{}") -> set[Meaning]:
+    """Return the meanings of the claims of an error that answers this request, by `WORDINGS`."""
     starts = [claim[:_MAX_START] for claim in claims]
     meanings = {name for name, pattern in _PATTERNS.items() if any(map(pattern.match, starts))}
-    matches = (pattern.match(start) for pattern in _TOO_LONG_ANSWERS for start in starts)
-    if any(match and int(match["asked"]) >= int(match["window"]) for match in matches):
-        # The answer alone exceeds the window, so that a shorter conversation would not help.
-        meanings = meanings - {"context overflow"} | {"permanent", "hopeless"}
+    for pattern in _TOO_LONG_ANSWERS:
+        for match in filter(None, map(pattern.match, starts)):
+            asked = match.groupdict().get("asked") or max_answer_tokens(decode(request)) or 0
+            if int(asked) >= int(match["window"]):
+                # The answer alone exceeds the window: a shorter conversation would not help.
+                meanings = meanings - {"context overflow"} | {"permanent", "hopeless"}
     return meanings
 
 

@@ -150,7 +150,9 @@ class Transport:
         except ModelError as error:
             tries.usage.add(usage_of(whole))
             # Not `from error`: a traceback would show the message with its secrets.
-            raise error_of_body(error, whole, place, endpoint) from None
+            raise error_of_body(
+                error, whole, request=payload, place=place, endpoint=endpoint
+            ) from None
         if source is not None:
             take_tokens(answer, decode(whole), endpoint.logprob_mode)
         return answer
@@ -167,7 +169,9 @@ class Transport:
         try:
             return decode(whole)
         except ModelError as error:
-            raise error_of_body(error, whole, target.place, self._endpoint) from None
+            raise error_of_body(
+                error, whole, request=payload, place=target.place, endpoint=self._endpoint
+            ) from None
 
     async def _send(
         self, target: Target, payload: bytes, *, streams: bool = False
@@ -208,7 +212,12 @@ class Transport:
             # Groq sends the refusal of a streamed answer as the only event of a stream.
             whole = body if isinstance(body, bytes) else b"".join(body[:1])
             raise error_of_status(
-                response.status, response.headers, whole, place=place, endpoint=endpoint
+                response.status,
+                response.headers,
+                whole,
+                request=payload,
+                place=place,
+                endpoint=endpoint,
             )
         return body
 

@@ -28,7 +28,7 @@ from gymcli.models.api_errors import (
     is_silence,
     is_unreachable,
 )
-from gymcli.models.endpoint import Endpoint, EndpointLimits
+from gymcli.models.endpoint import Endpoint, EndpointLimits, max_answer_tokens
 from gymcli.types import JSONObject, Tries, Usage
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "RequestState",
     "SharedLimiters",
     "Sleep",
-    "max_answer_tokens",
 ]
 
 _LOGGER = logging.getLogger(__name__)
@@ -170,13 +169,6 @@ class RateLimits:
             of_answer = min(usage.completion_tokens, _MAX_TOKENS)
             # An exponential moving average: answers of one run have similar lengths.
             self._answer_tokens += 0.1 * (of_answer - self._answer_tokens)
-
-
-def max_answer_tokens(params: JSONObject) -> int | None:
-    """Return a request's limit for the tokens of its answer; None if it has no limit."""
-    names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-    asked = (params.get(name) for name in names)
-    return next((value for value in asked if isinstance(value, int) and value > 0), None)
 
 
 class AdaptiveLimit:

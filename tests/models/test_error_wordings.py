@@ -24,6 +24,7 @@ from gymcli.models.error_wordings import (
     quoted_call,
     start_of_wrapped,
 )
+from gymcli.types import Message, Request
 from tests.models.asking import failure
 
 TEXTS = {
@@ -192,6 +193,14 @@ TOO_LONG = (
     "input length and `max_tokens` exceed context limit: 20 + 9000 > 8192, decrease input length",
     "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8192. Given: 20 "
     "`inputs` tokens and 9000 `max_new_tokens`",
+    "Please reduce the length of the messages or completion. Current length is 9020 while limit is "
+    "8192",
+    "max_total_tokens (9020) must be less than or equal to max_seq_len (8192)",
+    "Your request exceeded model token limit: 8192 (requested: 9020)",
+    "The estimated number of input and maximum output tokens (9020) exceeded this model context "
+    "window limit (8192).",
+    "too many tokens: total number of tokens (prompt and prediction) cannot exceed 8192 - received "
+    "9020.",
 )
 
 
@@ -239,11 +248,29 @@ def test_an_answer_as_long_as_the_window_is_no_overflow(subtests):
     for pattern, text in zip(TOO_LONG_ANSWERS, TOO_LONG, strict=True):
         with subtests.test(text):
             assert re.match(pattern, text, re.IGNORECASE)
-            assert meanings_of(["context_length_exceeded", text]) == {"permanent", "hopeless"}
+            claims = ["context_length_exceeded", text]
+            assert meanings_of(claims, b'{"max_tokens": 8192}') == {"permanent", "hopeless"}
+            if "asked" not in pattern:
+                assert meanings_of(claims, b'{"max_tokens": 8191}') == {"context overflow"}
+                assert meanings_of(claims) == {"context overflow"}
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+@pytest.mark.parametrize(("asked", "kind"), [(8192, RequestRefusedError), (10, None)])
+def test_the_request_says_how_long_its_answer_may_be(dialect, asked, kind):
+    text = "max_total_tokens (9020) must be less than or equal to max_seq_len (8192)"
+    request = Request(messages=[Message(role="user", content="x")], params={"max_tokens": asked})
+    error = failure(lambda _: refusal_of(400, text), request, dialect=dialect)
+    assert type(error) is (kind or ContextOverflowError)
+    assert error.is_hopeless is (kind is not None)
 
 
 LOOK_ALIKES = [
     # Rates.
+    (400, "Your request exceeded model token limit per minute", None),
+    (400, "The input token count exceeds the maximum number of tokens per minute", None),
+    (400, "Your request exceeds the context windows of this plan", None),
+    (400, "Prompt exceeds max length of a title", None),
     (
         429,
         "This model's maximum context length is 8192 tokens, and you are too fast",
