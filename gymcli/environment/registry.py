@@ -8,8 +8,6 @@ when it is looked up.
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
 import importlib
 import inspect
@@ -18,7 +16,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from random import Random
@@ -31,6 +29,7 @@ from pydantic import ValidationError
 import gymcli.envs
 from gymcli.environment.contract import Environment
 from gymcli.environment.contract_checks import ContractError, check_schema
+from gymcli.environment.source_code import FILE_MODULE_PREFIX, imported_files, source_hash
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     EnvironmentImportError,
@@ -44,11 +43,10 @@ from gymcli.errors import (
     frames_of,
     pydantic_reason,
 )
-from gymcli.types import CODE_HASH, JSON, JSON_ERRORS, JSONObject
+from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
 __all__ = [
     "ENTRY_POINT_GROUP",
-    "FILE_MODULE_PREFIX",
     "NUM_GENERATED",
     "EnvironmentClass",
     "Found",
@@ -75,9 +73,6 @@ __all__ = [
 EnvironmentClass = type[Environment[Task]]
 
 ENTRY_POINT_GROUP = "gymcli.envs"
-
-FILE_MODULE_PREFIX = "gymcli_file_"
-"""Prefix for the names of modules that were loaded from a file; no import finds them."""
 
 REMOTE = "remote"
 """The name of a server that was given as an address without a name."""
@@ -128,7 +123,7 @@ class Found(NamedTuple):
         """The hash of the environment's code; empty if it has none here."""
         if self.recorded_hash is not None:
             return self.recorded_hash
-        return _source_hash(sys.modules[self.environment.__module__])
+        return source_hash(sys.modules[self.environment.__module__])
 
 
 class Registry:
@@ -310,6 +305,7 @@ def _from_code(spec: str) -> Found:
     else:
         name = place.rpartition(".")[2]
         with _importing(spec):
+            _append_to_path(Path.cwd())
             module = importlib.import_module(place)
     if not class_name:
         return _checked(_only_class(module, place), name, spec)
@@ -322,7 +318,10 @@ def _from_code(spec: str) -> Found:
 
 
 def module_of_file(path: Path, spec: str) -> ModuleType:
-    """Import a file under a name made from its path, the same in every process."""
+    """Import a file under a name made from its path, the same in every process.
+
+    It can import modules of its folder, unless Python or an installed package has the name.
+    """
     resolved = path.resolve()
     try:
         module_name = FILE_MODULE_PREFIX + hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
@@ -332,7 +331,16 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
             f"{spec}: its path {shown} is not UTF-8; rename the folder, or move the file"
         ) from error
     with _importing(spec):
+        _append_to_path(resolved.parent)
+        if module_name not in sys.modules:
+            imported_files(resolved)  # raises if an import would find another folder's module
         return gymcli.envs.load_file(module_name, resolved)
+
+
+def _append_to_path(folder: Path) -> None:
+    # At the end, so that a random.py there does not hide Python's.
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def _only_class(module: ModuleType, place: str) -> EnvironmentClass:
@@ -386,7 +394,9 @@ def prepare(found: Found, options: EnvironmentOptions) -> None:
         found.environment.prepare(options)
     except GymError:
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(
             f'environment "{found.name}" cannot be prepared: {_described(error)}'
         ) from error
@@ -395,64 +405,35 @@ def prepare(found: Found, options: EnvironmentOptions) -> None:
 @contextmanager
 def _importing(name: str) -> Iterator[None]:
     """Turn any exception in the block into an error that names the environment."""
+    folder = _working_directory()
     try:
         yield
     except ContractError as error:
         raise EnvironmentImportError(f'environment "{name}": {error}') from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise EnvironmentImportError(
             f'environment "{name}" cannot be imported: {_described(error)}'
         ) from error
+    if _working_directory() != folder:
+        os.chdir(folder)
+        raise EnvironmentImportError(
+            f'environment "{name}" changes the working directory when it is imported; build paths '
+            "from Path(__file__).parent instead"
+        )
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109  # a text, which is compared
+    except OSError:  # it was deleted
+        return ""
 
 
 def _described(error: BaseException) -> str:
     frames = frames_of(error)
     return f"{described(error)} ({frames[-1]})" if frames else described(error)
-
-
-# Left out, since they cannot affect scores: comments, layout, docstrings other than tools', and
-# `generate`.
-@functools.cache  # a worker asks for it with every score, and to parse 1 kB takes a millisecond
-def _source_hash(module: ModuleType) -> str:
-    # A notebook's module has no file.
-    path = Path(getattr(module, "__file__", None) or "")
-    if not path.name:
-        return ""
-    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
-    total = hashlib.sha256()
-    for file in files:
-        name = file.relative_to(path.parent).as_posix()
-        code = file.read_bytes()
-        with suppress(SyntaxError, ValueError, RecursionError):  # no code that anything imports
-            code = repr(_code(ast.parse(code))).encode()
-        total.update(name.encode() + b"\0" + code)
-    return f"{CODE_HASH}{total.hexdigest()[:16]}"
-
-
-# Not `ast.dump`: its output differs between Python versions, newer ones leave out empty fields.
-def _code(node: object) -> object:
-    if isinstance(node, list):
-        return [_code(item) for item in node if not _is_text(item)]
-    if not isinstance(node, ast.AST):
-        return node
-    if isinstance(node, ast.ClassDef):
-        node.body = [one for one in node.body if getattr(one, "name", "") != "generate"]
-    fields = [(name, _code(value)) for name, value in ast.iter_fields(node)]
-    told = [(name, value) for name, value in fields if value is not None and value != []]
-    return [type(node).__name__, _tool_docstring(node), *told]
-
-
-def _is_text(statement: object) -> bool:
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
-def _tool_docstring(node: ast.AST) -> str | None:
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return None
-    marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
-    is_tool = any(getattr(mark, "id", getattr(mark, "attr", "")) == "tool" for mark in marks)
-    return ast.get_docstring(node) if is_tool else None
 
 
 def shipped_tasks(name: str) -> Path | None:

@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from gymcli.environment.registry import FILE_MODULE_PREFIX, module_of_file
+from gymcli.environment.registry import module_of_file
+from gymcli.environment.source_code import FILE_MODULE_PREFIX
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
 from gymcli.rollout.fork_server import fill_standard, fork
 

@@ -31,6 +31,7 @@ from gymcli.environment.registry import (
     split_code,
     split_name,
 )
+from gymcli.environment.source_code import imported_files
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import AttemptError, GymError, RunError
 from gymcli.models.api_errors import is_unreachable
@@ -67,7 +68,8 @@ class SentCode(NamedTuple):
     """The code that `--env` named, and the import path of the driver."""
 
     spec: str | None
-    source: bytes | None
+    sources: dict[str, bytes]
+    """The file of `FILE.py:CLASS`, and those of its folder that it imports, by relative path."""
     folder: str
     search_path: tuple[str, ...]
 
@@ -78,28 +80,32 @@ class SentCode(NamedTuple):
         name, target = split_name(spec or "")
         place, class_name = split_code(target)
         if not place.endswith(".py"):
-            return cls(spec, None, str(Path.cwd()), search_path)
+            return cls(spec, {}, str(Path.cwd()), search_path)
         path = Path(place).resolve()
-        spec = _spec(name, path, class_name)
-        return cls(spec, path.read_bytes(), str(Path.cwd()), search_path)
+        files = [path, *imported_files(path)]
+        sources = {str(file.relative_to(path.parent)): file.read_bytes() for file in files}
+        return cls(_spec(name, path, class_name), sources, str(Path.cwd()), search_path)
 
     def unpack(self, folder: Path) -> tuple[str, ...]:
         """Return the specs with which this process finds the environment.
 
-        A file that exists here with the same content is used directly, so that it can import its
-        neighbours. Otherwise its source is written to `folder`.
+        Files that exist here with the same content are used directly. Otherwise they are written to
+        `folder`.
         """
         if Path(self.folder).is_dir():
             os.chdir(self.folder)
         sys.path += [entry for entry in self.search_path if entry not in sys.path]
-        if self.spec is None or self.source is None:
+        if self.spec is None or not self.sources:
             return () if self.spec is None else (self.spec,)
         name, target = split_name(self.spec)
         place, class_name = split_code(target)
         path = Path(place)
-        if not (path.is_file() and path.read_bytes() == self.source):
+        here = {path.parent / place: source for place, source in self.sources.items()}
+        if not all(file.is_file() and file.read_bytes() == here[file] for file in here):
             path = folder / path.name
-            path.write_bytes(self.source)
+            for place, source in self.sources.items():
+                (folder / place).parent.mkdir(parents=True, exist_ok=True)
+                (folder / place).write_bytes(source)
         return (_spec(name, path, class_name),)
 
 

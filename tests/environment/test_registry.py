@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,6 @@ from gymcli.environment.description import describe
 from gymcli.environment.registry import (
     Found,
     Registry,
-    _source_hash,
     candidates,
     environment_options,
     is_code,
@@ -329,85 +327,6 @@ def test_find_prefers_ours_to_a_plug_in_of_the_same_name(tmp_path):
         "print(Registry().find('arithmetic').environment)"
     )
     assert "gymcli.envs.arithmetic.Arithmetic" in in_fresh_process(tmp_path, code)
-
-
-def test_source_hash_covers_every_file_of_a_package(tmp_path):
-    """Renaming a file changes the hash, as does editing it."""
-    code = """
-import gymcli.environment.registry as find
-import importlib
-print(find._source_hash(importlib.import_module("pack")))
-"""
-    write(tmp_path / "pack" / "__init__.py", SOURCE)
-    write(tmp_path / "pack" / "inner" / "rules.py", "")
-    hashes = [in_fresh_process(tmp_path, code)]
-    write(tmp_path / "pack" / "inner" / "rules.py", "A = 1")
-    hashes.append(in_fresh_process(tmp_path, code))
-    (tmp_path / "pack" / "inner" / "rules.py").rename(tmp_path / "pack" / "rules.py")
-    hashes.append(in_fresh_process(tmp_path, code))
-    assert len(set(hashes)) == 3
-
-
-CODE = '''"""What it is."""
-from gymcli import Environment, tool
-
-class Quiz(Environment):
-    """Ask."""
-
-    limit: int = 3
-    """How often."""
-
-    @tool
-    def look(self, *, place: str) -> str:
-        """Look around."""
-        return f"{place}: {1.50:.2f}"
-
-    @classmethod
-    async def verify(cls, rollout, context):
-        """Score it."""
-        return generate(rollout)
-
-    @classmethod
-    def generate(cls, rng, num):
-        yield from range(num)
-
-def generate(rollout):
-    return len(rollout.messages)
-'''
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "is_same"),
-    [
-        ('"""What it is."""', "# Nothing said.", True),
-        ('"""Ask."""', '"""Ask, and ask again."""', True),
-        ('"""How often."""', '"""How many times."""', True),
-        ('        """Score it."""\n', "", True),
-        ("return generate(rollout)", "return (generate( rollout ))  # so", True),
-        ("yield from range(num)", "yield from range(num + 1)", True),
-        ('"""Look around."""', '"""Look about."""', False),
-        ("place: str", "place: int", False),
-        ("1.50", "1.25", False),
-        ("limit: int = 3", "limit: int = 4", False),
-        ("len(rollout.messages)", "len(rollout.tools)", False),
-        ("def look", "async def look", False),
-    ],
-)
-def test_source_hash_is_of_what_scores(tmp_path, before, after, is_same):
-    """It ignores comments, layout, docstrings that no model reads, and `generate`."""
-    assert before in CODE
-    hashes = set()
-    for number, text in enumerate((CODE, CODE.replace(before, after))):
-        module = ModuleType("quiz")
-        module.__file__ = str(tmp_path / str(number) / "quiz.py")
-        write(Path(module.__file__), text)
-        hashes.add(_source_hash(module))
-    assert len(hashes) == (1 if is_same else 2)
-
-
-def test_source_hash_of_what_has_no_file_is_empty():
-    assert _source_hash(sys) == ""
-    assert _source_hash(ModuleType("made")) == ""
 
 
 def test_describe_says_what_gym_envs_shows(tmp_path):

@@ -268,3 +268,25 @@ def test_code_of_a_file_keeps_the_name_that_it_was_given(tmp_path, monkeypatch, 
     path.unlink()
     assert code.unpack(folder) == (f"an_agent={folder / 'quiz.py'}{class_name}",)
     assert (folder / "quiz.py").read_text() == "A = 1"
+
+
+def test_code_of_a_file_brings_what_it_imports_from_its_folder(tmp_path, monkeypatch):
+    home, folder = tmp_path / "home", tmp_path / "worker"
+    (home / "parts_sent").mkdir(parents=True)
+    folder.mkdir()
+    monkeypatch.chdir(home)
+    monkeypatch.syspath_prepend(str(home))
+    sources = {
+        "quiz.py": "import parts_sent",
+        "parts_sent/__init__.py": "",
+        "parts_sent/a.py": "A = 1",
+    }
+    for name, source in sources.items():
+        (home / name).write_text(source)
+    (home / "other.py").write_text("B = 2")
+    code = SentCode.of("quiz.py:Quiz")
+    assert code.unpack(folder) == (f"{home / 'quiz.py'}:Quiz",)
+    (home / "parts_sent" / "a.py").write_text("A = 2")
+    assert code.unpack(folder) == (f"{folder / 'quiz.py'}:Quiz",)
+    assert {name: (folder / name).read_text() for name in sources} == sources
+    assert not (folder / "other.py").exists()
