@@ -24,7 +24,10 @@ class Scripted:
 
     async def answer(self, request):
         message = self.messages.pop(0) if len(self.messages) > 1 else self.messages[0]
-        return message if isinstance(message, Answer) else Answer(message=message)
+        if isinstance(message, Answer):
+            return message
+        is_refusal = message.refusal is not None
+        return Answer(message=message, finish_reason="refusal" if is_refusal else "stop")
 
 
 def says(text):
