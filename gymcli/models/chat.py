@@ -37,6 +37,7 @@ from gymcli.types import (
     Message,
     Request,
     Usage,
+    canonical_json,
 )
 
 __all__ = [
@@ -392,28 +393,26 @@ class _StreamedCall:
     @property
     def is_repetition(self) -> bool:
         """Whether it is the call before once more."""
-        before = self.before
-        return before is not None and self.argument_text.strip() == before.argument_text.strip()
+        if self.before is None:
+            return False
+        first, second = (_object_in_text(call.argument_text) for call in (self.before, self))
+        return canonical_json(first) == canonical_json(second)
 
     def is_followed_by(self, text: str) -> bool:
         """Return whether its arguments are complete, and a text begins another object."""
         if not (text.lstrip().startswith("{") and self.arguments):
             return False
         whole = self.argument_text.rstrip()
-        try:
-            return whole.endswith("}") and isinstance(msgspec.json.decode(whole), dict)
-        except JSON_ERRORS:
-            return False
+        return whole.endswith("}") and _object_in_text(whole) is not None
 
     def name(self, request: bytes) -> str:
         """Return its name: the pieces joined, unless the first alone is a tool of the request.
 
-        Some endpoints split a name, others send it whole with each chunk.
+        Some endpoints split a name, others send the whole name, or all of it so far, each time.
         """
         name = ""
         for piece in self.names:
-            if piece != name:
-                name += piece
+            name = piece if piece.startswith(name) else name + piece
         if len(self.names) > 1 and request:
             tools = objects_in(decode(request).get("tools"))
             tool_names = [object_in(tool.get("function")).get("name") for tool in tools]
@@ -495,7 +494,9 @@ class _StreamedChoice:
         for call_piece in objects_in(delta.get("tool_calls")):
             function = object_in(call_piece.get("function") or call_piece.get("custom"))
             identifier = text_in(call_piece.get("id"))
-            call = self._add_to_call(call_piece.get("index"), identifier, function)
+            index = call_piece.get("index")
+            index = None if isinstance(index, list | dict) else index
+            call = self._add_to_call(index, identifier, function)
             _join(call.extra, extra_in(call_piece, _CALL_MEMBERS))
         if delta.get("function_call"):
             self._add_to_call("function_call", "", object_in(delta["function_call"]))

@@ -553,7 +553,7 @@ def test_assemble_joins_tool_calls_by_index() -> None:
     ]
 
 
-@pytest.mark.parametrize("where", [{"index": 0}, {}])
+@pytest.mark.parametrize("where", [{"index": 0}, {}, {"index": [0]}, {"index": {}}])
 def test_assemble_parts_calls_that_share_an_index(where: JSONObject) -> None:
     """Some endpoints send each call whole, with index 0 or without one."""
     answer = read(
@@ -658,6 +658,7 @@ def test_answer_joins_choices_of_which_one_has_text() -> None:
         (["add", "_up"], "add"),  # `add_up` is no tool
         (["no", "thing"], "nothing"),
         (["get_weather", "", "get_weather"], "get_weather"),
+        (["get", "get_wea", "get_weather"], "get_weather"),
     ],
 )
 def test_assemble_joins_the_pieces_of_a_name(pieces: list[str], name: str) -> None:
@@ -675,6 +676,9 @@ def test_assemble_joins_the_pieces_of_a_name(pieces: list[str], name: str) -> No
     [
         (['{"x": 1}', '{"x": 1}'], ['{"x": 1}']),  # a repetition
         (['{"x": 1}', '{"x', '": 1}'], ['{"x": 1}']),
+        (['{"x": 1, "y": [2]}', '{"y":[2],"x":1}'], ['{"x": 1, "y": [2]}']),
+        (['{"x": 1}', '{"x": true}'], ['{"x": 1}', '{"x": true}']),
+        (['{"x": 1}', '{"x": '], ['{"x": 1}', '{"x": ']),
         (['{"x": 1}', '{"x": 2}'], ['{"x": 1}', '{"x": 2}']),
         (['{"x": 1}', '{"x', '": 2}', '{"x": 3}'], ['{"x": 1}', '{"x": 2}', '{"x": 3}']),
         (['{"x": ', '{"y": 1}', "}"], ['{"x": {"y": 1}}']),
