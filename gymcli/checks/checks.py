@@ -9,13 +9,21 @@ import msgspec
 
 from gymcli.checks.prompt_checks import duplicates, judges, leaks, tools
 from gymcli.checks.score_checks import echo, empty, guessing, oracle, repeatable, speed, swapped
-from gymcli.checks.subject import Finding, Subject, Watch, failed, not_applicable, read_task_set
+from gymcli.checks.subject import (
+    Finding,
+    Subject,
+    UnscoredError,
+    Watch,
+    failed,
+    not_applicable,
+    read_task_set,
+)
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
 from gymcli.rollout.scoring import Workers
 
-__all__ = ["CHECKS", "CheckReport", "check"]
+__all__ = ["CHECKS", "CheckReport", "check", "run_check"]
 
 
 class CheckReport(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -109,10 +117,13 @@ async def _check(
         )
         # A misspelt name in `skipped_checks` would otherwise skip nothing, without notice.
         findings = list(_wrong_skips(found.environment.skipped_checks))
-        for name in CHECKS:
-            finding = await _checked(subject, name)
-            finding.check = name
-            findings.append(finding)
+        for name in CHECKS if subject.rows else ("tasks",):
+            finding = await run_check(subject, name)
+            # Where nothing can be scored, a row of `n/a` for each check would hide the reason.
+            if finding.status != "n/a" or subject.verify_seconds:
+                findings.append(finding)
+            if subject.is_hanging:
+                break
     return CheckReport(
         env=found.name,
         version=found.environment.version,
@@ -122,17 +133,28 @@ async def _check(
     )
 
 
-async def _checked(subject: Subject, name: str) -> Finding:
+async def run_check(subject: Subject, name: str) -> Finding:
+    """Return the finding of a check; an error of the environment's code fails only one check."""
+    finding = await _finding(subject, name)
+    finding.check = name
+    return finding
+
+
+async def _finding(subject: Subject, name: str) -> Finding:
     reason = subject.environment.skipped_checks.get(name)
     if reason and name not in _NEVER_SKIPPED:
         return Finding(status="skipped", text=reason)
-    if not subject.rows and name != "tasks":
-        return not_applicable("no valid tasks")
     try:
         return await CHECKS[name](subject)
     except AttemptError as error:
         # An exception of the environment's code is a finding too.
-        return failed(str(error), (), frames_of(error))
+        unscored = error.episodes if isinstance(error, UnscoredError) else []
+        text = unscored[0].error if unscored else str(error)
+        if (earlier := subject.check_by_error.setdefault(text, name)) != name:
+            return not_applicable(f"not checked, because of the error in {earlier}")
+        turns = unscored[0].turns if unscored and name != "oracle" else ()
+        ids = [episode.row.id for episode in unscored]
+        return failed(str(error), ids, frames_of(error), turns=turns)
 
 
 def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from gymcli.checks.subject import (
     PolicyName,
     ScriptedPolicy,
     Subject,
+    UnscoredError,
     assistant_message,
     failed,
     not_applicable,
@@ -66,8 +67,7 @@ async def oracle(subject: Subject) -> Finding:
     if subject.environment.scores_groups():
         return await _in_groups(subject, "oracle")
     episodes = await subject.played("oracle")
-    if unscored := _unscored(episodes):
-        return unscored
+    _require_scores(episodes)
     rewards = [episode.reward for episode in episodes]
     top = subject.environment.max_reward
     if top is None:
@@ -110,8 +110,7 @@ async def swapped(subject: Subject) -> Finding:
     tries = [episodes for episodes in tries if episodes]
     if not tries:
         return not_applicable("no two tasks have different oracle answers")
-    if unscored := _unscored([episode for episodes in tries for episode in episodes]):
-        return unscored
+    _require_scores([episode for episodes in tries for episode in episodes])
     first = [episodes[0] for episodes in tries]
     if subject.environment.max_reward is None:
         return await _below_top(subject, first)
@@ -122,7 +121,8 @@ async def swapped(subject: Subject) -> Finding:
         fooled = [episode.row.id for episode in first if _is_top(subject, episode)]
     if fooled:
         text = f"other tasks' answers get the top reward in {len(fooled)} of {len(first)} tasks"
-        return failed(text, fooled, **numbers)
+        reply = next(episode for episode in first if episode.row.id == fooled[0])
+        return failed(text, fooled, turns=reply.turns, **numbers)
     by_chance = f"; {num_right} were right by chance" if num_right else ""
     return passed(f"below the top in all {len(first)} tasks{by_chance}", **numbers)
 
@@ -153,14 +153,14 @@ def _others(golds: Sequence[CheckedEpisode], number: int) -> Iterator[CheckedEpi
 
 async def _below_top(subject: Subject, episodes: list[CheckedEpisode]) -> Finding:
     """Check that no episode has the top reward; without one, that the oracle's mean is higher."""
-    if unscored := _unscored(episodes):
-        return unscored
+    _require_scores(episodes)
     average = mean([episode.reward for episode in episodes])
     if subject.environment.max_reward is not None:
         at_top = [episode for episode in episodes if _is_top(subject, episode)]
         if at_top:
             text = f"the top reward in {_of(at_top, episodes)}"
-            return failed(text, [episode.row.id for episode in at_top], mean=average)
+            ids = [episode.row.id for episode in at_top]
+            return failed(text, ids, turns=at_top[0].turns, mean=average)
         return passed(f"below the top in all {len(episodes)} tasks", mean=average)
     golds = await subject.golds()
     if not golds:
@@ -175,12 +175,10 @@ def _is_top(subject: Subject, episode: CheckedEpisode) -> bool:
     return top is not None and (episode.reward > top or math.isclose(episode.reward, top))
 
 
-def _unscored(episodes: Sequence[CheckedEpisode]) -> Finding | None:
+def _require_scores(episodes: Sequence[CheckedEpisode]) -> None:
     unscored = [episode for episode in episodes if episode.error]
-    if not unscored:
-        return None
-    text = f"{_of(unscored, episodes)} cannot be played or scored: {unscored[0].error}"
-    return failed(text, [episode.row.id for episode in unscored], unscored[0].frames)
+    if unscored:
+        raise UnscoredError(unscored, len(episodes))
 
 
 def _of(some: Sequence[CheckedEpisode], episodes: Sequence[CheckedEpisode]) -> str:
@@ -238,13 +236,12 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
     A group has the oracle, an empty answer, an echo and the oracle's answer to another task. The
     last may be as good by chance, in one task of twenty, but never better.
     """
-    if policy == "oracle" and (unscored := _unscored(await subject.played("oracle"))):
-        return unscored
+    if policy == "oracle":
+        _require_scores(await subject.played("oracle"))
     groups = [group for group in await _groups(subject) if policy in group]
     if not groups:
         return not_applicable("no two tasks have different oracle answers")
-    if unscored := _unscored([episode for group in groups for episode in group.values()]):
-        return unscored
+    _require_scores([episode for group in groups for episode in group.values()])
     found = {group["oracle"].row.id: await _group_rewards(subject, group) for group in groups}
     rivals: list[_Policy] = ["empty", "echo", "swapped"] if policy == "oracle" else [policy]
     wrong = [row for row, own in found.items() if any(_is_rival(own, name) for name in rivals)]
@@ -255,7 +252,9 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
     if wrong:
         who = "another policy does" if policy == "oracle" else "it does"
         text = f"{who} as well as the oracle in the groups of {len(wrong)} of {len(found)} tasks"
-        return failed(text, wrong, mean=average)
+        rival = next(group[policy] for group in groups if group["oracle"].row.id == wrong[0])
+        turns = () if policy == "oracle" else rival.turns
+        return failed(text, wrong, turns=turns, mean=average)
     rank = "the best of its group" if policy == "oracle" else "below the oracle in its group"
     by_chance = f"; {len(even)} were as good by chance" if policy == "swapped" and even else ""
     return passed(f"{rank} in all {len(found)} tasks{by_chance}", mean=average)
@@ -335,24 +334,28 @@ async def guessing(subject: Subject) -> Finding:
         return not_applicable("no choices, and no other tasks whose answers could be guessed")
     has_top = subject.environment.max_reward is not None
     results: dict[str, _GuesserResult] = {}
+    lucky: list[CheckedEpisode] = []
     for guesser in guessers:
         rows = [row for row in subject.rows if row.id in guesser.turns]
         policies = [ScriptedPolicy(guesser.turns[row.id]) for row in rows]
         pairs = zip(rows, policies, strict=True)
         episodes = [await subject.episode(row, policy) for row, policy in pairs]
-        if unscored := _unscored(episodes):
-            return unscored
+        _require_scores(episodes)
         results[guesser.name] = (
             _against_chance(subject, guesser, episodes, choices)
             if has_top
             else _against_oracle(episodes, golds)
         )
+        if results[guesser.name].is_above and not lucky:
+            top = max(episode.reward for episode in episodes)
+            lucky = [episode for episode in episodes if episode.reward == top]
     limit = "chance" if has_top else "the oracle"
     text = ", ".join(f"{name} {r.rate:.2f} ({limit} {r.limit:.2f})" for name, r in results.items())
     numbers = {name: result.rate for name, result in results.items()}
     numbers |= {f"{name} limit": result.limit for name, result in results.items()}
-    is_above = any(result.is_above for result in results.values())
-    return failed(text, (), **numbers) if is_above else passed(text, **numbers)
+    if not lucky:
+        return passed(text, **numbers)
+    return failed(text, [e.row.id for e in lucky], turns=lucky[0].turns, **numbers)
 
 
 def _guessers(
@@ -476,10 +479,11 @@ async def repeatable(subject: Subject) -> Finding:
     played = [one for policy in policies for one in (await subject.played(policy))[:_MAX_TASKS]]
     episodes = [episode for episode in played if not episode.error]
     if not episodes:
-        return _unscored(played) or not_applicable("no episodes")
+        _require_scores(played)
+        return not_applicable("no episodes")
     rng = Random(0)
-    changed: list[str] = []
-    differing: list[str] = []
+    changed: list[CheckedEpisode] = []
+    differing: list[CheckedEpisode] = []
     for number in range(_NUM_ROUNDS):
         # In a new order each time, to find scores that depend on earlier calls.
         for episode in rng.sample(episodes, len(episodes)):
@@ -490,13 +494,13 @@ async def repeatable(subject: Subject) -> Finding:
                 record = msgspec.json.decode(line, type=Rollout)
             again = await subject.scored(episode.row, record)
             if msgspec.json.encode(record) != line:
-                changed.append(episode.row.id)
+                changed.append(episode)
             if again.error or _score(again.record) != _score(episode.record):
-                differing.append(episode.row.id)
-    if changed:
-        return failed("verify changes the record it scores", changed)
-    if differing:
-        return failed("the same record is scored differently", differing)
+                differing.append(episode)
+    if wrong := changed or differing:
+        does = "verify changes the record it scores"
+        text = does if changed else "the same record is scored differently"
+        return failed(text, [episode.row.id for episode in wrong], turns=wrong[0].turns)
     if subject.environment.scores_groups() and (
         unequal := await _unequal_groups(subject, episodes)
     ):

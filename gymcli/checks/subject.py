@@ -21,8 +21,18 @@ from gymcli.environment.registry import (
     generates,
     own_tasks,
 )
-from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import AttemptError, EpisodeError, SetupError, TasksError, boundary, frames_of
+from gymcli.environment.tool import EnvironmentOptions, shortened
+from gymcli.errors import (
+    AttemptError,
+    EnvironmentTimeoutError,
+    EpisodeError,
+    SetupError,
+    SetupTimeoutError,
+    TasksError,
+    VerifierTimeoutError,
+    boundary,
+    frames_of,
+)
 from gymcli.models.roles import declared_roles
 from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, Policy, play
 from gymcli.rollout.scoring import Workers, score, score_group
@@ -38,6 +48,7 @@ __all__ = [
     "Status",
     "Subject",
     "TaskSet",
+    "UnscoredError",
     "Watch",
     "assistant_message",
     "failed",
@@ -55,7 +66,13 @@ Watch = Callable[[str], None]
 """Called often, with the progress of the checks in words."""
 
 _MAX_IDS = 1000
+_MAX_TURNS = 20
+_MAX_TURN = 2000
+"""Characters of a turn in a finding."""
+_MAX_TIMEOUTS = 2
+"""After so many episodes over a time limit, the others would only take as long."""
 _NO_VERIFIER = Verifier()
+_TIMEOUTS = (SetupTimeoutError, EnvironmentTimeoutError, VerifierTimeoutError)
 
 
 class Finding(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -73,6 +90,8 @@ class Finding(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Measurements by name."""
     frames: list[str] = []
     """Where the author's code failed, in the form of failures.jsonl."""
+    turns: list[str] = []
+    """The reply to the first failing task, a text for each turn; empty if the oracle replied."""
 
 
 def passed(text: str, **numbers: float) -> Finding:
@@ -81,18 +100,43 @@ def passed(text: str, **numbers: float) -> Finding:
 
 
 def failed(
-    text: str, task_ids: Iterable[str] = (), frames: Sequence[str] = (), /, **numbers: float
+    text: str,
+    task_ids: Iterable[str] = (),
+    frames: Sequence[str] = (),
+    /,
+    *,
+    turns: Iterable[Message] = (),
+    **numbers: float,
 ) -> Finding:
     """Return the finding of a check that failed."""
-    distinct = list(dict.fromkeys(task_ids))[:_MAX_IDS]
     return Finding(
-        status="failed", text=text, task_ids=distinct, numbers=numbers, frames=list(frames)
+        status="failed",
+        text=text,
+        task_ids=list(dict.fromkeys(task_ids))[:_MAX_IDS],
+        numbers=numbers,
+        frames=list(frames),
+        turns=[shortened(_turn_text(turn), _MAX_TURN) for turn in islice(turns, _MAX_TURNS)],
     )
+
+
+def _turn_text(turn: Message) -> str:
+    calls = [f"{call.name}({call.arguments})" for call in turn.tool_calls]
+    return " ".join([*filter(None, [turn.text]), *calls])
 
 
 def not_applicable(text: str) -> Finding:
     """Return the finding of a check that has nothing to check."""
     return Finding(status="n/a", text=text)
+
+
+class UnscoredError(AttemptError):
+    """Raised when episodes that a check needs cannot be played or scored."""
+
+    def __init__(self, episodes: Sequence[CheckedEpisode], num: int) -> None:
+        error = episodes[0].error
+        super().__init__(f"{len(episodes)} of {num} tasks cannot be played or scored: {error}")
+        self.episodes = episodes
+        self.frames = episodes[0].frames
 
 
 class TaskSet(NamedTuple):
@@ -265,6 +309,14 @@ class Subject:
         self._workers = workers
         self._watch = watch
         self._played: dict[str, list[CheckedEpisode]] = {}
+        self._late_tasks: list[str] = []
+        self.check_by_error: dict[str, str] = {}
+        """The check that found an error of the environment, by the error's text."""
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether so many episodes were over a time limit that no more are tried."""
+        return len(self._late_tasks) >= _MAX_TIMEOUTS
 
     async def played(self, policy: PolicyName) -> list[CheckedEpisode]:
         """Return a policy's episode of every task."""
@@ -295,6 +347,7 @@ class Subject:
             plan = msgspec.structs.replace(plan, roles=self._roles(row))
             record = await play(plan, policy)
         except EpisodeFailedError as error:
+            self._count_timeout(row, error.error)
             return CheckedEpisode(row, error.rollout, str(error), frames_of(error.error))
         except AttemptError as error:
             messages = list(row.messages)
@@ -316,6 +369,7 @@ class Subject:
                 workers=self._workers,
             )
         except AttemptError as error:
+            self._count_timeout(row, error)
             return CheckedEpisode(row, record, str(error), frames_of(error))
         self.verify_seconds.append(scored.timing.verify_seconds)
         self._watch(f"{self.name}: {len(self.verify_seconds):,} records scored")
@@ -323,14 +377,25 @@ class Subject:
 
     async def scored_together(self, row: TaskRow, records: Sequence[Rollout]) -> list[Rollout]:
         """Score records of one task as a group."""
-        return await score_group(
-            self.environment,
-            records,
-            verifier=_NO_VERIFIER,
-            options=self._options,
-            roles=[self._roles(row) for _ in records],
-            workers=self._workers,
-        )
+        try:
+            return await score_group(
+                self.environment,
+                records,
+                verifier=_NO_VERIFIER,
+                options=self._options,
+                roles=[self._roles(row) for _ in records],
+                workers=self._workers,
+            )
+        except AttemptError as error:
+            self._count_timeout(row, error, len(records))
+            raise
+
+    def _count_timeout(self, row: TaskRow, error: AttemptError, num: int = 1) -> None:
+        if isinstance(error, _TIMEOUTS):
+            self._late_tasks += [row.id] * num
+            if self.is_hanging:
+                tasks = " and ".join(dict.fromkeys(self._late_tasks))
+                raise type(error)(f"{error} in {tasks}: no more are tried") from error
 
     def choices(self, row: TaskRow) -> list[str]:
         """Return the choices of a task; empty if its answer is free."""

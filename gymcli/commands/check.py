@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 _MAX_IDS = 5
+_MAX_TURN = 400
+"""Characters of a reply that are printed."""
 _FAILED = 3
 
 _HEAD = ("environment", "tasks", "oracle", "empty", "echo", "swapped", "guess", "limit", "p99 ms")
@@ -103,6 +105,7 @@ def check(
         for finding in report.findings:
             finding.text = scrubbed(finding.text)  # it may quote an error that holds a secret
             finding.frames = [scrubbed(frame) for frame in finding.frames]
+            finding.turns = [scrubbed(turn) for turn in finding.turns]
     if json:
         print_json(reports[0] if len(reports) == 1 else reports)
     else:
@@ -154,7 +157,7 @@ def _print_one(report: CheckReport) -> None:
         status = "FAILED" if finding.status == "failed" else finding.status
         text = f"{finding.check:11} {status:8} {_shown(finding)}"
         result(folded(text, 21), word=status)
-        _print_frames(finding)
+        _print_details(finding)
 
 
 def _print_reports(reports: list[CheckReport]) -> None:
@@ -167,7 +170,7 @@ def _print_reports(reports: list[CheckReport]) -> None:
         for finding in report.failures:
             text = f"FAILED {_name_of(report)} {finding.check}: {_shown(finding)}"
             result(folded(text, 2), word="FAILED")
-            _print_frames(finding)
+            _print_details(finding)
     for report in reports:
         checks_by_reason: dict[str, list[str]] = {}
         for finding in report.findings:
@@ -181,11 +184,12 @@ def _print_reports(reports: list[CheckReport]) -> None:
 def _print_way_to_look(
     name: str, report: CheckReport, tasks: Path | None, env_args: Mapping[str, str]
 ) -> None:
-    """Print the commands that show how the oracle plays a task which failed."""
+    """Print the commands that show how the oracle plays a task in which it failed."""
     from gymcli.environment.registry import Registry
     from gymcli.runner.identity import unused
 
-    ids = [task_id for finding in report.failures for task_id in finding.task_ids]
+    oracle_failures = [finding for finding in report.failures if not finding.turns]
+    ids = [task_id for finding in oracle_failures for task_id in finding.task_ids]
     if not ids:
         return
     out = str(unused(Path("runs/check")))  # a run of earlier code would be resumed
@@ -231,9 +235,13 @@ def _number(finding: Finding | None, name: str) -> str:
     return f"{finding.numbers[name]:.2f}"
 
 
-def _print_frames(finding: Finding) -> None:
+def _print_details(finding: Finding) -> None:
+    """Print where the author's code failed, and the reply that got what it should not."""
     for frame in finding.frames:
         result(f"{'':20} {one_line(frame)}")
+    for turn in finding.turns:
+        text = f"reply to {finding.task_ids[0]}: {turn or '(empty)'}"
+        result(folded(f"{'':20} {one_line(text, _MAX_TURN)}", 23))
 
 
 def _shown(finding: Finding) -> str:

@@ -1,7 +1,7 @@
 """A sound environment, from which each test of a check derives one with a single defect."""
 
 from gymcli import Environment, Message, Score, Task
-from gymcli.checks.checks import CHECKS
+from gymcli.checks.checks import run_check
 from gymcli.checks.subject import Subject, TaskSet, passed
 from gymcli.environment.registry import Found
 from gymcli.types import TaskRow
@@ -59,4 +59,4 @@ def subject_of(environment, rows=None, *, watch=len, workers=None):
 
 def finding(check, environment, rows=None):
     """Return the finding of one check."""
-    return run_pooled(CHECKS[check](subject_of(environment, rows)))
+    return run_pooled(run_check(subject_of(environment, rows), check))

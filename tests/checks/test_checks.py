@@ -77,7 +77,7 @@ def test_check_without_the_models_that_are_needed(name, reason):
 def test_check_without_tasks(name, reason):
     report, found = found_by(name)
     assert [finding.text for finding in report.failures] == [reason]
-    assert {f.status for n, f in found.items() if n != "tasks"} == {"n/a"}
+    assert list(found) == ["tasks"]
 
 
 def test_check_goes_on_with_the_rows_that_are_valid():
@@ -96,11 +96,9 @@ def test_check_of_copies():
 
 
 def test_check_says_which_check_an_environment_breaks():
-    report, _ = found_by("Undecided", limit=3)
-    assert [(f.check, f.text) for f in report.failures] == [
-        ("guessing", "LookupError: which?"),
-        ("leaks", "LookupError: which?"),
-    ]
+    report, found = found_by("Undecided", limit=3)
+    assert [(f.check, f.text) for f in report.failures] == [("guessing", "LookupError: which?")]
+    assert found["leaks"].text == "not checked, because of the error in guessing"
 
 
 def test_check_with_tasks_of_a_file(tmp_path):
@@ -137,23 +135,68 @@ def test_check_tells_how_far_it_is():
     assert len(told) > 10
 
 
-def test_check_ends_where_the_environment_does_not(tmp_path):
-    path = tmp_path / "hanging.py"
+def write_environment(tmp_path, body, num_tasks=20):
+    path, tasks = tmp_path / "made.py", tmp_path / "tasks.jsonl"
     path.write_text(
         "import asyncio\n"
         "from gymcli import Environment, Message, Score, Task\n"
-        "class Hanging(Environment[Task]):\n"
-        '    """Do not end."""\n'
-        "    step_timeout = verify_timeout = 0.05\n"
+        "class Made(Environment[Task]):\n"
+        "    step_timeout = setup_timeout = verify_timeout = 0.05\n"
         "    async def oracle(self, rollout):\n"
-        "        await asyncio.get_running_loop().create_future()\n"
+        "        return Message(role='assistant', content='Done.')\n"
         "    @classmethod\n"
         "    async def verify(cls, rollout, context):\n"
-        "        while True: pass\n"
+        f"        return Score(1.0)\n{body}"
     )
-    tasks = tmp_path / "tasks.jsonl"
-    tasks.write_text('{"id": "a", "prompt": "Go."}\n{"id": "b", "prompt": "Go on."}\n')
-    report = check(f"{path}:Hanging", tasks=tasks)
-    texts = {finding.check: finding.text for finding in report.findings}
-    assert "oracle took longer than 0.05 seconds (step_timeout)" in texts["oracle"]
-    assert "took longer than 0.05 seconds (verify_timeout)" in texts["empty"]
+    tasks.write_text("".join(f'{{"id": "t{n}", "prompt": "Go {n}."}}\n' for n in range(num_tasks)))
+    return {"environment": f"{path}:Made", "tasks": tasks}
+
+
+WAIT = "        await asyncio.get_running_loop().create_future()\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            "    @classmethod\n"
+            "    async def verify(cls, rollout, context):\n"
+            "        while True: pass\n",
+            "took longer than 0.05 seconds (verify_timeout)",
+        ),
+        (
+            "    @classmethod\n"
+            "    async def verify(cls, rollout, context):\n"
+            "        return Score(1.0)\n"
+            "    @classmethod\n"
+            "    async def verify_group(cls, rollouts, context):\n"
+            "        while True: pass\n",
+            "took longer than 0.05 seconds (verify_timeout)",
+        ),
+        (
+            f"    async def oracle(self, rollout):\n{WAIT}",
+            "longer than 0.05 seconds (step_timeout)",
+        ),
+        (f"    async def setup(self):\n{WAIT}", "took longer than 0.05 seconds (setup_timeout)"),
+    ],
+)
+def test_check_ends_where_the_environment_does_not(tmp_path, body, words):
+    """After two episodes; a hundred would take an hour with the default limit."""
+    report = check(**write_environment(tmp_path, body))
+    [finding] = report.failures
+    assert words in finding.text
+    assert finding.text.endswith(": no more are tried")
+    assert report.findings[-1] is finding
+
+
+def test_an_error_is_reported_once(tmp_path):
+    """Where nothing can be scored, there is no row for each check that could not be made."""
+    body = (
+        "    @classmethod\n"
+        "    async def verify(cls, rollout, context):\n"
+        "        return {}['gold']\n"
+    )
+    report = check(**write_environment(tmp_path, body, num_tasks=3))
+    statuses = {finding.check: finding.status for finding in report.findings}
+    assert statuses == {"tasks": "ok", "oracle": "failed", "duplicates": "ok"}
+    assert report.failures[0].text == "3 of 3 tasks cannot be played or scored: KeyError: 'gold'"

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 import scipy.stats
 
-from gymcli import FunctionCall, Message, Score, Step, ToolCall, VerifierError, tool
+from gymcli import FunctionCall, Message, Score, Step, ToolCall, tool
 from gymcli.checks.score_checks import exceeds_chance, share_of_top, speed, turns_key
+from gymcli.checks.subject import failed
 from tests.checks.subjects import Sound, finding, rows_of, says, subject_of
 from tests.pooled import run_pooled
 
@@ -621,8 +622,7 @@ def test_repeatable_of_a_group_that_depends_on_its_order():
 
 
 def test_repeatable_of_a_group_that_cannot_be_scored():
-    with pytest.raises(VerifierError, match="no agreement"):
-        finding("repeatable", BrokenGroup)
+    assert "no agreement" in finding("repeatable", BrokenGroup).text
 
 
 def test_nothing_to_repeat_and_nothing_to_time():
@@ -649,3 +649,48 @@ def test_speed_of_a_slow_verifier_is_a_note():
     found = run_pooled(speed(subject))
     assert found.status == "ok"
     assert found.text.endswith(" calls, slow")
+
+
+class GenerousGroup(Generous):
+    @classmethod
+    async def verify_group(cls, rollouts, context):
+        return [Score(1.0) for _ in rollouts]
+
+
+class Counting(Sound):
+    count = 0
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        cls.count += 1
+        return Score(1.0, metrics={"count": cls.count})
+
+
+@pytest.mark.parametrize(
+    ("check", "environment", "turns"),
+    [
+        ("empty", Generous, [""]),
+        ("echo", Generous, ["Task 0?"]),
+        ("swapped", Generous, ["gold-1"]),
+        ("guessing", Generous, ["gold-1"]),
+        ("echo", GenerousGroup, ["Task 0?"]),
+        ("oracle", GenerousGroup, []),
+        ("repeatable", Counting, ["gold-1"]),
+    ],
+)
+def test_a_failed_check_shows_the_reply_that_got_too_much(check, environment, turns):
+    found = finding(check, environment)
+    assert found.status == "failed"
+    assert len(found.turns) == len(turns)
+    if check not in ("repeatable", "guessing"):
+        assert found.task_ids[0] == "t0"
+        assert found.turns == turns
+
+
+def test_a_reply_shows_calls_and_is_cut():
+    calls = [ToolCall("1", FunctionCall("add", '{"count": 1}'))]
+    turns = [Message(role="assistant", content="So: ", tool_calls=calls), says("x" * 5000)]
+    found = failed("wrong", ["t0"], turns=turns * 20)
+    assert found.turns[0] == 'So:  add({"count": 1})'
+    assert len(found.turns[1]) < 2100
+    assert len(found.turns) == 20

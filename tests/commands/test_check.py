@@ -149,6 +149,10 @@ def test_check_of_a_file(tmp_path, monkeypatch):
     done = gym("check", "flaky.py:Flaky", "--tasks", "t.jsonl")
     assert done.exit_code == 3
     assert "empty       FAILED   the top reward in 4 of 4 tasks [sum-0, " in done.stdout
+    assert f"\n{'':21}reply to sum-0: (empty)\n" in done.stdout
+    assert f"\n{'':21}reply to sum-0: What is " in done.stdout
+    # The oracle played well: to look at its rollout would show nothing wrong.
+    assert "gym collect" not in done.stderr
 
 
 def test_failed_check_says_how_to_look_at_it(tmp_path, monkeypatch):
