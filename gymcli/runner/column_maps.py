@@ -205,7 +205,8 @@ def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Found]) -
     number, row = next(local_rows(path), (0, ""))
     if isinstance(row, str) or not row.keys().isdisjoint(_NOT_RAW):
         return
-    if {name.casefold() for name in row}.isdisjoint(_QUESTIONS):
+    names = {name.casefold() for name in row}
+    if names.isdisjoint(_QUESTIONS) or (env is None and names.isdisjoint(_ANSWERS)):
         return
     inferred = infer_map(path, env, find, has_template=False)
     env_of_map = {} if env or not inferred.env else {"env": inferred.env}

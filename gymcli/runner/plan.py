@@ -75,7 +75,11 @@ class ResumeState(NamedTuple):
         """A warning if tasks were removed from the files."""
         if not self.removed_ids:
             return None
-        named = ", ".join(" ".join(task_id.split()) for task_id in self.removed_ids[:_NUM_NAMED])
+        # In quotation marks where there are blanks: a table's file may hold "q1" as " q1 ".
+        named = ", ".join(
+            task_id if task_id.split() == [task_id] else msgspec.json.encode(task_id).decode()
+            for task_id in self.removed_ids[:_NUM_NAMED]
+        )
         named += ", ..." if len(self.removed_ids) > _NUM_NAMED else ""
         num = len(self.removed_ids)
         verb = "task is" if num == 1 else "tasks are"

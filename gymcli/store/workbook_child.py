@@ -41,7 +41,7 @@ def _sheets(path: str) -> Iterator[object]:
                     if sheet.height:
                         names.append(metadata.name)
     except (OSError, CalamineError) as error:
-        yield f"cannot be read: {error}"
+        yield f'cannot be read: {error}; save the table as "CSV UTF-8"'
         return
     if first is None:
         yield "has no visible sheet"

@@ -24,7 +24,7 @@ from gymcli.runner.attempts import failure_of
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.measure import measure
-from gymcli.runner.plan import failed_attempts
+from gymcli.runner.plan import ResumeState, failed_attempts
 from gymcli.types import AttemptKey, Failure, Rollout
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
 from tests.runner.collecting import collect_all
@@ -263,6 +263,13 @@ def test_resuming_reports_tasks_that_are_gone(tmp_path):
     collect_all(tasks, out=out)
     metrics = measure(out).metrics()
     assert (metrics.num_expected, metrics.num_scored) == (2, 6)
+
+
+def test_resuming_shows_the_blanks_of_a_task_that_is_gone():
+    state = ResumeState(removed_ids=(" sum-1", "sum\n2", "sum-3"))
+    assert state.warning == (
+        '3 scored tasks are no longer in the files and not expected: " sum-1", "sum\\n2", sum-3'
+    )
 
 
 def test_resuming_reports_one_task_that_is_gone(tmp_path):

@@ -512,10 +512,13 @@ def test_only_rows_without_a_prompt_are_refused_with_a_map(extra):
     assert row.fields["question"] == "q"
 
 
-def test_rows_with_prompts_that_begin_with_none_are_not_told_to_use_a_map():
-    Path("raw.jsonl").write_bytes(b'{"question": "q", "prompt": null}\n{"prompt": "q"}\n')
-    with pytest.raises(TasksError, match=r"^raw.jsonl:1: no prompt: "):
-        read("", "raw.jsonl", env="string_match")
+@pytest.mark.parametrize(
+    ("row", "env"), [({"question": "q", "prompt": None}, "string_match"), ({"question": "q"}, None)]
+)
+def test_rows_that_no_map_makes_tasks_are_told_what_a_row_needs(row, env):
+    Path("raw.jsonl").write_bytes(msgspec.json.encode(row) + b'\n{"prompt": "q"}\n')
+    with pytest.raises(TasksError, match=r"^raw.jsonl:1: no prompt: .*--prompt FILE or --map FILE"):
+        read("", "raw.jsonl", env=env)
 
 
 @pytest.mark.parametrize("name", ["tasks.json", "tasks.jsonl", "my tasks.json"])
