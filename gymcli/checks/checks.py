@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from gymcli.checks.prompt_checks import duplicates, judges, leaks, tools
+from gymcli.checks.prompt_checks import duplicates, judges, leaks, tool_answers, tools
 from gymcli.checks.score_checks import echo, empty, guessing, oracle, repeatable, speed, swapped
 from gymcli.checks.subject import (
     Finding,
@@ -18,7 +19,9 @@ from gymcli.checks.subject import (
     not_applicable,
     read_task_set,
 )
+from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
+from gymcli.environment.tool import Task
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
 from gymcli.rollout.scoring import Workers
@@ -64,6 +67,10 @@ CHECKS: Mapping[str, Callable[[Subject], Awaitable[Finding]]] = {
     "judges": judges,
 }
 """Every check by the name that `Environment.skipped_checks` uses."""
+
+_SCORES = ("oracle", "empty", "echo", "swapped", "guessing", "repeatable")
+"""Checks that may fail because episodes are not independent or not repeatable."""
+_NUM_REPLAYED = 3
 
 _NEVER_SKIPPED = ("tasks", "repeatable")
 """Checks that apply to every environment."""
@@ -116,6 +123,7 @@ async def _check(
             found, task_set, options, workers=workers, watch=watch or (lambda _: None)
         )
         # A misspelt name in `skipped_checks` would otherwise skip nothing, without notice.
+        class_values = _class_values(subject.environment)
         findings = list(_wrong_skips(found.environment.skipped_checks))
         for name in CHECKS if subject.rows else ("tasks",):
             finding = await run_check(subject, name)
@@ -124,6 +132,8 @@ async def _check(
                 findings.append(finding)
             if subject.is_hanging:
                 break
+        if any(finding.status == "failed" and finding.check in _SCORES for finding in findings):
+            findings += await _causes(subject, class_values)
     return CheckReport(
         env=found.name,
         version=found.environment.version,
@@ -155,6 +165,42 @@ async def _finding(subject: Subject, name: str) -> Finding:
         turns = unscored[0].turns if unscored and name != "oracle" else ()
         ids = [episode.row.id for episode in unscored]
         return failed(str(error), ids, frames_of(error), turns=turns)
+
+
+def _class_values(environment: type[Environment[Task]]) -> dict[str, str]:
+    """Return the lists, dicts and sets of a class, written out, by `CLASS.NAME`."""
+    classes = [kind for kind in environment.__mro__ if issubclass(kind, Environment)]
+    return {
+        f"{kind.__name__}.{name}": repr(value)
+        for kind in classes
+        for name, value in vars(kind).items()
+        if isinstance(value, list | dict | set) and not name.startswith("__")
+    }
+
+
+async def _causes(subject: Subject, values_before: Mapping[str, str]) -> list[Finding]:
+    """Return why scores may be wrong: what episodes share, or else tools with random results."""
+    values = _class_values(subject.environment)
+    shared = [name for name, value in values.items() if value != values_before.get(name)]
+    if shared:
+        text = (
+            f"episodes share and change {', '.join(shared)}: unless it is only a cache, make it in "
+            "`setup`, as `self.NAME`"
+        )
+        return [Finding(check="cause", status="failed", text=text)]
+    random: dict[str, None] = {}
+    for episode in () if subject.is_hanging else (await subject.played("oracle"))[:_NUM_REPLAYED]:
+        with suppress(AttemptError):  # it may take too long
+            again = await subject.episode(episode.row, None)
+            pairs = zip(tool_answers(episode), tool_answers(again), strict=False)
+            random |= {name: None for (name, text), (_, new_text) in pairs if text != new_text}
+    if not random:
+        return []
+    text = (
+        f"the same calls get other results from {', '.join(random)}: a tool's result must depend "
+        "only on its episode, its arguments and `self.rng`"
+    )
+    return [Finding(check="cause", status="failed", text=text)]
 
 
 def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:

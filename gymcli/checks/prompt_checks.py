@@ -17,7 +17,7 @@ from gymcli.errors import RoleError, VerifierError, boundary
 from gymcli.models.roles import declared_roles
 from gymcli.types import JSON, JSONObject, Message, canonical_json
 
-__all__ = ["duplicates", "judges", "leaks", "tools"]
+__all__ = ["duplicates", "judges", "leaks", "tool_answers", "tools"]
 
 _MIN_CHARACTERS = 4
 """Shorter answers occur in many texts by chance."""
@@ -135,7 +135,7 @@ def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
     num_raised: Counter[str] = Counter()
     texts: dict[str, str] = {}
     for episode in episodes:
-        answers = list(_tool_answers(episode))
+        answers = list(tool_answers(episode))
         num_calls.update(name for name, _ in answers)
         raised = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
         # A tool may return such a text itself; then it is unknown which calls raised.
@@ -148,7 +148,8 @@ def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
             yield f"{name} raises in {calls} of the oracle: {texts[name]}"
 
 
-def _tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
+def tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
+    """Yield the tool and the answer of each call of an episode."""
     waiting: list[str] = []
     for message in episode.record.responses:
         if message.role == "assistant":

@@ -139,7 +139,7 @@ def write_environment(tmp_path, body, num_tasks=20):
     path, tasks = tmp_path / "made.py", tmp_path / "tasks.jsonl"
     path.write_text(
         "import asyncio\n"
-        "from gymcli import Environment, Message, Score, Task\n"
+        "from gymcli import Environment, FunctionCall, Message, Score, Task, ToolCall, tool\n"
         "class Made(Environment[Task]):\n"
         "    step_timeout = setup_timeout = verify_timeout = 0.05\n"
         "    async def oracle(self, rollout):\n"
@@ -200,3 +200,40 @@ def test_an_error_is_reported_once(tmp_path):
     statuses = {finding.check: finding.status for finding in report.findings}
     assert statuses == {"tasks": "ok", "oracle": "failed", "duplicates": "ok"}
     assert report.failures[0].text == "3 of 3 tasks cannot be played or scored: KeyError: 'gold'"
+
+
+TOOL = """
+    @tool
+    def note(self, text: str) -> int:
+        "Note it."
+        self.notes.append(text)
+        return RESULT
+    async def oracle(self, rollout):
+        if rollout.tool_calls:
+            return Message(role="assistant", content="Done.")
+        calls = [ToolCall("1", FunctionCall("note", '{"text": "x"}'))]
+        return Message(role="assistant", tool_calls=calls)
+    @classmethod
+    async def verify(cls, rollout, context):
+        world = await context.replay(rollout)
+        return Score(float(len(world.notes) == 1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "notes", "words"),
+    [
+        ("1", "    notes = []\n", "episodes share and change Made.notes: unless it is only a"),
+        ("__import__('random').random()", "", "the same calls get other results from note: a tool"),
+        ("self.rng.random()", "", ""),
+    ],
+)
+def test_the_cause_of_scores_that_differ_is_named(tmp_path, result, notes, words):
+    own = (
+        "" if notes else "    async def setup(self):\n        self.notes = []\n        return []\n"
+    )
+    body = f"{notes}{own}{TOOL.replace('RESULT', result)}"
+    report = check(**write_environment(tmp_path, body, num_tasks=4))
+    causes = [finding.text for finding in report.failures if finding.check == "cause"]
+    assert len(causes) == bool(words)
+    assert all(words in text for text in causes)
