@@ -4,26 +4,33 @@ The code of an environment may block, crash or exit the process in which it runs
 stays small: it forks the run before anything heavy is imported, passes signals on, and restarts the
 run if it dies without reporting that it is finished. All other commands run in this process. The
 fork stays in the same process group, so that job control and `breakpoint()` work.
+
+`faulthandler` in the run writes the stack of code that blocks for too long, and this process kills
+the run then: it also sees when both were stopped, which is no blocking.
 """
 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
+import select
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import NoReturn
 
 from gymcli.store.supervised import STACK_FILE, Death, Supervised, Tag
 
 __all__ = ["main"]
 
-_HAS_TIMED_WAIT = sys.platform != "darwin"
-_TICK_SECONDS = 1.0 if _HAS_TIMED_WAIT else 0.05
+_TICK_SECONDS = 1.0
+_LATE_SECONDS = 2.0
+"""A wait that ends this much too late was prolonged: this process was stopped."""
 _REPEAT_SECONDS = 0.2
 """Two signals of one kind within this time are one."""
 _START_PATIENCE = 10.0
@@ -34,13 +41,14 @@ _FINISHED_PATIENCE = 10.0
 _STOP_SECONDS = 5.0
 """If a process is reported as blocked this soon after it was stopped, it was not blocked: the time
 limit ran on while it was stopped."""
+_STACK_SECONDS = 0.5
+"""Seconds that a blocked process gets to write its whole stack."""
 _MAX_DEATHS = 3
 _BLOCKED = "Timeout ("
 """The start of faulthandler's report about a blocked process."""
 _MAX_STACK_CHARACTERS = 2000
 _ONLY_SHOWS = {"--help", "-h", "--dry-run", "--version"}
 _AFTER_DISPLAY = "\r\n\x1b[?25h"  # a new line, and the cursor is shown again
-_AGAIN = "restarting it"
 
 
 def main() -> None:
@@ -75,32 +83,28 @@ def _scoring_command(arguments: Sequence[str]) -> str:
 
 def _supervise(arguments: Sequence[str]) -> Supervised:
     """Fork the run until it is finished, and exit with its code; return only in a forked run."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored
-    passed_on = frozenset(
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    )
-    # Blocked, so that they stay pending until `_next_signal` takes them: none is lost in between.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*passed_on, signal.SIGCHLD})
+    signals = _Signals()
     death: Death | None = None
     directory: str | None = None
     command = shlex.join(["gym", *arguments])
     num_deaths = 0
     while True:
-        report, reported = map(_above_standard, os.pipe())
-        # Only this process holds the second end, so the run reads its end of file when it dies.
-        guard, guarded = map(_above_standard, os.pipe())
-        process = os.fork()
+        try:
+            report, reported = map(_above_standard, os.pipe())
+            # Only this process holds the second end: the run reads its end of file when it dies.
+            guard, guarded = map(_above_standard, os.pipe())
+            process = signals.fork()
+        except OSError as error:  # memory, processes or descriptors are short
+            _say(f"error: the run cannot be started: {error.strerror}; resume with: {command}")
+            sys.exit(4)
         if not process:
             os.close(report)
             os.close(guarded)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-            return Supervised(reported, guard, os.getpid(), passed_on, death, directory)
+            return Supervised(reported, guard, os.getpid(), signals.passed_on, death, directory)
         os.close(reported)
         os.close(guard)
-        run = _Run(process, report, passed_on, command, directory)
-        run.wait()
+        run = _Run(process, report, command, directory)
+        run.watch(signals)
         os.close(report)
         os.close(guarded)
         command, directory = run.command, run.directory
@@ -108,17 +112,60 @@ def _supervise(arguments: Sequence[str]) -> Supervised:
             sys.exit(run.exit_code)
         if run.cause is not None:
             _end_stopped(run)
-        found = run.death()
-        if run.was_stopped and found.stack.startswith(_BLOCKED):
-            death = None
-            _say(f"the run was stopped for longer than its blocking_timeout; {_AGAIN}")
-            continue
-        death = found
+        death = run.death()
         # A run that makes progress may die any number of times.
         num_deaths = 1 if run.has_recorded else num_deaths + 1
         if num_deaths == _MAX_DEATHS:
             _end_dead(run, death)
-        _say(f"the run died: {death.how}; {_AGAIN}")
+        _clear_stack(directory)
+        _say(f"the run died: {death.how}; restarting it")
+
+
+class _Signals:
+    """The signals that reach this process, read from a wake-up descriptor."""
+
+    def __init__(self) -> None:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.getsignal(number) for number in numbers}
+        self.passed_on = frozenset(n for n in before if before[n] is not signal.SIG_IGN)
+        self._before = {number: before[number] for number in self.passed_on}
+        self._before[signal.SIGCHLD] = signal.SIG_DFL  # a parent may have left it ignored
+        self._arrivals, wake_up = map(_above_standard, os.pipe())
+        os.set_blocking(self._arrivals, False)
+        os.set_blocking(wake_up, False)
+        # Not `signal.sigtimedwait`: in CPython 3.6 to 3.13 it returns garbage if a stop (Ctrl-Z)
+        # interrupts it and its time is over by then, and macOS does not have it.
+        signal.set_wakeup_fd(wake_up, warn_on_full_buffer=False)
+        for number in self._before:
+            signal.signal(number, _do_nothing)
+        self._poll = select.poll()
+        self._poll.register(self._arrivals, select.POLLIN)
+
+    def wait(self, seconds: float) -> bytes:
+        """Return the numbers of the signals that arrived; wait for one if there is none."""
+        self._poll.poll(seconds * 1000)
+        try:
+            return os.read(self._arrivals, 1024)
+        except BlockingIOError:
+            return b""
+
+    def fork(self) -> int:
+        """Fork as `os.fork` does; the child has its old handlers, and blocks what is passed on."""
+        # While they are blocked, they stay pending: neither process misses one.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self.passed_on)
+        process = os.fork()
+        if process:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self.passed_on)
+            return process
+        os.close(signal.set_wakeup_fd(-1))
+        os.close(self._arrivals)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        return 0
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    pass  # Python has written the number to the wake-up descriptor
 
 
 def _above_standard(descriptor: int) -> int:
@@ -157,14 +204,7 @@ def _end_dead(run: _Run, death: Death) -> NoReturn:
 class _Run:
     """One process of the run, from its fork to its end."""
 
-    def __init__(
-        self,
-        process: int,
-        report: int,
-        passed_on: frozenset[signal.Signals],
-        command: str,
-        directory: str | None,
-    ) -> None:
+    def __init__(self, process: int, report: int, command: str, directory: str | None) -> None:
         self.command = command
         self.directory = directory
         self.has_recorded = False
@@ -176,34 +216,52 @@ class _Run:
         self._report = report
         os.set_blocking(report, False)
         self._unread = b""
-        self._awaited = {*passed_on, signal.SIGCHLD}
         self._patience = _START_PATIENCE
-        self._ends: float | None = None
-        """When the run is killed; None: never."""
+        self._ends = math.inf
+        """When the run is killed."""
         self._num_signals = 0
         self._last: dict[signal.Signals, float] = {}
         self._status = 0
         self._is_stopped = False
-        self._stopped_at = -_STOP_SECONDS
+        self._stopped_at = -math.inf
+        self._has_failed = False
 
-    def wait(self) -> None:
-        looked_at = time.monotonic()
+    def watch(self, signals: _Signals) -> None:
+        """Pass signals on, and kill the run when its time is over; return when it has ended."""
         while not self._has_ended():
-            left = _TICK_SECONDS if self._ends is None else self._ends - time.monotonic()
-            number = _next_signal(self._awaited, max(0.0, min(left, _TICK_SECONDS)))
-            before, looked_at = looked_at, time.monotonic()
-            if self._is_stopped or looked_at - before > 2 + _TICK_SECONDS:
-                self._stopped_at = looked_at  # a late wake-up: this process was stopped as well
-            self._read_report()
-            if number is not None and number != signal.SIGCHLD:
-                self._pass_on(number)
-            if self._ends is not None and time.monotonic() >= self._ends:
-                os.kill(self._process, signal.SIGKILL)
+            try:
+                self._look_at_stack()
+                self._wait(signals)
+            except Exception as error:  # noqa: BLE001  # the run would end with this process
+                if not self._has_failed:
+                    _say(f"the supervisor failed and goes on watching the run: {error!r}")
+                self._has_failed = True
+                time.sleep(_TICK_SECONDS)
         self._read_report()
 
-    @property
-    def was_stopped(self) -> bool:
-        return time.monotonic() - self._stopped_at < _STOP_SECONDS
+    def _wait(self, signals: _Signals) -> None:
+        began = time.monotonic()
+        seconds = max(0.0, min(self._ends - began, _TICK_SECONDS))
+        numbers = signals.wait(seconds)
+        now = time.monotonic()
+        late = now - began - seconds
+        if late > _LATE_SECONDS:  # nothing could end in this time
+            self._ends += late
+            self._stopped_at = now
+        self._read_report()
+        for number in sorted(signals.passed_on.intersection(numbers)):
+            self._pass_on(number)
+        if now >= self._ends:
+            os.kill(self._process, signal.SIGKILL)
+
+    def _look_at_stack(self) -> None:
+        if not _end_of_stack(self.directory).startswith(_BLOCKED):
+            return
+        now = time.monotonic()
+        if self._is_stopped or now - self._stopped_at < _STOP_SECONDS:
+            _clear_stack(self.directory)  # if it is blocked as well, it writes its stack again
+        else:
+            self._ends = min(self._ends, now + _STACK_SECONDS)
 
     def death(self) -> Death:
         stack = _end_of_stack(self.directory)
@@ -222,14 +280,11 @@ class _Run:
             process, status = os.waitpid(self._process, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not process:
                 return False
-            if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
-                self._is_stopped = os.WIFSTOPPED(status)
-                self._stopped_at = time.monotonic()
-                continue
-            if self._is_stopped:
-                self._stopped_at = time.monotonic()
-            self._status = status
-            return True
+            if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+                self._status = status
+                return True
+            self._is_stopped = os.WIFSTOPPED(status)
+            self._stopped_at = time.monotonic()
 
     def _pass_on(self, number: signal.Signals) -> None:
         now = time.monotonic()
@@ -246,8 +301,7 @@ class _Run:
             return
         os.kill(self._process, number)
         ends = now + (self._patience if self._num_signals == 1 else _SECOND_PATIENCE)
-        # A later signal never gives the run more time.
-        self._ends = ends if self._ends is None else min(self._ends, ends)
+        self._ends = min(self._ends, ends)  # a later signal never gives the run more time
 
     def _read_report(self) -> None:
         """Read the reports of the run without waiting: its forks may keep the pipe open."""
@@ -256,32 +310,23 @@ class _Run:
                 self._unread += data
         *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
-            tag, _, value = line.decode().partition(" ")
-            text = os.fsdecode(bytes.fromhex(value))
-            if tag == Tag.DIRECTORY:
-                self.directory = text
-            elif tag == Tag.COMMAND:
-                self.command = text
-            elif tag == Tag.PATIENCE:
-                self._patience = float(text)
-            elif tag == Tag.RECORDED:
-                self.has_recorded = True
-            elif tag == Tag.FINISHED:
-                self.exit_code = int(text)
-                self._ends = time.monotonic() + _FINISHED_PATIENCE
+            tag, _, value = line.partition(b" ")
+            # Environment code may write anything to the descriptors that it inherits.
+            with suppress(ValueError):
+                self._note(tag.decode(), os.fsdecode(bytes.fromhex(value.decode())))
 
-
-def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals | None:
-    if sys.platform == "darwin":
-        # macOS has no sigtimedwait and drops a pending SIGCHLD, so the caller polls.
-        pending = signal.sigpending() & awaited
-        if not pending:
-            time.sleep(seconds)
-            pending = signal.sigpending() & awaited
-        return signal.Signals(signal.sigwait(pending)) if pending else None
-    else:  # noqa: RET505  # mypy follows one platform at a time
-        info = signal.sigtimedwait(awaited, seconds)
-        return None if info is None else signal.Signals(info.si_signo)
+    def _note(self, tag: str, text: str) -> None:
+        if tag == Tag.DIRECTORY:
+            self.directory = text
+        elif tag == Tag.COMMAND:
+            self.command = text
+        elif tag == Tag.PATIENCE:
+            self._patience = float(text)
+        elif tag == Tag.RECORDED:
+            self.has_recorded = True
+        elif tag == Tag.FINISHED:
+            self.exit_code = int(text)
+            self._ends = time.monotonic() + _FINISHED_PATIENCE
 
 
 def _end_of_stack(directory: str | None) -> str:
@@ -298,3 +343,9 @@ def _end_of_stack(directory: str | None) -> str:
     thread = next((one for one in threads if "Current thread" in one), threads[-1])
     first = text.partition("\n")[0]
     return (thread if thread.startswith(first) else f"{first}\n{thread}")[:_MAX_STACK_CHARACTERS]
+
+
+def _clear_stack(directory: str | None) -> None:
+    if directory is not None:
+        with suppress(OSError):  # the run has removed it
+            os.truncate(os.path.join(directory, STACK_FILE), 0)  # noqa: PTH118  # light

@@ -1,6 +1,7 @@
 """Tests of the supervisor: `gym collect` survives the death of the process that runs it."""
 
 import os
+import resource
 import shlex
 import signal
 import subprocess
@@ -21,8 +22,11 @@ ENVIRONMENT = '''"""Does what its row says."""
 
 import asyncio
 import ctypes
+import fcntl
 import os
+import re
 import signal
+import stat
 import sys
 from pathlib import Path
 
@@ -34,6 +38,14 @@ FILES: list[int] = []
 
 class Row(Task):
     do: str = ""
+
+
+def is_written(number: int) -> bool:
+    try:
+        mode = os.fstat(number).st_mode
+        return stat.S_ISFIFO(mode) and bool(fcntl.fcntl(number, fcntl.F_GETFL) & os.O_WRONLY)
+    except OSError:
+        return False
 
 
 class Rough(Environment[Row]):
@@ -65,6 +77,17 @@ class Rough(Environment[Row]):
         Path("reached").write_text(str(os.getpid()))
         while Path("held").exists():
             await asyncio.sleep(0.01)
+
+    async def do_search(self) -> None:
+        Path("reached").write_text(str(os.getpid()))
+        re.match(r"(a+)+$", "a" * 40 + "!")
+
+    async def do_scribble(self) -> None:
+        # The first pipe that can be written is the one to the supervisor.
+        number = 3
+        while not is_written(number):
+            number += 1
+        os.write(number, b"finished x\\nfinished 7a\\n\\xff\\xff")
 
     async def do_leave(self) -> None:
         async def leave() -> None:
@@ -163,6 +186,7 @@ def start(tmp_path, monkeypatch):
                 env=clean_environment(),
                 stdout=out,
                 stderr=err,
+                process_group=0,  # as a shell does, so that a test can stop it
             )
         started.append(process)
         return Running(process, number)
@@ -178,6 +202,13 @@ def write_tasks(*do: str) -> None:
     """Write a task for each thing to do."""
     rows = ({"id": f"t{n}", "prompt": "Go.", "do": what} for n, what in enumerate(do))
     Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+def allow_blocking() -> None:
+    """Make the blocking timeout of the environment longer than any test."""
+    source = Path("rough.py").read_text()
+    source = source.replace("blocking_timeout = 1.0", "blocking_timeout = 600.0")
+    Path("rough.py").write_text(source)
 
 
 @pytest.mark.parametrize(
@@ -323,23 +354,88 @@ def test_nothing_outlives_a_killed_supervisor(start):
     wait_until(lambda: not state_of(pid))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends when Python regains control")
+def test_a_search_without_end_does_not_outlive_a_killed_supervisor(start):
+    """Python runs no other thread meanwhile."""
+    write_tasks("search")
+    allow_blocking()
+    running = start(*COMMAND)
+    pid = running.run_of()
+    running.process.kill()
+    running.process.wait()
+    wait_until(lambda: not state_of(pid))
+
+
 @pytest.mark.slow
-def test_a_stop_is_no_death(start):
-    """The stop is longer than the blocking timeout, and the watchdog's clock runs on."""
+@pytest.mark.parametrize("is_group", [False, True])
+def test_a_stop_is_no_death(start, is_group):
+    """It is longer than the blocking timeout, whose clock runs on, and than a wait for a signal."""
     write_tasks("block_alone", "")
     Path("held").touch()
     running = start(*COMMAND)
     pid = running.run_of()
     Path("reached").unlink()
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: state_of(pid).startswith("T"))
-    stopped_at = time.monotonic()
-    wait_until(lambda: time.monotonic() > stopped_at + 1.5)
-    os.kill(pid, signal.SIGCONT)  # the watchdog or the loop may run first
+    send = os.killpg if is_group else os.kill  # Ctrl-Z stops the group
+    stopped = running.process.pid if is_group else pid
+    for num_seconds in (1.5, 4.0):
+        send(stopped, signal.SIGSTOP)
+        wait_until(lambda: state_of(stopped).startswith("T"))
+        stopped_at = time.monotonic()
+        wait_until(lambda seconds=num_seconds, at=stopped_at: time.monotonic() > at + seconds)
+        send(stopped, signal.SIGCONT)
+        wait_until(lambda: not state_of(stopped).startswith("T"))
     Path("held").unlink()
     assert running.end() == 0, running.stderr
     assert "the run died" not in running.stderr
+    assert not Path("reached").exists(), "the attempt was played again"
     assert not Path("run/failures.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_stop_takes_nothing_from_the_time_in_which_a_run_may_end(start):
+    """The run ends by itself, and records what it cuts off."""
+    write_tasks("block_alone")
+    Path("held").touch()
+    running = start(*COMMAND, "--grace", "1")
+    running.run_of()
+    running.process.send_signal(signal.SIGINT)
+    running.wait_until(lambda: "again to stop now" in running.stderr)
+    os.killpg(running.process.pid, signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    wait_until(lambda: time.monotonic() > stopped_at + 8)  # grace, closing and 5 s make 7 s
+    os.killpg(running.process.pid, signal.SIGCONT)
+    assert running.end() == 130
+    (failure,) = lines_of(Path("run/failures.jsonl"))
+    assert failure["error"]["class"] == "CancelledAttemptError"
+
+
+def test_garbage_from_an_environment_is_no_report(start):
+    write_tasks("scribble", "")
+    running = start(*COMMAND)
+    assert running.end() == 0, running.stderr
+    assert "the run died" not in running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process")
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_supervisor_that_fails_goes_on_watching(start, dies):
+    """Without any descriptor it can neither wait for a signal nor start another process."""
+    write_tasks("block_alone", "")
+    Path("held").touch()
+    running = start(*COMMAND)
+    pid = running.run_of()
+    resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (0, 0))
+    running.wait_until(lambda: "the supervisor failed and goes on watching" in running.stderr)
+    if dies:
+        os.kill(pid, signal.SIGKILL)
+    Path("held").unlink()
+    assert running.end() == (4 if dies else 0)
+    assert running.stderr.count("the supervisor failed") == 1
+    assert "Traceback" not in running.stderr
+    if dies:
+        last = running.stderr.splitlines()[-1]
+        assert last.startswith("error: the run cannot be started: Too many open files; resume with")
 
 
 @pytest.mark.slow
@@ -383,11 +479,8 @@ def test_a_terminal_sends_its_signal_to_both(start):
 
 def test_a_blocked_run_ends_at_the_third_signal(start):
     """The run cannot handle them; the supervisor says what is saved."""
-    write_tasks("block")
-    source = Path("rough.py").read_text()
-    source = source.replace("blocking_timeout = 1.0", "blocking_timeout = 600.0")
-    reached = '        Path("reached").write_text(str(os.getpid()))\n        sum('
-    Path("rough.py").write_text(source.replace("        sum(", reached))
+    write_tasks("search")
+    allow_blocking()
     running = start(*COMMAND, "--grace", "600")
     pid = running.run_of()
     # In the order of their numbers, in which pending signals are taken.

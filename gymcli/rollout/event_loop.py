@@ -1,9 +1,9 @@
 """The event loop of a run, and the watchdog that enforces its limits.
 
 The watchdog checks deadlines several times a second. Code that computes blocks the loop: after a
-second a warning names the function. Where a supervisor can restart the run, `faulthandler` writes
-the stack and ends the process after `blocking_timeout`. `faulthandler` uses a C thread, since a
-regular expression that backtracks forever never releases the GIL to a Python thread.
+second a warning names the function. Where the run can be restarted, `faulthandler` writes the stack
+after `blocking_timeout`, and the process ends. `faulthandler` uses a C thread, since a regular
+expression that backtracks forever never releases the GIL to a Python thread.
 """
 
 from __future__ import annotations
@@ -195,14 +195,20 @@ class Watchdog:
     """Expires what is late in the running event loop, and names what blocks it.
 
     An async context manager. After `blocking_timeout` seconds without a turn of the loop, the stack
-    is written to `stack_file` and the process ends; without that file it continues.
+    is written to `stack_file` and the process ends; without that file it continues. A supervised
+    process is killed by its supervisor, which knows whether both were only stopped.
     """
 
     def __init__(
-        self, *, blocking_timeout: float = 60.0, stack_file: IO[str] | None = None
+        self,
+        *,
+        blocking_timeout: float = 60.0,
+        stack_file: IO[str] | None = None,
+        is_supervised: bool = False,
     ) -> None:
         self.blocking_timeout = blocking_timeout
         self._stack_file = stack_file
+        self._is_supervised = is_supervised
         self.watched: set[Watched] = set()
         """Checked several times a second."""
         self._process = os.getpid()
@@ -217,14 +223,18 @@ class Watchdog:
         return time.monotonic() - self._lost
 
     def arm(self) -> None:
-        """Start the timer that ends the process."""
+        """Start the timer that writes the stack and ends the process."""
         if self._stack_file is not None:
             faulthandler.dump_traceback_later(
-                self.blocking_timeout, exit=True, file=self._stack_file
+                self.blocking_timeout,
+                # Again, since the supervisor ignores a stack that was written after a stop.
+                repeat=self._is_supervised,
+                exit=not self._is_supervised,
+                file=self._stack_file,
             )
 
     def disarm(self) -> None:
-        """Stop the timer that ends the process until the next beat."""
+        """Stop that timer until the next beat."""
         if self._stack_file is not None:
             faulthandler.cancel_dump_traceback_later()
 

@@ -350,8 +350,11 @@ class Collection:
                 # Before anything is read: a process that was killed may have left half a line.
                 directory.mend()
                 self.warnings += directory.warnings
-                # Before `_resume`, which must see the attempt that this may record as crashed.
                 if self.supervised is not None:
+                    if self._beside is None:
+                        # Before the directory is reported: the supervisor reads this file in it.
+                        stack_file = _stack_file(self.path, stack)
+                    # Before `_resume`, which must see the attempt that this may record as crashed.
                     self._report_to(self.supervised, directory)
                 self._resume(directory)
                 if self._budget.is_limited:
@@ -363,11 +366,11 @@ class Collection:
                 stack.callback(directory.begun.remove)
                 if self.supervised is not None:
                     directory.begun.open(self._suspects)
-                    if self._beside is None:
-                        stack_file = _stack_file(self.path, stack)
                 if self._engine is None:  # else environments run in other processes
                     self.watchdog = Watchdog(
-                        blocking_timeout=self.command.blocking_timeout, stack_file=stack_file
+                        blocking_timeout=self.command.blocking_timeout,
+                        stack_file=stack_file,
+                        is_supervised=self.supervised is not None,
                     )
             if self._beside is None:
                 await stack.enter_async_context(self.watchdog)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import sys
 from typing import NamedTuple
 
 __all__ = ["STACK_FILE", "Death", "Supervised", "Tag"]
@@ -58,16 +60,22 @@ class Supervised(NamedTuple):
         """Write a line to the supervisor; the value may hold any characters."""
         if os.getpid() != self.process:
             return
-        # In hex, since a path may hold a line break.
-        line = f"{tag} {os.fsencode(value).hex()}\n".encode()
+        # In hex, since a path may hold a line break; after a line break, since an environment may
+        # have written garbage to this descriptor.
+        line = f"\n{tag} {os.fsencode(value).hex()}\n".encode()
         try:
             os.write(self.report, line)
         except OSError:  # the supervisor is dead; the guard thread ends this process
             return
 
     def end_with_supervisor(self) -> None:
-        """Start the thread that ends this process when its supervisor dies."""
+        """Let this process end when its supervisor dies."""
         import threading  # late: only a supervised run needs it
+
+        if sys.platform == "linux":
+            # SIGIO ends it even while a regular expression holds the GIL that the thread needs.
+            fcntl.fcntl(self.guard, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(self.guard, fcntl.F_SETFL, os.O_ASYNC)
 
         def wait() -> None:
             while os.read(self.guard, 1):
