@@ -46,6 +46,7 @@ __all__ = [
     "read_errors",
     "read_text",
     "read_toml",
+    "refuse_archive",
     "refuse_utf16",
 ]
 
@@ -69,7 +70,7 @@ BYTE_ORDER_MARK = codecs.BOM_UTF8
 _MAX_BLANK_BYTES = 1 << 20
 """The most consecutive blank bytes: endless blank lines would take endless time."""
 
-_ARRAY_START = re.compile(rb"\s*\[\s*\{")
+_ARRAY_START = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")
 _ARCHIVES = frozenset(
     {".bz2", ".xz", ".lzma", ".lz4", ".br", ".zip", ".7z", ".rar", ".tar", ".tgz"}
 )
@@ -179,7 +180,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 def begins_array(start: bytes) -> bool:
     """Return whether a file that starts with these bytes is a JSON array of objects."""
-    return _ARRAY_START.match(start.removeprefix(BYTE_ORDER_MARK)) is not None
+    return _ARRAY_START.match(start) is not None
 
 
 def refuse_utf16(start: bytes, path: Path) -> None:

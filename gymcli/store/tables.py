@@ -438,7 +438,11 @@ def _sheet_lines(path: Path) -> Generator[bytes]:
         )
     command = [sys.executable, "-P", str(_CHILD), str(path.absolute()), str(_MAX_WORKBOOK_BYTES)]
     with subprocess.Popen(  # noqa: S603  # this interpreter, our own module
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # after Ctrl-C a run still reads rows
     ) as child:
         try:
             for line in lines_of(cast("BinaryIO", child.stdout), path):

@@ -20,7 +20,6 @@ import msgspec
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import is_nemo_row, own_task_id
 from gymcli.store.lines import (
-    BYTE_ORDER_MARK,
     TOO_DEEP,
     begins_array,
     decode_block,
@@ -48,7 +47,7 @@ T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 15
 """Decoded in one call, into objects of ten times the size."""
-_LONG_OBJECT = re.compile(rb'\s*\{[ \t\r]*\n\s*"')
+_LONG_OBJECT = re.compile(rb'(\xef\xbb\xbf)?\s*\{[ \t\r]*\n\s*"')
 _BINARY_STARTS = (b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"PK\3\4", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How archives begin, which need not have a null byte: bz2, xz, 7z, zip, gz and zst."""
 
@@ -150,7 +149,7 @@ def _other_format(path: Path, start: bytes) -> str:
             "is a JSON array, not one object a line; convert it: "
             f"{'' if is_json else 'name it .json, then '}{command}"
         )
-    if _LONG_OBJECT.match(start.removeprefix(BYTE_ORDER_MARK)):
+    if _LONG_OBJECT.match(start):
         return "is JSON over several lines, not one object a line; jq -c . FILE writes it so"
     return ""
 
