@@ -26,7 +26,7 @@ from gymcli.metrics.reproduction import (
     mean_of_metrics,
     same_model,
     score_of_run,
-    spread_of_metrics,
+    weights_of_metrics,
 )
 from gymcli.metrics.results import RunMetrics
 from gymcli.models.dialects import DIALECTS
@@ -473,7 +473,7 @@ def _score(
         metric=found.metric_text,
         margin=found.margin or 0.0,  # it may lack one if it has no references
         best=metrics.max_reward if found.metrics == ("mean_reward",) else 1.0,
-        spread=spread_of_metrics(found.metrics, terms),
+        weights=weights_of_metrics(found.metrics, terms),
         references=found.reference,
         other_settings=other_settings,
         no_answers=metrics.no_answers,

@@ -27,16 +27,18 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = [
+    "EQUAL_WEIGHTS",
     "BenchmarkScore",
     "FixedTasksScore",
     "Reference",
     "Reproduction",
+    "Weights",
     "half_width",
     "mean_of_metrics",
     "reproduction",
     "same_model",
     "score_of_run",
-    "spread_of_metrics",
+    "weights_of_metrics",
 ]
 
 _LEVEL = 0.9
@@ -141,6 +143,18 @@ class BenchmarkScore(msgspec.Struct, kw_only=True):
     none."""
 
 
+class Weights(NamedTuple):
+    """How the best scores of tasks differ, whose mean is 1."""
+
+    spread: float = 0.0
+    """A quarter of their variance over tasks."""
+    heaviest: float = 1.0
+    """The largest one."""
+
+
+EQUAL_WEIGHTS = Weights()
+
+
 class FixedTasksScore(NamedTuple):
     """A mean from 0 to 1 over a fixed set of tasks, whose attempts are random."""
 
@@ -151,8 +165,7 @@ class FixedTasksScore(NamedTuple):
     """Of the mean, estimated from the repeats; None if there are none."""
     degrees_of_freedom: int | None = None
     """Of the variance if it was estimated from whole runs; None: it was estimated by task."""
-    spread: float = 0.0
-    """A quarter of the variance over tasks of the best score of a task, whose mean is 1."""
+    weights: Weights = EQUAL_WEIGHTS
 
 
 def half_width(score: FixedTasksScore) -> float:
@@ -164,12 +177,13 @@ def half_width(score: FixedTasksScore) -> float:
     where the mean of each task is p + (b - 1)/2. The estimated variance is used if it is
     smaller, by its upper limit: where failures are rare it counts them, and a Poisson count x has
     the upper score limit x + z²/2 + z·sqrt(x + z²/4). Half an attempt is added, since a score
-    moves in steps of attempts.
+    moves in steps of attempts. Where tasks weigh differently, all attempts count as if they were
+    those of the heaviest task, of which there are fewer.
     """
-    size = score.num_attempts
+    size = score.num_attempts / score.weights.heaviest
     wilson = wilson_interval(score.value, size, level=_LEVEL)
     rate = min(max(0.5, wilson.low), wilson.high)
-    variance, quantile = (rate * (1.0 - rate) + score.spread) / size, _Z
+    variance, quantile = (rate * (1.0 - rate) + score.weights.spread) / score.num_attempts, _Z
     if score.variance is not None:
         count = score.variance * size**2
         limit = count + _Z**2 / 2.0 + _Z * math.sqrt(count + _Z**2 / 4.0)
@@ -188,7 +202,7 @@ def score_of_run(
     margin: float,
     best: float | None,
     references: Sequence[Reference],
-    spread: float = 0.0,
+    weights: Weights = EQUAL_WEIGHTS,
     other_settings: Sequence[str] = (),
     no_answers: NoAnswers | None = None,
 ) -> BenchmarkScore:
@@ -206,7 +220,7 @@ def score_of_run(
         if one.tasks not in (None, num_tasks):
             settings.append(f"the reference is a score of {one.tasks:,} tasks")
         found = reproduction(
-            one, groups, margin=margin, best=best, spread=spread, other_settings=settings
+            one, groups, margin=margin, best=best, weights=weights, other_settings=settings
         )
         if no_answers is not None and no_answers.are_most and found.interval is not None:
             found.verdict, found.way_out = "cannot_tell", no_answers.sentence
@@ -243,19 +257,19 @@ def mean_of_metrics(metrics: Sequence[str], scores: Mapping[str, Sequence[Floats
     return totals
 
 
-def spread_of_metrics(metrics: Sequence[str], scores: Mapping[str, Sequence[Floats]]) -> float:
-    """Return a quarter of the variance over tasks of the best mean of metrics.
+def weights_of_metrics(metrics: Sequence[str], scores: Mapping[str, Sequence[Floats]]) -> Weights:
+    """Return how the best means of metrics differ between tasks.
 
     The best value of a metric is 1, and that of "A / B" is B over its mean: a task with more to
     count weighs more.
     """
     ratios = [metric.partition(" / ")[2] for metric in metrics if " / " in metric]
-    weights = mean_of_metrics([f"{divisor} / {divisor}" for divisor in ratios], scores)
-    bests = [best for group in weights for best in row_means(group).tolist()]
-    if not bests:
-        return 0.0
+    matrices = mean_of_metrics([f"{divisor} / {divisor}" for divisor in ratios], scores)
     share = len(ratios) / len(metrics)
-    return math.fsum((share * (best - 1.0)) ** 2 for best in bests) / len(bests) / 4.0
+    excess = [share * (best - 1.0) for group in matrices for best in row_means(group).tolist()]
+    if not excess:
+        return EQUAL_WEIGHTS
+    return Weights(math.fsum(part**2 for part in excess) / len(excess) / 4.0, 1.0 + max(excess))
 
 
 def reproduction(
@@ -264,7 +278,7 @@ def reproduction(
     *,
     margin: float,
     best: float | None,
-    spread: float = 0.0,
+    weights: Weights = EQUAL_WEIGHTS,
     other_settings: Sequence[str] = (),
 ) -> Reproduction:
     """Return whether the scores of attempts reproduce a reference.
@@ -275,7 +289,7 @@ def reproduction(
             task, a column an attempt.
         margin: The largest difference that counts as reproduced.
         best: The best possible score of an attempt; None if it is unknown.
-        spread: That of `FixedTasksScore`, if tasks have different best scores, with the mean 1.
+        weights: How the best scores of tasks differ, whose mean is 1.
         other_settings: Why the scores are not comparable; then they are not tested.
     """
     num_tasks, value = sum(map(len, groups)), _mean(groups)
@@ -296,19 +310,19 @@ def reproduction(
     # Scores have the range of 0 to the best one, unless some lie outside or it is unknown.
     ends = [reference.score, *(float(end) for own in groups for end in (own.min(), own.max()))]
     low, high = min(ends), max(ends)
-    if spread:
+    if weights.spread:
         low, high = 0.0, 1.0
     elif best is not None:
         low, high = min(0.0, low), max(best, high)
     scale = (high - low) or 1.0
     theirs = FixedTasksScore(
-        (reference.score - low) / scale, num_tasks * reference.repeats, spread=spread
+        (reference.score - low) / scale, num_tasks * reference.repeats, weights=weights
     )
     if reference.stderr is not None and reference.stderr_over == "repeats":
         theirs = theirs._replace(
             variance=(reference.stderr / scale) ** 2, degrees_of_freedom=reference.repeats - 1
         )
-    ours = _scaled([(own - low) / scale for own in groups])._replace(spread=spread)
+    ours = _scaled([(own - low) / scale for own in groups])._replace(weights=weights)
     _decide(found, ours, theirs, num_tasks, scale)
     return found
 

@@ -5,14 +5,16 @@ import pytest
 from pydantic import ValidationError
 
 from gymcli.metrics.reproduction import (
+    EQUAL_WEIGHTS,
     FixedTasksScore,
     Reference,
+    Weights,
     half_width,
     mean_of_metrics,
     reproduction,
     same_model,
     score_of_run,
-    spread_of_metrics,
+    weights_of_metrics,
 )
 from gymcli.metrics.results import NoAnswers
 
@@ -167,23 +169,44 @@ def test_no_attempts_vary_more_than_the_bound_where_tasks_weigh_differently():
     sizes = rng.integers(1, 4, 200).astype(float)
     scores = {"all": [sizes[:, None]], "followed": [sizes[:, None]], "num": [sizes[:, None]]}
     metrics = ["all", "followed / num", "followed / num"]
-    spread = spread_of_metrics(metrics, scores)
+    weights = weights_of_metrics(metrics, scores)
     best = (1.0 + 2.0 * sizes / sizes.mean()) / 3.0
-    assert spread == pytest.approx(best.var() / 4.0)
-    assert spread_of_metrics(["all"], scores) == 0.0
+    assert weights == pytest.approx((best.var() / 4.0, best.max()))
+    assert weights_of_metrics(["all"], scores) == EQUAL_WEIGHTS
     # No attempt varies more than one that has either the best score of its task or nothing.
     for chances in (rng.random(200), np.full(200, 0.9), 0.5 + (best - 1.0) / best / 2.0):
         mean = (chances * best).mean()
         variance = (best**2 * chances * (1.0 - chances)).mean()
-        assert variance <= mean * (1.0 - mean) + spread + 1e-12
-        assert half_width(FixedTasksScore(mean, 200, spread=spread)) > half_width(
+        assert variance <= mean * (1.0 - mean) + weights.spread + 1e-12
+        assert half_width(FixedTasksScore(mean, 200, weights=weights)) > half_width(
             FixedTasksScore(mean, 200)
         )
 
 
+@pytest.mark.parametrize("heaviest", [10.0, 400.0])
+def test_a_heavy_task_that_never_failed_does_not_look_certain(heaviest):
+    # The true difference from an exact reference is the margin.
+    rng, repeats, num_runs, rate, margin = np.random.default_rng(0), 4, 4000, 0.9, 0.1
+    sizes = np.ones(540)
+    sizes[:20] = heaviest
+    best = sizes / sizes.mean()
+    weights = Weights(best.var() / 4.0, best.max())
+    means = rng.binomial(repeats, rate, (num_runs, len(best))) / repeats
+    variances = (best**2 * means * (1.0 - means) / (repeats - 1)).sum(axis=1) / len(best) ** 2
+    size = len(best) * repeats
+    num_reproduced = sum(
+        rate + margin - value + half_width(FixedTasksScore(value, size, variance, None, weights))
+        <= margin
+        for value, variance in zip((best * means).mean(axis=1), variances, strict=True)
+    )
+    assert num_reproduced / num_runs < 0.06
+
+
 def test_a_score_above_1_of_a_heavy_task_does_not_widen_the_scale():
     heavy = np.array([[1.5], [0.5]] * 300)
-    found = reproduction(reference(0.98), [heavy], margin=0.05, best=1.0, spread=0.01)
+    found = reproduction(
+        reference(0.98), [heavy], margin=0.05, best=1.0, weights=Weights(0.01, 1.5)
+    )
     assert found.verdict == "reproduced"
     wide = reproduction(reference(0.98), [heavy], margin=0.05, best=1.0)
     assert found.smallest_margin < wide.smallest_margin
