@@ -252,7 +252,8 @@ class _Table:
         """Return the environment that every row names."""
         if "env" not in self.columns:
             return None
-        names = {str(row["env"] or "").strip() for row in self.rows()}
+        envs = (row.get("env") for row in self.rows())
+        names = {env.strip() if isinstance(env, str) else "" for env in envs}
         return names.pop() or None if len(names) == 1 else None
 
     def is_choice(self) -> bool:

@@ -94,7 +94,7 @@ def table_columns(path: Path) -> list[str]:
     first = next(local_rows(path), None)
     if first is None or isinstance(first.row, str):
         raise UsageError(f"{path}: has no rows")
-    return list(first.row)
+    return [name for name in first.row if name.strip()]
 
 
 def mapped_rows(

@@ -503,6 +503,14 @@ def test_raw_rows_without_an_environment_are_told_to_name_one():
         source_of("raw.jsonl")
 
 
+@pytest.mark.parametrize("first", [{"env": "string_match"}, {"": "x", " ": "y"}, {"env": 3}])
+def test_raw_rows_of_any_names_are_refused_with_words(first):
+    rows = ({"question": "q", "answer": "a", **fields} for fields in (first, {}))
+    Path("raw.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    with pytest.raises(UsageError, match="has questions and answers, but no environment"):
+        source_of("raw.jsonl")
+
+
 @pytest.mark.parametrize("extra", [{"messages": []}, {"prompt": "q"}, {"resolved_row": {}}])
 def test_only_rows_without_a_prompt_are_refused_with_a_map(extra):
     Path("raw.jsonl").write_bytes(
