@@ -23,6 +23,14 @@ def no_width() -> None:
     os.environ.pop("COLUMNS", None)
 
 
+@pytest.fixture(autouse=True)
+def import_path() -> Iterator[None]:
+    """Take the folders of environments that a test loaded out of the import path again."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
 @pytest.fixture(scope="session", autouse=True)
 def closed_workers() -> Iterator[None]:
     """Close the shared workers after the tests, if any test used them."""

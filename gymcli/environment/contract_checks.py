@@ -206,7 +206,8 @@ def _check_hook(kind: type, name: str, value: object, hook: object) -> None:
     elif _is_async(function) and not _is_async(own):
         way_out = f"must not be async: write `def {name}`"
     elif not _can_be_called(value, function, own):
-        way_out = f"has the parameters {_signature(function)}: write `def {name}{_signature(own)}`"
+        head = f"async def {name}" if _is_async(own) else f"def {name}"
+        way_out = f"has the parameters {_signature(function)}: write `{head}{_signature(own)}`"
     if way_out:
         raise ContractError(f"{kind.__name__}.{name} {way_out} ({_place(function)})")
 

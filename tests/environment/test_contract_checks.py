@@ -139,14 +139,14 @@ def test_a_class_whose_attribute_has_a_wrong_type_is_refused(members, words):
     [
         (
             "async def reply(self): ...",
-            "reply has the parameters (self): write `def reply(self, rollout)`",
+            "reply has the parameters (self): write `async def reply(self, rollout)`",
         ),
-        ("async def step(self, message, rollout): ...", "write `def step(self, message)`"),
+        ("async def step(self, message, rollout): ...", "write `async def step(self, message)`"),
         ("def __init__(self): ...", "write `def __init__(self, task, *, options=None, roles="),
         ("def __init__(self, task, options, roles, rng, world): ...", "Made.__init__ has the"),
         (
             "@classmethod\n    async def verify(cls, rollout): ...",
-            "write `def verify(cls, rollout, context)`",
+            "write `async def verify(cls, rollout, context)`",
         ),
         ("@classmethod\n    async def verify(rollout, context): ...", "Made.verify has the"),
         ("@staticmethod\n    async def reply(self, rollout): ...", "Made.reply has the"),
