@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 import gymcli.envs
-from gymcli.data.benchmarks import Benchmark
+from gymcli.data.benchmark_source import file_name
+from gymcli.data.benchmarks import Benchmark, existing_file
 from gymcli.data.pulling import (
     HUB,
     MappedRows,
@@ -104,7 +104,7 @@ def pulled_tasks(
         RunError: A server cannot be reached.
     """
     if benchmark.source.file is not None:
-        path = benchmark.path.parent / benchmark.source.file
+        path = existing_file(benchmark, "source.file", benchmark.source.file)
         if (sha256 := file_sha256(path)) != (expected := benchmark.source.sha256[0]):
             raise changed_error(benchmark, f"{path}: its SHA-256", sha256, expected)
     path = tasks_path(benchmark, cache)
@@ -170,7 +170,7 @@ def source_hashes(benchmark: Benchmark) -> Hashes:
             [_hub_hash(benchmark, source.split)], _hub_hash(benchmark, split) if split else None
         )
     if source.file is not None:
-        return Hashes([file_sha256(benchmark.path.parent / source.file)])
+        return Hashes([file_sha256(existing_file(benchmark, "source.file", source.file))])
     with _temporary_folder() as folder:
         if source.env is not None:
             pulled = write_tasks(folder / "tasks.jsonl", lambda: _read(benchmark, []))
@@ -335,7 +335,7 @@ def _with_examples(benchmark: Benchmark, rows: MappedRows, record: Provenance) -
         shown = shown[: 2 * (examples.num or len(shown))]
         if len(shown) < 2 * (examples.num or 1):
             kind = f" whose {examples.by} is {group!r:.80}" if examples.by else ""
-            return f"needs {examples.num or 1}, but there are {len(shown) // 2} examples{kind}"
+            return f"has {len(shown) // 2} of {examples.num or 1} examples{kind}"
         return {**row, "messages": msgspec.to_builtins([*system, *shown, question])}
 
     for name, number, row in rows:
@@ -394,10 +394,7 @@ def map_file(benchmark: Benchmark) -> tuple[Path, str]:
         file, function = text, ""
     if file.endswith(".py") and not function:
         raise UsageError(f"{benchmark.path}: source.map: name the function, {file}:FUNCTION")
-    path = benchmark.path.parent / file
-    if not path.is_file():
-        raise UsageError(f"{benchmark.path}: source.map: there is no file {path}")
-    return path, function
+    return existing_file(benchmark, "source.map", file), function
 
 
 def _rows_of_function(path: Path, name: str, tables: Iterable[SourceTable]) -> MappedRows:
@@ -447,10 +444,7 @@ def _generated(benchmark: Benchmark) -> Iterator[SourceRow]:
 
 def _file_rows(file: SourceFile, benchmark: Benchmark) -> Iterator[SourceRow]:
     source = benchmark.source
-    parts = urlsplit(file.name)
-    column = {"_file": Path(unquote(parts.fragment or parts.path)).name}
-    if len(source.names) == 1:
-        column = {}
+    column = {"_file": file_name(file.name)} if len(source.names) > 1 else {}
     try:
         for number, row in local_rows(file.path, source.columns):
             yield SourceRow(number, row if isinstance(row, str) else {**row, **column})

@@ -455,6 +455,11 @@ def _score(
             lacking = next((name for name, scores in terms.items() if not scores), None)
             what = lacking or f"attempt with all of {', '.join(terms)}"
             problem = f"the run has no {what}, the metric of benchmark {found.name}"
+            for divisor in filter(None, (text.partition(" / ")[2] for text in found.metrics)):
+                if terms[divisor] and not any(group.any() for group in terms[divisor]):
+                    problem = (
+                        f"the metric of benchmark {found.name} divides by {divisor}, which is 0"
+                    )
         return BenchmarkScore(
             benchmark=found.name,
             model=model,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, NamedTuple, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -13,12 +12,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StringConstraints,
     model_validator,
 )
 
 from gymcli.types import JSON
 
-__all__ = ["EnvironmentName", "PackageFile", "Sha256", "Source", "package_file"]
+__all__ = ["EnvironmentName", "PackageFile", "Sha256", "Source", "file_name", "package_file"]
 
 _COMMIT = r"^[0-9a-f]{40}$"
 _ARCHIVES = (".zip", ".whl", ".tar.gz", ".tgz")
@@ -44,7 +44,7 @@ def _environment_name(name: str) -> str:
 def _file_address(url: str) -> str:
     try:
         parts = urlsplit(url)
-        is_complete = bool(parts.hostname and Path(parts.path).name and parts.port != 0)
+        is_complete = bool(parts.hostname and file_name(url) and parts.port != 0)
     except ValueError:  # no address, or no port
         is_complete = False
     if not is_complete or not re.fullmatch(r"https?://\S+", url) or "%00" in url:
@@ -54,6 +54,13 @@ def _file_address(url: str) -> str:
     if parts.path.endswith(_ARCHIVES) and not parts.fragment:
         raise ValueError(f"{url}: name the file in the archive, as in {url}#FILE.csv")
     return url
+
+
+def file_name(address: str) -> str:
+    """Return the name of the file at an address, or of the one in an archive there, or ""."""
+    parts = urlsplit(address)
+    name = unquote(parts.fragment or parts.path).rpartition("/")[2]
+    return "" if name in (".", "..") else name
 
 
 class PackageFile(NamedTuple):
@@ -68,7 +75,7 @@ class PackageFile(NamedTuple):
 def package_file(text: str) -> PackageFile:
     """Return the parts of `PACKAGE==VERSION#FILE`."""
     parts = re.fullmatch(r"([A-Za-z0-9][\w.-]*)==([0-9][\w.!+]*)#([^/\s]\S*)", text)
-    if parts is None:
+    if parts is None or not file_name(text):
         raise ValueError(f"{text!r} is not a file of a package: PACKAGE==VERSION#FOLDER/FILE")
     return PackageFile(*parts.groups())
 
@@ -82,7 +89,7 @@ EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
 """A name that an installed environment may have: never code, nor the address of a server."""
 _Address = Annotated[str, AfterValidator(_file_address)]
 _PackageFile = Annotated[str, AfterValidator(_package_file)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, StringConstraints(to_lower=True, pattern=r"^[0-9A-Fa-f]{64}$")]
 
 
 class Source(BaseModel):

@@ -38,6 +38,7 @@ __all__ = [
     "Source",
     "Variant",
     "benchmark_names",
+    "existing_file",
     "find_benchmark",
     "names_benchmark",
     "same_name",
@@ -65,16 +66,14 @@ Fact = Literal["revision", "rows", "licence", "prompt", "params", "repeats", "sc
 
 
 def _metric(value: object) -> object:
-    names = (value,) if isinstance(value, str) else value
-    if isinstance(names, list | tuple):
-        for name in names:
-            parts = name.split(" / ") if isinstance(name, str) else [name]
-            if len(parts) > 2 or not all(isinstance(p, str) and p.strip() for p in parts):
-                raise ValueError(f'{name!r} is no metric: write "NAME", or "SUM / SUM"')
-        if len({*names}) < max(1, len(names)):
-            raise ValueError("name each metric once, and one at least")
-        return tuple(names) if len(names) > 1 else names[0]
-    return value
+    names = value if isinstance(value, list | tuple) else (value,)
+    for name in names:
+        parts = name.split(" / ") if isinstance(name, str) else [""]
+        if len(parts) > 2 or not all(part.strip() for part in parts):
+            raise ValueError(f'{name!r} is no metric: write "NAME", or "SUM / SUM"')
+    if len({*names}) < max(1, len(names)):
+        raise ValueError("name each metric once, and one at least")
+    return tuple(names) if len(names) > 1 else names[0]
 
 
 Metric = Annotated[str | tuple[str, ...], BeforeValidator(_metric)]
@@ -488,6 +487,12 @@ def _checked(settings: dict[str, object], origin: _Origin) -> Benchmark:
         raise UsageError(f"{place}{_reason(error)}") from error
     if not origin.is_pinning and (problem := benchmark.source.hash_problem):
         raise UsageError(f"{place}source.sha256: {problem}; gym bench pin {origin.spec} prints it")
+    for field, name in (
+        ("prompt", benchmark.prompt),
+        ("examples.file", benchmark.examples and benchmark.examples.file),
+    ):
+        if name:
+            existing_file(benchmark, field, name)
     known = Registry.names()
     if env := next((one for one in known if same_name(one) == same_name(benchmark.name)), None):
         raise UsageError(f"{place}name: {env} is an environment; choose another name")
@@ -507,6 +512,18 @@ def _checked(settings: dict[str, object], origin: _Origin) -> Benchmark:
                 f"command line only: --env-arg {name}=..."
             )
     return benchmark
+
+
+def existing_file(benchmark: Benchmark, field: str, name: str) -> Path:
+    """Return the path of a file that a benchmark.toml names; UsageError if there is none."""
+    path = benchmark.path.parent / name
+    try:
+        is_file = path.is_file()
+    except OSError:  # a folder above it may not be searched
+        is_file = False
+    if not is_file:
+        raise UsageError(f"{benchmark.path}: {field}: there is no file {path}")
+    return path
 
 
 def _reason(error: ValidationError) -> str:

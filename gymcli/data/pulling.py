@@ -335,9 +335,13 @@ def hub_address() -> str:
 def _without_user(address: str) -> str:
     try:
         parts = urlsplit(address)
-    except ValueError as error:
-        raise UsageError(f"HF_ENDPOINT is not an address: {error}") from error
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        is_address = bool(parts.scheme in ("http", "https") and parts.hostname and parts.port != 0)
+    except ValueError:
+        is_address = False
+    if not is_address:  # which is not shown, since it may have a password
+        raise UsageError("HF_ENDPOINT is not an address: https://HOST")
+    host = parts.netloc.rpartition("@")[2].lower()
+    return parts._replace(netloc=host).geturl().rstrip("/")
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:

@@ -15,12 +15,12 @@ import tarfile
 import zlib
 from pathlib import Path
 from typing import IO, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urldefrag, urlsplit
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import aiohttp
 
-from gymcli.data.benchmark_source import PackageFile, package_file
+from gymcli.data.benchmark_source import PackageFile, file_name, package_file
 from gymcli.data.benchmarks import Benchmark
 from gymcli.data.pulling import within
 from gymcli.errors import MissingPackageError, RunError, UsageError, described
@@ -32,6 +32,8 @@ __all__ = ["SourceFile", "changed_error", "fetched_files"]
 
 _MAX_BYTES = 2 << 30
 """The longest file that is fetched or unpacked."""
+_MAX_NAME = 50
+"""Characters of a file's name; file systems take 255 bytes."""
 _CHUNK_BYTES = 1 << 20
 _CONNECT_SECONDS = 5.0
 _TIMEOUT = aiohttp.ClientTimeout(total=1800.0, connect=_CONNECT_SECONDS, sock_read=60.0)
@@ -106,16 +108,20 @@ async def _of_addresses(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
         trust_env=False,
     ) as session:
         for number, url in enumerate(benchmark.source.url):
-            parts = urlsplit(url)
-            path = folder / str(number) / Path(unquote(parts.fragment or parts.path)).name
-            path.parent.mkdir()
+            path = _new_path(folder, number, file_name(url))
             sha256 = await _fetch(session, url, path)
             _check_hash(benchmark, number, sha256)
-            if parts.fragment:
+            if fragment := urldefrag(url).fragment:
                 archive = path.rename(path.with_name("archive"))
-                _unpack(archive, unquote(parts.fragment), path, name=url)
+                _unpack(archive, unquote(fragment), path, name=url)
             files.append(SourceFile(url, _named_by_content(path), sha256))
     return files
+
+
+def _new_path(folder: Path, number: int, name: str) -> Path:
+    """Return a path for a file whose name others chose; its end tells the format."""
+    (folder / str(number)).mkdir()
+    return folder / str(number) / name[-_MAX_NAME:]
 
 
 async def _fetch(session: aiohttp.ClientSession, url: str, path: Path) -> str:
@@ -153,8 +159,7 @@ def _of_packages(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
             # To learn the name of a source archive pip runs its setup code.
             _download(part, download, wheels_only=not benchmark.is_installed)
             [archives[requirement]] = download.iterdir()
-        path = folder / str(number) / Path(part.file).name
-        path.parent.mkdir()
+        path = _new_path(folder, number, file_name(name))
         _unpack(archives[requirement], part.file, path, name=name)
         sha256 = file_sha256(path)
         _check_hash(benchmark, number, sha256)

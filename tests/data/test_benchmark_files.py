@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from gymcli.data.benchmark_files import pulled_tasks, source_hashes, tasks_path
 from gymcli.data.benchmarks import benchmark_names, find_benchmark, shadowed_names
+from gymcli.data.pulling import HUB, hub_address
 from gymcli.environment.registry import Registry, generated_lines
 from gymcli.errors import RunError, UsageError
 from tests.data.hub import running_hub
@@ -377,3 +379,51 @@ def test_a_mistake_in_a_benchmark_file_is_named_with_its_place(made, files):
         path.write_text(text.replace(old, new))
         with pytest.raises(UsageError, match=reason):
             find_benchmark(str(path))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://h/%2f", "https://h/%2e%2e", "https://h/a.zip#..", "https://h/a.zip#d/", "https://h/"],
+)
+def test_an_address_needs_the_name_of_a_file(made, address):
+    with pytest.raises(UsageError, match=r"source\.url\.0: .* is not the address of a file"):
+        made(url=address, rows=1)
+
+
+def test_a_long_name_of_a_file_and_a_hash_in_capitals_are_taken(tmp_path, made, hub, files):
+    name = f"/{'y' * 300}.tsv"
+    hub.files[name] = SUMS
+    source = {"sha256": files["sha256"][0].upper(), "columns": files["columns"], "rows": 2}
+    source["rows"] = SUMS.count(b"\n")
+    path = pulled_tasks(made(url=f"{hub.address}{name}", **source), cache=tmp_path / "cache")
+    assert len(path.read_bytes().splitlines()) == source["rows"]
+
+
+def test_only_files_are_opened(tmp_path, made):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("../pipe", "/dev/zero", "a\0b", "missing.csv", "."):
+        benchmark = made(file=name, sha256="0" * 64, rows=1)
+        with pytest.raises(UsageError, match=r"benchmark\.toml: source\.file: there is no file"):
+            pulled_tasks(benchmark, cache=tmp_path / "cache")
+        text = benchmark.path.read_text()
+        for setting in ("prompt = {}", "prompt = 'map.yaml'\nexamples = {{ file = {} }}"):
+            line = setting.format(msgspec.json.encode(name).decode())
+            benchmark.path.write_text(f"{line}\n{text}")
+            with pytest.raises(UsageError, match=r"(prompt|examples\.file): there is no file"):
+                find_benchmark(str(benchmark.path))
+
+
+def test_the_address_of_the_hub_is_compared_and_shown_without_a_password(monkeypatch):
+    for address in ("https://HuggingFace.co/", "https://me:SECRET@huggingface.co"):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        assert hub_address() == HUB
+    for address in (
+        "me:SECRET@host",
+        "http://",
+        "http://[me:SECRET@h",
+        "http://h:SECRET",
+        "ftp://h",
+    ):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        with pytest.raises(UsageError, match=r"HF_ENDPOINT is not an address: https://HOST$"):
+            hub_address()

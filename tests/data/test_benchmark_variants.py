@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,7 @@ def test_a_path_that_exists_comes_before_a_variant(write):
         ),
         ('name = "a"\nmap = "m.py:f"', "variant a: source.map: code is run only for benchmarks"),
         ('name = "a"\nmetric = "a / b / c"', "'a / b / c' is no metric"),
+        ('name = "a"\nmetric = 5', "variant.1.metric: 5 is no metric"),
         ('name = "a"\nmetric = []', "name each metric once, and one at least"),
     ],
 )
@@ -219,7 +221,7 @@ def test_too_few_examples_are_an_error(write):
         pulled_tasks(found, cache=Path("cache"))
     text = FILE.replace('"examples.yaml" }', '"examples.yaml", num = 2 }')
     found = write_examples(write, Path("examples.yaml").read_text(), text)
-    with pytest.raises(GymError, match="needs 2, but there are 1 examples"):
+    with pytest.raises(GymError, match="has 1 of 2 examples"):
         pulled_tasks(found, cache=Path("cache"))
 
 
@@ -263,3 +265,13 @@ def test_the_mean_of_several_metrics_is_compared(write):
     file.write_text(file.read_text().replace("num_instructions", "num_words"))
     score = benchmark_score(manifest, aggregator, aggregator.metrics())
     assert score.problem == "the run has no num_words, the metric of benchmark sums@warm"
+    file.write_text(file.read_text().replace("num_words", "num_instructions"))
+    rollouts = Path("run/rollouts.jsonl")
+    rollouts.write_text(
+        re.sub(r'"num_instructions":[\d.]+', '"num_instructions":0', rollouts.read_text())
+    )
+    aggregator = measure(Path("run"))
+    score = benchmark_score(manifest, aggregator, aggregator.metrics())
+    assert (
+        score.problem == "the metric of benchmark sums@warm divides by num_instructions, which is 0"
+    )
