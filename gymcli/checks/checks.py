@@ -188,16 +188,18 @@ async def _causes(subject: Subject, values_before: Mapping[str, str]) -> list[Fi
             "`setup`, as `self.NAME`"
         )
         return [Finding(check="cause", status="failed", text=text)]
-    random: dict[str, None] = {}
+    random_tools: dict[str, None] = {}
     for episode in () if subject.is_hanging else (await subject.played("oracle"))[:_NUM_REPLAYED]:
         with suppress(AttemptError):  # it may take too long
             again = await subject.episode(episode.row, None)
             pairs = zip(tool_answers(episode), tool_answers(again), strict=False)
-            random |= {name: None for (name, text), (_, new_text) in pairs if text != new_text}
-    if not random:
+            random_tools |= {
+                name: None for (name, text), (_, new_text) in pairs if text != new_text
+            }
+    if not random_tools:
         return []
     text = (
-        f"the same calls get other results from {', '.join(random)}: a tool's result must depend "
+        f"the same calls get other results from {', '.join(random_tools)}: a tool's result must depend "
         "only on its episode, its arguments and `self.rng`"
     )
     return [Finding(check="cause", status="failed", text=text)]
