@@ -169,13 +169,13 @@ async def _finding(subject: Subject, name: str) -> Finding:
 
 def _class_values(environment: type[Environment[Task]]) -> dict[str, str]:
     """Return the lists, dicts and sets of a class, written out, by `CLASS.NAME`."""
-    classes = [kind for kind in environment.__mro__ if issubclass(kind, Environment)]
-    return {
-        f"{kind.__name__}.{name}": repr(value)
-        for kind in classes
-        for name, value in vars(kind).items()
-        if isinstance(value, list | dict | set) and not name.startswith("__")
-    }
+    values = {}
+    for kind in environment.__mro__:
+        for name, value in vars(kind).items():
+            if isinstance(value, list | dict | set) and not name.startswith("__"):
+                with suppress(Exception):  # an item may have a `__repr__` that raises
+                    values[f"{kind.__name__}.{name}"] = repr(value)
+    return values
 
 
 async def _causes(subject: Subject, values_before: Mapping[str, str]) -> list[Finding]:
@@ -188,18 +188,16 @@ async def _causes(subject: Subject, values_before: Mapping[str, str]) -> list[Fi
             "`setup`, as `self.NAME`"
         )
         return [Finding(check="cause", status="failed", text=text)]
-    random_tools: dict[str, None] = {}
+    unstable: dict[str, None] = {}
     for episode in () if subject.is_hanging else (await subject.played("oracle"))[:_NUM_REPLAYED]:
         with suppress(AttemptError):  # it may take too long
             again = await subject.episode(episode.row, None)
             pairs = zip(tool_answers(episode), tool_answers(again), strict=False)
-            random_tools |= {
-                name: None for (name, text), (_, new_text) in pairs if text != new_text
-            }
-    if not random_tools:
+            unstable |= {name: None for (name, text), (_, new_text) in pairs if text != new_text}
+    if not unstable:
         return []
     text = (
-        f"the same calls get other results from {', '.join(random_tools)}: a tool's result must depend "
+        f"the same calls get other results from {', '.join(unstable)}: a tool's result must depend "
         "only on its episode, its arguments and `self.rng`"
     )
     return [Finding(check="cause", status="failed", text=text)]
