@@ -89,6 +89,27 @@ class Rough(Environment[Row]):
             number += 1
         os.write(number, b"finished x\\nfinished 7a\\n\\xff\\xff")
 
+    async def do_cancel(self) -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async def do_stop(self) -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+
+    async def do_patch(self) -> None:
+        asyncio.wait = None
+
+    async def do_shut(self) -> None:
+        folder = os.stat("run")
+        for number in range(3, 256):
+            try:
+                if os.path.samestat(os.fstat(number), folder):
+                    os.close(number)
+            except OSError:
+                pass
+
     async def do_leave(self) -> None:
         async def leave() -> None:
             left.set()
@@ -277,6 +298,23 @@ def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     assert gym(*again[:-3], *again[-2:]).exit_code == 0  # with it this process would end here
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("do", "num_deaths"), [("cancel", 2), ("stop", 0), ("patch", 0), ("shut", 1)]
+)
+def test_an_attempt_that_breaks_the_run_affects_no_other(start, do, num_deaths):
+    write_tasks("", "", do, "", "")
+    running = start(*COMMAND, "--concurrency", "2", "--min-coverage", "0")
+    assert running.end() == 0, running.stderr
+    assert running.stderr.count("exited with status 1 before it was finished") == num_deaths
+    assert "Traceback" not in running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == (4 if do == "cancel" else 5)
+    if do == "cancel":
+        (failure,) = lines_of(Path("run/failures.jsonl"))
+        assert failure["task_id"] == "t2"
+        assert failure["error"]["class"] == "CrashedAttemptError"
+
+
 def test_an_attempt_that_ends_the_process_once_is_scored(start):
     write_tasks("", "exit_once", "", "exit_once")
     running = start(*COMMAND)
@@ -315,10 +353,14 @@ def test_an_attempt_that_ends_the_process_is_recorded_for_each_model(start, mock
     assert not Path("run-3").exists()
 
 
-def test_three_deaths_without_a_record_end_the_command(start):
-    write_tasks("exit", "exit", "exit")
+@pytest.mark.parametrize("do", ["exit", "cancel"])
+def test_three_deaths_without_a_record_end_the_command(start, do):
+    write_tasks(do, do, do)
     running = start(*COMMAND, "--concurrency", "1")
     assert running.end() == 4
+    if do == "cancel":
+        assert "the stack is in run/blocked.stack; fix" in running.stderr
+        assert Path("run/blocked.stack").read_text().endswith("CancelledError\n")
     last = running.stderr.splitlines()[-1]
     assert last.startswith("error: the run died 3 times without a new record")
     assert shlex.split(last.partition("resume with: ")[2]) == [

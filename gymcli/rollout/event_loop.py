@@ -78,12 +78,15 @@ def run(
             threading.Thread(target=_leave, args=arguments, daemon=True).start()
         raise
     finally:
-        close(loop)
+        try:
+            close(loop)
+        except Exception as error:  # noqa: BLE001  # environment code may have patched asyncio
+            _LOGGER.warning("the event loop cannot be closed: %r", error)
         is_over.set()
 
 
 def drive(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
-    """Run the loop until this task is done, even if another one raises SystemExit."""
+    """Run the loop until this task is done, even if another one stops it or raises SystemExit."""
     while True:
         try:
             return loop.run_until_complete(task)
@@ -92,6 +95,10 @@ def drive(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
                 raise
             # `asyncio.run` and `asyncio.Runner` would exit here, with a background task's code.
             _LOGGER.warning("SystemExit(%s) in a background task is ignored", error.code)
+        except RuntimeError as error:
+            if task.done() or not str(error).startswith("Event loop stopped"):
+                raise
+            _LOGGER.warning("a call of loop.stop() is ignored")
 
 
 def close(loop: asyncio.AbstractEventLoop) -> None:

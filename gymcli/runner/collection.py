@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import time
+import traceback
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
@@ -236,6 +237,9 @@ class Collection:
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have crashed an earlier process of the run; they are tried last."""
         self.begun_at: dict[AttemptKey, float] = {}
+        self._has_begun = False
+        self.stack_file: IO[str] | None = None
+        """Open in a supervised run; the one of several models that came first has it."""
         """When each attempt that has not ended yet began, by `time.monotonic`."""
         self._shared: Shared | None = None
         self._outages: RayEngine | ModelPool | None = self._engine
@@ -340,7 +344,6 @@ class Collection:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            stack_file = None
             if self.path is not None:
                 directory = RunDirectory(self.path, self._scrubber)
                 await self._lock(directory)
@@ -353,7 +356,7 @@ class Collection:
                 if self.supervised is not None:
                     if self._beside is None:
                         # Before the directory is reported: the supervisor reads this file in it.
-                        stack_file = _stack_file(self.path, stack)
+                        self.stack_file = _stack_file(self.path, stack)
                     # Before `_resume`, which must see the attempt that this may record as crashed.
                     self._report_to(self.supervised, directory)
                 self._resume(directory)
@@ -369,7 +372,7 @@ class Collection:
                 if self._engine is None:  # else environments run in other processes
                     self.watchdog = Watchdog(
                         blocking_timeout=self.command.blocking_timeout,
-                        stack_file=stack_file,
+                        stack_file=self.stack_file,
                         is_supervised=self.supervised is not None,
                     )
             if self._beside is None:
@@ -390,13 +393,31 @@ class Collection:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        traceback: TracebackType | None,
+        _: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self._restart_after(error)
         try:
             self._writer.write_time()
         except RunDirectoryError as failed:  # must not replace the error that ends the run
             _LOGGER.warning(str(failed))
-        await self._stack.aclose()
+        try:
+            await self._stack.aclose()
+        except BaseException as failed:
+            self._restart_after(failed)
+            raise
+
+    def _restart_after(self, error: BaseException) -> None:
+        """End the process, to be restarted, if environment code has broken the run.
+
+        It may have cancelled all tasks, patched asyncio or closed a descriptor: once attempts have
+        begun, nothing else explains an error that is neither gymcli's own nor an interrupt.
+        """
+        if self.supervised is None or not self._has_begun:
+            return
+        if not isinstance(error, GymError | KeyboardInterrupt | SystemExit):
+            stack = "".join(traceback.format_exception(error))
+            self.supervised.die(self._scrubber.text(stack), (self._beside or self).stack_file)
 
     async def _lock(self, directory: RunDirectory) -> None:
         """Lock the run directory; wait for another process that may be about to end."""
@@ -627,6 +648,7 @@ class Collection:
                 if begun is not None:
                     begun.add(key)
                 self.begun_at[key] = time.monotonic()
+                self._has_begun = True
             return attempt
 
         return map(note, attempts)

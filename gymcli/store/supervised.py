@@ -6,13 +6,15 @@ import fcntl
 import os
 import signal
 import sys
-from typing import NamedTuple
+from contextlib import suppress
+from typing import IO, NamedTuple, NoReturn
 
 __all__ = ["STACK_FILE", "Death", "Supervised", "Tag"]
 
 STACK_FILE = "blocked.stack"
-"""The file in the run directory where `faulthandler` writes the stack of a blocked process."""
+"""The file in the run directory with the stack of a blocked or dying process."""
 
+_MAX_STACK_CHARACTERS = 2000
 _SUPERVISOR_IS_GONE = 137
 
 
@@ -67,6 +69,14 @@ class Supervised(NamedTuple):
             os.write(self.report, line)
         except OSError:  # the supervisor is dead; the guard thread ends this process
             return
+
+    def die(self, stack: str, stack_file: IO[str] | None) -> NoReturn:
+        """End this process without a report, so that the supervisor restarts the run."""
+        if stack_file is not None:
+            with suppress(OSError, ValueError):  # closed by environment code or by the run's end
+                stack_file.write(stack[-_MAX_STACK_CHARACTERS:])
+                stack_file.flush()
+        os._exit(1)
 
     def end_with_supervisor(self) -> None:
         """Let this process end when its supervisor dies."""
