@@ -125,10 +125,12 @@ class _Signals:
     """The signals that reach this process, read from a wake-up descriptor."""
 
     def __init__(self) -> None:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.getsignal(number) for number in numbers}
-        self.passed_on = frozenset(n for n in before if before[n] is not signal.SIG_IGN)
-        self._before = {number: before[number] for number in self.passed_on}
+        self._before = {
+            number: handler
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            if (handler := signal.getsignal(number)) is not signal.SIG_IGN
+        }
+        self.passed_on = frozenset(self._before)
         self._before[signal.SIGCHLD] = signal.SIG_DFL  # a parent may have left it ignored
         self._arrivals, wake_up = map(_above_standard, os.pipe())
         os.set_blocking(self._arrivals, False)
@@ -255,12 +257,11 @@ class _Run:
             os.kill(self._process, signal.SIGKILL)
 
     def _look_at_stack(self) -> None:
-        if not _end_of_stack(self.directory).startswith(_BLOCKED):
-            return
+        stack = _end_of_stack(self.directory)
         now = time.monotonic()
-        if self._is_stopped or now - self._stopped_at < _STOP_SECONDS:
+        if stack and (self._is_stopped or now - self._stopped_at < _STOP_SECONDS):
             _clear_stack(self.directory)  # if it is blocked as well, it writes its stack again
-        else:
+        elif stack.startswith(_BLOCKED):
             self._ends = min(self._ends, now + _STACK_SECONDS)
 
     def death(self) -> Death:
