@@ -237,10 +237,10 @@ class Collection:
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have crashed an earlier process of the run; they are tried last."""
         self.begun_at: dict[AttemptKey, float] = {}
+        """When each attempt that has not ended yet began, by `time.monotonic`."""
         self._has_begun = False
         self.stack_file: IO[str] | None = None
         """Open in a supervised run; the one of several models that came first has it."""
-        """When each attempt that has not ended yet began, by `time.monotonic`."""
         self._shared: Shared | None = None
         self._outages: RayEngine | ModelPool | None = self._engine
         """Counts how often endpoints were down."""
