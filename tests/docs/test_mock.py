@@ -53,7 +53,7 @@ def test_ci_script_ends_where_the_mock_does_not_start(folder):
     (folder / "script.jsonl").unlink()
     done = run_script(folder)
     assert done.returncode != 0
-    assert "script.jsonl: cannot read the script" in done.stderr
+    assert "script.jsonl: cannot be read" in done.stderr
     assert not (folder / "metrics.json").exists()
 
 
