@@ -24,7 +24,7 @@ GymError                      1   a bug in gymcli, except for the classes below
     │   ├── EndpointConnectionError   there was no connection, or it broke
     │   ├── EndpointTimeoutError      there was no answer in time
     │   ├── EndpointGoneError         every address was down or overloaded for too long
-    │   ├── RateLimitError            429, even to the last retry
+    │   ├── RateLimitError            a limit of the rate, even to the last retry
     │   ├── ServerError               5xx, 408 or 409, even to the last retry
     │   ├── RequestRefusedError       a 4xx that is never retried
     │   │   ├── PromptFilteredError       the provider's filter; becomes a stop reason
@@ -254,7 +254,7 @@ class EndpointGoneError(ModelError):
 
 
 class RateLimitError(ModelError):
-    """Raised when the endpoint still answers 429 after the last retry."""
+    """Raised when the endpoint still refuses for its rate after the last retry, mostly with 429."""
 
 
 class ServerError(ModelError):

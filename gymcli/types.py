@@ -47,6 +47,7 @@ __all__ = [
     "TokenSource",
     "Tokens",
     "ToolCall",
+    "ToolFault",
     "Tries",
     "Usage",
     "Verifier",
@@ -321,6 +322,17 @@ StopReason = Literal[
     "episode_cost",
 ]
 """Why an episode ended. Every episode is scored, for whichever reason it ended."""
+
+ToolFault = Literal[
+    "unknown_tool",
+    "not_json",
+    "not_an_object",
+    "wrong_arguments",
+    "raised",
+    "timeout",
+    "malformed",  # the endpoint could not read it
+]
+"""Why a tool call was not carried out."""
 
 
 class Timing(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):

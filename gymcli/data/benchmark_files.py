@@ -431,7 +431,7 @@ def _made_row(number: int, row: object) -> SourceRow:
 
 def _generated(benchmark: Benchmark) -> Iterator[SourceRow]:
     source = benchmark.source
-    assert source.env is not None, "a source has one of hf, url, file and env"
+    assert source.env is not None, "a source without files or a Hub has an environment"
     found = Registry().find(source.env)
     try:
         lines = generated_lines(found, source.rows, seed=source.seed, args=source.args)

@@ -46,13 +46,12 @@ from gymcli.environment.tool import (
     Task,
     Tool,
     ToolCallError,
-    ToolFault,
     function_names,
     shortened,
     tool_of,
 )
 from gymcli.errors import AttemptError, RunError, described, frames_of, leave_copy
-from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
+from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall, ToolFault
 
 if TYPE_CHECKING:
     from gymcli.metrics.scored_lines import Group

@@ -49,7 +49,6 @@ from gymcli.environment.tool import (
     Step,
     Task,
     Tool,
-    ToolFault,
     function_names,
 )
 from gymcli.errors import (
@@ -75,7 +74,7 @@ from gymcli.nemo_gym.wire import (
     row_of,
     score_of,
 )
-from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, Score
+from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, Score, ToolFault
 
 __all__ = [
     "CONNECT_TIMEOUT",

@@ -18,7 +18,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, StopReason
+from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, StopReason, ToolFault
 
 __all__ = [
     "EnvironmentOptions",
@@ -27,7 +27,6 @@ __all__ = [
     "Task",
     "Tool",
     "ToolCallError",
-    "ToolFault",
     "argument_problem",
     "function_names",
     "shortened",
@@ -77,17 +76,6 @@ class Step(NamedTuple):
     """A reward for this turn, recorded in `step_rewards`."""
     stop_reason: StopReason | None = None
     """Ends the episode after these messages; `env_done` if the environment decides so."""
-
-
-ToolFault = Literal[
-    "unknown_tool",
-    "not_json",
-    "not_an_object",
-    "wrong_arguments",
-    "raised",
-    "timeout",
-    "malformed",  # the endpoint could not read it
-]
 
 
 class ToolCallError(Exception):

@@ -23,7 +23,7 @@ from gymcli.metrics.planning import CHANCE, Needed, fewest
 from gymcli.metrics.results import Estimate, Interval, Metrics, NoAnswers, RunMetrics
 from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.metrics.slicing import NONE, check_num_slices, slice_order
-from gymcli.types import StopReason, Usage
+from gymcli.types import StopReason, ToolFault, Usage
 
 if TYPE_CHECKING:
     from gymcli.metrics.reproduction import BenchmarkScore
@@ -32,7 +32,6 @@ __all__ = [
     "DIFFERENCE",
     "PLAIN_NAMES",
     "REFERENCE",
-    "TOOL_FAULTS",
     "Gate",
     "GateOn",
     "GateProblem",
@@ -61,17 +60,6 @@ PLAIN_NAMES = (
 `no_answer` is the share of attempts in which no answer could be read, of those whose score has a
 reason."""
 
-TOOL_FAULTS = (
-    "unknown_tool",
-    "not_json",
-    "not_an_object",
-    "wrong_arguments",
-    "raised",
-    "timeout",
-    "malformed",
-)
-"""Kinds of `tool_errors`."""
-
 _ACCURACY = "accuracy"
 """Another name of `mean_reward` where all rewards are 0 or 1."""
 _MEANS = ("mean_reward", _ACCURACY, "micro_mean_reward", "strict_mean_reward")
@@ -95,7 +83,7 @@ _COUNTED = ("failures", "stop_reasons", "tool_errors", "retries", "usage")
 """First parts of names whose second part is a kind that is counted."""
 _KINDS = {
     "stop_reasons": get_args(StopReason),
-    "tool_errors": TOOL_FAULTS,
+    "tool_errors": get_args(ToolFault),
     "usage": Usage.__struct_fields__,
 }
 """The kinds that are known beforehand; failures and retries are counted by error class."""

@@ -2,19 +2,16 @@
 
 import math
 import operator
-from typing import get_args
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment.tool import ToolFault
 from gymcli.errors import FilterError, UsageError
 from gymcli.metrics.comparison_results import Comparison, Difference, RunSide
 from gymcli.metrics.gates import (
     PLAIN_NAMES,
-    TOOL_FAULTS,
     GateVerdict,
     Threshold,
     check_name,
@@ -649,10 +646,6 @@ def test_every_number_of_a_run_can_be_a_gate():
 def test_names_that_no_run_has_are_refused(name):
     with pytest.raises(FilterError, match="there is no number"):
         check_name(name, "text")
-
-
-def test_kinds_of_tool_errors_are_those_of_environments():
-    assert set(TOOL_FAULTS) == set(get_args(ToolFault))
 
 
 def test_gates_on_rewards_decide_nothing_where_most_answers_were_not_read():
