@@ -3,9 +3,9 @@
 The order of events, and the phase that a failure in each one has:
 
 1. The task row is validated, the environment is instantiated and `setup` runs: phase `setup`.
-2. The model is asked: phase `model`. A context overflow and a filtered prompt are stop reasons. The
-   message is recorded before anything inspects it; a tool call that the endpoint could not read is
-   answered here, without the environment.
+2. The model is asked: phase `model`. A context overflow and a filtered prompt are stop reasons, and
+   so is more text than turns may add. The message is recorded before anything inspects it; a tool
+   call that the endpoint could not read is answered here, without the environment.
 3. The environment answers the message: phase `environment`.
 4. Steps 2 and 3 repeat until one of them has a stop reason or the episode reaches a limit. Only
    the time limit cuts off a request.
@@ -25,6 +25,7 @@ import hashlib
 import logging
 import math
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -60,6 +61,7 @@ from gymcli.nemo_gym.payload import object_in
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.store.tokens import PlayTokens
 from gymcli.types import (
+    JSON,
     MALFORMED_CALL,
     SCHEMA_VERSION,
     Answer,
@@ -94,6 +96,11 @@ _MALFORMED_CALL_TEXT = (
     "that fits its schema."
 )
 _NO_TOKENS = Usage()
+
+_MAX_TEXT_BYTES = 32 * 2**20
+"""The most text that a prompt may have, and the most that turns may add to it. Each request sends
+the whole conversation, so the work of an episode grows with the square of its length."""
+_MEDIA_TYPE = re.compile("image|audio|video|file|screenshot")
 
 _UNWIND_SECONDS = 1.0
 """How long a cancelled episode waits for its task to complete the record."""
@@ -173,6 +180,26 @@ def attempt_seed(run_seed: int, task_id: str, attempt: int) -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1
 
 
+def _num_text_bytes(message: Message) -> int:
+    """Return the size of a message's text in UTF-8; media and log-probabilities do not count."""
+    calls: list[JSON] = []
+    for call in message.tool_calls:
+        calls += [call.name, call.arguments, call.extra or None]
+    # The items of Responses repeat the rest of the message.
+    repeated: list[JSON] = [message.text, message.reasoning, message.refusal, *calls]
+    pending: list[JSON] = [message.extra, *(message.response_items or repeated)]
+    num_bytes = 0
+    while pending:
+        match pending.pop():
+            case str() as text:
+                num_bytes += len(text if text.isascii() else text.encode("utf-8", "replace"))
+            case list() as values:
+                pending += values
+            case dict() as fields if not _MEDIA_TYPE.search(str(fields.get("type"))):
+                pending += fields.values()
+    return num_bytes
+
+
 class EpisodeFailedError(Exception):
     """Raised when an episode fails; carries the record so far and the AttemptError."""
 
@@ -219,6 +246,10 @@ class Episode:
         self._started = time.perf_counter()
         self._num_turns = 0
         """Messages of the model on record."""
+        self._num_text_bytes = 0
+        """The text that turns have added to the prompt."""
+        self._num_measured = 0
+        """Messages that are the prompt or counted in that."""
         self._has_known_usage = True
         """False once an answer did not report its token usage."""
         self._task: asyncio.Task[None] | None = None
@@ -290,11 +321,16 @@ class Episode:
                         raise SetupError(
                             "there is no prompt: neither the row nor the environment has one"
                         )
+                    if (num_bytes := sum(map(_num_text_bytes, rollout.messages))) > _MAX_TEXT_BYTES:
+                        raise SetupError(
+                            f"the prompt has {num_bytes / 2**20:.1f} MiB of text, but the limit is "
+                            f"{_MAX_TEXT_BYTES // 2**20} MiB"
+                        )
                     if plan.row.tools is None:
                         rollout.tools = shown_tools(environment)
                 environment.shown_tools = rollout.tools
                 # Including the opening, which the model did not write either.
-                rollout.num_prompt_messages = len(rollout.messages)
+                rollout.num_prompt_messages = self._num_measured = len(rollout.messages)
                 self.phase = "environment"
                 rollout.stop_reason = await self._take_turns(environment)
                 if rollout.step_rewards:
@@ -325,11 +361,10 @@ class Episode:
         answers_texts = kind.step is not Environment.step or kind.reply is not Environment.reply
         # Read after `setup`, which may set the environment's limit.
         max_turns = plan.max_turns or plan.row.max_turns or environment.max_turns
-        limits_usage = plan.limits.max_tokens is not None or plan.limits.max_cost is not None
         num_empty = 0
         for _ in range(max_turns or DEFAULT_MAX_TURNS):
             # Only before a request: the last answer of an episode may lack its token counts.
-            if limits_usage and (limit := self._limit_reached()) is not None:
+            if (limit := self._limit_reached()) is not None:
                 return limit
             answer = await self._ask(environment)
             if isinstance(answer, str):
@@ -367,9 +402,16 @@ class Episode:
         return "max_turns"
 
     def _limit_reached(self) -> StopReason | None:
-        """Return the token or cost limit that the episode has reached, if any."""
+        """Return the limit of text, tokens or cost that the episode has reached, if any."""
+        messages = self.rollout.messages
+        self._num_text_bytes += sum(map(_num_text_bytes, messages[self._num_measured :]))
+        self._num_measured = len(messages)
+        if self._num_text_bytes > _MAX_TEXT_BYTES:
+            return "context_overflow"
         max_tokens, max_cost, _ = self._plan.limits
         usage, cost = self.rollout.usage, self._plan.cost
+        if max_tokens is None and max_cost is None:
+            return None
         if not self._has_known_usage:
             option = "--max-episode-cost" if max_tokens is None else "--max-episode-tokens"
             raise UnknownUsageError(

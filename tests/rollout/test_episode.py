@@ -735,6 +735,69 @@ def test_failure_of_an_environment_that_wants_to_end_the_program_is_recorded(rai
     assert type(raised).__name__ in str(error)
 
 
+MEBIBYTE = 2**20
+
+
+def test_play_ends_where_turns_have_added_too_much_text():
+    """Sending the whole conversation each turn would take time that grows with its square."""
+    policy = Scripted(calls(arguments="{}" + " " * 10 * MEBIBYTE))
+    rollout = played(policy)
+    assert rollout.stop_reason == "context_overflow"
+    # The fourth call exceeds 32 MiB; it is carried out, and nothing is asked after it.
+    assert roles(rollout) == ["user", *["assistant", "tool"] * 4]
+    assert rollout.final_state is None
+    assert len(policy.requests) == 4
+
+
+def test_play_counts_the_text_of_messages_in_any_shape():
+    text = "é" * 3 * MEBIBYTE  # 6 MiB in UTF-8
+    messages = [
+        Message(role="user", content=text),
+        Message(role="user", content=[{"type": "text", "text": text}]),
+        Message(role="assistant", reasoning=text),
+        Message(role="assistant", response_items=[{"encrypted_content": text}]),
+        Message(role="assistant", content="x", extra={"phase": [text]}),
+        Message(role="assistant", tool_calls=[ToolCall("c", FunctionCall("look", text))]),
+    ]
+    for num_added, stop_reason in ((5, "done"), (6, "context_overflow")):
+        policy = Scripted(says())
+        rollout = played(policy, steps=[Step(messages[:num_added]), Step([])])
+        assert rollout.stop_reason == stop_reason
+        assert rollout.messages[2:][:num_added] == messages[:num_added]
+
+
+def test_play_counts_no_media_as_text():
+    media = "A" * 12 * MEBIBYTE
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + media}}
+    messages = [
+        Message(role="user", content=[image, {"type": "text", "text": "Look."}]),
+        Message(
+            role="assistant", response_items=[{"type": "image_generation_call", "result": media}]
+        ),
+        Message(role="assistant", content="x", logprobs={"content": [media]}),
+    ]
+    rollout = played(Scripted(says()), steps=[Step(messages), Step([])])
+    assert rollout.stop_reason == "done"
+
+
+def test_play_counts_no_prompt_as_text_of_the_turns():
+    prompt = Message(role="user", content="a" * 31 * MEBIBYTE)
+    answer = says("b" * 2 * MEBIBYTE)
+    rollout = played(Scripted(answer), row={"messages": [prompt]}, steps=[user(), Step([])])
+    assert rollout.stop_reason == "done"
+
+
+def test_play_refuses_a_prompt_with_too_much_text():
+    row = {"messages": [Message(role="user", content="a" * 20 * MEBIBYTE)]}
+    opening = [Message(role="user", content="a" * 20 * MEBIBYTE)]
+    policy = Scripted(says())
+    error = failed(policy, row=row, opening=opening)
+    assert isinstance(error.error, SetupError)
+    assert error.error.phase == "setup"
+    assert "the prompt has 40.0 MiB of text, but the limit is 32 MiB" in str(error)
+    assert not policy.requests
+
+
 def test_play_needs_a_prompt_from_somebody():
     """A row may have no prompt if the environment opens the conversation."""
     error = failed(Scripted(says("hello")), row={"messages": []}, opening=[])
