@@ -12,6 +12,7 @@ from typing import Self
 from aiohttp import web
 
 from gymcli.errors import UsageError
+from gymcli.runner.listening import quiet_about_clients
 
 __all__ = ["Listener", "reset"]
 
@@ -69,6 +70,7 @@ class Listener:
         # place in flight.
         self._server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         async with AsyncExitStack() as stack:
+            stack.enter_context(quiet_about_clients())
             stack.push_async_callback(self._close)
             self._bind()
             await self._listen()

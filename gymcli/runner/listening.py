@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from gymcli.errors import UsageError
 
-__all__ = ["listen", "stop_signals"]
+__all__ = ["listen", "quiet_about_clients", "stop_signals"]
 
 _BACKLOG = 4096
 """Connections that may wait to be accepted: a client opens hundreds at the same moment."""
@@ -34,6 +36,26 @@ def stop_signals() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
+@contextmanager
+def quiet_about_clients() -> Iterator[None]:
+    """Keep aiohttp from logging, within the block, what clients did wrong.
+
+    It logs a traceback, which nobody can act on, for every request that is not HTTP and every
+    client that leaves before it is told to continue.
+    """
+    logger = logging.getLogger("aiohttp.server")
+    logger.addFilter(_is_about_server)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_about_server)
+
+
+def _is_about_server(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | ClientConnectionResetError)
+
+
 async def listen(
     runner: web.AppRunner, *, host: str, port: int, announce: Callable[[str], None]
 ) -> None:
@@ -44,18 +66,20 @@ async def listen(
     Raises:
         UsageError: It cannot listen there.
     """
-    try:
-        with stop_signals() as stopped:
-            await runner.setup()
-            site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
-            try:
-                await site.start()
-            except (OSError, UnicodeError) as error:  # UnicodeError: the host is not a valid name
-                reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-                raise UsageError(f"cannot listen on {host}:{port}: {reason}") from error
-            shown = f"[{host}]" if ":" in host else host
-            announce(f"http://{shown}:{runner.addresses[0][1]}")
-            await stopped.wait()
-    finally:
-        # Outside the block, so that a second signal ends the process as usual.
-        await runner.cleanup()
+    with quiet_about_clients():
+        try:
+            with stop_signals() as stopped:
+                await runner.setup()
+                site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
+                try:
+                    await site.start()
+                # UnicodeError: the host is not a valid name.
+                except (OSError, UnicodeError) as error:
+                    reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+                    raise UsageError(f"cannot listen on {host}:{port}: {reason}") from error
+                shown = f"[{host}]" if ":" in host else host
+                announce(f"http://{shown}:{runner.addresses[0][1]}")
+                await stopped.wait()
+        finally:
+            # Outside the block, so that a second signal ends the process as usual.
+            await runner.cleanup()

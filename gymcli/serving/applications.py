@@ -41,6 +41,10 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
             answer = _too_large(max_body).answer()
         except web.RequestPayloadError as error:
             answer = HttpStatusError(400, f"the body cannot be read: {error}").answer()
+        except ConnectionError:
+            # The client left before its whole body came. Nobody reads this answer; aiohttp would
+            # log the exception as an error of ours.
+            answer = HttpStatusError(400, "the connection was closed").answer()
         else:
             headers = headers_of(request.headers.items())
             answer = await service.answer(

@@ -2,8 +2,12 @@
 
 import asyncio
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -144,9 +148,9 @@ def test_a_verifier_that_fails_on_the_server_is_no_reward(collected, mock_server
 
 
 @contextmanager
-def process(*arguments):
+def process(*arguments, command="serve"):
     """Run `gym serve` as a process; yield it and its address."""
-    command = [*GYM, "serve", *arguments, "--port", "0"]
+    command = [*GYM, command, *arguments, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         try:
             yield server, server.stdout.readline().decode().strip()
@@ -162,6 +166,41 @@ def test_serve_ends_well_when_it_is_told_to():
         _, errors = server.communicate(timeout=60)
     assert server.returncode == 0
     assert errors.decode().splitlines() == ["serving mcqa"]
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+BROKEN_OFF = {
+    "nothing": b"",
+    "a request line": b"POST /ver",
+    "headers": HEAD + b"Content-Le",
+    "headers without a body": HEAD + b"Content-Length: 1000\r\n\r\n",
+    "half a body": HEAD + b"Content-Length: 1000000\r\n\r\n" + b"x" * 100_000,
+    "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n400\r\nabc",
+    "a wrong chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc",
+    "what waits for a reply": HEAD + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+    "requests whose answers are not read": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 100,
+}
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize(
+    ("command", "path", "printed"), [("serve", "", ["serving mcqa"]), ("mock", "/models", [])]
+)
+def test_a_client_that_leaves_prints_nothing(command, path, printed, is_reset):
+    with process(*["mcqa"][: len(printed)], command=command) as (server, base_url):
+        address = urllib.parse.urlsplit(base_url)
+        for sent in BROKEN_OFF.values():
+            client = socket.create_connection((address.hostname, address.port), timeout=60)
+            client.sendall(sent)
+            if is_reset:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        with urllib.request.urlopen(base_url + path, timeout=60) as answer:
+            assert answer.status == 200, "others are still served"
+        server.terminate()
+        _, errors = server.communicate(timeout=60)
+    assert server.returncode == 0
+    assert errors.decode().splitlines() == printed
 
 
 HANGING = """import asyncio
