@@ -52,6 +52,7 @@ _MAX_KEPT = 8
 _SEVERAL = "several"
 _PROMPTING = {"prompt": "prompt template", "emulate_tools": "emulated tools"}
 """Keys of a run's identity that determine what the model is shown."""
+_NO_TOOLS = (b"", b"[]", b"null")
 _NOT_SETTINGS = (
     *_PROMPTING,
     "environments",
@@ -383,6 +384,8 @@ class RunProvenance:
         """Empty if unknown."""
         self.environments = set() if manifest is None else {*manifest.environments}
         self.models: set[str] = set()
+        self.shows_tools: set[str] = set()
+        """Environments in which a rollout has tools."""
         self._samplings: set[bytes] = set()
         self._ways: dict[str, set[_Way]] = {}
         self._roles: dict[str, set[str]] = {}
@@ -397,6 +400,8 @@ class RunProvenance:
         """Add lines of an environment."""
         _keep(self.models, {line.model for line in lines})
         _keep(self._samplings, {bytes(line.sampling) for line in lines})
+        if any(bytes(line.tools) not in _NO_TOOLS for line in lines):
+            self.shows_tools.add(env)
         ways = zip(
             [line.env_version for line in lines],
             [bytes(line.env_options) for line in lines],
@@ -443,10 +448,13 @@ def drift_of(
     facts: tuple[Mapping[str, EnvironmentFacts], Mapping[str, EnvironmentFacts]],
 ) -> Iterator[Drift]:
     """Yield every difference between two runs' shared environments, except differing tasks."""
+    environments = list(environments)
+    shows_tools = bool((a.shows_tools | b.shows_tools).intersection(environments))
     if a.identity and b.identity:
         for key, name in _PROMPTING.items():
             one, other = a.identity.get(key), b.identity.get(key)
-            if one != other:
+            # Emulation changes nothing where no model was shown a tool.
+            if one != other and (key != "emulate_tools" or shows_tools):
                 yield Drift(kind="prompt", name=name, a=_shown(one), b=_shown(other))
     for env in environments:
         theirs = b.facets(env)

@@ -103,10 +103,18 @@ def test_sources_of_releases_that_hash_otherwise_are_not_compared(tmp_path):
     ],
 )
 def test_manifests_that_say_another_thing_are_refused(tmp_path, manifest, named):
-    a = write_run(tmp_path / "a", mixed())
-    b = write_run(tmp_path / "b", mixed(), **manifest)
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    a = write_run(tmp_path / "a", mixed(tools=tools))
+    b = write_run(tmp_path / "b", mixed(tools=tools), **manifest)
     with pytest.raises(RunMismatchError, match=named):
         compare_runs(a, b)
+
+
+def test_emulated_tools_are_no_difference_where_no_tools_were_shown(tmp_path):
+    a = write_run(tmp_path / "a", mixed())
+    b = write_run(tmp_path / "b", mixed(), identity={"emulate_tools": True})
+    assert compare_runs(a, b).drift == []
+    assert [one.name for one in compare_runs(a, b).compared] == ["model"]
 
 
 def test_another_model_of_a_role_is_refused(tmp_path):
