@@ -170,9 +170,13 @@ def wrong_usage(error: typer.TyperException) -> str:
     context = cast("typer.Context | None", getattr(error, "ctx", None))
     path = "gym" if context is None else context.command_path
     way_out = f"{path} --help explains it"
+    if context is not None and isinstance(context.command, HelpCommand):
+        way_out = f"usage: {_usage(context.command, context)}; {way_out}"
     if isinstance(error, typer.BadParameter):
-        return _wrong_value(error, way_out)
+        return _wrong_value(error, path, way_out)
     text = error.message
+    if text == "Missing command.":
+        return f"{path}: needs a command; {path} --help lists them"
     if text.startswith("No such option"):
         name = str(getattr(error, "option_name", ""))
         known = [] if context is None else context.command.get_params(context)
@@ -186,11 +190,20 @@ def wrong_usage(error: typer.TyperException) -> str:
         what = "needs a value" if found[2] == "requires" else "takes no value"
         return f"{found[1]}: {what}"
     if found := re.fullmatch(r"Got unexpected extra argument\(s\) \((.*)\)", text):
-        return f"{path}: has no place for the argument {found[1]}; {way_out}"
+        return f"{path}: unexpected argument{'s' * (' ' in found[1])} {found[1]}; {way_out}"
     return f"{path}: {text[:1].lower()}{text[1:].removesuffix('.')}; {way_out}"
 
 
-def _wrong_value(error: typer.BadParameter, way_out: str) -> str:
+def _usage(command: HelpCommand, context: typer.Context) -> str:
+    """Return the command with everything that it needs, such as `gym merge RUN... --out DIR`."""
+    parameters = command.get_params(context)
+    arguments = [_usage_of(one) for one in parameters if isinstance(one, typer.core.TyperArgument)]
+    options = [one for one in parameters if isinstance(one, typer.core.TyperOption)]
+    needed = [f"--{_option_name(one).partition('--')[2]}" for one in options if one.required]
+    return " ".join([context.command_path, *arguments, *needed])
+
+
+def _wrong_value(error: typer.BadParameter, path: str, way_out: str) -> str:
     from pydantic import ValidationError  # late: heavy
 
     parameter = error.param
@@ -201,8 +214,7 @@ def _wrong_value(error: typer.BadParameter, way_out: str) -> str:
         name = _name_of(parameter)
     cause = error.__cause__
     if not isinstance(cause, ValidationError):
-        reason = error.message or f"is missing; {way_out}"
-        return f"{name}: {reason}"
+        return f"{name}: {error.message}" if error.message else f"{path}: needs {name}; {way_out}"
     detail = cause.errors()[0]
     choices = parameter.type_descriptor.choices
     if choices is None:

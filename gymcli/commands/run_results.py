@@ -407,8 +407,13 @@ def missing_coverage(
     num_expected = collection.num_expected
     if not num_expected or (num_scored and num_scored / num_expected >= min_coverage):
         return None
+    # With --min-coverage 0 too, a run without a score has no result.
+    wanted = (
+        f"less than --min-coverage {min_coverage:g}" if min_coverage else "so there is no result"
+    )
     failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
+    failed = f" (failed: {failures})" if failures else ""
     return RunError(
-        f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
-        f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl has the causes"
+        f"{num_scored} of {num_expected} attempts are scored, {wanted}{failed}; "
+        f"{collection.path}/failures.jsonl has the causes"
     )

@@ -571,6 +571,19 @@ def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
     assert "2 of 4 attempts are scored, less than --min-cov" in str(error)
 
 
+def test_a_run_without_a_score_has_no_result_whatever_its_coverage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("flaky.py").write_text(FLAKY)
+    Path("closed").touch()
+    Path("t.jsonl").write_text('{"id": "a", "prompt": "Hi"}\n{"id": "b", "prompt": "Ho"}\n')
+    line = ("collect", "t.jsonl", "--env", "flaky.py", "--model", "oracle", "--out", "run")
+    done = gym(*line, "--min-coverage", "0")
+    assert done.exit_code == 4
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: 0 of 2 attempts are scored, so there is no result (failed: 2 ")
+    assert "run/failures.jsonl has the causes" in last
+
+
 def test_a_selection_is_reported_and_judged_alone(ask, mock_server):
     """`--limit` in a directory with more attempts: numbers and gates are those of the limit."""
     tasks = write_sums(Path("many.jsonl"), 12)

@@ -234,7 +234,7 @@ def test_a_line_that_was_not_finished_is_left_out_with_a_warning(runs, tmp_path)
     ("arguments", "code", "said"),
     [
         (("base", "nowhere"), 2, "nowhere: no such run"),
-        (("base",), 2, "B: is missing; gym compare --help explains it"),
+        (("base",), 2, "gym compare: needs B; usage: gym compare A B...; gym compare --help"),
         (("base", "base", "--margin", "-1"), 2, "--margin -1: must be 0 or a positive number"),
         (("base", "base", "--level", "95"), 2, "--level 95: must be between 0.5 and 0.999999"),
         (("base", "few", "--env", "arithmetik", "--margin", "1.5"), 0, ""),

@@ -118,11 +118,26 @@ def test_examples_can_be_parsed(tmp_path, monkeypatch):
         ("collect t --modle m", 'gym collect: has no option --modle; did you mean "--model"?'),
         ("collect t --gate", "--gate: needs a value"),
         ("collect t --json=1", "--json: takes no value"),
-        ("collect", "TASKS: is missing; gym collect --help explains it"),
-        ("envs a b", "gym envs: has no place for the argument b; gym envs --help explains it"),
+        (
+            "collect",
+            "gym collect: needs TASKS; usage: gym collect TASKS...; gym collect --help explains it",
+        ),
+        (
+            "envs a b",
+            "gym envs: unexpected argument b; usage: gym envs [NAME]; gym envs --help explains it",
+        ),
+        (
+            "mock a b",
+            "gym mock: unexpected arguments a b; usage: gym mock; gym mock --help explains it",
+        ),
+        (
+            "merge a",
+            "gym merge: needs --out; usage: gym merge RUN... --out PATH; gym merge --help explains "
+            "it",
+        ),
         ("dtaa", 'gym: has no command "dtaa"; did you mean "data"?'),
         ("data xyz", 'gym data: has no command "xyz"; gym data --help lists them'),
-        ("--verbose", "gym: missing command; gym --help explains it"),
+        ("--verbose", "gym: needs a command; gym --help lists them"),
     ],
 )
 def test_wrong_usage_is_one_line_in_our_words(line, words):

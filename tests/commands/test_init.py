@@ -39,7 +39,7 @@ def test_init_begins_with_a_single_step(tmp_path, monkeypatch):
     [
         (("x-y",), "error: x-y: is not a Python name; use one such as my_env\n"),
         (("demo", "--pattern", "chess"), "--pattern chess: is not one of single-step, "),
-        ((), "NAME: is missing; gym init --help explains it"),
+        ((), "gym init: needs NAME; usage: gym init NAME; gym init --help explains it"),
     ],
 )
 def test_init_used_wrongly(tmp_path, monkeypatch, arguments, reason):
