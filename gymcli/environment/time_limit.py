@@ -1,4 +1,9 @@
-"""Calls third-party code within a time limit, one call or many in parallel."""
+"""Time limits: of calls of third-party code, of blocks, and the clock that they are counted by.
+
+The clock stands still while the event loop does. Otherwise code that computes, or a stop of the
+process (Ctrl-Z, a paused container), would count against everything that waits meanwhile. For the
+same reason the time that a thread waits for a CPU can be told apart from the time it runs.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,32 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Self, TypeVar
 
 from gymcli.errors import leave_copy
 
-__all__ = ["LateError", "UnaskedCancellationError", "gather_all", "within"]
+__all__ = [
+    "LateError",
+    "LoopClock",
+    "UnaskedCancellationError",
+    "cpu_wait",
+    "cpu_waits",
+    "gather_all",
+    "time_limit",
+    "within",
+]
 
 
 T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
+
+_BEAT_SECONDS = 0.2
+_STILL_SECONDS = 0.25
+"""A beat that comes this much too late shows that the event loop stood still."""
 
 
 class LateError(Exception):
@@ -25,6 +45,111 @@ class LateError(Exception):
 
 class UnaskedCancellationError(Exception):
     """Raised when a call ended with a CancelledError although nobody cancelled it."""
+
+
+class LoopClock:
+    """A clock that pauses while the running event loop is blocked or the process is stopped.
+
+    An async context manager; outside its block it is `time.monotonic`. It beats several times a
+    second: `on_beat` is called at each beat with the seconds by which the clock advanced since the
+    one before, and with whether the loop stood still in between.
+    """
+
+    def __init__(self, on_beat: Callable[[float, bool], None] | None = None) -> None:
+        self.beat_at = 0.0
+        """When it last beat, by `time.monotonic`."""
+        self._on_beat = on_beat
+        self._lost = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def now(self) -> float:
+        """Return the seconds of this clock."""
+        moment = time.monotonic()
+        # The loop may call a timer after a pause before it calls `_beat`.
+        if self._timer is not None and self._pause(moment):
+            moment = self.beat_at + _BEAT_SECONDS
+        return moment - self._lost
+
+    async def __aenter__(self) -> Self:
+        self.beat_at = time.monotonic()
+        self._schedule()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self._beat)
+
+    def _beat(self) -> None:
+        moment = time.monotonic()
+        pause = self._pause(moment)
+        self._lost += pause
+        advance = moment - self.beat_at - pause
+        self.beat_at = moment
+        self._schedule()
+        if self._on_beat is not None:
+            self._on_beat(advance, pause > 0)
+
+    def _pause(self, moment: float) -> float:
+        """Return how long the loop stood still since the last beat."""
+        late = moment - self.beat_at - _BEAT_SECONDS
+        return late if late > _STILL_SECONDS else 0.0
+
+
+def cpu_wait(process: int, thread: int) -> float:
+    """Return for how many seconds in all a thread has waited for a CPU; 0 except on Linux."""
+    try:
+        schedule = Path(f"/proc/{process}/task/{thread}/schedstat").read_text()
+    except OSError:
+        return 0.0
+    return int(schedule.split()[1]) / 1e9
+
+
+def cpu_waits(process: int) -> dict[int, float]:
+    """Return `cpu_wait` of every thread of a process and of its descendants, by thread id."""
+    waits: dict[int, float] = {}
+    with suppress(OSError):  # the process has ended, or this is not Linux
+        for task in Path(f"/proc/{process}/task").iterdir():
+            waits[int(task.name)] = cpu_wait(process, int(task.name))
+            with suppress(OSError):  # the thread has ended, or the kernel lists no children
+                for child in (task / "children").read_text().split():
+                    waits |= cpu_waits(int(child))
+    return waits
+
+
+@asynccontextmanager
+async def time_limit(
+    seconds: float | None, now: Callable[[], float] = time.monotonic
+) -> AsyncGenerator[asyncio.Timeout]:
+    """Limit a block as `asyncio.timeout` does, by a clock that may pause, such as `LoopClock.now`.
+
+    Raises:
+        TimeoutError: The block took longer; `expired()` of the yielded scope is then true.
+    """
+    async with asyncio.timeout(None) as scope:
+        if seconds is None:
+            yield scope
+            return
+        loop = asyncio.get_running_loop()
+        ends = now() + seconds
+        timer: asyncio.TimerHandle
+
+        def check() -> None:
+            nonlocal timer
+            left = ends - now()
+            if left > 0:
+                timer = loop.call_later(left, check)
+            else:
+                scope.reschedule(loop.time())
+
+        timer = loop.call_later(seconds, check)
+        try:
+            yield scope
+        finally:
+            timer.cancel()
 
 
 async def within(
@@ -38,8 +163,8 @@ async def within(
 
     A coroutine that is late, or whose caller is cancelled, is cancelled and may take
     `close_timeout` seconds to clean up. If it still runs then, it is abandoned with a warning. A
-    call that has returned is never late, however long it computed. `now` is the clock;
-    `Watchdog.now` stops while the event loop blocks.
+    call that has returned is never late, however long it computed. `now` is the clock, such as
+    `LoopClock.now`.
 
     Raises:
         LateError: It did not end in time.

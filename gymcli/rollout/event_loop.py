@@ -1,9 +1,10 @@
 """The event loop of a run, and the watchdog that enforces its limits.
 
-The watchdog checks deadlines several times a second. Code that computes blocks the loop: after a
-second a warning names the function. Where the run can be restarted, `faulthandler` writes the stack
-after `blocking_timeout`, and the process ends. `faulthandler` uses a C thread, since a regular
-expression that backtracks forever never releases the GIL to a Python thread.
+The watchdog checks deadlines several times a second. Environment code that computes or sleeps
+blocks the loop: after a second a warning names the function. Where the run can be restarted,
+`faulthandler` writes the stack after `blocking_timeout`, and the process ends. `faulthandler` uses
+a C thread, since a regular expression that backtracks forever never releases the GIL to a Python
+thread.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from types import FrameType
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import IO, ParamSpec, Protocol, Self, TypeVar
 
+from gymcli.environment.contract import Environment
+from gymcli.environment.time_limit import LoopClock, cpu_wait
 from gymcli.errors import leave_copy
 
 __all__ = ["Watchdog", "Watched", "close", "drive", "new_event_loop", "run"]
@@ -182,10 +186,19 @@ class _DaemonThreads(ThreadPoolExecutor):
             self._calls.put(None)
 
 
-_BEAT_SECONDS = 0.2
 _BLOCKED_SECONDS = 1.0
-_LOOPS = ("gymcli.rollout.event_loop", "asyncio.base_events", "asyncio.events", "selectors")
-"""Modules of the loop itself: if one of them is running, the machine is slow, not a callback."""
+_LOOK_SECONDS = 0.5
+_CALLERS = (
+    "asyncio.base_events",
+    "asyncio.events",
+    "asyncio.runners",
+    "gymcli.rollout.episode",
+    "gymcli.rollout.event_loop",
+    "gymcli.rollout.scoring",
+    "gymcli.runner",
+)
+"""Modules that call environments or run the loop: what has called one of them, such as a script
+that also defines an environment, did not call the code that blocks."""
 
 
 class Watched(Protocol):
@@ -219,15 +232,12 @@ class Watchdog:
         self.watched: set[Watched] = set()
         """Checked several times a second."""
         self._process = os.getpid()
-        self._lost = 0.0
-        """Seconds during which the loop was blocked; they count towards no limit."""
-        self._turned_at = time.monotonic()
-        self._timer: asyncio.TimerHandle | None = None
+        self._clock = LoopClock(self._beat)
         self._is_over = threading.Event()
 
     def now(self) -> float:
         """Return the seconds of a clock that pauses while the loop is blocked or stopped."""
-        return time.monotonic() - self._lost
+        return self._clock.now()
 
     def arm(self) -> None:
         """Start the timer that writes the stack and ends the process."""
@@ -248,69 +258,90 @@ class Watchdog:
     async def __aenter__(self) -> Self:
         if self._stack_file is not None:
             _disarm_before_forks()
-        self._turned_at = time.monotonic()
-        self._beat(asyncio.get_running_loop())
-        thread = threading.get_ident()
-        threading.Thread(target=self._warn, args=(thread,), daemon=True).start()
+        self.arm()
+        await self._clock.__aenter__()
+        thread = threading.current_thread()
+        threading.Thread(target=self._look, args=(thread,), daemon=True).start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._is_over.set()
-        if self._timer is not None:
-            self._timer.cancel()
+        await self._clock.__aexit__()
         self.disarm()
 
-    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _beat(self, advance: float, stood_still: bool) -> None:
         leave_copy(self._process)
-        before, self._turned_at = self._turned_at, time.monotonic()
         self.arm()
-        self._timer = loop.call_later(_BEAT_SECONDS, self._beat, loop)
-        gap = self._turned_at - before - _BEAT_SECONDS
-        if gap > _BLOCKED_SECONDS:
-            # Let ready tasks run before any deadline is checked: none is late because of the block.
-            self._lost += gap
-            return
         now = self.now()
-        for one in list(self.watched):
-            if one.deadline < now:
-                one.expire()
+        if stood_still:
+            # As of the beat before: what is ready gets its turn before any deadline is checked.
+            now -= advance
+        for watched in list(self.watched):
+            if watched.deadline < now:
+                watched.expire()
 
-    def _warn(self, thread: int) -> None:
-        """Log what blocks the loop, once for each block; runs in its own thread."""
-        warned_at = 0.0
+    def _look(self, thread: threading.Thread) -> None:
+        """Log which environment code blocks the loop, once for each function; runs in a thread."""
+        assert thread.ident is not None
+        assert thread.native_id is not None
+        warned: set[CodeType] = set()
+        suspect: FrameType | None = None
+        beat_at = seen_at = waited = 0.0
         looked_at = time.monotonic()
-        while not self._is_over.wait(_BLOCKED_SECONDS / 2):
+        while not self._is_over.wait(_LOOK_SECONDS):
             before, looked_at = looked_at, time.monotonic()
-            turned_at = self._turned_at
-            if looked_at - before > 2 * _BLOCKED_SECONDS:  # the process itself was stopped
+            frame = _environment_frame(sys._current_frames().get(thread.ident))  # noqa: SLF001  # no other way
+            wait = cpu_wait(self._process, thread.native_id)
+            was_stopped = looked_at - before > 2 * _LOOK_SECONDS
+            if frame is not suspect or beat_at != self._clock.beat_at or was_stopped:
+                suspect, beat_at, seen_at, waited = frame, self._clock.beat_at, looked_at, wait
                 continue
-            if looked_at - turned_at > _BLOCKED_SECONDS and turned_at != warned_at:
-                frame = sys._current_frames().get(thread)  # noqa: SLF001  # no other way
-                if frame is None or _module(frame) in _LOOPS:  # the machine is slow
-                    continue
-                warned_at = turned_at
+            # On a busy machine a second passes in which the code did not run at all.
+            seconds = looked_at - seen_at - (wait - waited)
+            if frame is not None and frame.f_code not in warned and seconds >= _BLOCKED_SECONDS:
+                warned.add(frame.f_code)
                 _LOGGER.warning(
-                    "%s has computed for a second without awaiting anything and blocks every "
-                    "other attempt; a tool that blocks can be @tool(in_thread=True)",
-                    _blamed(frame),
+                    "%s (%s:%d) has blocked the event loop for a second, and so every other "
+                    "attempt; a tool that blocks can be @tool(in_thread=True)",
+                    frame.f_code.co_qualname,
+                    frame.f_code.co_filename,
+                    frame.f_lineno,
                 )
 
 
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))
-
-
-def _blamed(frame: FrameType) -> str:
-    """Return the name of the user's function that gymcli called, else of the innermost one."""
-    found = frame
-    place: FrameType | None = frame
-    while place is not None:
-        name = _module(place)
-        is_ours = name.partition(".")[0] == "gymcli" and not name.startswith("gymcli.envs.")
-        if is_ours or name.partition(".")[0] == "asyncio":
+def _environment_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the outermost frame of environment code that gymcli or the loop has called."""
+    packages, folders = _environment_code()
+    outermost = None
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith(_CALLERS):
             break
-        found, place = place, place.f_back
-    return f"{found.f_code.co_qualname} ({found.f_code.co_filename}:{found.f_lineno})"
+        is_of_package = any(name == root or name.startswith(f"{root}.") for root in packages)
+        if is_of_package or os.path.dirname(frame.f_code.co_filename) in folders:  # noqa: PTH120  # light
+            outermost = frame
+        frame = frame.f_back
+    return outermost
+
+
+def _environment_code() -> tuple[set[str], set[str]]:
+    """Return the packages of all environment classes, and the folders of those in single files."""
+    packages, folders = {"gymcli.envs"}, set()
+    classes = Environment.__subclasses__()
+    while classes:
+        environment = classes.pop()
+        classes += environment.__subclasses__()
+        name = environment.__module__
+        package = name.partition(".")[0]
+        if package == "gymcli":
+            continue
+        packages.add(package)
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if package == name and file:  # modules that lie beside it may hold its tools
+            folder = Path(file).parent
+            if folder.name not in ("site-packages", "dist-packages"):
+                folders.add(str(folder))
+    return packages, folders
 
 
 @functools.cache

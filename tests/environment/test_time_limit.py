@@ -3,11 +3,22 @@
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
+import threading
 import time
 
 import pytest
 
-from gymcli.environment.time_limit import LateError, UnaskedCancellationError, gather_all, within
+from gymcli.environment.time_limit import (
+    LateError,
+    LoopClock,
+    UnaskedCancellationError,
+    cpu_waits,
+    gather_all,
+    time_limit,
+    within,
+)
 
 
 def limited(coroutine, *, seconds=0.02, close_timeout=5.0, **options):
@@ -185,3 +196,53 @@ def test_gather_all_that_is_cancelled_cancels_its_calls():
 
     asyncio.run(run())
     assert ended == []
+
+
+@pytest.mark.parametrize("uses_uvloop", [True, False])
+def test_loop_clock_and_time_limit_count_no_time_in_which_the_loop_was_blocked(uses_uvloop):
+    """Some loops call a timer that is due before the clock has noticed the pause."""
+
+    async def run():
+        async with LoopClock() as clock:
+            began, started = clock.now(), time.monotonic()
+            async with time_limit(0.6, clock.now) as scope:
+                asyncio.get_running_loop().call_soon(time.sleep, 0.9)
+                await asyncio.sleep(0.2)
+            counted, passed = clock.now() - began, time.monotonic() - started
+            with pytest.raises(TimeoutError):
+                async with time_limit(0.05, clock.now) as late:
+                    await wait()
+            return counted, passed, scope.expired(), late.expired()
+
+    factory = pytest.importorskip("uvloop").new_event_loop if uses_uvloop else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        counted, passed, *expired = runner.run(run())
+    assert counted < 0.6 < 0.9 < passed
+    assert expired == [False, True]
+
+
+def test_time_limit_passes_on_what_the_block_raises_and_limits_nothing_without_seconds():
+    async def run():
+        async with time_limit(None):
+            await asyncio.sleep(0)
+        with pytest.raises(KeyError):
+            async with time_limit(60.0):
+                raise KeyError
+        async with time_limit(0.01) as outer:
+            with pytest.raises(TimeoutError, match="its own"):
+                async with time_limit(60.0) as inner:
+                    raise TimeoutError("its own")
+        return outer.expired(), inner.expired()
+
+    assert asyncio.run(run()) == (False, False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells how long a thread had no CPU")
+def test_cpu_waits_knows_every_thread_and_child():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with child:
+        waits = cpu_waits(os.getpid())
+        child.stdin.close()
+    assert {threading.get_native_id(), child.pid} <= waits.keys()
+    assert all(seconds >= 0.0 for seconds in waits.values())
+    assert cpu_waits(child.pid) == {}

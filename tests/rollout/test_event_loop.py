@@ -1,7 +1,7 @@
 """Tests of a run's event loop: its end, deadlines, blocking code, and a stopped process."""
 
 import asyncio
-import logging
+import functools
 import signal
 import subprocess
 import sys
@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from gymcli.environment.contract import Environment
+from gymcli.environment.tool import Task
 from gymcli.rollout.event_loop import Watchdog, new_event_loop, run
 
 
@@ -196,18 +198,104 @@ def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
     assert counted < 1.6 < passed
 
 
-@pytest.mark.slow
-def test_watchdog_names_the_function_that_blocks(caplog):
-    async def run():
-        async with Watchdog():
-            await asyncio.sleep(0)
-            block(2.0)
+class Blocking(Environment[Task]):
+    """Marks the code of this module as that of an environment."""
 
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
-    [text] = [record.getMessage() for record in caplog.records]
-    assert "test_event_loop.py:" in text
-    assert "has computed for a second without awaiting anything" in text
+    @staticmethod
+    async def compute():
+        ends = time.thread_time() + 1.9
+        while time.thread_time() < ends:
+            pass
+
+    @staticmethod
+    async def sleep():
+        time.sleep(1.9)
+
+    @staticmethod
+    async def sleep_again():
+        await asyncio.sleep(0)
+        time.sleep(1.9)
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        raise NotImplementedError
+
+
+async def watched(*functions):
+    async with Watchdog():
+        for function in functions:
+            await asyncio.create_task(function())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_with_and_without_uvloop")
+def test_watchdog_names_each_function_of_an_environment_that_blocks_once(caplog):
+    run(watched(Blocking.compute, Blocking.sleep, Blocking.sleep_again, Blocking.compute))
+    names = [message.partition(" (")[0] for message in caplog.messages]
+    assert names == ["Blocking.compute", "Blocking.sleep", "Blocking.sleep_again"]
+    assert all("test_event_loop.py:" in message for message in caplog.messages)
+    assert "has blocked the event loop for a second" in caplog.messages[0]
+
+
+@pytest.mark.slow
+def test_watchdog_names_no_code_but_that_of_environments(caplog):
+    """A library's function, the loop's own call, and a library below code that only waits."""
+    library = {"__name__": "library", "sleep": time.sleep}
+    exec("def wait():\n    sleep(1.9)", library)
+
+    async def main():
+        async with Watchdog():
+            waiting = asyncio.create_task(asyncio.sleep(2.5))
+            for call in (library["wait"], functools.partial(time.sleep, 1.9)):
+                asyncio.get_running_loop().call_soon(call)
+                await asyncio.sleep(0.1)
+            await waiting
+
+    run(main())
+    assert caplog.messages == []
+
+
+STARVED = """
+import asyncio, os, subprocess, sys, time
+from gymcli import Environment, Task
+from gymcli.rollout.event_loop import Watchdog, run
+
+class Innocent(Environment[Task]):
+    "Does not block."
+    @staticmethod
+    async def compute():
+        ends = time.thread_time() + 0.3
+        while time.thread_time() < ends:
+            pass
+    @classmethod
+    async def verify(cls, rollout, context):
+        raise NotImplementedError
+
+async def main():
+    async with Watchdog():
+        await asyncio.sleep(0.6)
+        began = time.monotonic()
+        await asyncio.create_task(Innocent.compute())
+        print(time.monotonic() - began)
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+os.nice(10)
+try:
+    run(main())
+finally:
+    busy.kill()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells how long a thread had no CPU")
+def test_watchdog_names_no_code_that_only_had_no_cpu():
+    starved = subprocess.run(
+        [sys.executable, "-c", STARVED], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert float(starved.stdout) > 1.5
+    assert starved.stderr == ""
 
 
 BLOCKED = """
