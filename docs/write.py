@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 import typer.main
-from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import gymcli.envs
 from gymcli.cli import EXIT_CODES, app
+from gymcli.commands.help import HelpGroup
 from gymcli.data.benchmarks import benchmark_names, with_variants
 from gymcli.environment.registry import Registry
 from gymcli.metrics.comparison_results import Comparison, Comparisons
@@ -128,8 +128,11 @@ def commands() -> str:
 
 
 def _command_paths(path: tuple[str, ...], command: object) -> list[tuple[str, ...]]:
-    """Return the path of a command and of all its subcommands."""
-    below = command.commands.items() if isinstance(command, TyperGroup) else ()
+    """Return the path of a command and of all its subcommands, in the order of the help."""
+    if not isinstance(command, HelpGroup):
+        return [path]
+    sections = command.commands_by_heading().values()
+    below = [(name, one) for section in sections for name, one in section.items()]
     return [path, *(found for name, one in below for found in _command_paths((*path, name), one))]
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, cast
@@ -33,7 +33,7 @@ from gymcli.commands.data import app as data_app
 from gymcli.commands.docs import docs
 from gymcli.commands.envs import envs
 from gymcli.commands.export import export
-from gymcli.commands.help import HelpCommand, HelpGroup, wrong_usage
+from gymcli.commands.help import CommandHeading, HelpCommand, HelpGroup, wrong_usage
 from gymcli.commands.init import init
 from gymcli.commands.merge import merge
 from gymcli.commands.metrics import metrics
@@ -124,9 +124,13 @@ class _Command(HelpCommand):
             raise ConfigError(f"{settings_file()}: [collect] {wrong_usage(error)}") from error
 
     def invoke(self, ctx: object) -> object:
+        context = cast("typer.Context", ctx)
+        for handler in logging.getLogger("gymcli").handlers:
+            if isinstance(handler, _StderrHandler):
+                handler.is_quiet = bool(context.params.get("quiet"))
         with results_apart():
             try:
-                result: object = super().invoke(cast("typer.Context", ctx))
+                result: object = super().invoke(context)
             except SystemExit as error:
                 raise RunError(f"code of an environment called sys.exit({error.code!r})") from error
         return result
@@ -214,23 +218,28 @@ def _with_common_first(args: list[str]) -> list[str]:
 app = typer.Typer(
     cls=_Group,
     name="gym",
-    help="Run language models through environments and score what they did.",
     epilog=EXIT_CODES,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (
-    *(collect, verify, metrics, compare, runs, merge, export, envs, show, view, report, init),
-    *(check, mock, serve, docs),
-):
-    app.command(epilog=EXAMPLES if function is collect else None)(function)
-groups = {"data": data_app, "bench": bench_app}
-for group in (app, *groups.values()):
-    for command in group.registered_commands:
-        command.cls = _Command
-for name, group in groups.items():
-    app.add_typer(group, name=name)
+_COMMANDS: dict[CommandHeading, tuple[Callable[..., None] | typer.Typer, ...]] = {
+    CommandHeading.READ: (docs,),
+    CommandHeading.RUN: (collect, verify, metrics, compare),
+    CommandHeading.LOOK: (runs, show, view, report),
+    CommandHeading.DATA: (bench_app, data_app, merge, export),
+    CommandHeading.AUTHOR: (envs, init, check),
+    CommandHeading.SERVE: (serve, mock),
+}
+for heading, members in _COMMANDS.items():
+    for member in members:
+        if isinstance(member, typer.Typer):
+            for command in member.registered_commands:
+                command.cls = _Command
+            app.add_typer(member, rich_help_panel=heading)
+        else:
+            epilog = EXAMPLES if member is collect else None
+            app.command(cls=_Command, epilog=epilog, rich_help_panel=heading)(member)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -273,12 +282,14 @@ class _StderrHandler(logging.Handler):
     def __init__(self, *, is_verbose: bool) -> None:
         super().__init__()
         self.is_verbose = is_verbose
+        self.is_quiet = False
+        """Whether the command prints no warnings; the logs of --verbose are printed all the same."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.is_verbose and record.name != LOGGER.name:
             message(self.format(record))
         elif (
-            not self.is_verbose
+            not (self.is_verbose or self.is_quiet)
             and record.levelno >= logging.WARNING
             and record.name.startswith(_WARNING_LOGGERS)
         ):

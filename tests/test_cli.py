@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from gymcli import __version__
+from gymcli.cli import app
 from tests.commands.running import clean_environment, gym, gym_process, write_sums
 
 HEAVY = (
@@ -67,6 +69,19 @@ def test_help_lists_commands_and_exit_codes():
         "  143  term",
     ):
         assert line in done.stdout
+
+
+def test_help_lists_commands_in_groups():
+    text = gym("--help").stdout
+    listed = re.findall(r"^(?:(\S.*):|  ([a-z]+) .*)$", text, re.MULTILINE)
+    headings = [heading for heading, _ in listed if heading]
+    assert headings == [
+        *("Options", "Documentation", "Run and score", "Look at runs", "Tasks and data"),
+        *("Write environments", "Serve", "Exit codes"),
+    ]
+    names = [name for _, name in listed if name]
+    assert names[:3] == ["docs", "collect", "verify"]
+    assert len(names) == len(set(names)) == len(typer.main.get_command(app).commands)
 
 
 @pytest.mark.parametrize("command", ["collect", "verify", "metrics", "envs", "show"])

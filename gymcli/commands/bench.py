@@ -362,6 +362,7 @@ def pin(
 
 
 app = typer.Typer(
+    name="bench",
     help="List the benchmarks, describe one (gym bench NAME), pull their tasks, or pin their rows.",
     cls=_BenchGroup,
     rich_markup_mode=None,

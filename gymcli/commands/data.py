@@ -489,6 +489,7 @@ def _location(place: str, files: list[str]) -> dict[str, str | int | None]:
 
 
 app = typer.Typer(
+    name="data",
     help="Check, select, render, generate, describe and pull task files.",
     cls=HelpGroup,
     rich_markup_mode=None,

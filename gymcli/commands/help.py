@@ -11,6 +11,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import cast, get_args
 
@@ -21,12 +22,25 @@ from gymcli.commands.console import message
 from gymcli.errors import did_you_mean, pydantic_reason
 from gymcli.runner.run_options import Heading
 
-__all__ = ["HelpCommand", "HelpGroup", "wrong_usage"]
+__all__ = ["CommandHeading", "HelpCommand", "HelpGroup", "wrong_usage"]
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 160
 _MAX_UNGROUPED = 12
 """A command with more options than this shows them in groups."""
 _TYPES = {int: "N", float: "NUMBER", Path: "PATH"}
+
+
+class CommandHeading(StrEnum):
+    """The groups of commands in the help of `gym`, in this order."""
+
+    READ = "Documentation"
+    RUN = "Run and score"
+    LOOK = "Look at runs"
+    DATA = "Tasks and data"
+    AUTHOR = "Write environments"
+    SERVE = "Serve"
+    OTHER = "Commands"
+    """Those of a group such as `gym data`."""
 
 
 class HelpCommand(typer.core.TyperCommand):
@@ -39,6 +53,16 @@ class HelpCommand(typer.core.TyperCommand):
 
 class HelpGroup(typer.core.TyperGroup):
     """A group of commands with our help."""
+
+    def commands_by_heading(self) -> dict[CommandHeading, dict[str, HelpCommand | HelpGroup]]:
+        """Return the commands by heading, in the order of the help."""
+        commands = cast("dict[str, HelpCommand | HelpGroup]", self.commands)
+        sections: dict[CommandHeading, dict[str, HelpCommand | HelpGroup]] = {}
+        for heading in CommandHeading:
+            for name, command in commands.items():
+                if (command.rich_help_panel or CommandHeading.OTHER) == heading:
+                    sections.setdefault(heading, {})[name] = command
+        return sections
 
     def get_help(self, ctx: object) -> str:
         """Return the text of `--help`."""
@@ -75,12 +99,13 @@ def _help_of(command: HelpCommand | HelpGroup, context: typer.Context) -> str:
     names = [name for section in sections.values() for name, _ in section]
     column = min(max(map(len, names)), max(width // 3, 18)) + 4
     if isinstance(command, HelpGroup):
-        sections["Commands"] = [(name, _first(one.help)) for name, one in command.commands.items()]
+        for heading, commands in command.commands_by_heading().items():
+            sections[heading] = [(name, _first(one.help)) for name, one in commands.items()]
     for heading, section in sections.items():
         if section:
             lines += ["", f"{heading}:"]
-        if heading == "Commands":
-            column = max(len(name) for name, _ in section) + 4
+        if isinstance(command, HelpGroup) and heading in set(CommandHeading):
+            column = max(map(len, command.commands)) + 4
         for name, text in section:
             start = f"  {name:{column - 4}}  "
             if len(start) > column:  # a long name stands on a line of its own
