@@ -138,6 +138,32 @@ def test_collect_quiet_says_nothing_on_stderr(ask):
     assert done.stderr == ""
 
 
+def test_collect_quiet_says_nothing_of_what_an_environment_does_to_the_event_loop(ask):
+    """Without the option it does, and so does the log."""
+    Path("leaving.py").write_text(
+        "import asyncio, sys\n"
+        "from gymcli.envs.arithmetic import Arithmetic\n"
+        "class Leaving(Arithmetic):\n"
+        "    async def setup(self):\n"
+        "        asyncio.get_running_loop().call_soon(sys.exit, 0)\n"
+        "        return await super().setup()\n"
+    )
+    text = "SystemExit(0) in a background task is ignored"
+    collect = (
+        "collect",
+        "sums.jsonl",
+        *ask[2:],
+        "--env",
+        "arithmetic=leaving.py:Leaving",
+        "--limit",
+        "1",
+    )
+    assert f"warning: {text}" in gym(*collect, "--out", "said").stderr
+    quiet = gym("--log-file", "log", *collect, "--out", "unsaid", "--quiet")
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+    assert text in Path("log").read_text()
+
+
 def test_collect_warns_of_what_is_not_sent(ask):
     Path("sums.jsonl").write_text(
         Path("sums.jsonl").read_text().replace('"answer"', '"params":{"model":"n"},"answer"')
