@@ -116,6 +116,7 @@ __all__ = [
     "leave_copy",
     "pydantic_reason",
     "shown_place",
+    "text_of",
 ]
 
 
@@ -373,37 +374,54 @@ _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
+_MAX_CHARACTERS = 20_000
+"""How long a recorded text of an exception may be."""
+
+
 @contextmanager
-def boundary(error_class: type[AttemptError]) -> Iterator[None]:
+def boundary(error_class: type[AttemptError], *passes: type[AttemptError]) -> Iterator[None]:
     """Attribute any exception of third-party code in the block to one phase of an attempt.
 
     This includes `sys.exit`, a panic of a Rust extension and the outcomes of test frameworks, which
-    are not an `Exception`: each ends the attempt, never the run. Errors that end a run pass: a full
-    disk while a judge's answer is written, a missing package. A cancellation passes only if the
-    task was asked to end.
+    are not an `Exception`, and every class of gymcli: each ends the attempt, never the run. What
+    ends a run is reported by the models of roles instead (see runner/attempts.py). A cancellation
+    passes only if the task was asked to end.
 
     Raises:
-        AttemptError: Our own unchanged; every other exception as `error_class`, in one line.
-        RunError, UsageError, KeyboardInterrupt: Unchanged.
+        AttemptError: A RoleError and those of `error_class` and `passes` unchanged; every other
+            exception as `error_class`, in one line.
+        KeyboardInterrupt: Unchanged.
     """
     try:
         yield
-    except (AttemptError, RunError, UsageError, KeyboardInterrupt):
+    except (error_class, RoleError, *passes, KeyboardInterrupt):
         raise
     except BaseException as error:
         if _ends_coroutine(error):
             raise
-        raise error_class(described(error)) from error
+        is_plain = isinstance(error, AttemptError)  # it says all that its class would
+        raise error_class(text_of(error) if is_plain else described(error)) from error
 
 
 def described(error: BaseException) -> str:
     """Describe an exception of third-party code in one line: its class, and its text if any."""
     name = type(error).__name__
-    try:
-        text = " ".join(str(error).split())
-    except BaseException as failed:  # noqa: BLE001  # `__str__` is the author's and may raise
-        return f"{name} (its text cannot be read: {type(failed).__name__})"
+    text = " ".join(text_of(error).split())
     return f"{name}: {text}" if text else name
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception as it is recorded: shortened to 20,000 characters."""
+    try:
+        text = str(error)
+    except BaseException as failed:  # noqa: BLE001  # `__str__` is the author's and may raise
+        return f"(its text cannot be read: {type(failed).__name__})"
+    if len(text) > _MAX_CHARACTERS:
+        half = _MAX_CHARACTERS // 2
+        left_out = len(text) - 2 * half
+        text = f"{text[:half]} [{left_out:,} characters left out] {text[-half:]}"
+    # It may hold lone surrogates, which UTF-8 cannot encode.
+    return text.encode(errors="replace").decode()
 
 
 def frames_of(error: BaseException) -> list[str]:
@@ -413,15 +431,18 @@ def frames_of(error: BaseException) -> list[str]:
     nothing remains, those of packages are shown, since an environment may be one. The failure of an
     endpoint, or the end of a run, has no such place.
     """
+    if isinstance(error, ModelError | UnfinishedAttemptError):
+        return []
     link: BaseException | None = error
-    while link is not None and not isinstance(link, ModelError | UnfinishedAttemptError):
+    while link is not None:
         # An error from another process has no traceback here, only its frames.
         if isinstance(link, AttemptError) and link.frames:
             return list(link.frames)
         calls = [(f.f_code, line) for f, line in traceback.walk_tb(link.__traceback__)]
         calls = [call for call in calls if _is_foreign(call[0].co_filename)]
         own = [call for call in calls if not _is_installed(call[0].co_filename)]
-        if found := own or calls:
+        # An endpoint's failure passed only through packages that gymcli uses.
+        if found := own or ([] if isinstance(link, ModelError) else calls):
             return [
                 f"{shown_place(code.co_filename, line)} in {code.co_qualname}"
                 for code, line in found[-_MAX_FRAMES:]

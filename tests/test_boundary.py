@@ -11,12 +11,14 @@ from gymcli.errors import (
     EpisodeError,
     MissingPackageError,
     ModelError,
+    ReplayDivergedError,
     RoleError,
     RunDirectoryError,
     VerifierError,
     boundary,
     frames_of,
     leave_copy,
+    text_of,
 )
 
 
@@ -40,7 +42,7 @@ class UnspeakableError(Exception):
         (GeneratorExit(), "GeneratorExit"),
         (PanicException("index out of bounds"), "PanicException: index out of bounds"),
         (pytest.fail.Exception("no"), "Failed: no"),
-        (UnspeakableError(1), "UnspeakableError (its text cannot be read: ZeroDivisionError)"),
+        (UnspeakableError(1), "UnspeakableError: (its text cannot be read: ZeroDivisionError)"),
         (asyncio.CancelledError(), "CancelledError"),
     ],
 )
@@ -55,16 +57,37 @@ def test_boundary_names_what_was_raised(raised, words):
     assert caught.value.__cause__ is raised
 
 
-def test_boundary_leaves_our_errors_as_they_are():
-    with pytest.raises(RoleError, match="the judge is ill"), boundary(EpisodeError):
-        raise RoleError("the judge is ill")
-
-
-@pytest.mark.parametrize("raised", [RunDirectoryError("full"), MissingPackageError("absent")])
-def test_boundary_lets_through_what_ends_a_run(raised):
-    with pytest.raises(type(raised)) as caught, boundary(VerifierError):
+@pytest.mark.parametrize(
+    "raised", [RoleError("the judge is ill"), EpisodeError("no"), ReplayDivergedError("other")]
+)
+def test_boundary_leaves_errors_of_its_phase_and_of_roles(raised):
+    with pytest.raises(type(raised)) as caught, boundary(EpisodeError, VerifierError):
         raise raised
     assert caught.value is raised
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (RunDirectoryError("full"), "RunDirectoryError: full"),
+        (MissingPackageError("absent"), "MissingPackageError: absent"),
+        (ModelError("no answer"), "no answer"),
+        (CancelledAttemptError("ended"), "ended"),
+    ],
+)
+def test_boundary_lets_through_nothing_that_ends_a_run(raised, words):
+    with pytest.raises(VerifierError) as caught, boundary(VerifierError):
+        raise raised
+    assert str(caught.value) == words
+
+
+def test_a_recorded_text_is_short_and_can_be_written():
+    assert text_of(ValueError("a\ud800b")) == "a?b"
+    text = text_of(ValueError(f"begin{'x' * 140_000_000}end"))
+    assert len(text) < 20_100
+    assert text.startswith("beginx")
+    assert text.endswith("xend")
+    assert " [139,980,008 characters left out] " in text
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit])

@@ -50,7 +50,7 @@ from gymcli.environment.tool import (
     shortened,
     tool_of,
 )
-from gymcli.errors import AttemptError, RunError, described, frames_of, leave_copy
+from gymcli.errors import AttemptError, described, frames_of, leave_copy
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall, ToolFault
 
 if TYPE_CHECKING:
@@ -537,7 +537,7 @@ async def _run_call(
         if isinstance(result, str):
             return str.__str__(result)  # a plain str: a subclass cannot be encoded
         return _json_text(call.name, result)
-    except (ToolCallError, AttemptError, RunError, KeyboardInterrupt, asyncio.CancelledError):
+    except (ToolCallError, AttemptError, KeyboardInterrupt, asyncio.CancelledError):
         raise
     except LateError as error:
         reason = f"{call.name} did not finish within {seconds:g} seconds."

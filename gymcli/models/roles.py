@@ -334,16 +334,19 @@ class RoleModels:
         use: dict[str, RoleUse],
     ) -> dict[str, Model]:
         """Return the models that one attempt may ask; their calls are counted in `use`."""
-        given = [role for role in declared_roles(environment) if role in self.sources]
-        stand_ins = {}
-        if any(self.sources[role] == ORACLE for role in given):
-            stand_ins = _stand_ins(environment, fields)
-        return {
-            role: stand_ins.get(role, _NoStandIn(environment.__name__, role))
-            if self.sources[role] == ORACLE
-            else _RoleModel(role, self, use)
-            for role in given
-        }
+        models: dict[str, Model] = {}
+        stand_ins: dict[str, Model] | None = None
+        for role in declared_roles(environment):
+            if role not in self.sources:
+                continue
+            if self.sources[role] != ORACLE:
+                models[role] = _RoleModel(role, self, use)
+                continue
+            if stand_ins is None:
+                stand_ins = _stand_ins(environment, fields)
+            stand_in = stand_ins.get(role, _NoStandIn(environment.__name__, role))
+            models[role] = _StandIn(stand_in)
+        return models
 
 
 @dataclass(eq=False)
@@ -466,6 +469,28 @@ class _RoleModel:
         total.add(used)
         if self.models.spend is not None:
             self.models.spend(used.usage, used.cost)
+
+
+@dataclass(eq=False)
+class _StandIn:
+    """A scripted model; whatever it raises is a failure of its role."""
+
+    model: Model
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.model.is_scalar
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        schema: JSONObject | None = None,
+        params: JSONObject | None = None,
+        cache: Cache | str | None = None,
+    ) -> Message:
+        with boundary(RoleError):
+            return await self.model.complete(messages, schema=schema, params=params, cache=cache)
 
 
 class _NoStandIn:

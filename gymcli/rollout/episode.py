@@ -9,8 +9,8 @@ The order of events, and the phase that a failure in each one has:
 3. The environment answers the message: phase `environment`.
 4. Steps 2 and 3 repeat until one of them has a stop reason or the episode reaches a limit. Only
    the time limit cuts off a request.
-5. `final_state` is recorded unless something failed, and `close` always runs: phase `environment`,
-   unless something failed before.
+5. `final_state` is recorded unless something failed: phase `environment`. `close` always runs, and
+   its failure is only logged.
 
 All of this is one asyncio task. When a call exceeds its limit, the task is cancelled, `close` runs
 and the episode fails. Only cancellation is ever thrown into the task, which then has
@@ -54,8 +54,10 @@ from gymcli.errors import (
     SetupError,
     SetupTimeoutError,
     UnknownUsageError,
+    VerifierError,
     boundary,
     leave_copy,
+    text_of,
 )
 from gymcli.nemo_gym.payload import object_in
 from gymcli.rollout.event_loop import Watchdog
@@ -204,7 +206,7 @@ class EpisodeFailedError(Exception):
     """Raised when an episode fails; carries the record so far and the AttemptError."""
 
     def __init__(self, rollout: Rollout, error: AttemptError) -> None:
-        super().__init__(str(error))
+        super().__init__(text_of(error))
         self.rollout = rollout
         self.error = error
 
@@ -286,6 +288,8 @@ class Episode:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._is_closing.wait(), _UNWIND_SECONDS)
             raise
+        if self.is_finished:  # whatever became of `close`
+            return self.rollout
         try:
             if self._error is not None:
                 raise self._error
@@ -302,7 +306,8 @@ class Episode:
         plan, rollout = self._plan, self.rollout
         environment: Environment[Task] | None = None
         try:
-            with boundary(EpisodeError):
+            # Code of the environment is called within a boundary of its own.
+            with boundary(EpisodeError, AttemptError):
                 with boundary(SetupError):
                     environment = make(
                         plan.environment,
@@ -338,21 +343,19 @@ class Episode:
                 if plan.environment.final_state is not Environment.final_state:
                     with self._within_limit("final_state", environment.step_timeout):
                         state = await environment.final_state()
-                    rollout.final_state = checked_json(environment, "final_state", state)
+                        rollout.final_state = checked_json(environment, "final_state", state)
                 # Before `close`: its failure must not cost the conversation.
                 self.is_finished = True
         finally:
-            try:
-                if environment is not None:
-                    rollout.timing.tool_seconds = environment.tool_seconds
-                    rollout.tool_errors = dict(environment.tool_errors.items())
-                    self._is_closing.set()
-                    if plan.environment.close is not Environment.close:
-                        await self._close(environment)
-            finally:
-                rollout.timing.total_seconds = time.perf_counter() - self._started
-                if plan.cost is not None and self._has_known_usage:
-                    rollout.cost = plan.cost(rollout.usage)
+            rollout.timing.total_seconds = time.perf_counter() - self._started
+            if plan.cost is not None and self._has_known_usage:
+                rollout.cost = plan.cost(rollout.usage)
+            if environment is not None:
+                rollout.timing.tool_seconds = environment.tool_seconds
+                rollout.tool_errors = dict(environment.tool_errors.items())
+                self._is_closing.set()
+                if plan.environment.close is not Environment.close:
+                    await self._close(environment)
 
     async def _take_turns(self, environment: Environment[Task]) -> StopReason:
         """Play turn after turn and return why the episode ended."""
@@ -392,8 +395,7 @@ class Episode:
             if not (answers_texts or message.tool_calls):
                 return "done"
             with self._within_limit("step", environment.step_timeout):
-                step = await environment.step(message)
-            step = checked_step(environment, step)
+                step = checked_step(environment, await environment.step(message))
             self._record(step)
             if step.stop_reason is not None:
                 return step.stop_reason
@@ -504,8 +506,7 @@ class Episode:
 
     async def _ask_oracle(self, environment: Environment[Task]) -> Answer:
         with self._within_limit("oracle", environment.step_timeout):
-            found = await environment.oracle(self.rollout)
-        gold = checked_turn(environment, found)
+            gold = checked_turn(environment, await environment.oracle(self.rollout))
         if gold is None:
             raise EpisodeError(f"{self.rollout.env} has no oracle for this task")
         return Answer(message=gold)
@@ -540,22 +541,33 @@ class Episode:
         rewards += [None] * (length - len(rewards))
 
     async def _close(self, environment: Environment[Task]) -> None:
+        started = time.perf_counter()
         try:
-            with boundary(EpisodeError), self._within_limit("close", environment.close_timeout):
+            with self._within_limit("close", environment.close_timeout):
                 await environment.close()
-        except AttemptError:
-            if self.is_finished:  # else the earlier failure is the one to report
-                raise
+        except AttemptError as error:
+            self._warn_of_close(error)
+        self.rollout.timing.total_seconds += time.perf_counter() - started
+
+    def _warn_of_close(self, error: AttemptError) -> None:
+        """Log why an environment did not close; its record counts as it is."""
+        rollout = self.rollout
+        place = f"{rollout.env} {rollout.task_id}/{rollout.attempt}"
+        _LOGGER.warning("%s: close failed: %s", place, error)
 
     @contextmanager
     def _within_limit(self, method: str, seconds: float) -> Iterator[None]:
-        """Limit how long a call of the environment's code may wait."""
+        """Limit how long a call of the environment's code may wait; its errors get their phase."""
         process = os.getpid()
+        error_class = SetupError if method == "setup" else EpisodeError
+        # The final state of a remote environment holds its server's verdict.
+        passes = (VerifierError,) if method == "final_state" else ()
         self._limit = method, seconds
         if not self._is_cancelled:
             self.deadline = self._watchdog.now() + seconds
         try:
-            yield
+            with boundary(error_class, *passes):
+                yield
         finally:
             leave_copy(process)  # the code may have forked: the copy must exit here
         if self._is_cancelled:  # the environment's code swallowed the cancellation
@@ -578,7 +590,11 @@ class Episode:
             method, seconds = self._limit
             kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
             option = method if method in ("setup", "close") else "step"
-            self._error = kind(f"{method} took longer than {seconds:g} seconds ({option}_timeout)")
+            error = kind(f"{method} took longer than {seconds:g} seconds ({option}_timeout)")
+            if self.is_finished:
+                self._warn_of_close(error)
+            else:
+                self._error = error
             self._cancel()
         elif (seconds_left := self._seconds_left()) > 0:
             # Part of the time was waiting, which does not count (see `_seconds_left`).

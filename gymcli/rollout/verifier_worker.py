@@ -27,9 +27,11 @@ from gymcli.errors import (
     AttemptError,
     GymError,
     VerifierError,
+    boundary,
     described,
     frames_of,
     leave_copy,
+    text_of,
 )
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.verify_context import VerifyContext, scores_of
@@ -84,9 +86,7 @@ def as_reply(error: GymError) -> ErrorReply:
     """Return an error as it is sent: as its nearest class from `gymcli.errors`."""
     kinds = type(error).__mro__
     known = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
-    # The text of an exception may hold lone surrogates, which UTF-8 cannot encode.
-    message = str(error).encode(errors="replace").decode()
-    return ErrorReply(known.__name__, message, frames_of(error))
+    return ErrorReply(known.__name__, text_of(error), frames_of(error))
 
 
 def as_error(reply: ErrorReply) -> GymError:
@@ -166,8 +166,9 @@ async def call_verifier(
     context = VerifyContext(environment, options=options, processes=channel.isolated)
     process = os.getpid()
     try:
-        return await scores_of(environment, rollouts, context)
-    except GymError:
+        with boundary(VerifierError):
+            return await scores_of(environment, rollouts, context)
+    except AttemptError:
         raise
     except BaseException as error:
         raise VerifierError(described(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -21,12 +22,22 @@ from gymcli.environment.contract_checks import (
     wrong_return,
 )
 from gymcli.environment.tool import EnvironmentOptions, Task
-from gymcli.errors import ReplayDivergedError, RoleError, VerifierTimeoutError, leave_copy
+from gymcli.errors import (
+    AttemptError,
+    ReplayDivergedError,
+    RoleError,
+    VerifierError,
+    VerifierTimeoutError,
+    boundary,
+    leave_copy,
+)
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.types import LARGEST, Message, Rollout, Score, StopReason
 
 __all__ = ["SEARCH_TIMEOUT", "VerifyContext", "scores_of"]
 
+
+_LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -135,10 +146,11 @@ class VerifyContext:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            await self._to_close.aclose()
-        except (Exception, SystemExit):
-            if error is None:  # else the error of `verify` is the one to report
-                raise
+            with boundary(VerifierError):
+                await self._to_close.aclose()
+        except AttemptError as failed:
+            name = self._environment.__name__
+            _LOGGER.warning("%s: close failed after a replay: %s", name, failed)
 
 
 class _Unasked:

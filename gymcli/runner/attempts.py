@@ -32,6 +32,7 @@ from gymcli.errors import (
     AttemptError,
     EndpointGoneError,
     FatalEndpointError,
+    GymError,
     IncompleteGroupError,
     ModelError,
     Phase,
@@ -39,6 +40,7 @@ from gymcli.errors import (
     UnfinishedAttemptError,
     UnknownUsageError,
     frames_of,
+    text_of,
 )
 from gymcli.models.api_errors import is_fatal, is_unreachable
 from gymcli.models.client import Client, Conversation
@@ -146,11 +148,15 @@ class Outcome(NamedTuple):
     """False if its score was kept, or if another attempt of its group failed."""
 
 
-class _CountedModel:
-    """The model of one role; counts its pending requests."""
+class _ObservedModel:
+    """The model of one role; counts its pending requests and keeps its errors.
+
+    Environment code may raise any class, but only what a model raised says anything about the run.
+    """
 
     def __init__(self, model: Model) -> None:
         self.num_asked = 0
+        self.errors: list[GymError] = []
         self._model = model
 
     @property
@@ -168,20 +174,31 @@ class _CountedModel:
         self.num_asked += 1
         try:
             return await self._model.complete(messages, schema=schema, params=params, cache=cache)
+        except GymError as error:
+            self.errors.append(error)
+            raise
         finally:
             self.num_asked -= 1
 
 
-def _counted_models(
+def _observed_models(
     attempt: Attempt, fields: JSONObject, shared: Shared, use: dict[str, RoleUse]
-) -> dict[str, _CountedModel]:
+) -> dict[str, _ObservedModel]:
     models = shared.roles.of(attempt.environment, fields, use)
-    return {role: _CountedModel(model) for role, model in models.items()}
+    return {role: _ObservedModel(model) for role, model in models.items()}
 
 
-def _phase(models: Iterable[_CountedModel], otherwise: Phase) -> Phase:
+def _phase(models: Iterable[_ObservedModel], otherwise: Phase) -> Phase:
     """Return "role" while a role's request is pending, else the attempt's own phase."""
     return "role" if any(model.num_asked for model in models) else otherwise
+
+
+def _raise_run_error(models: Iterable[_ObservedModel]) -> None:
+    """Raise the first error of these models that ends the run: a full disk, a wrong option."""
+    for model in models:
+        for error in model.errors:
+            if not isinstance(error, AttemptError):
+                raise error
 
 
 async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
@@ -197,9 +214,9 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
         )
     plan = attempt.plan
     use: dict[str, RoleUse] = {}
-    roles: dict[str, _CountedModel] = {}
+    roles: dict[str, _ObservedModel] = {}
     if shared.roles.sources:
-        roles = _counted_models(attempt, plan.row.fields, shared, use)
+        roles = _observed_models(attempt, plan.row.fields, shared, use)
         plan = msgspec.structs.replace(plan, roles=roles)
     policy = shared.policy
     # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
@@ -227,12 +244,13 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
             shared.stopping.add_closing(episode)
         raise
     rollout = _record_of(episode, shared)
+    _raise_run_error(roles.values())
     if error is not None:
         return Outcome(
             failure_of(rollout, error),
             rollout if episode.is_finished else None,
             was_answered=bool(rollout.responses),
-            fatal=_fatal_error(error),
+            fatal=_fatal_error(error, roles.values()),
         )
     if waits_to_score(attempt.environment, shared.roles.sources):
         shared.save(rollout)
@@ -270,9 +288,9 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
     """Score a conversation; if that fails, the outcome keeps it for later."""
     started = time.perf_counter()
     use: dict[str, RoleUse] = {}
-    roles: dict[str, _CountedModel] = {}
+    roles: dict[str, _ObservedModel] = {}
     if shared.roles.sources:
-        roles = _counted_models(attempt, rollout.task, shared, use)
+        roles = _observed_models(attempt, rollout.task, shared, use)
     # On disk already: by an earlier command, or by `_play_attempt` before this call.
     is_saved = attempt.plan is None or waits_to_score(attempt.environment, shared.roles.sources)
 
@@ -294,12 +312,14 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
                 save=save,
             )
     except AttemptError as error:
-        outcome = _unscored(attempt, rollout, error, use)
+        _raise_run_error(roles.values())
+        outcome = _unscored(attempt, rollout, error, use, roles.values())
         # `RunWriter.write` saves the conversation together with its failure.
         return outcome if is_saved else outcome._replace(generation=rollout)
     except asyncio.CancelledError:
         save()
         raise
+    _raise_run_error(roles.values())  # the environment may have swallowed it
     scored.timing.total_seconds += time.perf_counter() - started
     if use:
         scored.role_usage = _added(rollout.role_usage, use)
@@ -318,12 +338,12 @@ async def _score_members(
     first: dict[str, RoleUse] = {}
     uses = [first if attempt.is_done or attempt is unscored[0] else {} for attempt, _ in waiting]
     roles = [
-        _counted_models(attempt, rollout.task, shared, use)
+        _observed_models(attempt, rollout.task, shared, use)
         for (attempt, rollout), use in zip(waiting, uses, strict=True)
     ]
     started = time.perf_counter()
+    models = [model for one in roles for model in one.values()]
     try:
-        models = [model for one in roles for model in one.values()]
         with shared.stopping.in_flight(lambda: _phase(models, "verify")):
             _check_group(members, shared)
             attempt = members[0][0]
@@ -336,10 +356,11 @@ async def _score_members(
                 workers=shared.workers,
             )
     except AttemptError as error:
+        _raise_run_error(models)
         is_own = not isinstance(error, IncompleteGroupError)
         # Only one attempt counts as its own failure: for `FailFast` the group met one refusal.
         return [
-            _unscored(attempt, rollout, error, use)._replace(
+            _unscored(attempt, rollout, error, use, models)._replace(
                 is_own=is_own and attempt is unscored[0]
             )
             for (attempt, rollout), use in zip(waiting, uses, strict=True)
@@ -375,12 +396,17 @@ def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: S
 
 
 def _unscored(
-    attempt: Attempt, rollout: Rollout, error: AttemptError, use: Mapping[str, RoleUse]
+    attempt: Attempt,
+    rollout: Rollout,
+    error: AttemptError,
+    use: Mapping[str, RoleUse],
+    models: Iterable[_ObservedModel],
 ) -> Outcome:
     failure = failure_of(rollout, error)
     failure.role_usage = _added(rollout.role_usage, use)
     was_answered = attempt.plan is not None and bool(rollout.responses)
-    return Outcome(failure, was_answered=was_answered, fatal=_fatal_error(error))
+    fatal = _fatal_error(error, models)
+    return Outcome(failure, was_answered=was_answered, fatal=fatal)
 
 
 def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
@@ -394,8 +420,12 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
     return total
 
 
-def _fatal_error(error: AttemptError) -> AttemptError | None:
+def _fatal_error(error: AttemptError, models: Iterable[_ObservedModel]) -> AttemptError | None:
     """Return the error if every further attempt may meet it, else None."""
+    if isinstance(error, RoleError) and not any(
+        error is raised for model in models for raised in model.errors
+    ):
+        return None  # an environment's own
     cause = _cause_of(error)
     is_fatal_call = isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause))
     return error if is_fatal_call or isinstance(cause, UnknownUsageError) else None
@@ -421,8 +451,7 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
         error=ErrorRecord(
             error_class=type(named).__name__,
             phase=error.phase,
-            # The text of an exception may hold lone surrogates, which UTF-8 cannot encode.
-            message=str(error).encode(errors="replace").decode(),
+            message=text_of(error),
             status=cause.status if isinstance(cause, ModelError) else None,
             frames=frames_of(error),
         ),

@@ -258,9 +258,9 @@ def test_checks_are_all_listed_in_their_order():
 
 def test_errors_have_the_phases_that_are_shown():
     cells = [re.findall(r"`(\w+)`", row[1]) for row in table_rows("what | class", TEXT)]
-    named = [cell for cell in cells if cell[0].endswith("Error")]
+    named = [cell for cell in cells if cell and cell[0].endswith("Error")]
 
-    assert len(named) == 15
+    assert len(named) == 14
     for name, phase in (cell for cell in named if len(cell) == 2):
         assert getattr(errors, name).phase == phase
 

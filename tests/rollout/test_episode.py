@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 from gymcli.environment.contract import Environment
 from gymcli.environment.tool import EnvironmentOptions, Step, Task, tool
 from gymcli.errors import (
+    CancelledAttemptError,
     ContextOverflowError,
+    EndpointGoneError,
     EndpointTimeoutError,
     EnvironmentTimeoutError,
     EpisodeError,
+    FatalEndpointError,
     ModelError,
     RoleError,
+    RunDirectoryError,
     ServerError,
     SetupError,
+    UsageError,
 )
 from gymcli.rollout.episode import (
     DEFAULT_MAX_TURNS,
@@ -482,13 +487,36 @@ def test_failure_of_typing_the_task_is_of_phase_setup():
     assert instances == []
 
 
-@pytest.mark.parametrize("fails_in", ["reply", "final_state", "close"])
+@pytest.mark.parametrize("fails_in", ["reply", "final_state"])
 def test_failure_of_the_environment_is_of_that_phase_and_keeps_the_record(fails_in):
     failure = failed(Scripted(calls(), says()), fails_in=fails_in)
     assert type(failure.error) is EpisodeError
     assert str(failure.error) == "ValueError: broken here"
     assert roles(failure.rollout) == ["user", "assistant", "tool", "assistant"]
     assert failure.rollout.timing.total_seconds > 0
+
+
+def test_a_record_counts_whatever_close_raises(caplog):
+    environment, _ = world(fails_in="close", error=EndpointGoneError("the sandbox is stuck"))
+    rollout = asyncio.run(play(plan_of(environment), Scripted(calls(), says())))
+    assert rollout.stop_reason == "done"
+    assert caplog.messages == [f"world {rollout.task_id}/0: close failed: the sandbox is stuck"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(UsageError("odd"), RunDirectoryError("odd"), FatalEndpointError("odd")),
+        *(EndpointGoneError("odd"), ContextOverflowError("odd"), CancelledAttemptError("odd")),
+    ],
+)
+@pytest.mark.parametrize(("fails_in", "kind"), [("setup", SetupError), ("reply", EpisodeError)])
+def test_an_environment_cannot_raise_what_ends_a_run(error, fails_in, kind):
+    environment, _ = world(fails_in=fails_in, error=error)
+    with pytest.raises(EpisodeFailedError) as caught:
+        asyncio.run(play(plan_of(environment), Scripted(says())))
+    assert type(caught.value.error) is kind
+    assert str(caught.value.error).endswith("odd")
 
 
 def test_failure_of_the_oracle_is_of_phase_environment():

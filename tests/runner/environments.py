@@ -1,5 +1,6 @@
 """Environments with roles and with groups, named as `tests.runner.environments:Class`."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from gymcli import (
@@ -36,6 +37,27 @@ class Judged(Environment[Task]):
     @classmethod
     def stand_ins(cls, task):
         return {"judge": StandIn(love_gold)}
+
+
+class Lenient(Judged):
+    """Say anything; whatever happens to the judge, the answer counts as good."""
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        with suppress(Exception):
+            return await super().verify(rollout, context)
+        return Score(1.0)
+
+
+class Rewording(Judged):
+    """Say anything; whatever happens to the judge is called a failure of the verifier."""
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        try:
+            return await super().verify(rollout, context)
+        except Exception as error:
+            raise ValueError("no verdict") from error
 
 
 def love_gold(messages: list[Message]) -> str:

@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from gymcli import Environment, Score, Task, tool
+from gymcli import Environment, RoleError, Score, Task, UsageError, tool
+from gymcli.errors import ContextOverflowError, EndpointGoneError, FatalEndpointError
 
 
 async def hang():
@@ -124,9 +125,35 @@ async def unreadable():
     raise UnreadableError
 
 
+async def misuse():
+    """Raise what gymcli raises for a mistake of its user."""
+    raise UsageError("this row is odd")
+
+
+async def overflow():
+    """Raise what the client raises for a conversation that is too long."""
+    raise ContextOverflowError("too long")
+
+
+async def give_up():
+    """Raise what the client raises when its endpoint is gone."""
+    raise EndpointGoneError("gone")
+
+
+async def refuse():
+    """Raise what the runner raises when no request can succeed."""
+    raise FatalEndpointError("no request can succeed")
+
+
+async def blame_role():
+    """Blame a role that was never asked, and whose endpoint is gone."""
+    raise RoleError("judge: gone") from EndpointGoneError("gone")
+
+
 WAYS = (
     *(hang, swallow, spin, spin_on, crash, grow, sleep),
     *(group, old_timeout, late_timeout, cancel, leave, fail, panic, unreadable),
+    *(misuse, overflow, give_up, refuse, blame_role),
 )
 DOES = {function.__name__: function for function in WAYS}
 

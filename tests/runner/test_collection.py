@@ -158,15 +158,14 @@ def test_collect_names_an_environment_that_cannot_be_prepared(tmp_path, monkeypa
         Collection([tasks], options)
 
 
-def test_collect_keeps_a_conversation_whose_environment_does_not_close(tmp_path):
-    """The attempt failed, but its record is whole: the conversation is not played again."""
+def test_collect_scores_a_conversation_whose_environment_does_not_close(tmp_path, caplog):
     tasks = write_sums(tmp_path / "t.jsonl", 2, env=None)
-    options = {"env": "tests.runner.environments:Unclosed", "out": tmp_path / "run"}
-    records, server = collect_all(tasks, **options)
-    assert {record.error.message for record in records} == {"OSError: the door is stuck"}
-    again, second = collect_all(tasks, **options)
-    assert (server.num_requests, second.num_requests) == (2, 0)
-    assert [record.reward for record in again] == [1.0, 1.0]
+    records, server = collect_all(tasks, env="tests.runner.environments:Unclosed")
+    assert [record.reward for record in records] == [1.0, 1.0]
+    assert server.num_requests == 2
+    assert [message.partition(": ")[2] for message in caplog.messages] == [
+        "close failed: OSError: the door is stuck"
+    ] * 2
 
 
 def test_verifies_in_worker_is_accepted_with_one_warning(tmp_path):

@@ -28,6 +28,10 @@ RAISED = {
     "fail": "Failed",
     "panic": "PanicException",
     "unreadable": "UnreadableError",
+    "misuse": "UsageError: this row is odd",
+    "overflow": "too long",
+    "give_up": "gone",
+    "refuse": "FatalEndpointError: no request can succeed",
 }
 
 
@@ -69,7 +73,6 @@ def errors(found):
         ("setup", "setup", "SetupTimeoutError", "setup", "setup_timeout"),
         ("step", "step", "EnvironmentTimeoutError", "environment", "step_timeout"),
         ("final_state", "final_state", "EnvironmentTimeoutError", "environment", "step_timeout"),
-        ("close", "close", "EnvironmentTimeoutError", "environment", "close_timeout"),
     ],
 )
 def test_collect_ends_what_does_not_end(tmp_path, caplog, place, name, kind, phase, limit):
@@ -78,6 +81,20 @@ def test_collect_ends_what_does_not_end(tmp_path, caplog, place, name, kind, pha
     waited = (kind, phase, f"{name} took longer than 0.3 seconds ({limit})")
     assert found == {"hang": waited, "swallow": waited}
     assert "was cancelled and is still running after 0.3 seconds; it is abandoned" in caplog.text
+
+
+def test_collect_scores_what_does_not_close(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = collected(tmp_path, "close", WAITING)
+    assert [record.reward for record in found.values()] == [1.0, 1.0]
+    assert "close failed: close took longer than 0.3 seconds (close_timeout)" in caplog.text
+    assert "was cancelled and is still running after 0.3 seconds; it is abandoned" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["setup", "step", "tool", "verify"])
+def test_an_error_that_blames_a_role_ends_no_run(tmp_path, place):
+    found = errors(collected(tmp_path, place, ["blame_role"], env=RAISING))
+    assert found["blame_role"][1:] == ("role", "judge: gone")
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])
@@ -100,7 +117,8 @@ def test_collect_records_whatever_is_raised(tmp_path, concurrency, place, kind, 
 
 
 def test_collect_tells_the_model_whatever_a_tool_raises(tmp_path):
-    found = collected(tmp_path, "tool", [*RAISED], env=RAISING)
+    ways = set(RAISED) - {"overflow", "give_up"}  # an AttemptError ends the attempt
+    found = collected(tmp_path, "tool", [*ways], env=RAISING)
     for record in found.values():
         assert record.reward == 1.0
         assert record.tool_errors == {"raised": 1}

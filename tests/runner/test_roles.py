@@ -276,6 +276,18 @@ def test_parameters_of_a_role_win_and_belong_to_the_identity(tmp_path):
         collected(tasks, out=run, role_params={"judge": {"temperature": 0.6}})
 
 
+@pytest.mark.parametrize("name", ["Judged", "Lenient", "Rewording", "JudgedTogether"])
+def test_what_a_role_says_of_the_run_ends_it_whatever_the_environment_does(tmp_path, name):
+    """Log probabilities are not cached: the user must leave them out."""
+    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    params = {"judge": {"logprobs": True}}
+    env = f"tests.runner.environments:{name}"
+    with pytest.raises(UsageError, match="cached answers have no log probabilities"):
+        collected(tasks, env=env, out=run, role_params=params)
+    assert not (run / "rollouts.jsonl").exists()
+    assert not (run / "failures.jsonl").exists()
+
+
 def test_collect_refuses_to_start_without_a_role(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     with pytest.raises(UsageError, match="environments needs a model for the role judge"):
