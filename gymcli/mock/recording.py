@@ -19,6 +19,7 @@ from gymcli.mock.behaviours import (
     num_turns,
     refusal_of,
 )
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import JSONObject, Request
@@ -174,7 +175,7 @@ class Recorder:
         try:
             answer = await self._post(DIALECTS[dialect].path, plain)
             if answer.status == 200:
-                said = DIALECTS[dialect].answer((answer.body or "").encode())
+                said = DIALECTS[dialect].answer(decode((answer.body or "").encode()))
                 message = said.message
                 answer = MockAnswer(
                     text=message.text if message.content is not None else None,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import MAXYEAR, UTC, datetime
 from email.utils import parsedate_to_datetime, parsedate_tz
+from itertools import islice
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -98,6 +99,12 @@ _NO_SERVER_BEHIND = frozenset({502, 503, 504})
 
 _MAX_TEXT = 300
 """Characters of a provider's message that are shown."""
+_MAX_SOURCE = 2000
+"""Characters of a message of which the shown ones are made: without secrets and line breaks."""
+_MAX_CLAIMS = 50
+"""Texts of an error that are classified: providers send a few, each below the one before."""
+_MAX_WRAPPED = 2**20
+"""Characters of a text in which the error of another provider is looked for."""
 
 _LONGEST_WAIT = 86_400.0
 """Seconds; an endpoint that asks for a longer wait than a day asks for this one."""
@@ -143,14 +150,14 @@ def error_of_status(
 
 
 def error_of_body(
-    error: ModelError, payload: bytes, *, request: bytes, place: str, endpoint: Endpoint
+    error: ModelError, body: JSONObject, *, request: bytes, place: str, endpoint: Endpoint
 ) -> ModelError:
     """Return the error for a 2xx answer whose body a dialect refused.
 
     Some gateways answer 200 and put the provider's error into the body; it is classified as if it
     had come with its own status. Text outside an error object is not classified.
     """
-    value = error_in_answer(payload)
+    value = error_in_answer(body)
     status = error.status if error.status is not None and error.status >= 400 else None
     default = type(error) if status is None else _class_of_status(status)
     message = f"{place}: {one_line(str(error), endpoint.secrets)}"
@@ -219,12 +226,8 @@ def _class_of(
     return default
 
 
-def error_in_answer(payload: bytes) -> JSON:
+def error_in_answer(body: JSONObject) -> JSON:
     """Return the error in a body with status 200; None if it has none."""
-    try:
-        body = decode(payload)
-    except InvalidAnswerError:
-        return None
     choice = next(iter(objects_in(body.get("choices"))), {})
     if error := body.get("error") or choice.get("error"):
         return error
@@ -273,7 +276,8 @@ def _error_values(error: JSON) -> Iterator[str | JSONObject]:
             pending += [item.get("reason") for item in objects_in(value.get("errors"))]
             # OpenRouter puts the provider's own error body here.
             raw = object_in(value.get("metadata")).get("raw")
-            pending.append(innermost_error(raw.encode()) if isinstance(raw, str) else None)
+            if isinstance(raw, str):
+                pending.append(innermost_error(raw[:_MAX_WRAPPED].encode()))
 
 
 def _wrapped_error(text: str) -> JSON:
@@ -281,6 +285,7 @@ def _wrapped_error(text: str) -> JSON:
 
     LiteLLM: `litellm.BadRequestError: GroqException - {"error": {"message": ...}}`.
     """
+    text = text[:_MAX_WRAPPED]
     start = start_of_wrapped(text)
     if start is None:
         return None
@@ -294,12 +299,13 @@ def _wrapped_error(text: str) -> JSON:
 
 def claims_of(error: JSON) -> list[str]:
     """Return the claims of an error: its codes, its types and its messages, but no lists."""
-    return [value for value in _error_values(error) if isinstance(value, str)]
+    texts = (value for value in _error_values(error) if isinstance(value, str))
+    return list(islice(texts, _MAX_CLAIMS))
 
 
 def _malformed_call(error: JSON) -> str:
     """Return what the model wrote, from an error that quotes it; empty if none does."""
-    for value in _error_values(error):
+    for value in islice(_error_values(error), 2 * _MAX_CLAIMS):
         if isinstance(value, dict) and (written := value.get("failed_generation")):
             return argument_text(written)
     return quoted_call(claims_of(error))
@@ -326,8 +332,10 @@ def error_words(payload: bytes) -> str:
 
 
 def one_line(text: str, secrets: Iterable[str]) -> str:
-    """Return a text as one line of at most 300 characters, without secrets in any encoding."""
-    printable = "".join(c if c.isprintable() else " " for c in Scrubber(secrets).text(text))
+    """Return the start of a text as one line of at most 300 characters, without secrets."""
+    # A cut may divide a secret; the mark of a cut makes the scrubber look for its beginning.
+    start = text if len(text) <= _MAX_SOURCE else f"{text[:_MAX_SOURCE]}…"
+    printable = "".join(c if c.isprintable() else " " for c in Scrubber(secrets).text(start))
     line = " ".join(printable.split())
     return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, groupby
 
 import msgspec
 
@@ -84,8 +85,12 @@ _CALL_MEMBERS = ("id", "type", "index", "function", "custom")
 _HEAD = ("id", "created", "model", "prompt_token_ids", "weight_version", "metadata")
 """The fields of a whole completion, which a stream sends in its first chunk or in all."""
 
+_MAX_CHECKS = 100
+"""How often it is checked whether the streamed arguments of a call are complete."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUM_SHOWN = 200
+_NUM_WORDS = 2000
+"""Characters of an error's message that are kept; it is cut further where it is shown."""
 
 
 class Chat:
@@ -152,14 +157,13 @@ class Chat:
         """Return the names in `params` that only Responses has; `body` leaves them out."""
         return unsent_among(params, _RESPONSES_ONLY)
 
-    def answer(self, payload: bytes) -> Answer:
+    def answer(self, body: JSONObject) -> Answer:
         """Read a `chat.completion`.
 
         Raises:
-            InvalidAnswerError: It is not JSON, not an answer, or carries an error object.
+            InvalidAnswerError: It is not an answer, or carries an error object.
             ServerError: The endpoint reports that it could not finish the answer.
         """
-        body = decode(payload)
         choices = objects_in(body.get("choices"))
         if not choices:
             if body.get("error"):
@@ -203,7 +207,7 @@ class Chat:
             raise InvalidAnswerError('the first choice has no "message", or an empty one')
         return answer
 
-    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> bytes:
+    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> JSONObject:
         """Join the `chat.completion.chunk` events of a stream to a `chat.completion`.
 
         A chunk with an error ends the stream, and the error is returned as the body.
@@ -211,12 +215,12 @@ class Chat:
         completion = _StreamedCompletion()
         for chunk in decode_events(events):
             if chunk.get("error"):
-                return msgspec.json.encode({"error": chunk["error"]})
+                return {"error": chunk["error"]}
             completion.add(chunk)
         # The finish reason marks a complete answer, because not every server sends [DONE].
         if not completion.is_finished:
             raise InvalidAnswerError("the stream ended early: no chunk has a finish reason")
-        return msgspec.json.encode(completion.body(request))
+        return completion.body(request)
 
 
 def _joined_choice(choices: list[JSONObject]) -> JSONObject:
@@ -382,7 +386,11 @@ class _StreamedCall:
     names: list[str] = field(default_factory=list)
     """The pieces of its name."""
     arguments: list[str] = field(default_factory=list)
-    extra: JSONObject = field(default_factory=dict)
+    extra: dict[str, list[JSON]] = field(default_factory=dict)
+    last_character: str = ""
+    """That of its arguments, blanks aside."""
+    num_checks: int = 0
+    """How often its arguments looked complete."""
     before: _StreamedCall | None = None
     """The call whose complete arguments another object followed under the same index."""
 
@@ -400,12 +408,13 @@ class _StreamedCall:
 
     def is_followed_by(self, text: str) -> bool:
         """Return whether its arguments are complete, and a text begins another object."""
-        if not (text.lstrip().startswith("{") and self.arguments):
+        if self.last_character != "}" or not text.lstrip().startswith("{"):
             return False
-        whole = self.argument_text.rstrip()
-        return whole.endswith("}") and _object_in_text(whole) is not None
+        # Each check reads all pieces so far, and a hostile stream may have a million of them.
+        self.num_checks += 1
+        return self.num_checks <= _MAX_CHECKS and _object_in_text(self.argument_text) is not None
 
-    def name(self, request: bytes) -> str:
+    def name(self, tool_names: Collection[str]) -> str:
         """Return its name: the pieces joined, unless the first alone is a tool of the request.
 
         Some endpoints split a name, others send the whole name, or all of it so far, each time.
@@ -413,11 +422,8 @@ class _StreamedCall:
         name = ""
         for piece in self.names:
             name = piece if piece.startswith(name) else name + piece
-        if len(self.names) > 1 and request:
-            tools = objects_in(decode(request).get("tools"))
-            tool_names = [object_in(tool.get("function")).get("name") for tool in tools]
-            if name not in tool_names and self.names[0] in tool_names:
-                return self.names[0]
+        if name not in tool_names and self.names and self.names[0] in tool_names:
+            return self.names[0]
         return name
 
 
@@ -454,7 +460,9 @@ class _StreamedCompletion:
 
     def body(self, request: bytes) -> JSONObject:
         """Return the completion of the chunks so far."""
-        choices = [self._choices[index].body(index, request) for index in sorted(self._choices)]
+        tools = objects_in(decode(request).get("tools")) if request else []
+        tool_names = {text_in(object_in(tool.get("function")).get("name")) for tool in tools}
+        choices = [self._choices[index].body(index, tool_names) for index in sorted(self._choices)]
         return {
             **self._head,
             "object": "chat.completion",
@@ -468,7 +476,7 @@ class _StreamedChoice:
         self.finish_reason: JSON = None
         self._content: list[JSON] | None = None
         self._texts: dict[str, list[str]] = {}
-        self._extra: JSONObject = {}
+        self._extra: dict[str, list[JSON]] = {}
         self._logprobs: dict[str, list[JSON]] = {}
         self._token_ids: list[JSON] = []
         self.calls: list[_StreamedCall] = []
@@ -490,14 +498,14 @@ class _StreamedChoice:
         for key in _TEXTS:
             if isinstance(delta.get(key), str):
                 self._texts.setdefault(key, []).append(text_in(delta[key]))
-        _join(self._extra, extra_in(delta, _MESSAGE_MEMBERS))
+        _collect(self._extra, extra_in(delta, _MESSAGE_MEMBERS))
         for call_piece in objects_in(delta.get("tool_calls")):
             function = object_in(call_piece.get("function") or call_piece.get("custom"))
             identifier = text_in(call_piece.get("id"))
             index = call_piece.get("index")
             index = None if isinstance(index, list | dict) else index
             call = self._add_to_call(index, identifier, function)
-            _join(call.extra, extra_in(call_piece, _CALL_MEMBERS))
+            _collect(call.extra, extra_in(call_piece, _CALL_MEMBERS))
         if delta.get("function_call"):
             self._add_to_call("function_call", "", object_in(delta["function_call"]))
 
@@ -515,6 +523,7 @@ class _StreamedChoice:
         elif call.is_followed_by(text):
             if not name and call.argument_text.strip() == "{}":
                 call.arguments = []  # some begin every call with an empty object
+                call.last_character = ""
             else:
                 call = _StreamedCall(call.position, names=[] if name else call.names, before=call)
                 identifier = ""  # it belongs to the call before
@@ -525,22 +534,23 @@ class _StreamedChoice:
         if name:
             call.names.append(name)
         call.arguments.append(text)
+        call.last_character = text.rstrip()[-1:] or call.last_character
         return call
 
-    def body(self, index: int, request: bytes) -> JSONObject:
+    def body(self, index: int, tool_names: Collection[str]) -> JSONObject:
         content: JSON = self._content
         if self._content is not None and all(isinstance(piece, str) for piece in self._content):
             content = "".join(text_in(piece) for piece in self._content)
-        message: JSONObject = {**self._extra, "role": "assistant", "content": content}
+        message: JSONObject = {**_joined(self._extra), "role": "assistant", "content": content}
         for key, pieces in self._texts.items():
             message[key] = "".join(pieces)
         if self.calls:
             message["tool_calls"] = [
                 {
-                    **call.extra,
+                    **_joined(call.extra),
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.name(request), "arguments": call.argument_text},
+                    "function": {"name": call.name(tool_names), "arguments": call.argument_text},
                 }
                 for call in sorted(self.calls, key=lambda call: call.position)
                 if not call.is_repetition
@@ -554,16 +564,25 @@ class _StreamedChoice:
         }
 
 
-def _join(whole: JSONObject, piece: JSONObject) -> None:
-    """Add the fields of a chunk: texts and lists arrive in pieces, everything else whole."""
+def _collect(values: dict[str, list[JSON]], piece: JSONObject) -> None:
     for name, value in piece.items():
-        before = whole.get(name)
-        if isinstance(before, str) and isinstance(value, str):
-            whole[name] = before + value
-        elif isinstance(before, list) and isinstance(value, list):
-            before.extend(value)
-        else:
-            whole[name] = value
+        values.setdefault(name, []).append(value)
+
+
+def _joined(values: dict[str, list[JSON]]) -> JSONObject:
+    """Join the fields of chunks: texts and lists arrive in pieces, everything else whole."""
+    fields: JSONObject = {}
+    for name, pieces in values.items():
+        # A piece of another type replaces those before it.
+        _, same = [(kind, list(group)) for kind, group in groupby(pieces, type)][-1]
+        match same[-1]:
+            case str():
+                fields[name] = "".join(map(text_in, same))
+            case list():
+                fields[name] = list(chain.from_iterable(map(list_in, same)))
+            case last:
+                fields[name] = last
+    return fields
 
 
 def decode(payload: bytes) -> JSONObject:
@@ -627,6 +646,7 @@ def error_in(error: JSON) -> InvalidAnswerError:
     # Only a code of three digits is an HTTP status; some providers number their errors themselves.
     numbers = [int(code) for code in codes if code.isdecimal() and len(code) == len("500")]
     words = text_in(fields.get("message")) or msgspec.json.encode(error).decode()
+    words = words[:_NUM_WORDS]
     # OpenRouter puts the message of the provider behind it here.
     raw = text_in(object_in(fields.get("metadata")).get("raw"))
     details = "".join(f" ({part})" for part in (raw[:_NUM_SHOWN], *codes[:1]) if part)
@@ -640,10 +660,7 @@ def is_thought(message: Message) -> bool:
     return message.is_reasoning_only and not message.refusal and is_all
 
 
-def usage_of(payload: bytes) -> Usage:
+def usage_of(body: JSONObject) -> Usage:
     """Return the token counts of a body in any wire format, even if it is not a valid answer."""
-    try:
-        usage = object_in(decode(payload).get("usage"))
-    except InvalidAnswerError:
-        return Usage()
+    usage = object_in(body.get("usage"))
     return usage_in(usage, *(("input", "output") if "input_tokens" in usage else ()))

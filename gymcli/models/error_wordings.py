@@ -484,14 +484,15 @@ Where a message does not say what the answer may take, the request does.
 """
 
 _PREFIXES = (
-    r"\s*("
+    # Few, since each is a place where all wordings are tried: a hostile body may repeat them.
+    r"\s*+("
     # Names of error classes: "litellm.BadRequestError: OpenAIException - This model's maximum ..."
-    r"[\w.]*(error|exception)(:| -)\s+"
-    r"|<\d{3}> [\w.]+:\s+"  # DashScope: "<400> InternalError.Algo.InvalidParameter: Range of ..."
-    r"|invalid request:\s+"  # Moonshot
-    r"|provider returned error:\s+"  # OpenRouter
-    r"|the model returned the following errors:\s+"  # Amazon Bedrock
-    r")*"
+    r"[\w.]*(error|exception)(:| -)\s++"
+    r"|<\d{3}> [\w.]+:\s++"  # DashScope: "<400> InternalError.Algo.InvalidParameter: Range of ..."
+    r"|invalid request:\s++"  # Moonshot
+    r"|provider returned error:\s++"  # OpenRouter
+    r"|the model returned the following errors:\s++"  # Amazon Bedrock
+    r"){0,8}"
 )
 """What gateways and servers put before a provider's own words."""
 

@@ -105,7 +105,8 @@ def finished_answer(
         InvalidAnswerError: The answer is empty, and not because of the model.
     """
     # Google prefixes some: "function_call_filter: MALFORMED_FUNCTION_CALL", "FinishReason.SAFETY".
-    prefixed = "" if word is None else str(word).strip().lower()
+    word = None if word is None else str(word)[:_MAX_WORD]
+    prefixed = (word or "").strip().lower()
     plain = re.sub(r"^(\w+_filter: |finishreason\.)", "", prefixed)
     if _INTERRUPTIONS.fullmatch(plain):
         raise ServerError(f'the endpoint ended the message with finish_reason "{word}"')
@@ -143,14 +144,16 @@ def finished_answer(
             extra=extra,
         ),
         finish_reason=reason,
-        unknown_finish=str(word)[:_MAX_WORD] if meaning is None else None,
+        unknown_finish=word if meaning is None else None,
         usage=usage,
         model=model if isinstance(model, str) and model else None,
         response_id=response_id[:_MAX_WORD] if isinstance(response_id, str) else "",
     )
 
 
-def _reason_of_empty(word: JSON, meaning: FinishReason | None, body: JSONObject) -> FinishReason:
+def _reason_of_empty(
+    word: str | None, meaning: FinishReason | None, body: JSONObject
+) -> FinishReason:
     """Return the finish reason of an answer without text and calls.
 
     Raises:
@@ -192,10 +195,11 @@ def tool_calls_of(calls: Sequence[CallParts]) -> list[ToolCall]:
     """Return tool calls; those without an id get a unique `call_<n>`."""
     taken = {call.id for call in calls if isinstance(call.id, str)}
     made = []
+    number = 0
     for position, call in enumerate(calls):
         identifier = text_in(call.id)
         if not identifier:
-            number = position
+            number = max(number, position)
             while (identifier := f"call_{number}") in taken:
                 number += 1
             taken.add(identifier)

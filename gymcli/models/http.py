@@ -10,6 +10,8 @@ import contextlib
 import io
 import re
 import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import partial
 from typing import NamedTuple, Self, cast
 
@@ -18,6 +20,7 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
+from gymcli.environment.time_limit import LoopClock, time_limit
 from gymcli.errors import (
     ConfigError,
     EndpointConnectionError,
@@ -43,6 +46,14 @@ __all__ = [
 
 MAX_ANSWER_BYTES = 64 * 2**20
 """The longest unpacked answer; a longer one means that the endpoint is broken."""
+_MAX_VALUES = 4_000_000
+"""The most commas and opening brackets of an answer, about as many as its JSON values: these take
+far more time and memory than text. 16,000 tokens with 20 log-probabilities each have half of it."""
+_VALUE_STARTS = (b",", b"[", b"{")
+_MAX_LINES = 2**20
+"""The most lines of a stream: two or three for each event."""
+_MAX_ERROR_BYTES = 2**20
+"""What is read of the body of a refusal."""
 
 _INTERIM = (b"HTTP/1.1 1", b"HTTP/1.0 1")
 _INTERIM_RESPONSES = re.compile(rb"(HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n([^\r\n][^\n]*\n)*\r?\n)+")
@@ -50,8 +61,8 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MAX_HEAD = 2**16
 
 _LARGE_BODY = 2**20
-"""A body of this many bytes is passed to aiohttp as a file, which it sends in pieces: a long write
-would block the event loop."""
+"""A body of this many bytes is sent from a file, which aiohttp reads in pieces, and decoded in a
+thread: a long write, or the events of a long stream, would block the event loop."""
 
 _END_SECONDS = 0.25
 """How long to wait for the end of a stream after its last event, so that the connection can be
@@ -87,6 +98,7 @@ class Transport:
         self._endpoint = endpoint
         self._dialect = DIALECTS[endpoint.dialect]
         self._session: aiohttp.ClientSession | None = None
+        self._clock = LoopClock()
 
     async def __aenter__(self) -> Self:
         endpoint = self._endpoint
@@ -101,7 +113,7 @@ class Transport:
             ttl_dns_cache=300,
             keepalive_timeout=_MAX_IDLE,
         )
-        make = partial(_Connection, loop=asyncio.get_running_loop())
+        make = partial(_Connection, loop=asyncio.get_running_loop(), now=self._clock.now)
         # aiohttp has no public option for the connection class.
         connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
         self._session = aiohttp.ClientSession(
@@ -111,10 +123,12 @@ class Transport:
             proxy=endpoint.proxy,
             trust_env=False,
         )
+        await self._clock.__aenter__()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         assert self._session is not None, "left before it was entered"
+        await self._clock.__aexit__(*exception)
         await self._session.close()
 
     def target(self, base_url: str) -> Target:
@@ -135,26 +149,39 @@ class Transport:
         Raises:
             ModelError: There is no usable answer.
         """
-        endpoint, place = self._endpoint, target.place
         # `ask_for_tokens` turns streams of llama.cpp off.
-        streams = endpoint.stream and source != "llamacpp"
+        streams = self._endpoint.stream and source != "llamacpp"
         body = await self._send(target, payload, streams=streams)
-        if isinstance(body, bytes):
-            whole = body
-        else:  # the last event may say why the stream is no answer, and count its tokens
-            whole = next((event for event in reversed(body) if event.strip() != _DONE), b"")
+        read = partial(self._read, body, target.place, payload, tries, source)
+        num_bytes = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        return read() if num_bytes < _LARGE_BODY else await asyncio.to_thread(read)
+
+    def _read(
+        self,
+        body: bytes | list[bytes],
+        place: str,
+        payload: bytes,
+        tries: Tries,
+        source: TokenSource | None,
+    ) -> Answer:
+        """Read the body or the events of an answer."""
+        endpoint = self._endpoint
+        whole: JSONObject = {}
         try:
-            if isinstance(body, list):
-                whole = self._dialect.assemble(body, payload)
+            whole = (
+                decode(body) if isinstance(body, bytes) else self._dialect.assemble(body, payload)
+            )
             answer = self._dialect.answer(whole)
         except ModelError as error:
+            if isinstance(body, list) and not whole:
+                whole = _last_object(body)
             tries.usage.add(usage_of(whole))
             # Not `from error`: a traceback would show the message with its secrets.
             raise error_of_body(
                 error, whole, request=payload, place=place, endpoint=endpoint
             ) from None
         if source is not None:
-            take_tokens(answer, decode(whole), endpoint.logprob_mode)
+            take_tokens(answer, whole, endpoint.logprob_mode)
         return answer
 
     async def call(self, target: Target, path: str, payload: bytes) -> JSONObject:
@@ -165,12 +192,11 @@ class Transport:
         """
         target = self._target(target.root, path)
         body = await self._send(target, payload)
-        whole = body if isinstance(body, bytes) else b""
         try:
-            return decode(whole)
+            return decode(body if isinstance(body, bytes) else b"")
         except ModelError as error:
             raise error_of_body(
-                error, whole, request=payload, place=target.place, endpoint=self._endpoint
+                error, {}, request=payload, place=target.place, endpoint=self._endpoint
             ) from None
 
     async def _send(
@@ -179,24 +205,19 @@ class Transport:
         """Return the body of an answer, or the events of a streamed one."""
         assert self._session is not None, "the client is used outside its `async with`"
         endpoint, place = self._endpoint, target.place
-        data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
         body: bytes | list[bytes]
-        limits = aiohttp.ClientTimeout(
-            total=None,  # that of asyncio includes reading
-            sock_connect=endpoint.connect_timeout,
-            sock_read=endpoint.idle_timeout if streams else None,
-        )
         try:
-            async with asyncio.timeout(endpoint.total_timeout):
-                response = await self._session.post(
-                    target.url, data=data, allow_redirects=False, timeout=limits
-                )
+            async with time_limit(endpoint.total_timeout, self._clock.now):
+                response = await self._post(target, payload, streams=streams)
                 is_refusal = response.status // 100 != 2
                 try:
-                    if response.content_type == "text/event-stream":
-                        body = await _read_events(response, place)
-                    else:
-                        body = await read_body(response, place, endpoint.idle_timeout)
+                    idle = None if streams else endpoint.idle_timeout  # aiohttp limits streams
+                    reading = _pieces(response, place, idle, self._clock.now, is_refusal=is_refusal)
+                    async with contextlib.aclosing(reading) as pieces:
+                        if response.content_type == "text/event-stream":
+                            body = await _read_events(response, pieces, place)
+                        else:
+                            body = b"".join([piece async for piece in pieces])
                 except aiohttp.ClientConnectionError as error:
                     if isinstance(error, TimeoutError):
                         raise
@@ -221,6 +242,29 @@ class Transport:
             )
         return body
 
+    async def _post(
+        self, target: Target, payload: bytes, *, streams: bool
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return the response when it begins."""
+        assert self._session is not None, "the client is used outside its `async with`"
+        endpoint = self._endpoint
+        limits = aiohttp.ClientTimeout(
+            total=None,  # that of `_send` includes reading
+            sock_connect=endpoint.connect_timeout,
+            sock_read=endpoint.idle_timeout if streams else None,
+        )
+        while True:
+            began = self._clock.now()
+            data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
+            try:
+                return await self._session.post(
+                    target.url, data=data, allow_redirects=False, timeout=limits
+                )
+            except aiohttp.ConnectionTimeoutError:
+                # aiohttp's timer runs on while the event loop stands still.
+                if self._clock.now() - began >= endpoint.connect_timeout:
+                    raise
+
     def _timeout_text(self, error: TimeoutError) -> str:
         endpoint = self._endpoint
         if isinstance(error, aiohttp.ConnectionTimeoutError):
@@ -239,14 +283,35 @@ class Transport:
 
 
 class _Connection(ResponseHandler):
-    """A connection that normalises interim responses such as 100 Continue and 103 Early Hints.
+    """A connection that normalises interim responses and measures pauses by our clock.
 
-    aiohttp skips them. But after one in HTTP/1.0, or with `Connection: close`, it takes the real
-    answer for an error. So a plain 100 Continue replaces each.
+    Interim responses are 100 Continue or 103 Early Hints. aiohttp skips them. But after one in
+    HTTP/1.0, or with `Connection: close`, it takes the real answer for an error. So a plain 100
+    Continue replaces each. `sock_read` is a timer in aiohttp, which runs on while the event loop
+    stands still.
     """
 
-    _held = b""
-    """The start of an interim response that is not complete yet."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
+        super().__init__(loop)
+        self._now = now
+        self._data_at = 0.0
+        """When the last data came, or the request was sent."""
+        self._held = b""
+        """The start of an interim response that is not complete yet."""
+
+    def _reschedule_timeout(self) -> None:
+        self._data_at = self._now()
+        if self._read_timeout and self._read_timeout_handle is None:
+            self._read_timeout_handle = self._loop.call_later(
+                self._read_timeout, self._on_read_timeout
+            )
+
+    def _on_read_timeout(self) -> None:
+        left = self._data_at + (self._read_timeout or 0.0) - self._now()
+        if left > 0:
+            self._read_timeout_handle = self._loop.call_later(left, self._on_read_timeout)
+        else:
+            super()._on_read_timeout()
 
     def data_received(self, data: bytes) -> None:
         is_in_body = self._payload is not None and not self._payload.is_eof()
@@ -266,26 +331,44 @@ async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -
     """Read a whole body of at most `MAX_ANSWER_BYTES`, waiting at most `idle` seconds per piece.
 
     Raises:
-        InvalidAnswerError: It is longer.
+        InvalidAnswerError: It is too large.
         TimeoutError: It stalled.
     """
+    return b"".join([piece async for piece in _pieces(response, place, idle, time.monotonic)])
+
+
+async def _pieces(
+    response: aiohttp.ClientResponse,
+    place: str,
+    idle: float | None,
+    now: Callable[[], float],
+    *,
+    is_refusal: bool = False,
+) -> AsyncGenerator[bytes]:
+    """Yield the pieces of a body as they come; of a refusal, only the first megabyte."""
     content = response.content
-    chunks = []
-    num_bytes = 0
+    num_bytes = num_values = 0
     while not content.at_eof():
-        # Most bodies have arrived whole; those need no time limit.
-        limit = asyncio.timeout(None if content.is_eof() else idle)
-        try:
-            async with limit:
-                chunks.append(await content.readany())
-        except TimeoutError as error:
-            if limit.expired():  # otherwise the total limit of `ask` expired
-                raise aiohttp.SocketTimeoutError("the body stalled") from error
-            raise
-        num_bytes += len(chunks[-1])
+        if idle is None or content.is_eof():  # most bodies have arrived whole
+            piece = await content.readany()
+        else:
+            try:
+                async with time_limit(idle, now) as limit:
+                    piece = await content.readany()
+            except TimeoutError as error:
+                if limit.expired():  # otherwise the total limit of `_send` expired
+                    raise aiohttp.SocketTimeoutError("the body stalled") from error
+                raise
+        num_bytes += len(piece)
+        num_values += sum(map(piece.count, _VALUE_STARTS))
+        if is_refusal and num_bytes > _MAX_ERROR_BYTES:
+            yield piece[: len(piece) - num_bytes + _MAX_ERROR_BYTES]
+            return
         if num_bytes > MAX_ANSWER_BYTES:
-            raise _too_long(place)
-    return b"".join(chunks)
+            raise _too_large(place, f"longer than {MAX_ANSWER_BYTES // 2**20} MiB")
+        if num_values > _MAX_VALUES:
+            raise _too_large(place, f"made of more than {_MAX_VALUES:,} JSON values")
+        yield piece
 
 
 class EventReader:
@@ -298,6 +381,7 @@ class EventReader:
         """A final `\\r`, which may be the first half of `\\r\\n`."""
         self._data: list[bytes] = []
         self._at_start = True
+        self.num_lines = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of every event that ends in this chunk."""
@@ -309,6 +393,7 @@ class EventReader:
             return []
         *lines, rest = b"".join(self._line), *others
         self._line = [rest]
+        self.num_lines += len(lines)
         if self._at_start:
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
             self._at_start = False
@@ -329,16 +414,16 @@ class EventReader:
         return b"\n".join(data) if data else None
 
 
-async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[bytes]:
+async def _read_events(
+    response: aiohttp.ClientResponse, pieces: AsyncIterator[bytes], place: str
+) -> list[bytes]:
     reader = EventReader()
     events: list[bytes] = []
-    num_bytes = 0
-    async for chunk in response.content.iter_any():
-        num_bytes += len(chunk)
-        if num_bytes > MAX_ANSWER_BYTES:
-            raise _too_long(place)
-        new = reader.feed(chunk)
+    async for piece in pieces:
+        new = reader.feed(piece)
         events += new
+        if reader.num_lines > _MAX_LINES:
+            raise _too_large(place, f"a stream of more than {_MAX_LINES:,} lines")
         if any(map(_is_last, new)):
             with contextlib.suppress(TimeoutError, aiohttp.ClientError):
                 async with asyncio.timeout(_END_SECONDS):
@@ -352,9 +437,16 @@ def _is_last(event: bytes) -> bool:
     return event.strip() == _DONE or _END_OF_RESPONSE.search(event) is not None
 
 
-def _too_long(place: str) -> InvalidAnswerError:
-    limit = MAX_ANSWER_BYTES // 2**20
-    return InvalidAnswerError(f"{place}: the answer is longer than {limit} MiB")
+def _last_object(events: list[bytes]) -> JSONObject:
+    """Return the last event, which may say why a stream is no answer, and count its tokens."""
+    event = next((event for event in reversed(events) if event.strip() != _DONE), b"")
+    with contextlib.suppress(InvalidAnswerError):
+        return decode(event)
+    return {}
+
+
+def _too_large(place: str, size: str) -> InvalidAnswerError:
+    return InvalidAnswerError(f"{place}: the answer is {size}; the endpoint is probably broken")
 
 
 def _ssl_context(endpoint: Endpoint) -> ssl.SSLContext | bool:

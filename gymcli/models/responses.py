@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-import msgspec
-
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.chat import decode, decode_events, error_in, is_thought
+from gymcli.models.chat import decode_events, error_in, is_thought
 from gymcli.models.finish_reasons import finished_answer
 from gymcli.nemo_gym.payload import (
     joined_text,
@@ -70,9 +68,8 @@ class Responses:
         """Return the names in `params` that this format lacks, such as `seed` and `stop`."""
         return unsent_among(params, NOT_IN_RESPONSES)
 
-    def answer(self, payload: bytes) -> Answer:
+    def answer(self, body: JSONObject) -> Answer:
         """Read a `response`; all of its output is one assistant message."""
-        body = decode(payload)
         status = body.get("status")
         if body.get("error"):
             raise error_in(body["error"])
@@ -97,7 +94,7 @@ class Responses:
             usage=usage_in(body.get("usage"), "input", "output"),
         )
 
-    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> bytes:
+    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> JSONObject:
         """Return the response in the last event."""
         done: list[JSONObject] = []
         for event in decode_events(events):
@@ -105,13 +102,15 @@ class Responses:
                 done.append(event)
             if event.get("type") in _LAST_EVENTS:
                 response = event.get("response")
+                if not isinstance(response, dict):
+                    raise InvalidAnswerError("the last event of the stream has no response")
                 # Some servers leave its output empty and send the items only in earlier events.
-                if isinstance(response, dict) and not response.get("output") and done:
+                if not response.get("output") and done:
                     done.sort(key=_output_index)
                     response = {**response, "output": [event.get("item") for event in done]}
-                return msgspec.json.encode(response)
+                return response
             if event.get("type") == "error" or event.get("error"):
-                return msgspec.json.encode({"error": event.get("error") or event})
+                return {"error": event.get("error") or event}
         raise InvalidAnswerError("the stream ended early: no event carries the response")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.chat import Chat, decode, error_in
+from gymcli.models.chat import Chat, error_in
 from gymcli.nemo_gym.payload import list_in, objects_in, text_in, usage_in
 from gymcli.nemo_gym.responses_items import added_body, unsent_among
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
@@ -84,9 +84,8 @@ class Scalar(NamedTuple):
         added = added_body(params.get("extra_body"))
         return unsent_among(params, unknown) + [f"extra_body.{n}" for n in added if n in own]
 
-    def answer(self, payload: bytes) -> Answer:
+    def answer(self, body: JSONObject) -> Answer:
         """Read the number; its `repr` becomes the text of the message."""
-        body = decode(payload)
         if body.get("error"):
             raise error_in(body["error"])
         if body.get("object") == "error":  # older versions of vLLM
@@ -103,7 +102,7 @@ class Scalar(NamedTuple):
             model=text_in(body.get("model")) or None,
         )
 
-    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> bytes:
+    def assemble(self, events: Iterable[bytes], request: bytes = b"") -> JSONObject:
         """Refuse a stream: no request asks for one."""
         raise InvalidAnswerError(f"{self.path} answered with a stream instead of a number")
 

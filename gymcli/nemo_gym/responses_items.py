@@ -121,6 +121,8 @@ def items_from_messages(
 def read_turn(items: list[JSONObject]) -> ItemTurn:
     """Sort the items of one assistant turn."""
     turn = ItemTurn(None, [], "", [], [], {})
+    all_parts: list[JSONObject] = []
+    refusals: list[str] = []
     for item in items:
         match item.get("type", "message"):
             case "message":
@@ -128,10 +130,12 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
                 raw = item.get("content")
                 parts = [{"type": "output_text", "text": raw}] if isinstance(raw, str) else raw
                 said = [part_from_responses(part) for part in objects_in(parts)]
-                refusals = [part for part in said if part.get("type") == "refusal"]
-                said = [part for part in said if part.get("type") != "refusal"]
-                refusal = "".join([turn.refusal, *(text_in(p.get("refusal")) for p in refusals)])
-                turn = turn._replace(parts=[*(turn.parts or []), *said], refusal=refusal)
+                for part in said:
+                    if part.get("type") == "refusal":
+                        refusals.append(text_in(part.get("refusal")))
+                    else:
+                        all_parts.append(part)
+                turn = turn._replace(parts=all_parts)
                 turn.extra.update(extra_in(item, _ITEM_MEMBERS))
             case "reasoning":
                 # OpenAI sends a summary of the reasoning; servers of open models send its text as
@@ -143,7 +147,7 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
                 turn.calls.append(CallParts(*called, extra_in(item, _ITEM_MEMBERS)))
             case _:
                 turn.others.append(item)
-    return turn
+    return turn._replace(refusal="".join(refusals))
 
 
 def _problem(item: JSON) -> str:

@@ -12,6 +12,7 @@ from gymcli.errors import InvalidAnswerError
 from gymcli.mock import Faults, MockAnswer, MockServer, fixed, scripted
 from gymcli.mock.fault_effects import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.mock.faults import BURST_LENGTH, DeliveryFault, StatusFault
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.http import EventReader
 from gymcli.types import Answer
@@ -58,8 +59,9 @@ def read(dialect: str, stream: bool, content: bytes) -> Answer:
     """Read a body as a client does."""
     if stream:
         reader = EventReader()
-        content = DIALECTS[dialect].assemble([*reader.feed(content), *reader.finish()])
-    return DIALECTS[dialect].answer(content)
+        events = [*reader.feed(content), *reader.finish()]
+        return DIALECTS[dialect].answer(DIALECTS[dialect].assemble(events))
+    return DIALECTS[dialect].answer(decode(content))
 
 
 def answer_to(kind: str, dialect: str, stream: bool, **options) -> Answer:

@@ -9,6 +9,7 @@ from gymcli.errors import InvalidAnswerError
 from gymcli.mock import MockAnswer
 from gymcli.mock.tokenizer import with_logprobs
 from gymcli.mock.wire_formats import FORMATS, ParsedRequest, parse_request, rendered
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import SCALAR_DIALECTS
 from gymcli.models.http import EventReader
@@ -62,7 +63,7 @@ def events_of(answer: MockAnswer, dialect: str = "chat", **fields: object) -> li
 
 
 def plain(dialect: str, answer: MockAnswer) -> Answer:
-    return DIALECTS[dialect].answer(body_of(dialect, answer))
+    return DIALECTS[dialect].answer(decode(body_of(dialect, answer)))
 
 
 def streamed(dialect: str, answer: MockAnswer) -> Answer:
@@ -310,7 +311,7 @@ def test_chat_events_of_a_long_text_are_not_too_many():
 @given(number=st.floats(allow_nan=False, allow_infinity=False))
 def test_scalar_body_holds_the_number_of_the_text(dialect, number):
     body = body_of(dialect, MockAnswer(text=f" {number} "))
-    answer = DIALECTS[dialect].answer(body)
+    answer = DIALECTS[dialect].answer(decode(body))
     assert float(answer.message.text) == number
     assert answer.model == "model"
     assert answer.usage == Usage(prompt_tokens=11)
@@ -321,7 +322,7 @@ def test_scalar_body_holds_the_number_of_the_text(dialect, number):
 def test_scalar_body_of_a_text_that_is_no_number(dialect, text):
     body = body_of(dialect, MockAnswer(text=text))
     with pytest.raises(InvalidAnswerError):
-        DIALECTS[dialect].answer(body)
+        DIALECTS[dialect].answer(decode(body))
 
 
 ASKED = {
@@ -370,7 +371,7 @@ def test_top_logprobs_is_what_openai_gives_at_most():
 def test_server_sends_logprobs_where_the_dialect_has_them(dialect):
     body = body_for(dialect, **ASKED[dialect])
     status, payload = talk(lambda server, session: post(session, server, PATHS[dialect], body))
-    answer = DIALECTS[dialect].answer(msgspec.json.encode(payload))
+    answer = DIALECTS[dialect].answer(decode(msgspec.json.encode(payload)))
     assert status == 200
     tokens = [entry["token"] for entry in answer.message.logprobs["content"]]
     assert tokens == ["hell", "o"]

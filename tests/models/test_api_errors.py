@@ -1,6 +1,7 @@
 """What an error means, by its status, its code and the beginning of its message."""
 
 import asyncio
+import contextlib
 import json
 import traceback
 
@@ -41,6 +42,7 @@ from gymcli.models.api_errors import (
     is_unreachable,
     one_line,
 )
+from gymcli.models.chat import decode
 from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
 from gymcli.types import Request
@@ -348,13 +350,19 @@ def test_claims_of_a_refusal_are_the_code_and_the_message(payload, claims):
         (b'{"base_resp": {"status_code": 1002, "status_msg": "no"}}', ["no"]),
         (b'{"choices": [], "base_resp": {"status_code": 0, "status_msg": "no"}}', []),
         (b'{"choices": [], "message": "prompt is too long"}', []),
-        (b'{"choices": [{"message": {"content": "prompt is too long', []),
-        (b"prompt is too long", []),
-        (b"", []),
     ],
 )
 def test_claims_of_an_answer_are_those_of_its_error_alone(payload, claims):
-    assert claims_of(error_in_answer(payload)) == claims
+    assert claims_of(error_in_answer(json.loads(payload))) == claims
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b'{"choices": [{"message": {"content": "prompt is too long', b"prompt is too long", b""],
+)
+def test_a_body_that_is_no_json_claims_nothing(payload):
+    error = failure(scripted([MockAnswer(body=payload.decode())]), max_attempts=1)
+    assert type(error) is InvalidAnswerError
 
 
 @pytest.mark.parametrize("payload", [b"<html>Bad gateway</html>", b'{"error": ', b"\xff\xfe"])
@@ -376,7 +384,10 @@ BODIES = st.recursive(
 @given(BODIES.map(json.dumps) | st.text())
 def test_claims_are_texts_whatever_a_body_is(body):
     payload = body.encode("utf-8", "replace")
-    for error in (innermost_error(payload), error_in_answer(payload)):
+    errors = [innermost_error(payload)]
+    with contextlib.suppress(InvalidAnswerError):
+        errors.append(error_in_answer(decode(payload)))
+    for error in errors:
         for claim in claims_of(error):
             claim.encode()
 

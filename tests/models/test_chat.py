@@ -321,7 +321,7 @@ def test_body_sends_nothing_of_what_a_row_calls_extra(extra: JSON) -> None:
 
 def answered(message: JSON, **choice: object) -> Answer:
     """Read a body with this message."""
-    return CHAT.answer(json.dumps({"choices": [{"message": message, **choice}]}).encode())
+    return CHAT.answer(decode(json.dumps({"choices": [{"message": message, **choice}]}).encode()))
 
 
 def test_answer_reads_everything() -> None:
@@ -351,7 +351,7 @@ def test_answer_reads_everything() -> None:
             "completion_tokens_details": {"reasoning_tokens": 3},
         },
     }
-    assert CHAT.answer(json.dumps(body).encode()) == Answer(
+    assert CHAT.answer(decode(json.dumps(body).encode())) == Answer(
         message=Message(
             role="assistant",
             reasoning="r",
@@ -435,7 +435,7 @@ def test_answer_survives_nulls_everywhere() -> None:
         b'"choices": [{"logprobs": null, '
         b'"message": {"content": "x", "tool_calls": null, "refusal": null}}]}'
     )
-    assert CHAT.answer(body) == Answer(message=Message(role="assistant", content="x"))
+    assert CHAT.answer(decode(body)) == Answer(message=Message(role="assistant", content="x"))
     assert answered({"content": "x"}, logprobs={"content": None}).message.logprobs is None
 
 
@@ -456,7 +456,7 @@ def test_answer_survives_nulls_everywhere() -> None:
 )
 def test_answer_refuses(payload: str, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
-        CHAT.answer(payload.encode())
+        CHAT.answer(decode(payload.encode()))
 
 
 @pytest.mark.parametrize(("word", "unknown"), [("odd", "odd"), ("stop", None), (None, None)])
@@ -467,7 +467,7 @@ def test_answer_keeps_an_unknown_finish_reason(word: JSON, unknown: str | None) 
 
 def test_answer_bounds_the_words_of_the_endpoint() -> None:
     body = {"id": "i" * 999, "choices": [{"message": {"content": "x"}, "finish_reason": "w" * 999}]}
-    answer = CHAT.answer(json.dumps(body).encode())
+    answer = CHAT.answer(decode(json.dumps(body).encode()))
     assert (answer.response_id, answer.unknown_finish) == ("i" * 200, "w" * 200)
 
 
@@ -628,7 +628,7 @@ def test_assemble_joins_choices_of_which_one_has_text() -> None:
 
 
 def answered_in_choices(*choices: JSONObject) -> Answer:
-    return CHAT.answer(msgspec.json.encode({"choices": choices}))
+    return CHAT.answer(decode(msgspec.json.encode({"choices": choices})))
 
 
 def test_answer_joins_choices_of_which_one_has_text() -> None:
@@ -803,7 +803,7 @@ bodies = st.fixed_dictionaries(
 def test_answer_reads_or_refuses_any_body(body) -> None:
     """Whatever a gateway sends, only a ModelError is raised."""
     with suppress(ModelError):
-        message = CHAT.answer(msgspec.json.encode(body)).message
+        message = CHAT.answer(decode(msgspec.json.encode(body))).message
         assert message.content is not None or message.tool_calls
 
 
@@ -908,12 +908,11 @@ def test_usage_in_is_zero_where_nothing_is_said(said: JSON) -> None:
         (b'{"choices": []}', (0, 0)),
         (b'{"usage": null}', (0, 0)),
         (b'{"usage": {"prompt_tokens": "many"}}', (0, 0)),
-        (b"<html></html>", (0, 0)),
     ],
 )
 def test_usage_of_a_body_that_is_no_answer(body, expected):
     prompt, completion = expected
-    assert usage_of(body) == Usage(prompt_tokens=prompt, completion_tokens=completion)
+    assert usage_of(decode(body)) == Usage(prompt_tokens=prompt, completion_tokens=completion)
 
 
 TEXT = {"type": "message", "content": [{"type": "output_text", "text": "7"}]}
@@ -926,5 +925,5 @@ def test_usage_with_a_count_that_cannot_be_is_not_believed(count, form):
     kept = {"choices": [{"message": {"content": "7"}}]}
     if form == "responses":
         names, kept = ("input_tokens", "output_tokens"), {"output": [TEXT]}
-    body = msgspec.json.encode({**kept, "usage": dict(zip(names, (count, 2), strict=True))})
+    body = decode(msgspec.json.encode({**kept, "usage": dict(zip(names, (count, 2), strict=True))}))
     assert usage_of(body) == DIALECTS[form].answer(body).usage == Usage()

@@ -9,6 +9,7 @@ import pytest
 import gymcli
 from gymcli.errors import InvalidAnswerError, ModelError, ServerError
 from gymcli.mock import MockAnswer, MockServer, in_order
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.finish_reasons import finished_answer, split_thought, tool_calls_of
 from gymcli.nemo_gym.payload import CallParts
@@ -79,15 +80,15 @@ def read(word: str | None, message: JSONObject, usage: JSON, *, is_streamed: boo
     """Return the finish reason that an answer is read with, or `failure`."""
     choice: JSONObject = {"finish_reason": word}
     if not is_streamed:
-        payload = msgspec.json.encode({"choices": [{**choice, "message": message}], "usage": usage})
+        body: JSONObject = {"choices": [{**choice, "message": message}], "usage": usage}
     else:
         chunks: list[JSONObject] = [{"choices": [{"delta": message}]}, {"choices": [choice]}]
         chunks.append({"choices": [], "usage": usage})
-        payload = b""
+        body = {}
     try:
         if is_streamed:
-            payload = CHAT.assemble([msgspec.json.encode(chunk) for chunk in chunks])
-        return CHAT.answer(payload).finish_reason
+            body = CHAT.assemble([msgspec.json.encode(chunk) for chunk in chunks])
+        return CHAT.answer(body).finish_reason
     except (InvalidAnswerError, ServerError):
         return FAILURE
 
@@ -134,7 +135,7 @@ def test_text_is_also_reasoning_a_refusal_and_media(message: JSONObject) -> None
 def test_a_finish_reason_that_is_no_text_is_unknown() -> None:
     for word in (7, True, ["length"], {"type": "length"}):
         choice: JSONObject = {"finish_reason": word, "message": {"content": "4"}}
-        answer = CHAT.answer(msgspec.json.encode({"choices": [choice]}))
+        answer = CHAT.answer(decode(msgspec.json.encode({"choices": [choice]})))
         assert (answer.finish_reason, answer.unknown_finish) == ("stop", str(word))
 
 
@@ -143,11 +144,11 @@ def test_a_cut_or_filtered_choice_needs_no_message() -> None:
     words |= {"refusal": "refusal", "MALFORMED_FUNCTION_CALL": "malformed_call"}
     for word, finish in words.items():
         body = {"choices": [{"index": 0, "finish_reason": word}]}
-        assert CHAT.answer(msgspec.json.encode(body)).finish_reason == finish
+        assert CHAT.answer(decode(msgspec.json.encode(body))).finish_reason == finish
     for word in ("stop", "tool_calls", "odd", "error"):
         body = {"choices": [{"index": 0, "finish_reason": word}]}
         with pytest.raises(ModelError):
-            CHAT.answer(msgspec.json.encode(body))
+            CHAT.answer(decode(msgspec.json.encode(body)))
 
 
 EMPTY = MockAnswer(finish_reason="stop", has_usage=False)

@@ -2,10 +2,10 @@
 
 import json
 
-import msgspec
 import pytest
 
 from gymcli.errors import InvalidAnswerError, ServerError
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.nemo_gym.responses_items import IGNORED_PARAMS
 from gymcli.types import (
@@ -129,7 +129,7 @@ def test_answer_joins_the_output_to_one_message() -> None:
         "output_tokens_details": {"reasoning_tokens": 3},
     }
     payload = encoded(output, status="completed", model="m-1", usage=usage, error=None)
-    assert RESPONSES.answer(payload) == Answer(
+    assert RESPONSES.answer(decode(payload)) == Answer(
         message=Message(
             role="assistant",
             content="Hello",
@@ -156,14 +156,14 @@ def test_answer_joins_the_output_to_one_message() -> None:
 )
 def test_answer_keeps_opaque_output_verbatim(item: JSONObject) -> None:
     output = [item, {**said(text("hi")), "id": "m"}]
-    assert RESPONSES.answer(encoded(output)).message == Message(
+    assert RESPONSES.answer(decode(encoded(output))).message == Message(
         role="assistant", content="hi", response_items=output
     )
 
 
 def test_answer_keeps_parts_that_are_not_text() -> None:
     parts: list[JSONObject] = [text("a"), {"type": "output_audio", "data": "d"}]
-    assert RESPONSES.answer(encoded([said(*parts)])).message.content == [
+    assert RESPONSES.answer(decode(encoded([said(*parts)]))).message.content == [
         {"type": "text", "text": "a"},
         {"type": "output_audio", "data": "d"},
     ]
@@ -174,7 +174,7 @@ def test_answer_gives_logprobs_in_chat_shape() -> None:
         said(text("a", logprobs=[{"token": "a"}])),
         said(text("b", logprobs=[{"token": "b"}])),
     ]
-    message = RESPONSES.answer(encoded(output)).message
+    message = RESPONSES.answer(decode(encoded(output))).message
     assert message.logprobs == {"content": [{"token": "a"}, {"token": "b"}]}
 
 
@@ -194,7 +194,7 @@ def test_answer_gives_logprobs_in_chat_shape() -> None:
     ],
 )
 def test_answer_finish_reason(fields: JSONObject, finish: str) -> None:
-    answer = RESPONSES.answer(encoded([], usage={"output_tokens": 1}, **fields))
+    answer = RESPONSES.answer(decode(encoded([], usage={"output_tokens": 1}, **fields)))
     assert answer == Answer(
         message=Message(role="assistant", content=""),
         finish_reason=finish,  # type: ignore[arg-type]
@@ -207,9 +207,9 @@ def test_answer_without_output_and_tokens_is_none(usage: JSONObject | None) -> N
     payload = encoded([], status="completed", usage=usage)
     if usage:
         with pytest.raises(InvalidAnswerError, match="counts 0 tokens"):
-            RESPONSES.answer(payload)
+            RESPONSES.answer(decode(payload))
     else:
-        assert RESPONSES.answer(payload).finish_reason == "no_answer"
+        assert RESPONSES.answer(decode(payload)).finish_reason == "no_answer"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_answer_without_output_and_tokens_is_none(usage: JSONObject | None) -> N
 )
 def test_answer_refuses(payload: bytes, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
-        RESPONSES.answer(payload)
+        RESPONSES.answer(decode(payload))
 
 
 @pytest.mark.parametrize("kind", ["response.completed", "response.incomplete", "response.failed"])
@@ -243,7 +243,7 @@ def test_assemble_gives_the_last_events_response(kind: str) -> None:
         b'{"type": "response.output_text.delta", "delta": "hi"}',
         json.dumps({"type": kind, "response": response}).encode(),
     ]
-    assert msgspec.json.decode(RESPONSES.assemble(events)) == response
+    assert RESPONSES.assemble(events) == response
 
 
 @pytest.mark.parametrize("response", [{"output": []}, {"output": None}, {}])
@@ -300,7 +300,7 @@ def test_answer_that_is_incomplete_for_an_unknown_reason_was_not_cut() -> None:
     details = {"reason": "server_overloaded"}
     output = [said(text("half"))]
     fields = {"status": "incomplete", "incomplete_details": details, "id": "r"}
-    answer = RESPONSES.answer(encoded(output, **fields))
+    answer = RESPONSES.answer(decode(encoded(output, **fields)))
     assert (answer.finish_reason, answer.unknown_finish) == ("stop", "server_overloaded")
     assert answer.response_id == "r"
 
@@ -311,13 +311,13 @@ def test_answer_keeps_items_with_a_phase_verbatim() -> None:
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {**said(text("42")), "phase": "final_answer"},
     ]
-    message = RESPONSES.answer(encoded(output)).message
+    message = RESPONSES.answer(decode(encoded(output))).message
     assert RESPONSES.body(Request(messages=[message]), "m")["input"] == output
 
 
 def test_body_sends_back_the_named_fields_of_messages_and_calls() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "note": "n"}
-    message = RESPONSES.answer(encoded([{**said(text("a")), "mood": "good"}, call])).message
+    message = RESPONSES.answer(decode(encoded([{**said(text("a")), "mood": "good"}, call]))).message
     assert message.extra == {"mood": "good"}
     assert message.tool_calls[0].extra == {"note": "n"}
     request = Request(messages=[message])

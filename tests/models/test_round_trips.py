@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS, Dialect
 from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items
 from gymcli.types import Answer, FunctionCall, JSONObject, Message, ToolCall, Usage
@@ -178,7 +179,7 @@ def responses_body(message: Message, finish: str, usage: dict[str, int]) -> JSON
 
 
 def answered(dialect: Dialect, body: JSONObject) -> Answer:
-    return dialect.answer(json.dumps(body).encode())
+    return dialect.answer(decode(json.dumps(body).encode()))
 
 
 @given(turns, finishes, usages)

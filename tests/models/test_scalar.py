@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import InvalidAnswerError
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import SCALAR_DIALECTS
 from gymcli.types import FunctionCall, Message, Request, ToolCall, Usage
@@ -27,7 +28,7 @@ def body_of(dialect, *messages, **params):
 
 
 def read(dialect, item, **fields):
-    return DIALECTS[dialect].answer(json.dumps({"data": [item], **fields}).encode())
+    return DIALECTS[dialect].answer(decode(json.dumps({"data": [item], **fields}).encode()))
 
 
 def test_scalar_dialects_are_the_ones_that_the_client_knows():
@@ -192,7 +193,7 @@ def test_answer_refuses_an_item_without_a_reward(dialect, item, words):
 @pytest.mark.parametrize("body", [{}, {"data": []}, {"data": [3]}, {"data": None}])
 def test_answer_refuses_a_body_without_data(body):
     with pytest.raises(InvalidAnswerError, match='the body has no "data"'):
-        DIALECTS["score"].answer(json.dumps(body).encode())
+        DIALECTS["score"].answer(decode(json.dumps(body).encode()))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_answer_refuses_a_body_without_data(body):
 )
 def test_answer_raises_the_error_in_a_body(body, status):
     with pytest.raises(InvalidAnswerError, match="it broke") as raised:
-        DIALECTS["classify"].answer(json.dumps(body).encode())
+        DIALECTS["classify"].answer(decode(json.dumps(body).encode()))
     assert raised.value.status == status
 
 

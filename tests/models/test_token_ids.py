@@ -160,7 +160,7 @@ def test_take_tokens_reads_every_shape(name):
     """No shape fails the answer, and NeMo Gym's fields are not recorded twice."""
     body, tokens = BODIES[name]
     payload = json.dumps(body).encode()
-    answer = DIALECTS["responses" if "output" in body else "chat"].answer(payload)
+    answer = DIALECTS["responses" if "output" in body else "chat"].answer(decode(payload))
     take_tokens(answer, decode(payload), None)
     assert answer.tokens == tokens
     assert "token_ids" not in str(answer.message)

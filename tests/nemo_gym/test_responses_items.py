@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.nemo_gym.responses_items import (
     IGNORED_PARAMS,
@@ -611,5 +612,5 @@ def test_output_of_every_example_rollout_round_trips() -> None:
         messages = messages_from_items(output)
         assert items_from_messages(messages) == output
         assert [message.role for message in messages][-2:] == ["tool", "assistant"]
-        DIALECTS["responses"].answer(canonical_json(rollout["response"]))
+        DIALECTS["responses"].answer(decode(canonical_json(rollout["response"])))
     assert lines
