@@ -19,11 +19,9 @@ from gymcli.commands.console import (
     folded,
     hide,
     message,
-    one_line,
-    print_json,
-    result,
     warn,
 )
+from gymcli.commands.dry_run import benchmark_texts, show_plans
 from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
     CacheOption,
@@ -48,7 +46,7 @@ from gymcli.commands.run_results import RunResult, end_runs, given_model, resume
 from gymcli.commands.signals import run_async, stop_at_signals
 from gymcli.commands.summary import recorded_score
 from gymcli.errors import GymError, InterruptedRunError, UsageError, did_you_mean
-from gymcli.reporting.formatting import counted, settings_text
+from gymcli.reporting.formatting import counted
 from gymcli.runner.run_options import Heading, RowOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
 
@@ -214,7 +212,8 @@ def collect(
         bool,
         typer.Option(
             "--dry-run",
-            help="Print the plan and the first request; send nothing.",
+            help="Print the plan, an estimate of tokens and cost, and the first request; send "
+            "nothing.",
             rich_help_panel=Heading.RESULTS,
         ),
     ] = False,
@@ -308,7 +307,7 @@ def collect(
         for collection in runs.values():
             _check_gates(ci, collection)
         if dry_run:
-            _show_plans(list(runs.values()), is_json=json)
+            show_plans(list(runs.values()), is_json=json)
             return
         command = resume_command(context, runs)
         gc.set_threshold(GARBAGE_THRESHOLD)
@@ -537,7 +536,7 @@ async def _run(
                 message(_start_text(collection))
                 if collection.token_note:
                     message(collection.token_note)
-                for text in _benchmark_texts(collection):
+                for text in benchmark_texts(collection):
                     message(folded(f"{collection.path}: {text}", 2))
         environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
@@ -627,94 +626,6 @@ def _allow_open_files(collections: Sequence[Collection]) -> str | None:
         f"--concurrency {options.concurrency} may need {needed} open files, but only {allowed} are "
         f"allowed: raise the limit (ulimit -n {needed}) or lower --concurrency"
     )
-
-
-def _show_plans(collections: Sequence[Collection], *, is_json: bool) -> None:
-    """Print the plan of each run and the body of its first request."""
-    for collection in collections:
-        collection.check_existing_run()
-    for text in dict.fromkeys(text for one in collections for text in one.warnings):
-        warn(text)
-    if is_json:
-        plans = [_plan(collection) for collection in collections]
-        print_json(plans[0] if len(plans) == 1 else {"runs": plans})
-        return
-    for number, collection in enumerate(collections):
-        if number:
-            result()
-        _show_plan(collection)
-
-
-def _plan(collection: Collection) -> dict[str, object]:
-    import msgspec
-
-    manifest, options = collection.manifest, collection.options
-    request = msgspec.Raw(_first_body(collection)) if collection.num_expected else None
-    benchmark = manifest.benchmark
-    return {
-        **({} if benchmark is None else {"benchmark": msgspec.to_builtins(benchmark)}),
-        "plan": {
-            "tasks": manifest.tasks,
-            "num_tasks": manifest.num_tasks,
-            "shard": manifest.shard or None,
-            "repeats": options.repeats,
-            "num_expected": collection.num_expected,
-            "num_scored": collection.num_scored,
-            "num_left": collection.num_left,
-            "environments": list(manifest.environments),
-            "model": manifest.model,
-            "base_url": options.endpoint.base_url if options.endpoint else None,
-            "run": str(collection.path),
-        },
-        "request": request,
-    }
-
-
-def _show_plan(collection: Collection) -> None:
-    manifest, options = collection.manifest, collection.options
-    if manifest.benchmark is not None:
-        result(f"benchmark     {manifest.benchmark.name} {manifest.benchmark.version}")
-        for text in _benchmark_texts(collection):
-            result(f"              {one_line(text)}")
-    files = ", ".join(f"{file['path']} ({file['num_rows']} rows)" for file in manifest.tasks)
-    result(f"tasks         {files}")
-    repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
-    tasks = counted(manifest.num_tasks, "task")
-    result(f"attempts      {collection.num_expected} of {tasks}{repeats}")
-    if manifest.shard:
-        result(f"shard         {manifest.shard}")
-    if collection.num_scored:
-        result(f"scored        {collection.num_scored}, left {collection.num_left}")
-    result(f"environments  {', '.join(manifest.environments)}")
-    place = options.endpoint.base_url if options.endpoint else "on this machine"
-    result(f"model         {manifest.model} ({place})")
-    result(f"run           {collection.path}")
-    if collection.num_expected:
-        result()
-        result("first request (not sent):")
-        print_json(_first_body(collection))
-
-
-def _first_body(collection: Collection) -> bytes:
-    from gymcli.models.client import Client
-    from gymcli.models.endpoint import Endpoint
-    from gymcli.runner.identity import emulates_tools
-
-    options = collection.options
-    endpoint = options.endpoint or Endpoint(
-        base_url="http://127.0.0.1",
-        model=collection.manifest.model,
-        emulate_tools=emulates_tools(options),
-    )
-    return Client(endpoint, concurrency=1).payload(run_async(collection.first_request()))
-
-
-def _benchmark_texts(collection: Collection) -> Iterator[str]:
-    """Yield the settings, then the numbers of tasks and attempts, that are not the benchmark's."""
-    record = collection.manifest.benchmark
-    if record is not None:
-        remarks = "; ".join(record.remarks)
-        yield from filter(None, (settings_text(record.name, record.deviations), remarks))
 
 
 def _start_text(collection: Collection) -> str:

@@ -41,7 +41,7 @@ from gymcli.models.client import Client
 from gymcli.models.in_process import InProcessPolicy
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import ModelPool, check_missing
-from gymcli.rollout.episode import EpisodeFailedError, play
+from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of, run_attempts
@@ -68,7 +68,7 @@ from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.tokens import TOKEN_SOURCES, neutral_params
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout
+from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout, TaskRow
 
 if TYPE_CHECKING:
     from gymcli.runner.ray_driver import RayEngine
@@ -320,9 +320,18 @@ class Collection:
         """Attempts of `num_left_failed` during which the process of a run died."""
         return self._state.num_crashed
 
-    async def first_request(self) -> Request:
-        """Return the first request of the first attempt, without sending it."""
-        plan = self._plan.first()
+    def rows(self) -> Iterator[TaskRow]:
+        """Yield the planned tasks, done or not."""
+        repeats = self.options.repeats
+        return (row for row, n in self._plan.rows() if n == row.first_attempt * repeats)
+
+    def first_plan(self, env: str | None = None) -> EpisodePlan:
+        """Return the plan of the first attempt, of an environment or of all."""
+        return self._plan.first(env)
+
+    async def first_request(self, env: str | None = None) -> Request:
+        """Return the first request of `first_plan(env)`, without sending it."""
+        plan = self.first_plan(env)
         with boundary(RoleError):
             # A dry run sends no request, so scripted models play the roles that `setup` may ask.
             stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))

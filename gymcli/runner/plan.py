@@ -301,9 +301,10 @@ class RunPlan:
             if who == own and who != ORACLE
         ]
 
-    def first(self) -> EpisodePlan:
-        """Return the plan of the first attempt."""
-        return self._episode(next(self._source.selected()), 0)
+    def first(self, env: str | None = None) -> EpisodePlan:
+        """Return the plan of the first attempt, of an environment or of all."""
+        rows = (row for row in self._source.selected() if env in (None, row.env))
+        return self._episode(next(rows), 0)
 
     def rows(self) -> Iterator[tuple[TaskRow, int]]:
         """Yield every attempt, done or not; attempts of one row are adjacent."""

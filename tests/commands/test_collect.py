@@ -200,54 +200,6 @@ def test_collect_selects(ask, mock_server):
     assert keys == [("sum-3", 0), ("sum-3", 1), ("sum-5", 0), ("sum-5", 1)]
 
 
-def test_collect_dry_run_shows_the_first_request_and_sends_nothing(ask, mock_server):
-    """The request it shows is byte for byte the one that is sent."""
-    done = gym(*ask, "--dry-run", "--seed", "3", "--temperature", "0.5", "--repeats", "2")
-    assert done.exit_code == 0
-    assert mock_server.num_requests == 0
-    assert sorted(path.name for path in Path().iterdir()) == ["sums.jsonl"]
-    plan, _, request = done.stdout.partition("\n\n")
-    for line in (
-        "sums.jsonl (10 rows)",
-        "20 of 10 tasks, 2 of each",
-        "arithmetic",
-        "m (http://127",
-    ):
-        assert line in plan
-    shown = msgspec.json.decode(request.partition("\n")[2])
-    gym(*ask, "--seed", "3", "--temperature", "0.5", "--concurrency", "1", "--limit", "1")
-    assert shown == mock_server.requests[0].body
-
-
-def test_collect_dry_run_shows_tools_and_what_is_done(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    gym("collect", "example_multi_step", "--model", "oracle", "--limit", "2", "--out", "run")
-    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
-    line = ("collect", "example_multi_step", "--model", "oracle", "--out", "run", "--dry-run")
-    done = gym(*line)
-    assert "scored        2, left 82" in done.stdout
-    assert '"name": "get_synonym_value"' in done.stdout
-    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
-    mismatch = gym(*line, "--seed", "5")
-    assert mismatch.exit_code == 2
-    assert "made with other settings: seed" in mismatch.stderr
-
-
-def test_collect_dry_run_json_prints_one_object(ask, mock_server):
-    done = gym(*ask, "--dry-run", "--json", "--repeats", "2", "--limit", "3")
-    assert done.exit_code == 0
-    shown = msgspec.json.decode(done.stdout)
-    assert shown.keys() == {"plan", "request"}
-    assert shown["request"]["model"] == "m"
-    plan = shown["plan"]
-    assert plan["run"].startswith("runs/sums-m-")
-    assert (plan["num_tasks"], plan["num_expected"], plan["num_scored"]) == (3, 6, 0)
-    assert (plan["model"], plan["base_url"]) == ("m", mock_server.base_url)
-    assert plan["environments"] == ["arithmetic"]
-    assert plan["tasks"][0]["num_rows"] == 10
-    assert mock_server.num_requests == 0
-
-
 @pytest.mark.parametrize(
     "option",
     [("--temperature", "nan"), ("--top-p", "inf"), ("--param", "k=NaN"), ("--param", "k=\udcff")],
@@ -267,23 +219,6 @@ def test_collect_refuses_a_secret_among_the_parameters(ask, mock_server, monkeyp
     assert done.exit_code == 2
     assert "never-to-be-seen" not in done.output
     assert mock_server.num_requests == 0
-
-
-def test_collect_dry_run_names_what_keeps_the_first_attempt_from_starting(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    broken = 'async def setup(self):\n        raise OSError("no\\n world")\n\n    async def oracle'
-    Path("flaky.py").write_text(FLAKY.replace("async def oracle", broken))
-    tasks = write_sums(Path("t.jsonl"), 1, env="flaky")
-    done = gym("collect", tasks, "--model", "oracle", "--env", "flaky.py:Flaky", "--dry-run")
-    assert done.exit_code == 4
-    assert done.stderr == "error: the first attempt cannot start: OSError: no world\n"
-
-
-def test_collect_warns_in_a_dry_run_too(ask):
-    Path("sums.jsonl").write_text(
-        Path("sums.jsonl").read_text().replace('"answer"', '"params":{"model":"n"},"answer"')
-    )
-    assert "warning: rows set model: ignored" in gym(*ask, "--dry-run").stderr
 
 
 def test_collect_finds_named_models(ask, mock_server):

@@ -1,0 +1,214 @@
+"""Estimates the tokens and the cost of a run before anything is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gymcli.environment.contract import Environment
+from gymcli.models.endpoint import Endpoint, max_answer_tokens, merged_params
+from gymcli.rollout.episode import DEFAULT_MAX_TURNS, EpisodePlan
+from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.collection import Collection
+from gymcli.runner.stopping import spent_on_record
+from gymcli.types import Message, Request, Usage
+
+__all__ = ["CHARACTERS_PER_TOKEN", "BudgetForecast", "RunEstimate", "budget_forecasts", "estimate"]
+
+CHARACTERS_PER_TOKEN = 4
+"""Of English text, in the tokenizers of today's models; other languages and code take more tokens.
+
+Nothing is sent, and the tokenizer of a model is behind its endpoint.
+"""
+
+
+class RunEstimate(msgspec.Struct, kw_only=True):
+    """The tokens and the cost of the attempts that a run still has to play."""
+
+    num_attempts: int
+    max_turns: int
+    """The most requests of an attempt. The numbers below count the first one only."""
+    prompt_tokens: int
+    """About; `CHARACTERS_PER_TOKEN` characters count as one. Media are not counted."""
+    max_completion_tokens: int | None
+    """None: no `max_tokens` limits the answers of some tasks."""
+    prompt_cost: float | None
+    """None, as the other costs: the prices are unknown."""
+    max_cost: float | None
+    roles: list[str]
+    """Other models that are asked, whose tokens are not counted."""
+    has_media: bool
+    as_on_record: Usage | None
+    """What the attempts take in all turns if they are like those on record; None: there are none.
+    """
+    cost_as_on_record: float | None
+    spent: Usage
+    """By the policy, in earlier commands of the run."""
+    spent_cost: float
+
+    @property
+    def unbounded(self) -> str:
+        """Why the tokens have no upper bound, in words; empty if they have one."""
+        if self.max_completion_tokens is None:
+            return "answers have no max_tokens"
+        if self.max_turns > 1:
+            return f"an attempt may have {self.max_turns} turns"
+        if self.roles:
+            return f"the model of the {' and of the '.join(self.roles)} is not counted"
+        return "media are not counted" if self.has_media else ""
+
+
+class _Prompts(NamedTuple):
+    """What the first attempt in an environment shows about the others."""
+
+    num_more_characters: int
+    """What the environment adds to the prompt of a row."""
+    max_turns: int
+    has_media: bool
+
+
+async def estimate(collection: Collection) -> RunEstimate:
+    """Return the estimate for what is left of a run that has read its directory.
+
+    Raises:
+        RunError: The first attempt in an environment cannot start.
+    """
+    options = collection.options
+    endpoint = options.endpoint
+    prompts: dict[str, _Prompts] = {}
+    num_characters = 0
+    num_rows = 0
+    has_media = False
+    limits: list[int | None] = []
+    for row in collection.rows():
+        if row.env not in prompts:
+            request = await collection.first_request(row.env)
+            prompts[row.env] = _prompts_of(collection.first_plan(row.env), request)
+        num_rows += 1
+        has_media = has_media or any(map(_has_media, row.messages))
+        num_characters += _num_characters(row.messages) + prompts[row.env].num_more_characters
+        defaults = endpoint.params if endpoint is not None else {}
+        limits.append(max_answer_tokens(merged_params(defaults, row.params, options.params)))
+    share = collection.num_left / num_rows if num_rows else 0.0
+    prompt_tokens = math.ceil(share * num_characters / CHARACTERS_PER_TOKEN)
+    known_limits = [limit for limit in limits if limit is not None]
+    is_bounded = len(known_limits) == len(limits)
+    bound = math.ceil(share * sum(known_limits)) if is_bounded else None
+    max_cost = None
+    if bound is not None:
+        longest = Usage(prompt_tokens=prompt_tokens, completion_tokens=bound)
+        max_cost = _cost(endpoint, longest)
+    spent, recorded = Usage(), None
+    if collection.path is not None and collection.path.is_dir():
+        spent = spent_on_record(collection.path).policy
+        if collection.num_scored:
+            recorded = _scaled(spent, collection.num_left / collection.num_scored)
+    return RunEstimate(
+        num_attempts=collection.num_left,
+        max_turns=max((one.max_turns for one in prompts.values()), default=1),
+        prompt_tokens=prompt_tokens,
+        max_completion_tokens=bound,
+        prompt_cost=_cost(endpoint, Usage(prompt_tokens=prompt_tokens)),
+        max_cost=max_cost,
+        roles=sorted(collection.manifest.roles),
+        has_media=has_media or any(one.has_media for one in prompts.values()),
+        as_on_record=recorded,
+        cost_as_on_record=None if recorded is None else _cost(endpoint, recorded),
+        spent=spent,
+        spent_cost=_cost(endpoint, spent) or 0.0,
+    )
+
+
+class BudgetForecast(msgspec.Struct, kw_only=True):
+    """A budget of a command, and what its runs take of it."""
+
+    option: str
+    limit: float
+    at_least: float
+    """With what earlier commands spent; about, since the prompts are estimated."""
+    at_most: float | None
+    """None: there is no upper bound."""
+    unbounded: str
+    """Why there is none, in words."""
+    fits: bool | None
+    """Whether the budget leaves the runs to their end; None: that is not known."""
+
+
+def budget_forecasts(
+    options: CollectOptions, estimates: Sequence[RunEstimate]
+) -> list[BudgetForecast]:
+    """Return what all runs of a command take of the budgets that they share."""
+    forecasts: list[BudgetForecast] = []
+    if not estimates:
+        return forecasts
+    if options.max_tokens_total is not None:
+        at_least = [_num_tokens(one.spent) + one.prompt_tokens for one in estimates]
+        answers = [one.max_completion_tokens or 0 for one in estimates]
+        forecasts.append(
+            _forecast("--max-tokens-total", options.max_tokens_total, at_least, answers, estimates)
+        )
+    if options.max_cost is not None:
+        least_cost = [one.spent_cost + (one.prompt_cost or 0.0) for one in estimates]
+        more = [(one.max_cost or 0.0) - (one.prompt_cost or 0.0) for one in estimates]
+        forecasts.append(_forecast("--max-cost", options.max_cost, least_cost, more, estimates))
+    return forecasts
+
+
+def _forecast(
+    option: str,
+    limit: float,
+    at_least: Sequence[float],
+    answers: Sequence[float],
+    estimates: Sequence[RunEstimate],
+) -> BudgetForecast:
+    unbounded = "; ".join(dict.fromkeys(filter(None, [one.unbounded for one in estimates])))
+    least = math.fsum(at_least)
+    most = None if unbounded else least + math.fsum(answers)
+    fits = None
+    if least > limit:
+        fits = False
+    elif most is not None and most <= limit:
+        fits = True
+    return BudgetForecast(
+        option=option, limit=limit, at_least=least, at_most=most, unbounded=unbounded, fits=fits
+    )
+
+
+def _prompts_of(plan: EpisodePlan, request: Request) -> _Prompts:
+    environment = plan.environment
+    tools = len(msgspec.json.encode(request.tools)) if request.tools else 0
+    overrides = (
+        environment.step is not Environment.step or environment.reply is not Environment.reply
+    )
+    is_single = not overrides and not (request.tools and environment.executes_tools)
+    max_turns = plan.max_turns or plan.row.max_turns or environment.max_turns or DEFAULT_MAX_TURNS
+    return _Prompts(
+        tools + _num_characters(request.messages) - _num_characters(plan.row.messages),
+        1 if is_single else max_turns,
+        any(_has_media(message) for message in request.messages),
+    )
+
+
+def _num_characters(messages: Sequence[Message]) -> int:
+    return sum(len(message.text) for message in messages)
+
+
+def _has_media(message: Message) -> bool:
+    content = message.content
+    return isinstance(content, list) and any("text" not in part for part in content)
+
+
+def _num_tokens(usage: Usage) -> int:
+    return usage.prompt_tokens + usage.completion_tokens
+
+
+def _scaled(usage: Usage, share: float) -> Usage:
+    counts: Mapping[str, int] = msgspec.structs.asdict(usage)
+    return Usage(**{name: math.ceil(share * number) for name, number in counts.items()})
+
+
+def _cost(endpoint: Endpoint | None, usage: Usage) -> float | None:
+    return None if endpoint is None else endpoint.cost(usage)
