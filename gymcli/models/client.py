@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -49,10 +50,15 @@ from gymcli.nemo_gym.payload import chosen, text_in
 from gymcli.store.tokens import problem_of
 from gymcli.types import JSON, Answer, Message, Request, TokenSource
 
-__all__ = ["Client", "Conversation"]
+__all__ = ["Client", "Conversation", "Lend"]
 
 _MAX_EMPTY_ANSWERS = 3
 """How often a request is sent at most while its answers are empty and lack their token counts."""
+
+
+Lend = Callable[[bool], None]
+"""Lets another attempt run while a request waits, which the endpoint refuses again and again. The
+argument is whether it has answered others in the meantime."""
 
 
 class Replica(NamedTuple):
@@ -110,13 +116,13 @@ class Client:
     async def __aexit__(self, *exception: object) -> None:
         await self.transport.__aexit__(*exception)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request, lend: Lend | None = None) -> Answer:
         """Answer a single request, like `Conversation.answer`.
 
         Its messages did not come from this endpoint, so fields that only the endpoint understands
         are not sent back. Token ids are not asked for: only those of the policy are recorded.
         """
-        return await Conversation(self).answer(request, sends_back=False)
+        return await Conversation(self, lend).answer(request, sends_back=False)
 
     async def probe_tokens(self) -> TokenSource:
         """Find out by short requests how the endpoint reports token ids, and ask for them from now.
@@ -207,6 +213,8 @@ class Conversation:
     """One conversation with an endpoint, pinned to one replica while that is up."""
 
     client: Client
+    lend: Lend | None = None
+    """Called when a request is refused often."""
     replica: Replica | None = None
     failed_at: Replica | None = None
     """The replica of the last failure."""
@@ -322,11 +330,12 @@ class Conversation:
             answer = Answer(message=message, finish_reason="malformed_call")
         except ModelError as error:
             error.follows_answers = client.has_answered
-            was_refused = request.was_refused
             limiter.failed(request, error)
             # A first refusal is no reason to leave a replica that has cached the conversation.
-            if was_refused or not request.was_refused:
+            if request.num_refused != 1:
                 self.failed_at, self.replica = replica, None
+            if request.is_refused_often and self.lend is not None:
+                self.lend(request.is_singled_out)
             if is_retried(error):
                 # Time that the endpoint spent on the failed try is not waiting.
                 was_worked_on = not (is_overload(error) or is_absence(error))

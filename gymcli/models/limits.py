@@ -67,6 +67,10 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
 """Seconds without requests to an address that refused everything twice and named no wait."""
 
+_MANY_IN_A_ROW = 3
+"""Refusals of one request in a row after which others go first, and its attempt lends its slot. Two
+may be chance where the endpoint refuses many."""
+
 _MOST_FAILURES = 8
 """The most failures in a row that count as load, so that a failing address is still tried."""
 
@@ -394,7 +398,7 @@ class RequestState(msgspec.Struct, eq=False):
     """The state that all tries of one request share."""
 
     since: float
-    """When it was made; the oldest request is served first, retries included."""
+    """When it was made."""
     num_bytes: int = 0
     """Size of its body."""
     params: JSONObject = {}
@@ -403,8 +407,12 @@ class RequestState(msgspec.Struct, eq=False):
     """Its failed tries."""
     waited: float = 0.0
     """Seconds in the queue, without the pauses that the endpoint imposed on this request."""
-    was_refused: bool = False
-    """Whether the endpoint refused its last try as too much."""
+    num_refused: int = 0
+    """How many of its tries in a row, up to the last one, the endpoint refused as too much."""
+    refused_at: float = -math.inf
+    """When the endpoint refused it last."""
+    is_singled_out: bool = False
+    """Whether the address refuses it again and again, and answered others between two refusals."""
     met_outage: bool = False
     """Whether its last try failed at an address that the circuit breaker holds to be down."""
     paused_until: float = 0.0
@@ -415,6 +423,19 @@ class RequestState(msgspec.Struct, eq=False):
     """Tokens reserved for it if they are limited; estimated once for all of its tries."""
     usage: Usage = msgspec.field(default_factory=Usage)
     """The token counts of its answer."""
+
+    @property
+    def is_refused_often(self) -> bool:
+        """Whether so many of its tries in a row were refused that others should go first."""
+        return self.num_refused >= _MANY_IN_A_ROW
+
+    @property
+    def place(self) -> float:
+        """Its place in the queue: the oldest request goes first, retries included.
+
+        One that is refused often goes behind those that wait already. It could hold up all others.
+        """
+        return self.refused_at if self.is_refused_often else self.since
 
 
 class ConcurrencyLimiter:
@@ -452,6 +473,7 @@ class ConcurrencyLimiter:
         self._sleep = sleep
         self._rates: RateLimits | None = None
         self._paused_until = 0.0
+        self._answered_at = -math.inf
         self._num_refusals = 0
         """Excludes refusals of requests that were sent before the previous refusal arrived."""
         self._num_refusals_in_a_row = 0
@@ -516,7 +538,7 @@ class ConcurrencyLimiter:
         """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         # The counter decides between requests of the same time, since futures have no order.
-        heapq.heappush(self._line, (request.since, next(self._order), future, request))
+        heapq.heappush(self._line, (request.place, next(self._order), future, request))
         self.num_waiting += 1
         started = self._clock()
         self._serve()
@@ -537,6 +559,7 @@ class ConcurrencyLimiter:
 
     def succeeded(self, request: RequestState) -> None:
         """End a request that was answered."""
+        self._answered_at = self._clock()
         self._paused_until = 0.0
         self._num_refusals_in_a_row = self._num_failures_in_a_row = 0
         self.limit.record_answer(self.num_under_way)
@@ -552,18 +575,21 @@ class ConcurrencyLimiter:
     def failed(self, request: RequestState, error: ModelError) -> None:
         """End a request that failed."""
         breaker, num_others = self.breaker, self.num_under_way - 1
-        request.was_refused = is_overload(error)
+        is_refused = is_overload(error)
+        request.num_refused = request.num_refused + 1 if is_refused else 0
+        request.is_singled_out = request.is_refused_often and self._answered_at > request.refused_at
         # A 503 means overload if the address works on other requests, else it may be down.
-        is_at_work = request.was_refused and num_others > 0 and not breaker.is_open
+        is_at_work = is_refused and num_others > 0 and not breaker.is_open
         is_change = request.met_outage = False
         if (is_absence(error) and not is_at_work) or (breaker.is_open and is_silence(error)):
             is_change = breaker.record_failure(error, request=request, num_others=num_others)
             request.met_outage = breaker.is_open
-        elif request.was_refused:
+        elif is_refused:
             is_change = breaker.record_overload(error, num_others=num_others)
         elif not is_silence(error):
             is_change = breaker.record_answer()
-        if request.was_refused:
+        if is_refused:
+            request.refused_at = self._clock()
             self._slow_down(request, error)
         elif num_others and is_connect_timeout(error):  # too many connections are being opened
             self.limit.record_refusal(num_others)
@@ -594,8 +620,11 @@ class ConcurrencyLimiter:
         """Lower the limit, and pause for as long as the endpoint asks or until its next answer.
 
         The first refusals after an answer cause no pause: fewer requests in flight are enough.
+        Neither does that of a request that is singled out, which waits by itself (see RetryPolicy).
         """
         self.limit.record_refusal(self.num_under_way - 1)
+        if request.is_singled_out:
+            return
         # A request that was sent before the last refusal arrived tells nothing new.
         is_new = request.num_refusals == self._num_refusals
         if is_new:

@@ -109,10 +109,12 @@ class RetryPolicy:
         times.
         """
         error = _error_of(state)
+        # The limiter imposes the wait that the endpoint asks of all.
+        waits_in_limiter = is_overload(error) and not request.is_singled_out
+        if error.retry_after and not waits_in_limiter:
+            return self._asked_wait(error) * random.uniform(1.0, 1.1)
         if is_overload(error):
             return _OVERLOAD_BACKOFF(state)
-        if error.retry_after:
-            return self._asked_wait(error) * random.uniform(1.0, 1.1)
         seconds = _BACKOFF(state)
         return min(seconds, _MAX_UNREACHABLE_WAIT) if self._is_gone(error, request) else seconds
 

@@ -18,7 +18,7 @@ from typing import Self, TypeAlias
 from gymcli.environment.contract import Cache, Environment, Model
 from gymcli.environment.tool import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary, did_you_mean
-from gymcli.models.client import Client
+from gymcli.models.client import Client, Lend
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint, merged_params
 from gymcli.models.limits import CircuitBreaker, SharedLimiters
 from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
@@ -332,15 +332,19 @@ class RoleModels:
         environment: type[Environment[Task]],
         fields: JSONObject,
         use: dict[str, RoleUse],
+        lend: Lend | None = None,
     ) -> dict[str, Model]:
-        """Return the models that one attempt may ask; their calls are counted in `use`."""
+        """Return the models that one attempt may ask; their calls are counted in `use`.
+
+        `lend` lends the attempt's slot while a model refuses it.
+        """
         models: dict[str, Model] = {}
         stand_ins: dict[str, Model] | None = None
         for role in declared_roles(environment):
             if role not in self.sources:
                 continue
             if self.sources[role] != ORACLE:
-                models[role] = _RoleModel(role, self, use)
+                models[role] = _RoleModel(role, self, use, lend)
                 continue
             if stand_ins is None:
                 stand_ins = _stand_ins(environment, fields)
@@ -354,6 +358,7 @@ class _RoleModel:
     role: str
     models: RoleModels
     use: dict[str, RoleUse]
+    lend: Lend | None
 
     @property
     def is_scalar(self) -> bool:
@@ -447,7 +452,7 @@ class _RoleModel:
         client = await self.models.pool.client(opened)
         try:
             with boundary(ModelError):
-                answer = await client.answer(request)
+                answer = await client.answer(request, self.lend)
         except ModelError as error:
             total.add(RoleUse(num_failed=1))
             raise RoleError(f"{self.role}: {error}") from error

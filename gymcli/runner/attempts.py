@@ -20,9 +20,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -53,11 +53,13 @@ from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.rollout_files import redacted
 from gymcli.types import (
+    Answer,
     AttemptKey,
     ErrorRecord,
     Failure,
     JSONObject,
     Message,
+    Request,
     RoleUse,
     Rollout,
     Verifier,
@@ -84,6 +86,10 @@ _MAX_TASKS_IN_A_ROW = 20
 
 _NUM_STARTS = 500
 """Workers started per turn of the loop: a long turn would use up the 10 s of connecting."""
+
+_MAX_LENT = 8
+"""Slots, or `concurrency` if that is more, that are lent while an endpoint answers nobody: begun
+attempts use memory, and wait for the same endpoint."""
 
 
 class Attempt(NamedTuple):
@@ -130,6 +136,8 @@ class Shared(NamedTuple):
     """Waits until saved conversations are on disk, if another process writes them."""
     slots: asyncio.Semaphore | None = None
     """Limits the attempts in flight of several runs together."""
+    slot: _Slot | None = None
+    """The slot of the attempt that is run."""
     save_tokens: Callable[[Sequence[bytes]], None] = lambda _: None
     """Saves the lines of a finished conversation's token ids, before the conversation itself."""
 
@@ -184,7 +192,8 @@ class _ObservedModel:
 def _observed_models(
     attempt: Attempt, fields: JSONObject, shared: Shared, use: dict[str, RoleUse]
 ) -> dict[str, _ObservedModel]:
-    models = shared.roles.of(attempt.environment, fields, use)
+    lend = None if shared.slot is None else shared.slot.lend
+    models = shared.roles.of(attempt.environment, fields, use, lend)
     return {role: _ObservedModel(model) for role, model in models.items()}
 
 
@@ -199,6 +208,26 @@ def _raise_run_error(models: Iterable[_ObservedModel]) -> None:
         for error in model.errors:
             if not isinstance(error, AttemptError):
                 raise error
+
+
+class _PolicyConversation(Conversation):
+    """The conversation of one attempt, which goes on only in its slot if that was lent."""
+
+    def __init__(self, client: Client, slot: _Slot | None) -> None:
+        super().__init__(client, None if slot is None else slot.lend)
+        self._slot = slot
+
+    async def answer(self, request: Request, *, sends_back: bool = True) -> Answer:
+        await self._take_slot_back()  # the request of a role may have lent it
+        answer = await super().answer(request, sends_back=sends_back)
+        await self._take_slot_back()
+        return answer
+
+    async def _take_slot_back(self) -> None:
+        if self._slot is not None and self._slot.is_lent:
+            self.idle_since = self.client.clock()
+            await self._slot.take_back()
+            self.past_waits, self.idle_since = self.waited, None
 
 
 async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
@@ -220,7 +249,7 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
         plan = msgspec.structs.replace(plan, roles=roles)
     policy = shared.policy
     # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
-    policy = Conversation(policy) if isinstance(policy, Client) else policy
+    policy = _PolicyConversation(policy, shared.slot) if isinstance(policy, Client) else policy
     episode = Episode(plan, policy, shared.watchdog)
     # The models of roles add to it while they are asked, so a record that is cut off has it too.
     episode.rollout.role_usage = use
@@ -475,9 +504,9 @@ def run_attempts(
     When the run is stopped (`shared.stopping`), no more attempts start, and each that did still
     ends with a record.
 
-    A queue of attempts ends with `concurrency` times None. `write` writes an outcome and returns it
-    as written. With `gives_up`, the run stops when an endpoint refuses everything; a `FailFast` in
-    its place also counts the outcomes of other runs that have it.
+    A queue of attempts ends with None. `write` writes an outcome and returns it as written. With
+    `gives_up`, the run stops when an endpoint refuses everything; a `FailFast` in its place also
+    counts the outcomes of other runs that have it.
 
     Raises:
         GymError: Why the run was stopped; raised after the last record.
@@ -563,32 +592,48 @@ class _RunWork:
     )
     """Attempts that wait for the other attempts of their task, to be scored together."""
     num_begun: int = 0
+    num_lent: int = 0
+    """Attempts that wait for an endpoint outside of their slots."""
+    limits: list[asyncio.Semaphore] = field(init=False)
+    """What a slot is taken of, in this order."""
+    workers: asyncio.TaskGroup = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limits = [asyncio.Semaphore(self.concurrency)]
+        if self.shared.slots is not None:
+            self.limits.append(self.shared.slots)
 
     async def do_all(self) -> None:
-        await run_together(self._do() for _ in range(self.concurrency))
+        async with _task_group() as self.workers:
+            await _start(self.workers, (self.work() for _ in range(self.concurrency)))
         for members in self.groups.values():  # incomplete groups
             await self.outcomes.add(await _score_members(members, self.shared))
         assert self.outcomes.num_ended == self.num_begun, (
             f"{self.num_begun} attempts were begun, {self.outcomes.num_ended} have an outcome"
         )
 
-    async def _do(self) -> None:
-        slots = self.shared.slots or nullcontext()
-        has_more = True
-        while has_more:
-            async with slots:
-                has_more = self.shared.stopping.cause is None and await self._do_next()
+    async def work(self) -> None:
+        """Run one attempt after the other, each in a slot, until there are no more."""
+        has_lent = False
+        while True:
+            attempt = None
+            if isinstance(self.attempts, asyncio.Queue):
+                attempt = await self.attempts.get()
+                if attempt is None:
+                    self.attempts.put_nowait(None)  # for the next worker
+                    return
+            async with _Slot(self, has_lent=has_lent) as slot:
+                if self.shared.stopping.cause is not None:
+                    return
+                if not isinstance(self.attempts, asyncio.Queue):
+                    # Rows are read as they are needed: memory does not grow with their number.
+                    attempt = next(self.attempts, None)
+                if attempt is None:
+                    return
+                await self._run(attempt, self.shared._replace(slot=slot))
+            has_lent = slot.has_lent
 
-    async def _do_next(self) -> bool:
-        """Run the next attempt; return False if there is none."""
-        shared = self.shared
-        if isinstance(self.attempts, asyncio.Queue):
-            attempt = await self.attempts.get()
-        else:
-            # Rows are read as they are needed, so memory does not grow with the number of tasks.
-            attempt = next(self.attempts, None)
-        if attempt is None:
-            return False
+    async def _run(self, attempt: Attempt, shared: Shared) -> None:
         # An attempt that is scored already only completes its group and has no new outcome.
         self.num_begun += not attempt.is_done
         played = await _play_attempt(attempt, shared)
@@ -605,20 +650,91 @@ class _RunWork:
                 # In a fixed order for `verify_group`, whichever attempt ended first.
                 members.sort(key=lambda member: member[0].key.attempt)
                 await self.outcomes.add(await _score_members(members, shared))
-        return True
+
+
+class _Slot:
+    """The slot of one attempt; at most `concurrency` are taken.
+
+    While the endpoint refuses the attempt's request again and again, the slot is lent: another
+    attempt takes it. The request is sent again all the same, since `ConcurrencyLimiter` bounds what
+    is in flight; once it is answered, the policy's next turn waits until a slot is free.
+    """
+
+    def __init__(self, work: _RunWork, *, has_lent: bool) -> None:
+        self.is_lent = False
+        self.has_lent = has_lent
+        """Whether the worker has lent a slot before, so that there is one more for its sake."""
+        self._work = work
+
+    async def __aenter__(self) -> Self:
+        await self._take()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self.is_lent:
+            self._work.num_lent -= 1
+        else:
+            self._release()
+
+    def lend(self, is_singled_out: bool) -> None:
+        """Let another attempt begin; `is_singled_out`: while the endpoint answers others."""
+        work = self._work
+        if self.is_lent or work.shared.stopping.cause is not None:
+            return
+        if not is_singled_out and work.num_lent >= max(work.concurrency, _MAX_LENT):
+            return
+        self.is_lent = True
+        work.num_lent += 1
+        self._release()
+        if not self.has_lent:
+            self.has_lent = True
+            work.workers.create_task(work.work())
+
+    async def take_back(self) -> None:
+        """Wait for a free slot. No attempt may wait for this one meanwhile: it could have it."""
+        await self._take()
+        self.is_lent = False
+        self._work.num_lent -= 1
+
+    async def _take(self) -> None:
+        num_taken = 0
+        try:
+            for limit in self._work.limits:
+                await limit.acquire()
+                num_taken += 1
+        except asyncio.CancelledError:
+            for limit in self._work.limits[:num_taken]:
+                limit.release()
+            raise
+
+    def _release(self) -> None:
+        for limit in self._work.limits:
+            limit.release()
+
+
+@asynccontextmanager
+async def _task_group() -> AsyncGenerator[asyncio.TaskGroup]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        # Callers expect one error of gymcli, not a group.
+        raise errors.exceptions[0] from None
+
+
+async def _start(
+    group: asyncio.TaskGroup, workers: Iterable[Coroutine[object, object, None]]
+) -> None:
+    for number, worker in enumerate(workers, 1):
+        group.create_task(worker)
+        if number % _NUM_STARTS == 0:
+            await asyncio.sleep(0)
 
 
 async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> None:
     """Run workers until all have ended; an error in one, such as a full disk, stops all."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for number, worker in enumerate(workers, 1):
-                group.create_task(worker)
-                if number % _NUM_STARTS == 0:
-                    await asyncio.sleep(0)
-    except BaseExceptionGroup as errors:
-        # Callers expect one error of gymcli, not a group.
-        raise errors.exceptions[0] from None
+    async with _task_group() as group:
+        await _start(group, workers)
 
 
 class FailFast:

@@ -353,9 +353,7 @@ class _Session:
             while not self._attempts.empty():
                 self._attempts.get_nowait()
         if orders.stop is not None or orders.is_last:
-            # `run_attempts` has as many tasks, and each ends with one None.
-            for _ in range(self._job.concurrency):
-                self._attempts.put_nowait(None)
+            self._attempts.put_nowait(None)
         async with self._is_written:
             self._num_written = orders.num_written
             self._is_written.notify_all()

@@ -411,6 +411,68 @@ def test_failed_pauses_nothing_with_the_first_refusal_after_an_answer():
         limiter.succeeded(one)
 
 
+@pytest.mark.parametrize("answers_others", [True, False])
+def test_failed_pauses_nobody_for_a_request_that_alone_is_refused(answers_others):
+    time = FakeTime()
+    limiter = limiter_at(time)
+    one, other = request(), request()
+    for number in range(5):
+        time.now += 3600  # longer than any pause
+        if answers_others:
+            assert is_admitted(limiter, other)
+            limiter.succeeded(other)
+        time.now += 1
+        assert is_admitted(limiter, one)
+        limiter.failed(one, RateLimitError("busy", status=429, retry_after=60))
+        is_singled_out = answers_others and number >= 2
+        assert one.is_singled_out == is_singled_out
+        assert limiter.is_paused != is_singled_out
+    time.now += 3600
+    assert is_admitted(limiter, one)
+    limiter.failed(one, ServerError("broken", status=500))
+    assert not one.is_singled_out
+    assert not one.is_refused_often
+
+
+def test_acquire_lets_a_request_that_is_refused_often_pass_nobody_who_waits():
+    async def run():
+        time = FakeTime()
+        limiter = limiter_at(time, ceiling=1)
+        served = []
+
+        async def ask(name: str, one: RequestState) -> None:
+            while not await limiter.acquire(one):
+                pass
+            served.append(name)
+            await asyncio.sleep(0)
+            limiter.succeeded(one)
+
+        seldom, often = request(1.0), request(0.0)
+        for one, num_refusals in ((seldom, 2), (often, 3)):
+            for _ in range(num_refusals):
+                time.now += 3600  # longer than any pause
+                assert is_admitted(limiter, one)
+                limiter.failed(one, BUSY)
+        time.now += 3600
+        under_way = request()
+        assert is_admitted(limiter, under_way)
+        asking = [
+            asyncio.create_task(ask(name, one))
+            for name, one in (
+                ("refused often", often),
+                ("younger", request(time.now - 7200)),
+                ("refused seldom", seldom),
+                ("youngest", request(time.now)),
+            )
+        ]
+        await settle()
+        limiter.succeeded(under_way)
+        await asyncio.gather(*asking)
+        assert served == ["refused seldom", "younger", "refused often", "youngest"]
+
+    asyncio.run(run())
+
+
 def test_load_is_more_where_requests_fail_and_most_in_a_pause():
     time = FakeTime()
     failing, busy = limiter_at(time), limiter_at(time)

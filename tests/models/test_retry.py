@@ -28,7 +28,11 @@ ANSWER = Answer(message=Message(role="assistant", content="done"))
 
 
 def resume(
-    *errors: ModelError, was_reached: bool = False, tries: Tries | None = None, **options
+    *errors: ModelError,
+    was_reached: bool = False,
+    tries: Tries | None = None,
+    is_singled_out: bool = False,
+    **options,
 ) -> tuple[Answer | ModelError, list[float]]:
     """Fail the tries with these errors, first one included; return the outcome and the waits."""
     time = FakeTime()
@@ -41,7 +45,7 @@ def resume(
 
     endpoint = Endpoint(base_url="http://h", model="m", **options)
     policy = RetryPolicy(endpoint, lambda: was_reached, clock=time.clock, sleep=time.sleep)
-    request = RequestState(time.now, tries=tries or Tries())
+    request = RequestState(time.now, tries=tries or Tries(), is_singled_out=is_singled_out)
     try:
         return asyncio.run(policy.resume(call, errors[0], request)), time.sleeps
     except ModelError as error:
@@ -99,6 +103,16 @@ def test_resume_counts_no_attempts_where_there_is_too_much_to_do(status):
     assert len(waits) == 20
     assert all(wait <= 0.1 * 2**number for number, wait in enumerate(waits))
     assert max(waits) <= 30
+
+
+def test_resume_waits_as_asked_for_a_request_that_alone_is_refused():
+    """The limiter imposes no pause on its account."""
+    slow = RateLimitError("slow", status=429, retry_after=20)
+    end, waits = resume(slow, slow, is_singled_out=True)
+    assert isinstance(end, Answer)
+    assert all(20 <= wait <= 22 for wait in waits)
+    _, waits = resume(slow, slow)
+    assert all(wait <= 0.2 for wait in waits)
 
 
 def test_resume_counts_other_errors_among_those_of_overload():
