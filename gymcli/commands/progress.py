@@ -174,7 +174,7 @@ class Progress:
         self._stream = stream or sys.stderr
         self._plain_seconds = plain_seconds
         self._live: Live | None = None
-        self._estimate = (-math.inf, 0.0)
+        self._estimate: tuple[float, float | None] = (-math.inf, None)
         """When the time left was last estimated, and the seconds."""
 
     def __enter__(self) -> Self:
@@ -239,7 +239,8 @@ class Progress:
         if self._all.num_ended == self._all.num_left:
             parts.append(f"in {elapsed:.1f} s" if elapsed < 10 else f"in {_duration(elapsed)}")
         elif self._all.num_ended and not self._run.is_stopping:
-            parts.append(f"{_duration(self._seconds_left())} left")
+            seconds = self._seconds_left()
+            parts += [] if seconds is None else [f"{_duration(seconds)} left"]
         if num_in_flight := self._run.num_in_flight:
             parts.append(f"{num_in_flight} in flight")
         return parts
@@ -267,11 +268,12 @@ class Progress:
             if by_class
         ]
 
-    def _seconds_left(self) -> float:
-        """Estimate the seconds until the end, at most once a second.
+    def _seconds_left(self) -> float | None:
+        """Estimate the seconds until the end, at most once a second; None if nobody knows.
 
         The plain rate is wrong where some attempts take long: it counts those in flight, which are
-        the long ones, like all others.
+        the long ones, like all others. Nobody knows how long the last attempts in flight take, nor
+        one that has taken longer than all that ended and than all others still need.
         """
         now = time.monotonic()
         if now - self._estimate[0] < 1.0:
@@ -280,12 +282,14 @@ class Progress:
         for key, began_at in dict(self._run.begun_at).items():
             ages[key.env].append(now - began_at)
         all_ages = [age for own in ages.values() for age in own]
-        work = longest = longest_new = 0.0
+        work = longest = longest_new = outlasting = 0.0
         num_new = 0
         for name, ended in self._environments.items():
             remaining = ended.remaining(ages[name])
             work += math.fsum(remaining)
             longest = max(longest, *remaining, 0.0)
+            longest_ended = max(ended.recent, default=0.0)
+            outlasting = max(outlasting, *(age for age in ages[name] if age >= longest_ended), 0.0)
             num_own = ended.num_left - ended.num_ended - len(remaining)
             if num_own > 0:
                 # Nobody knows how long the attempts of an environment take before one has begun.
@@ -298,7 +302,7 @@ class Progress:
         # Graham, "Bounds on Multiprocessing Timing Anomalies" (1969), has the bound.
         num_places = max(1, len(all_ages))
         left = work / num_places + (1.0 - 1.0 / num_places) * longest_new / 2.0
-        seconds = max(longest, left) if num_new else longest
+        seconds = max(longest, left) if num_new and outlasting <= left else None
         self._estimate = (now, seconds)
         return seconds
 

@@ -182,7 +182,7 @@ def test_progress_shows_the_environments_in_flight_first(monkeypatch):
     assert rows[-1].strip() == "and 3 more"
 
 
-def seconds_left(run: Run, *records: Rollout) -> float:
+def seconds_left(run: Run, *records: Rollout) -> float | None:
     progress = Progress(run, is_quiet=True)
     for record in records:
         progress.add(record)
@@ -190,15 +190,38 @@ def seconds_left(run: Run, *records: Rollout) -> float:
 
 
 def test_time_left_knows_the_long_attempts_in_flight():
-    """Nine of ten ended within a second; the last is a game, and games took a minute."""
-    run = Run({"sums": 10, "games": 3})
+    """Two sums are to come, and a game has run for 20 s; games took a minute."""
+    run = Run({"sums": 12, "games": 3})
     run.begin("games", 20.0)
     short = [ended("sums", 0.1)] * 10
-    assert seconds_left(run, *short, *[ended("games", 60.0)] * 2) == pytest.approx(40.0, abs=0.1)
-    # No game has ended yet: this one is half over, as far as anybody knows.
-    run = Run({"sums": 10, "games": 1})
-    run.begin("games", 20.0)
-    assert seconds_left(run, *short) == pytest.approx(20.0, abs=0.1)
+    assert seconds_left(run, *short, *[ended("games", 60.0)] * 2) == pytest.approx(40.0, abs=0.5)
+
+
+def test_time_left_is_unknown_where_all_that_is_left_is_in_flight():
+    """The estimate was how long they had taken already, and grew with it."""
+    short = [ended("sums", 0.1)] * 10
+    run = Run({"sums": 12})
+    run.begin("sums", 20.0, 30.0)
+    assert seconds_left(run, *short) is None
+    run.left["sums"] += 1  # another one is to come, but those two take much longer
+    assert seconds_left(run, *short) is None
+    run.left["sums"] += 10_000
+    assert seconds_left(run, *short) > 30.0
+
+
+def test_progress_says_no_time_left_while_the_last_attempts_are_in_flight(capsys):
+    run = sums(2)
+    with Progress(run, is_quiet=False) as progress:
+        run.begin("sums", 1.0)
+        progress.add(GOOD)
+        progress.print_line()
+        run.begun_at.clear()
+        progress.add(GOOD)
+    running, over = capsys.readouterr().err.splitlines()
+    assert running.startswith("1/2  ")
+    assert "1 in flight" in running
+    assert " left" not in running
+    assert "  in " in over
 
 
 def test_time_left_counts_new_attempts_over_those_in_flight():
