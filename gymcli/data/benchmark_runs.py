@@ -82,7 +82,7 @@ def benchmark(
         GymError: There is no such benchmark, its tasks cannot be fetched, or a role has no model.
     """
     found = find_benchmark(str(name))
-    merged = with_benchmark(CollectOptions.model_validate(options), found)
+    merged = with_benchmark(CollectOptions.from_arguments("benchmark", options), found)
     # In a thread, since the caller may run an event loop.
     with ThreadPoolExecutor(1) as pool:
         tasks = pool.submit(pulled_tasks, found, cache=cache).result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Self, TypeVar
 
 import typer
@@ -11,12 +12,14 @@ from pydantic import (
     Field,
     InstanceOf,
     SecretStr,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 from typer.models import OptionInfo
 
+from gymcli.errors import UsageError, did_you_mean, pydantic_reason
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
 from gymcli.runner.run_options import RowOptions, RunOptions
@@ -64,6 +67,31 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     secrets: tuple[SecretStr, ...] = Field(default=(), exclude=True)
     """Additional texts that must never be written. Keys of endpoints and the values of environment
     variables with a name such as API_TOKEN are never written either."""
+
+    @classmethod
+    def from_arguments(cls, function: str, arguments: Mapping[str, object]) -> Self:
+        """Return the options that were passed to a function of this name.
+
+        Raises:
+            UsageError: An option is unknown, is missing or has a wrong value.
+        """
+        try:
+            return cls.model_validate(arguments)
+        except ValidationError as error:
+            # Without the cause, which shows values, and so keys.
+            raise UsageError(f"{function}: {'; '.join(cls._problems(error))}") from None
+
+    @classmethod
+    def _problems(cls, error: ValidationError) -> Iterator[str]:
+        for detail in error.errors(include_url=False, include_input=False):
+            name = ".".join(map(str, detail["loc"]))
+            if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
+                hint = did_you_mean(name, cls.model_fields)
+                yield f"there is no option {name}{hint and f'; {hint}'}"
+            elif detail["type"] == "missing":
+                yield f"{name}= is missing" if name != "model" else "needs endpoint= or model="
+            else:
+                yield f"{name and f'{name}: '}{pydantic_reason(detail)}"
 
     @property
     def records_tokens(self) -> bool:

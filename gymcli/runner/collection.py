@@ -686,10 +686,9 @@ async def collect(
 
     Raises:
         GymError: Any error that would end `gym collect`, before or during the run.
-        pydantic.ValidationError: An option is unknown or has the wrong type.
     """
     given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
-    checked = CollectOptions.model_validate(options)
+    checked = CollectOptions.from_arguments("collect", options)
     collection = Collection(given, checked, has_directory=checked.out is not None)
     async with collection:
         cause: GymError | None = None

@@ -215,7 +215,8 @@ class Sampler:
         if not {"endpoint", "model"} & options.keys():
             raise UsageError("a Sampler needs an endpoint= or a policy=")
         records_tokens = options.get("model") != ORACLE
-        checked = CollectOptions.model_validate({**options, "record_tokens": records_tokens})
+        options["record_tokens"] = records_tokens
+        checked = CollectOptions.from_arguments("Sampler", options)
         checked = checked.with_outage_deadline()
         self.tasks = TaskTable(env, tasks, checked)
         """The tasks that `group` finds by their ids."""
