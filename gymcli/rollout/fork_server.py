@@ -3,24 +3,33 @@
 Imports take half a second, a fork some milliseconds. Each worker module has its own server, which
 later runs of this process reuse. The server is the parent of its forks and kills them all when
 this process is gone, even if a C call holds their GIL.
+
+Nothing here waits for the server, which may still be importing: threads send it requests and read
+its reports. The protocol is lines. A request is `[NUMBER, VARIABLES, PATH, DIRECTORY]` with two
+handles, for a fork, or `[NUMBER]`, to kill it. A report is `NUMBER PROCESS` of a new fork (0: it
+failed) or `NUMBER PROCESS EXIT_CODE` of one that ended.
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import weakref
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
 __all__ = ["Fork", "forget_fork_servers", "fork", "serve", "start_fork_server"]
 
@@ -31,9 +40,8 @@ from gymcli.rollout.fork_server import serve
 serve(int(sys.argv[1]), sys.argv[2])
 """
 
-
-_NONE = -1
-"""The process id that reports a failed fork."""
+_SOCKET_NUMBER = 200
+"""The least descriptor of a fork's socket: some code closes or writes to all low ones."""
 
 
 def start_fork_server(module: str) -> None:
@@ -56,35 +64,60 @@ def fork(module: str, handle: int, printed: int, variables: Mapping[str, str]) -
 class Fork:
     """A process that a server forked."""
 
-    def __init__(self, server: _ForkServer) -> None:
-        self._server = server
+    def __init__(self, server: _ForkServer, number: int) -> None:
         self.process = 0
-        """Its id; 0 while it is unknown, and when the fork failed."""
-        self._code: int | None = None
+        """Its id; 0 until the server reports it, and when the fork failed."""
+        self.ended: Future[int] = Future()
+        """Its exit code, negative for a signal; set in another thread. If the server is gone, its
+        forks are too, as if killed."""
+        self._server = server
+        self._number = number
 
-    def pid(self) -> int:
-        """Wait for the server's import and return the process id; 0 if the fork failed."""
-        self._server.settle()
-        return self.process
+    def kill(self) -> None:
+        """Have the process and its process group killed, without waiting for it."""
+        if not self.ended.done():
+            self._server.kill(self._number)
 
-    def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs."""
-        return self._end(os.WNOHANG)
 
-    def kill(self) -> int:
-        """Kill the process and its process group, and return its exit code."""
-        if self._code is None and (process := self.pid()):
-            _kill(process)
-        code = self._end(0)
-        return -signal.SIGKILL if code is None else code
+class _Request(NamedTuple):
+    """What is sent to a server; the handles are closed then."""
 
-    def _end(self, flags: int) -> int | None:
-        if self._code is None:
-            process = self.pid()
-            reply = self._server.ask(process, flags) if process else b""
-            # An empty reply: the server is gone, and its forks with it.
-            self._code = int(reply) if reply.strip() else None if reply else -signal.SIGKILL
-        return self._code
+    message: list[object]
+    handles: tuple[int, ...] = ()
+
+
+class _Forks:
+    """The forks of a server that have not ended, by number."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forks: dict[int, Fork] = {}
+        self.has_server = True
+
+    def add(self, number: int, forked: Fork) -> None:
+        with self._lock:
+            if self.has_server:
+                self._forks[number] = forked
+                return
+        forked.ended.set_result(-signal.SIGKILL)
+
+    def note(self, number: int, process: int, *codes: int) -> None:
+        """Note a report of the server."""
+        forked = self._forks[number]
+        forked.process = process
+        if codes or not process:
+            del self._forks[number]
+            forked.ended.set_result(codes[0] if codes else -signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill the forks that a dead server has left."""
+        with self._lock:
+            self.has_server = False
+        for forked in self._forks.values():
+            if forked.process:
+                _kill(forked.process)
+            forked.ended.set_result(-signal.SIGKILL)
+        self._forks.clear()
 
 
 class _ForkServer:
@@ -93,7 +126,7 @@ class _ForkServer:
     def __init__(self, module: str, variables: Mapping[str, str]) -> None:
         self._names = frozenset(variables)
         fill_standard()
-        self._control, theirs = socket.socketpair()
+        control, theirs = socket.socketpair()
         # With the same `sys.path` the server can import whatever this process can.
         arguments = (str(theirs.fileno()), module, *map(str, sys.path))
         try:
@@ -107,17 +140,33 @@ class _ForkServer:
                     start_new_session=True,  # Ctrl-C is the parent's to decide about
                 )
         except BaseException:
-            self._control.close()
+            control.close()
             raise
-        self._replies = self._control.makefile("rb")
-        self._unsettled: deque[Fork] = deque()
-        self._lock = threading.RLock()  # event loops of several threads may use it
+        self._numbers = count()
+        self._forks = _Forks()
         self._has_forked = threading.Event()
-        weakref.finalize(self, _end, self._process, self._has_forked, self._control, self._replies)
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        # Neither thread refers to this object, which would live as long as they do.
+        reading = threading.Thread(
+            target=_read_reports, args=(control, self._process, self._forks), daemon=True
+        )
+        reading.start()
+        threading.Thread(target=_send, args=(control, self._requests), daemon=True).start()
+        weakref.finalize(
+            self,
+            _end,
+            os.getpid(),
+            self._process,
+            self._has_forked,
+            control,
+            self._requests,
+            reading,
+        )
 
     def can_fork(self, variables: Mapping[str, str]) -> bool:
         """Return whether it is alive and has no variable that `variables` lacks."""
-        return self._process.poll() is None and self._names <= variables.keys()
+        is_alive = self._forks.has_server and self._process.poll() is None
+        return is_alive and self._names <= variables.keys()
 
     def fork(self, handles: tuple[int, int], variables: Mapping[str, str]) -> Fork:
         """Start a process."""
@@ -125,37 +174,45 @@ class _ForkServer:
             directory = str(Path.cwd())
         except OSError:  # it was removed
             directory = ""
-        request = (dict(variables), [str(path) for path in sys.path], directory)
-        forked = Fork(self)
+        number = next(self._numbers)
+        message = [number, dict(variables), [str(path) for path in sys.path], directory]
+        forked = Fork(self, number)
         self._has_forked.set()
-        with self._lock:
-            data = json.dumps(request).encode() + b"\n"
-            with suppress(OSError):  # the server has ended; the empty reply will show it
-                sent = socket.send_fds(self._control, [data], handles)
-                self._control.sendall(data[sent:])
-            self._unsettled.append(forked)
+        self._forks.add(number, forked)
+        # The caller closes its handles, perhaps before the request is sent.
+        self._requests.put(_Request(message, tuple(map(os.dup, handles))))
         return forked
 
-    def ask(self, process: int, flags: int) -> bytes:
-        """Wait for a process; return its exit code, an empty line if it runs, or b"" on failure."""
-        with self._lock:
-            self.settle()
-            with suppress(OSError):
-                self._control.sendall(b"%s\n" % json.dumps((process, flags)).encode())
-            return self._reply()
+    def kill(self, number: int) -> None:
+        """Kill a fork."""
+        self._requests.put(_Request([number]))
 
-    def settle(self) -> None:
-        """Read the ids of newly started processes."""
-        with self._lock:
-            while self._unsettled:
-                self._unsettled[0].process = max(0, int(self._reply() or _NONE))
-                self._unsettled.popleft()
 
-    def _reply(self) -> bytes:
-        try:
-            return self._replies.readline()
-        except (OSError, ValueError):  # ValueError: closed, since this process ends
-            return b""
+def _send(control: socket.socket, requests: SimpleQueue[_Request | None]) -> None:
+    """Send requests to a server; runs in a thread, since the server may read nothing for long."""
+    while (request := requests.get()) is not None:
+        data = json.dumps(request.message).encode() + b"\n"
+        with suppress(OSError):  # the server has ended, which `_read_reports` notices
+            if request.handles:
+                data = data[socket.send_fds(control, [data], request.handles) :]
+            control.sendall(data)
+        for handle in request.handles:
+            os.close(handle)
+
+
+def _read_reports(control: socket.socket, process: subprocess.Popen[bytes], forks: _Forks) -> None:
+    """Note what a server reports until it ends; runs in a thread."""
+    data = b""
+    try:
+        while received := control.recv(1 << 16):
+            *lines, data = (data + received).split(b"\n")
+            for line in lines:
+                forks.note(*map(int, line.split()))
+    except (OSError, LookupError, TypeError, ValueError):
+        process.kill()  # whatever follows an unreadable report is unreadable, too
+    process.wait()
+    control.close()
+    forks.end()
 
 
 _servers: dict[str, _ForkServer] = {}
@@ -179,12 +236,27 @@ def _server_of(module: str, variables: Mapping[str, str]) -> _ForkServer:
         return server
 
 
-def _end(process: subprocess.Popen[bytes], has_forked: threading.Event, *sockets: Any) -> None:
-    for one in sockets:
-        one.close()
+def _end(
+    owner: int,
+    process: subprocess.Popen[bytes],
+    has_forked: threading.Event,
+    control: socket.socket,
+    requests: SimpleQueue[_Request | None],
+    reading: threading.Thread,
+) -> None:
+    if os.getpid() != owner:  # a forked copy, which has none of the threads
+        control.close()
+        return
+    requests.put(None)
+    with suppress(OSError):  # the server is gone
+        control.shutdown(socket.SHUT_RDWR)
     if not has_forked.is_set():
         process.kill()  # it may still be importing
-    process.wait()
+    # Not imported: that would delay the start of the first server.
+    events = sys.modules.get("asyncio.events")
+    is_in_loop = events is not None and events._get_running_loop() is not None  # noqa: SLF001
+    if not is_in_loop and reading is not threading.current_thread():
+        reading.join()  # so that no process outlives this one
 
 
 def _kill(process: int) -> None:
@@ -206,58 +278,103 @@ def fill_standard() -> None:
 
 
 def serve(handle: int, module: str) -> None:
-    """Serve fork and wait requests until the socket closes."""
+    """Serve fork and kill requests until the socket closes."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a starting run blocks some signals
     control = socket.socket(fileno=handle)
     main = importlib.import_module(module).main
-    processes: set[int] = set()
-    for request, handles in _requests(control):
-        if handles:
-            try:
-                process = os.fork()
-            except OSError as error:
-                sys.stderr.write(f"a worker cannot be started: {error}\n")
-                process = _NONE
-            if not process:
-                control.close()
-                main(_become(*request, *handles))
-                return
-            for one in handles:
-                os.close(one)
-            processes.add(process)
-            reply = b"%d" % process
-        else:
-            process, status = os.waitpid(*request)
-            reply = b""
-            if process:
-                processes.discard(process)
+    arrivals, wake_up = os.pipe()
+    os.set_blocking(arrivals, False)
+    os.set_blocking(wake_up, False)
+    signal.set_wakeup_fd(wake_up, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _do_nothing)
+    inputs = select.poll()
+    inputs.register(control, select.POLLIN)
+    inputs.register(arrivals, select.POLLIN)
+    requests = _Requests(control)
+    processes: dict[int, int] = {}
+    while not requests.are_over:
+        ready = [descriptor for descriptor, _ in inputs.poll()]
+        if control.fileno() in ready:
+            for (number, *parts), handles in requests.receive():
+                if not parts:
+                    if number in processes:
+                        _kill(processes[number])
+                    continue
+                process = _forked()
+                if not process:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    os.close(arrivals)
+                    os.close(wake_up)
+                    control.close()
+                    main(_become(*parts, *handles))
+                    return
+                for descriptor in handles:
+                    os.close(descriptor)
+                if process > 0:
+                    processes[number] = process
+                _report(control, number, max(process, 0))
+        with suppress(BlockingIOError):
+            os.read(arrivals, 1024)
+        for number, process in list(processes.items()):
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                del processes[number]
                 _kill_group(process)  # its surviving children
-                reply = b"%d" % os.waitstatus_to_exitcode(status)
-        with suppress(ConnectionError):  # the parent is gone; the next read ends the loop
-            control.sendall(reply + b"\n")
-    for process in processes - {_NONE}:
+                _report(control, number, process, os.waitstatus_to_exitcode(status))
+    for process in processes.values():
         _kill(process)
     os._exit(0)
 
 
-def _requests(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
-    """Yield the parent's requests: a fork with its two handles, or a wait with none."""
-    data = b""
-    handles: list[int] = []
-    while True:
+def _do_nothing(*_: object) -> None:
+    pass  # the wake-up descriptor ends the wait
+
+
+def _forked() -> int:
+    """Fork and return the new process's id, 0 in the fork itself, -1 if it failed."""
+    try:
+        return os.fork()
+    except OSError as error:
+        sys.stderr.write(f"a worker cannot be started: {error}\n")
+        return -1
+
+
+def _report(control: socket.socket, *numbers: int) -> None:
+    with suppress(ConnectionError):  # the parent is gone; the next read ends the loop
+        control.sendall(b" ".join(b"%d" % number for number in numbers) + b"\n")
+
+
+class _Requests:
+    """The requests that a server receives."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.are_over = False
+        """Whether the parent is gone, or has sent what is no request."""
+        self._control = control
+        self._data = b""
+        self._handles: list[int] = []
+
+    def receive(self) -> list[tuple[list[Any], list[int]]]:
+        """Return the requests that have arrived whole, each with its handles."""
         try:
-            received, more, *_ = socket.recv_fds(control, 1 << 16, 2)
+            received, handles, *_ = socket.recv_fds(self._control, 1 << 16, 2)
         except ConnectionError:
-            return
-        if not received:
-            return
-        handles += more
-        *lines, data = (data + received).split(b"\n")
+            received, handles = b"", []
+        self.are_over = not received
+        self._handles += handles
+        *lines, self._data = (self._data + received).split(b"\n")
+        requests = []
         for line in lines:
-            request = json.loads(line)
-            num_handles = 2 if len(request) == 3 else 0
-            yield request, handles[:num_handles]
-            del handles[:num_handles]
+            try:
+                number, *parts = json.loads(line)
+            except (TypeError, ValueError):  # of code that writes to every descriptor
+                self.are_over = True
+                break
+            num_handles = 2 if parts else 0
+            requests.append(([number, *parts], self._handles[:num_handles]))
+            del self._handles[:num_handles]
+        return requests
 
 
 def _become(
@@ -273,9 +390,12 @@ def _become(
     sys.path[:] = path
     # Files may have been written since the server imported its modules.
     importlib.invalidate_caches()
-    # A program that a verifier starts must not hold the socket open.
-    os.set_inheritable(handle, False)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
     os.close(printed)
+    # Not inheritable: a program that a verifier starts must not hold the socket open.
+    os.set_inheritable(handle, False)
+    with suppress(OSError):  # fewer files may be open
+        handle, low = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, _SOCKET_NUMBER), handle
+        os.close(low)
     return handle

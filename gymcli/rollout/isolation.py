@@ -22,6 +22,7 @@ import msgspec
 from gymcli.environment.registry import module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, described, leave_copy
 from gymcli.rollout.worker_pool import (
+    DONE,
     READY,
     CodeReference,
     ProcessPool,
@@ -107,14 +108,20 @@ class IsolatedProcesses(ProcessPool):
             raise VerifierError(f"{qualname}: {reason}") from error
         definition = msgspec.json.encode(FunctionDefinition(code, imports))
         kind = RequestKind(definition, code.qualname, timeout)
-        replies: list[bytes] = []
+        reports: list[CallReport] = []
+
+        def take(lines: list[bytes]) -> None:
+            reports.extend(msgspec.json.decode(line, type=CallReport) for line in lines)
+
         try:
-            await self.run(kind, record, replies.extend)
+            await self.run(kind, record, take)
         except VerifierCrashedError:
-            if not replies:  # a process that ran out of memory reports that before it exits
+            # A process that ran out of memory reports that before it exits.
+            if [report.kind for report in reports] != ["out_of_memory"]:
                 raise
-        report = msgspec.json.decode(replies[0], type=CallReport)
-        return cast("T", _result(code.qualname, memory_mb, report))
+        if len(reports) != 1:
+            raise VerifierCrashedError(f"{qualname}: its process sent {len(reports)} replies")
+        return cast("T", _result(code.qualname, memory_mb, reports[0]))
 
 
 def _result(name: str, memory_mb: int, report: CallReport) -> object:
@@ -155,7 +162,7 @@ def main(handle: int) -> None:
         if report.kind == "out_of_memory":  # leaked memory would count against the next call
             channel.sendall(data)
             os._exit(1)
-        channel.sendall(data + b"\n")
+        channel.sendall(data + DONE + b"\n")
 
 
 def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallReport:

@@ -37,7 +37,7 @@ from gymcli.rollout.verifier_worker import (
     call_verifier,
     prepare,
 )
-from gymcli.rollout.worker_pool import RequestKind
+from gymcli.rollout.worker_pool import DONE, RequestKind
 from gymcli.store.lines import Line, Part, iterate_parts
 from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
@@ -326,10 +326,15 @@ class _PieceTask:
             self.batches.put_nowait(None)
 
     def _take(self, lines: list[bytes]) -> None:
-        replies = [msgspec.json.decode(line, type=LineReply) for line in lines]
-        if replies:
-            self._error = replies[-1].error
-        self._add([reply.result for reply in replies if reply.result is not None])
+        results: list[Rescored] = []
+        try:
+            for line in lines:
+                reply = msgspec.json.decode(line, type=LineReply)
+                self._error = reply.error
+                if reply.result is not None:
+                    results.append(reply.result)
+        finally:  # replies before one that cannot be read count
+            self._add(results)
 
     def _add(self, results: list[Rescored]) -> None:
         self._piece.num_done += len(results)
@@ -373,7 +378,7 @@ class LineScorer:
                 replies += msgspec.json.encode(reply) + b"\n"
         except GymError as error:
             replies += msgspec.json.encode(LineReply(error=as_reply(error))) + b"\n"
-        channel.send(replies + b"\n")
+        channel.send(replies + DONE + b"\n")
 
     async def _rescored(self, line: Line, channel: Channel) -> Rescored:
         job = self._job

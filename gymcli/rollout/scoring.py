@@ -19,7 +19,7 @@ import msgspec
 from gymcli.environment.contract import Environment, Model
 from gymcli.environment.time_limit import LateError, gather_all, within
 from gymcli.environment.tool import EnvironmentOptions, Task
-from gymcli.errors import VerifierError, VerifierTimeoutError, boundary
+from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError, boundary
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.verifier_worker import Definition, Method, ScoreReply, as_error
 from gymcli.rollout.verify_context import VerifyContext, scores_of
@@ -183,9 +183,15 @@ async def _scores(
         started = time.perf_counter()
         scores = await _scores_in_loop(method, environment, rollouts, options, roles, workers)
         return scores, time.perf_counter() - started
-    replies: list[bytes] = []
-    await workers.verifiers.run(kind, record, replies.extend, when_slow=save)
-    reply = msgspec.json.decode(replies[0], type=ScoreReply)
+    replies: list[ScoreReply] = []
+
+    def take(lines: list[bytes]) -> None:
+        replies.extend(msgspec.json.decode(line, type=ScoreReply) for line in lines)
+
+    await workers.verifiers.run(kind, record, take, when_slow=save)
+    if len(replies) != 1:
+        raise VerifierCrashedError(f"{kind.name}: its process sent {len(replies)} replies")
+    [reply] = replies
     if reply.error is not None:
         raise as_error(reply.error)
     return reply.scores, reply.seconds

@@ -22,6 +22,7 @@ import msgspec
 
 from gymcli import errors
 from gymcli.environment.contract import Environment
+from gymcli.environment.time_limit import LoopClock
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
@@ -35,7 +36,7 @@ from gymcli.errors import (
 )
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.verify_context import VerifyContext, scores_of
-from gymcli.rollout.worker_pool import READY, CodeReference, load_code
+from gymcli.rollout.worker_pool import DONE, READY, CodeReference, load_code
 from gymcli.types import Rollout, Score
 
 __all__ = [
@@ -109,10 +110,10 @@ class ScoreReply(msgspec.Struct, array_like=True, omit_defaults=True):
 class Channel:
     """The socket to the parent, and the state that verifiers share in this process."""
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, now: Callable[[], float]) -> None:
         self.calls_before = 0
         """Warm-up calls of the next verifier before its score counts."""
-        self.isolated = IsolatedProcesses(1)
+        self.isolated = IsolatedProcesses(1, now=now)
         """The process of `context.isolated`."""
         self._socket = socket.socket(fileno=handle)
         self._socket.setblocking(False)
@@ -206,7 +207,7 @@ def _scorer(definition: Definition) -> _Scorer:
         reply = ScoreReply(error=as_reply(VerifierError(text)))
 
         async def refuse(_: bytes, channel: Channel) -> None:
-            channel.send(msgspec.json.encode(reply) + b"\n\n")
+            channel.send(msgspec.json.encode(reply) + b"\n" + DONE + b"\n")
 
         return refuse
     prepare(environment, options)
@@ -228,24 +229,25 @@ async def _score(
     except GymError as error:
         reply = ScoreReply(error=as_reply(error))
     reply.seconds = time.perf_counter() - started
-    channel.send(msgspec.json.encode(reply) + b"\n\n")
+    channel.send(msgspec.json.encode(reply) + b"\n" + DONE + b"\n")
 
 
 async def _serve(handle: int) -> None:
-    channel = Channel(handle)
-    process = os.getpid()
-    scorers: list[_Scorer] = []
-    async for line in channel.lines():
-        if line.startswith(b"{"):
-            definition = msgspec.json.decode(line, type=Definition)
-            scorers.append(_scorer(definition))
-            leave_copy(process)
-            channel.calls_before = definition.calls_before
-            channel.send(READY + b"\n")
-        else:
-            number, _, record = line.partition(b" ")
-            await scorers[int(number)](record, channel)
-    await channel.isolated.close()
+    async with LoopClock() as clock:
+        channel = Channel(handle, clock.now)
+        process = os.getpid()
+        scorers: list[_Scorer] = []
+        async for line in channel.lines():
+            if line.startswith(b"{"):
+                definition = msgspec.json.decode(line, type=Definition)
+                scorers.append(_scorer(definition))
+                leave_copy(process)
+                channel.calls_before = definition.calls_before
+                channel.send(READY + b"\n")
+            else:
+                number, _, record = line.partition(b" ")
+                await scorers[int(number)](record, channel)
+        await channel.isolated.close()
 
 
 def main(handle: int) -> None:

@@ -1,13 +1,14 @@
 """A pool of warm processes, which take requests from one queue.
 
 A process answers each request before it begins the next, so the parent knows which request it is
-working on, and since when. A process that is late, dead or too large is killed with its children,
-and only its current request fails. Requests are batched only if they are so quick that waking the
-process would take longer. The event loop reads the socket and the output of each process.
+working on, and since when. A process that is late, dead or too large, or sends what nobody can
+read, is killed with its children, and only its current request fails. Requests are batched only if
+they are so quick that waking the process would take longer. The event loop reads the socket and the
+output of each process, and never waits for one.
 
 The protocol is lines. The parent sends a definition once, `{...}`, then requests, `NUMBER RECORD`,
 with the number of the definition. The process answers a definition with `READY`, and a request with
-any number of lines and then an empty one.
+any number of lines and then `DONE`. Code that writes to every descriptor may add any others.
 """
 
 from __future__ import annotations
@@ -24,17 +25,22 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from gymcli.environment.registry import module_of_file
 from gymcli.environment.source_code import FILE_MODULE_PREFIX
+from gymcli.environment.time_limit import cpu_waits
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
 from gymcli.rollout.fork_server import fill_standard, fork
 
 __all__ = [
+    "DONE",
     "READY",
     "CodeReference",
     "ProcessPool",
@@ -47,11 +53,19 @@ __all__ = [
 
 READY = b"ready"
 """The reply of a process that has loaded a definition."""
+DONE = b"done"
+"""The last line of a reply."""
 
 _START_SECONDS = 60.0
 """How long a process may take to start and to import what a definition names."""
 _LEAVE_SECONDS = 2.0
 """How long an idle process may take to end by itself."""
+_KILL_SECONDS = 5.0
+"""How long to wait for the end of a process that was killed: the system may be unable to end it."""
+_MAX_STRETCH = 4.0
+"""How often a limit may pass at most while a process has no CPU."""
+_MAX_UNREAD_BYTES = 1 << 28
+"""The longest line of a reply; a record has at most half of it."""
 _SLOW_SECONDS = 1.0
 _WATCH_SECONDS = 0.2
 _GATHER_SECONDS = 0.002
@@ -70,7 +84,8 @@ class RequestKind(NamedTuple):
     name: str
     """The name in error messages."""
     seconds: float
-    """How long a request may take between two lines of its reply."""
+    """How long a request may take between two lines of its reply. Time in which the process waits
+    for a CPU does not count, until four times this has passed."""
     memory_mb: float = math.inf
     """How much the resident memory of the process may grow."""
     option: str = ""
@@ -99,6 +114,8 @@ class ProcessPool:
         """How long the last request took, by the name of its kind."""
         self.queue: deque[_Request] = deque()
         self._workers: list[WorkerProcess] = []
+        self._dying: set[WorkerProcess] = set()
+        """Those that were killed and have not ended yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -120,11 +137,12 @@ class ProcessPool:
         """Send a request to a process and wait for the whole reply.
 
         If the caller is cancelled, the process is killed. `take` is called with the lines of the
-        reply as they arrive, `when_slow` once if the request has not ended within a second.
+        reply as they arrive, at last with none, and raises a MsgspecError if it cannot read them.
+        `when_slow` is called once if the request has not ended within a second.
 
         Raises:
             VerifierTimeoutError: It took too long.
-            VerifierCrashedError: The process died or needed too much memory.
+            VerifierCrashedError: The process died, needed too much memory or sent no proper reply.
             VerifierError: The pool is closed.
         """
         if self._is_closed:
@@ -173,6 +191,7 @@ class ProcessPool:
             # First what the socket holds: a reply that has arrived is not late.
             worker.read()
             if worker.requests:
+                worker.measure_cpu_wait()
                 self._check(worker, worker.requests[0].kind)
         now = self.now()
         begun = [request for worker in self._workers for request in worker.requests]
@@ -183,37 +202,43 @@ class ProcessPool:
         if self.queue and all(worker.is_ready for worker in self._workers):
             self._start(len(self._workers) + len(self.queue))
         self.pump()
-        if any(worker.requests for worker in self._workers):
+        if self.queue or self._dying or any(worker.requests for worker in self._workers):
             self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._watch)
 
     def _check(self, worker: WorkerProcess, kind: RequestKind) -> None:
-        """Kill a process that is dead, late or too large."""
+        """Kill a process that is late or too large."""
         limit, option = kind.seconds, kind.option
         if not worker.is_ready:
             limit, option = _START_SECONDS, "to be imported"
-        if worker.process.poll() is not None:  # a forked copy may hold the socket open
-            self.lose(worker)
-        elif self.now() - worker.since > limit:
+        seconds = self.now() - worker.since
+        if seconds - worker.cpu_wait > limit or seconds > _MAX_STRETCH * limit:
             text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
             self.lose(worker, VerifierTimeoutError(text))
-        elif worker.is_ready and kind.memory_mb < math.inf:
-            grown = worker.resident_bytes() - worker.first_bytes
-            if grown > kind.memory_mb * _MEGABYTE:
-                text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
-                self.lose(worker, VerifierCrashedError(f"{kind.name} needed more than {text}"))
+        elif worker.is_ready and worker.grown_bytes() > kind.memory_mb * _MEGABYTE:
+            text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
+            self.lose(worker, VerifierCrashedError(f"{kind.name} needed more than {text}"))
 
     def lose(self, worker: WorkerProcess, error: VerifierError | None = None) -> None:
-        """Kill a process, read its last replies and fail the request that is still unanswered."""
+        """Kill a process; at its end, fail the request that is still unanswered."""
         if worker not in self._workers:
             return
         self._workers.remove(worker)
-        how = worker.kill()
-        request, *others = worker.requests or (None,)
-        worker.requests.clear()
-        self.queue.extendleft(reversed(others))  # not begun: another process takes them
-        if request is not None and worker.has_served and worker.has_unread and not error:
+        self._dying.add(worker)
+        # All but the first have not begun: another process takes them.
+        while len(worker.requests) > 1:
+            self.queue.appendleft(worker.requests.pop())
+        worker.gone.add_done_callback(lambda gone: self._replace(worker, gone.result(), error))
+        worker.kill()
+
+    def _replace(self, worker: WorkerProcess, how: str, error: VerifierError | None) -> None:
+        """Fail the request that a process has left unanswered, and start another process."""
+        self._dying.discard(worker)
+        request = worker.requests.popleft() if worker.requests else None
+        if request is None or request.ended.done():
+            pass
+        elif worker.has_served and worker.has_unread and not error:
             self.queue.appendleft(request)  # it died before it read this request
-        elif request is not None:
+        else:
             text = f"{request.kind.name}: its process died ({how})"
             request.fail(error or VerifierCrashedError(text))
         if self.queue:
@@ -226,11 +251,14 @@ class ProcessPool:
         for timer in (self._timer, self._gathering):
             if timer is not None:
                 timer.cancel()
-        workers, self._workers = self._workers, []
+        workers, self._workers = [*self._workers, *self._dying], []
         for worker in workers:
-            request, *others = worker.requests or (None,)
-            if request is not None or not worker.is_ready:
+            if worker.requests or not worker.is_ready:
                 worker.kill()
+            else:
+                worker.leave()
+            request, *others = worker.requests or (None,)
+            worker.requests.clear()
             if request is not None:
                 text = f"{request.kind.name} was cut off: the workers were closed"
                 request.fail(VerifierError(text))
@@ -239,7 +267,8 @@ class ProcessPool:
             text = f"{request.kind.name} was not called: the workers were closed"
             request.fail(VerifierError(text))
         self.queue.clear()
-        await asyncio.gather(*(worker.leave() for worker in workers))
+        if workers:
+            await asyncio.wait([worker.gone for worker in workers])
 
 
 @dataclass(eq=False)
@@ -278,15 +307,24 @@ class WorkerProcess:
         self.has_served = False
         self.has_unread = False
         """Whether it ended before it had read all data (known on Linux only)."""
-        self.first_bytes = 0
-        """Its resident memory in bytes after it loaded the last definition."""
+        self.cpu_wait = 0.0
+        """For how many seconds since `since` it, its threads or its children waited for a CPU."""
         self._pool = pool
         self._numbers: dict[bytes, int] = {}
         self._chunks: list[bytes] = []
+        self._num_unread = 0
+        self._is_unreadable = False
         self._unsent = bytearray()
         self._unprinted = b""
+        self._first_bytes = 0
+        """Its resident memory in bytes after it loaded the last definition."""
+        self._cpu_waits: dict[int, float] = {}
+        self._measured_since = 0.0
         self._is_open = True
+        self._is_killed = False
         self._loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[str] = self._loop.create_future()
+        """How it ended, once it has."""
         fill_standard()
         self._socket, theirs = socket.socketpair()
         self._printed, prints = os.pipe()
@@ -303,6 +341,7 @@ class WorkerProcess:
         os.set_blocking(self._printed, False)
         self._loop.add_reader(self._socket.fileno(), self.read)
         self._loop.add_reader(self._printed, self._print)
+        self.process.ended.add_done_callback(self._call_end)
 
     def begin(self, queue: deque[_Request]) -> None:
         """Send the next request to an idle process, and more of its kind if they are quick."""
@@ -329,13 +368,15 @@ class WorkerProcess:
 
     def _take_lines(self, lines: list[bytes]) -> None:
         self.since = now = self._pool.now()
-        if lines[0] == READY:
+        if not self.is_ready and lines[0] == READY:
             self.is_ready = True
-            self.first_bytes = self.resident_bytes()
-            lines = lines[1:]
+            self._first_bytes = self._resident_bytes()
+            del lines[0]
+        if lines and not (self.is_ready and self.requests):
+            raise msgspec.DecodeError  # nobody has asked for a line
         reply: list[bytes] = []
         for line in lines:
-            if line:
+            if line != DONE:
                 reply.append(line)
             elif self.requests:
                 self.has_served = True
@@ -395,46 +436,87 @@ class WorkerProcess:
             self._loop.remove_reader(self._socket.fileno())
             self._pool.lose(self)
             return False
+        if self._is_unreadable:
+            return True
         self._chunks.append(data)
-        if b"\n" in data:
-            *lines, rest = b"".join(self._chunks).split(b"\n")
-            self._chunks = [rest] if rest else []
-            self._take_lines(lines)
+        self._num_unread += len(data)
+        try:
+            if b"\n" in data:
+                *lines, rest = b"".join(self._chunks).split(b"\n")
+                self._chunks, self._num_unread = [rest] if rest else [], len(rest)
+                self._take_lines(lines)
+            if self._num_unread > _MAX_UNREAD_BYTES:
+                raise msgspec.DecodeError
+        except msgspec.MsgspecError:
+            self._is_unreadable = True
+            self._chunks.clear()
+            name = self.requests[0].kind.name if self.requests else "a worker"
+            text = f"{name}: its process sent a reply that cannot be read"
+            self._pool.lose(self, VerifierCrashedError(text))
         return True
 
-    def resident_bytes(self) -> int:
+    def grown_bytes(self) -> int:
+        """Return by how much the memory of the process grew since it loaded a definition."""
+        self._first_bytes = self._first_bytes or self._resident_bytes()
+        return self._resident_bytes() - self._first_bytes
+
+    def _resident_bytes(self) -> int:
         """Return the resident memory of the process in bytes; 0 without /proc."""
         try:
-            pages = Path(f"/proc/{self.process.pid()}/statm").read_bytes().split()[1]
+            pages = Path(f"/proc/{self.process.process}/statm").read_bytes().split()[1]
         except (OSError, IndexError):
             return 0
         return int(pages) * resource.getpagesize()
 
-    def kill(self) -> str:
-        """Kill the process and its children, read its last lines and return how it died."""
+    def measure_cpu_wait(self) -> None:
+        """Add to `cpu_wait` what has passed since the last call without a CPU.
+
+        The threads that wait at the same time do not add up: the longest wait counts.
+        """
+        before = self._cpu_waits
+        self._cpu_waits = cpu_waits(self.process.process) if self.process.process else {}
+        if self._measured_since != self.since:
+            self._measured_since, self.cpu_wait = self.since, 0.0
+            return
+        added = (wait - before.get(thread, 0.0) for thread, wait in self._cpu_waits.items())
+        self.cpu_wait += max(added, default=0.0)
+
+    def kill(self) -> None:
+        """Kill the process and its children; `gone` follows."""
+        if self._is_killed or self.gone.done():
+            return
+        self._is_killed = True
+        self.process.kill()
+        if self.process.process:
+            self._loop.call_later(_KILL_SECONDS, self._end, "and it cannot be killed")
+        else:  # the fork server is still importing
+            self._end("before it started")
+
+    def leave(self) -> None:
+        """Have an idle process end by itself, and kill it after two seconds; `gone` follows."""
         if not self._is_open:
-            return ""
-        code = self.process.kill()
+            return
+        with suppress(OSError):  # the process has closed its end already
+            # `main` ends when it has read everything.
+            self._socket.shutdown(socket.SHUT_WR)
+        self._loop.call_later(_LEAVE_SECONDS, self.kill)
+
+    def _call_end(self, ended: Future[int]) -> None:
+        """Have the event loop note the end of the process; runs in another thread."""
+        code = ended.result()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end, how)
+
+    def _end(self, how: str) -> None:
+        """Read the last lines of the process."""
+        if self.gone.done():
+            return
         while self.read():
             pass
         self._close()
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-    async def leave(self) -> None:
-        """Wait for an idle process to end by itself, and kill it after two seconds."""
-        if not self._is_open:
-            return
-        try:
-            # `main` ends when it has read everything.
-            self._socket.shutdown(socket.SHUT_WR)
-            ends = self._loop.time() + _LEAVE_SECONDS
-            while self.process.poll() is None and self._loop.time() < ends:  # noqa: ASYNC110  # no event
-                await asyncio.sleep(0.005)
-        except OSError:  # the process has closed its end already
-            pass
-        finally:
-            self.process.kill()
-            self._close()
+        self.gone.set_result(how)
+        self._pool.lose(self)
 
     def _close(self) -> None:
         self._is_open = False

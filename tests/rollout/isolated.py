@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 MEGABYTE = 2**20
@@ -37,6 +38,36 @@ def made_again(pid):
 
 def process():
     return os.getpid()
+
+
+def write_everywhere(data):
+    """Write to every descriptor but the standard ones."""
+    for number in range(3, 1024):
+        with suppress(OSError):
+            os.set_blocking(number, False)
+            os.write(number, data)
+
+
+def write_to_low_descriptors(data):
+    for number in range(3, 64):
+        with suppress(OSError):
+            os.write(number, data)
+
+
+def compute_where_others_do(seconds, niceness, num_others):
+    """Compute for so many seconds of CPU time on a CPU that other processes share."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    others = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(num_others)
+    ]
+    os.nice(niceness)
+    started, ends = time.monotonic(), time.process_time() + seconds
+    while time.process_time() < ends:
+        pass
+    for other in others:
+        other.kill()
+        other.wait()
+    return time.monotonic() - started
 
 
 def add(first, second):

@@ -16,7 +16,7 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import RoleError
 from gymcli.types import Message, Score
-from tests.rollout.isolated import tell
+from tests.rollout.isolated import tell, write_everywhere, write_to_low_descriptors
 
 TABLE = {}
 NUM_BUILT = [0]
@@ -67,6 +67,11 @@ DEEDS = {
     "sleep": lambda: time.sleep(1e6),
     "fork": os.fork,
     "print": lambda: print("told to print"),
+    "write_low": lambda: write_to_low_descriptors(b"garbage\n"),
+    "write_line": lambda: write_everywhere(b"garbage\n"),
+    "write_bytes": lambda: write_everywhere(b"\xff"),
+    "write_empty_lines": lambda: write_everywhere(b"\n\n"),
+    "write_json": lambda: write_everywhere(b"[[]]\n"),
     "asked_to_cancel": lambda: asyncio.current_task().cancel(),
     "task": lambda: asyncio.ensure_future(asyncio.sleep(0)),
     "task_exit": lambda: asyncio.ensure_future(leave_later()),

@@ -44,6 +44,7 @@ class Telling:
     def __exit__(self, *raised):
         self.socket.close()
         self.fork.kill()
+        self.fork.ended.result(TOO_LONG)
 
     def ask(self, expression):
         self.socket.sendall(expression.encode() + b"\n")
@@ -95,17 +96,18 @@ def test_a_fork_with_fewer_variables_has_a_parent_without_them(told, monkeypatch
 )
 def test_how_a_fork_ended(told, expression, code):
     with told() as telling:
-        assert telling.fork.poll() is None
+        wait_until(lambda: telling.fork.process)
+        assert telling.ask("os.getpid()") == telling.fork.process
+        assert not telling.fork.ended.done()
         telling.socket.sendall(expression.encode() + b"\n")
-        wait_until(lambda: telling.fork.poll() is not None)
-        assert telling.fork.poll() == telling.fork.kill() == code
+        assert telling.fork.ended.result(TOO_LONG) == code
 
 
 def test_children_of_a_fork_end_with_it(told):
     with told() as telling:
         left = telling.ask("subprocess.Popen(['sleep', '600']).pid")
         telling.socket.close()
-        wait_until(lambda: telling.fork.poll() is not None)
+        assert telling.fork.ended.result(TOO_LONG) == 0
     wait_until(lambda: not state_of(left))
 
 
@@ -114,8 +116,7 @@ def test_a_fork_whose_fork_server_was_killed(told):
         process = telling.ask("os.getpid()")
         server = telling.ask("os.getppid()")
         os.kill(server, signal.SIGKILL)
-        assert telling.ask("1 + 1") == 2
-        assert telling.fork.kill() == -signal.SIGKILL
+        assert telling.fork.ended.result(TOO_LONG) == -signal.SIGKILL
         wait_until(lambda: not state_of(process))
         wait_until(lambda: not state_of(server))  # a server that is still dying would be used
         with told() as another:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registry
 from gymcli.environment.tool import Task
-from gymcli.errors import VerifierError, VerifierTimeoutError
+from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
+from gymcli.rollout.fork_server import forget_fork_servers
 from gymcli.rollout.scoring import Workers, score
 from gymcli.rollout.verify_context import VerifyContext
 from gymcli.types import Rollout, Score, Verifier
@@ -225,6 +227,105 @@ def test_call_gives_up_on_a_module_that_ends_every_worker(tmp_path, monkeypatch)
         called(workers, isolated.process)
         with pytest.raises(VerifierError, match=r"^process: its process died \(exit code 7\)$"):
             called(workers, isolated.process, imports=("ends_all",))
+
+
+@pytest.mark.parametrize("data", [b"garbage\n", b"\xff", b"\n\n", b"{}\n"])
+def test_call_replaces_a_process_whose_reply_cannot_be_read(data):
+    with Pool(1) as workers:
+        pid = called(workers, isolated.process)
+        words = "^write_everywhere: its process sent a reply that cannot be read$"
+        with pytest.raises(VerifierCrashedError, match=words):
+            called(workers, isolated.write_everywhere, data)
+        assert called(workers, isolated.process) != pid
+
+
+WRITING = """
+import asyncio, os
+from gymcli.rollout.scoring import Workers
+from tests.rollout import isolated
+from tests.processes import TOO_LONG
+
+async def main():
+    workers = Workers(1)
+    for turn in range(4):
+        try:
+            async with asyncio.timeout(TOO_LONG):
+                call = workers.isolated.call(isolated.add, turn, 1, timeout=20, memory_mb=512)
+                print(await call, flush=True)
+        except BaseException as error:
+            print(type(error).__name__, flush=True)
+        if turn == 1:
+            isolated.write_everywhere(b"garbage\\n")
+
+asyncio.run(main())
+"""
+
+
+def test_call_survives_what_the_caller_writes_to_every_descriptor():
+    """The worker and the fork server read it; both are replaced."""
+    done = subprocess.run(
+        [sys.executable, "-c", WRITING], stdout=subprocess.PIPE, text=True, check=True
+    )
+    replies = done.stdout.split()
+    assert (replies[0], replies[1], replies[3]) == ("1", "2", "4")
+    assert replies[2] in ("3", "VerifierCrashedError")
+
+
+@ON_LINUX
+@pytest.mark.slow
+def test_call_counts_no_time_in_which_the_process_has_no_cpu():
+    with Pool(1) as workers:
+        passed = called(workers, isolated.compute_where_others_do, 0.4, 0, 2, timeout=1.0)
+    assert passed > 1.0
+
+
+@ON_LINUX
+@pytest.mark.slow
+def test_call_takes_no_more_than_four_times_its_limit():
+    with Pool(1) as workers, pytest.raises(VerifierTimeoutError, match=r"longer than 0\.5 seconds"):
+        called(workers, isolated.compute_where_others_do, 5.0, 19, 2, timeout=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way_out", ["answered", "cancelled", "closed"])
+def test_the_event_loop_turns_while_the_fork_server_starts(way_out, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\nif 'gymcli.rollout.isolation' in sys.orig_argv:\n    time.sleep(3.0)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    forget_fork_servers()
+    gaps = []
+
+    async def turn():
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - before)
+
+    async def main():
+        turning = asyncio.create_task(turn())
+        workers = Workers(1)
+        calling = asyncio.create_task(
+            workers.isolated.call(isolated.add, 1, 2, timeout=20, memory_mb=512)
+        )
+        if way_out == "answered":
+            assert await calling == 3
+        else:
+            await asyncio.sleep(0.5)
+        if way_out == "cancelled":
+            calling.cancel()
+            await asyncio.wait([calling])
+        await workers.close()
+        forget_fork_servers()
+        turning.cancel()
+        await asyncio.wait([calling])
+        return calling
+
+    started = time.monotonic()
+    calling = asyncio.run(main())
+    assert (time.monotonic() - started > 3.0) == (way_out == "answered")
+    assert max(gaps) < 1.0
+    assert calling.cancelled() == (way_out == "cancelled")
 
 
 def test_call_raises_what_the_function_raised(shared):

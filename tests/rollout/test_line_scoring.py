@@ -38,6 +38,7 @@ import asyncio
 import os
 import signal
 from gymcli import Environment, EnvironmentOptions, Score, Task
+from tests.rollout.isolated import write_everywhere
 
 class Letters(Environment[Task]):
     """Say many of one letter."""
@@ -66,6 +67,8 @@ class Letters(Environment[Task]):
             held = []
             while True:
                 held.append(bytearray(b"x" * 5_000_000))
+        if text == "write":
+            write_everywhere(b"garbage\\n")
         if text == "raise":
             raise ValueError("told to")
         count = text.count(context.options.letter)
@@ -291,7 +294,7 @@ def rescored(lines, job):
 
 def test_verify_fails_only_the_line_whose_verifier_fails(tmp_path, spec):
     """Its verifier may do anything to the process; later lines go to a new one."""
-    texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "raise", "aaaa"]
+    texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "write", "raise", "aaaa"]
     path = write(tmp_path, *(rollout(text, number) for number, text in enumerate(texts)))
     items = _in_order(verify(path, env=spec, keeps_lines=True))
     assert [item.new_reward for item in items if item.error is None] == [1.0, 2.0, 3.0, 4.0]
@@ -301,6 +304,7 @@ def test_verify_fails_only_the_line_whose_verifier_fails(tmp_path, spec):
         ("VerifierCrashedError", "verify: its process died (exit code 1)"),
         ("VerifierCrashedError", "verify: its process died (SIGSEGV)"),
         *[("VerifierTimeoutError", "verify took longer than 0.2 seconds (verify_timeout)")] * 3,
+        ("VerifierCrashedError", "verify: its process sent a reply that cannot be read"),
         ("VerifierError", "ValueError: told to"),
     ]
     assert [bool(item.line) for item in items] == [True] * len(texts)

@@ -355,3 +355,17 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path):
         parent.send_signal(signal.SIGKILL)
         parent.wait(20)
     asyncio.run(wait_for(lambda: not is_running(worker)))
+
+
+@pytest.mark.parametrize("name", ["write_line", "write_bytes", "write_empty_lines", "write_json"])
+def test_a_verifier_that_writes_to_every_descriptor_costs_its_own_record(name):
+    """The reply of its process cannot be read, and the next records have another process."""
+    first, failed, *others = scored(Patient, *does("", name, "", "", ""))
+    assert isinstance(failed, VerifierCrashedError)
+    assert str(failed).startswith("verify of Patient: its process sent ")
+    assert [record.reward for record in (first, *others)] == [1.0] * 4
+
+
+def test_a_verifier_that_writes_to_low_descriptors_costs_nothing():
+    found = scored(Patient, *does("", "write_low", ""))
+    assert [record.reward for record in found] == [1.0] * 3
