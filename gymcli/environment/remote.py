@@ -43,6 +43,7 @@ from yarl import URL
 
 from gymcli.environment.addresses import checked_address
 from gymcli.environment.contract import Context, Environment
+from gymcli.environment.time_limit import LoopClock, time_limit
 from gymcli.environment.tool import (
     EnvironmentOptions,
     Properties,
@@ -555,19 +556,13 @@ class ServerSession:
         url = URL(f"{self.base_url}/{quote(path, safe='')}", encoded=True)
         method = "GET" if payload is None else "POST"
         place = f"{method} {url}"
-        data: bytes | io.BytesIO | None = None
-        if payload is not None:
-            encoded = msgspec.json.encode(payload)
-            data = encoded if len(encoded) < _LARGE_BODY else io.BytesIO(encoded)
+        encoded = None if payload is None else msgspec.json.encode(payload)
         try:
-            async with self._client.request(
-                method,
-                url,
-                data=data,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT),
-            ) as response:
-                body = await _read(response)
+            # Time in which the event loop or the process stood still does not count.
+            async with LoopClock() as clock, time_limit(seconds, clock.now):
+                response = await self._response(method, url, encoded, clock)
+                async with response:
+                    body = await _read(response)
         except TimeoutError as error:
             raise error_class(f"{place}: {_waited(error, seconds)}") from error
         except aiohttp.ClientError as error:
@@ -577,6 +572,25 @@ class ServerSession:
             raise error_class(f"{place}: the answer is longer than {limit} MiB")
         self._check_session(response.cookies, place, error_class)
         return ServerReply(place, response.status, body)
+
+    async def _response(
+        self, method: str, url: URL, encoded: bytes | None, clock: LoopClock
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return the response when it begins."""
+        while True:
+            began = clock.now()
+            is_large = encoded is not None and len(encoded) >= _LARGE_BODY
+            try:
+                return await self._client.request(
+                    method,
+                    url,
+                    data=io.BytesIO(encoded or b"") if is_large else encoded,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+                )
+            except aiohttp.ConnectionTimeoutError:  # by aiohttp's clock; nothing was sent
+                if clock.now() - began >= CONNECT_TIMEOUT:
+                    raise
 
     def _check_session(
         self, cookies: SimpleCookie, place: str, error_class: type[AttemptError]

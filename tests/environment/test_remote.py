@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import aiohttp
 import msgspec
@@ -642,6 +643,25 @@ def test_post_ends_where_the_answer_does_not(said, stays, words):
     with pytest.raises(EpisodeError) as caught:
         asyncio.run(run())
     assert words in str(caught.value)
+
+
+def test_time_in_which_the_loop_was_blocked_counts_against_no_request():
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+    async def respond(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        asyncio.get_running_loop().call_soon(time.sleep, 0.9)
+        await asyncio.sleep(1.0)
+        writer.write(answer)
+        writer.close()
+
+    async def run():
+        async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            async with ServerSession(f"http://{host}:{port}") as session:
+                return await session.ask("verify", {}, seconds=0.7, error_class=EpisodeError)
+
+    assert asyncio.run(run()).status == 200
 
 
 def test_waited_tells_connecting_from_answering():
