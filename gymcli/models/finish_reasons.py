@@ -66,9 +66,12 @@ _NOT_TEXT = ("audio", "images", "reasoning_details")
 _MAX_WORD = 200
 """The most characters of a finish reason or id that are recorded."""
 
+_MAX_CALLS = 10_000
+"""The most tool calls of an answer; more than that no model writes."""
+
 _OPENING = "<think>"
 _CLOSING = "</think>"
-_END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
+_END_OF_THOUGHT = re.compile(r"</think>(?<![ \t`'\"(\[]</think>)")
 """A closing tag that is not preceded by a blank, quotation mark or bracket: after one of these the
 model usually writes about the tag."""
 
@@ -102,7 +105,8 @@ def finished_answer(
 
     Raises:
         ServerError: The endpoint could not finish the answer.
-        InvalidAnswerError: The answer is empty, and not because of the model.
+        InvalidAnswerError: The answer is empty, and not because of the model; or it has too many
+            calls.
     """
     # Google prefixes some: "function_call_filter: MALFORMED_FUNCTION_CALL", "FinishReason.SAFETY".
     word = None if word is None else str(word)[:_MAX_WORD]
@@ -113,6 +117,9 @@ def finished_answer(
     if isinstance(content, str) and "think>" in content:
         thought, content = split_thought(content, is_separate=any(reasoning))
         reasoning = [*reasoning, thought]
+    if len(calls) > _MAX_CALLS:
+        text = f"the answer has {len(calls):,} tool calls, but the limit is {_MAX_CALLS:,}"
+        raise InvalidAnswerError(text)
     tool_calls = tool_calls_of(calls) if calls else []
     extra = extra or {}
     meaning = _FINISH_REASONS.get(plain)

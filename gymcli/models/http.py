@@ -50,8 +50,10 @@ _MAX_VALUES = 4_000_000
 """The most commas and opening brackets of an answer, about as many as its JSON values: these take
 far more time and memory than text. 16,000 tokens with 20 log-probabilities each have half of it."""
 _VALUE_STARTS = (b",", b"[", b"{")
-_MAX_LINES = 2**20
-"""The most lines of a stream: two or three for each event."""
+_MAX_LINES = 2**19
+"""The most lines of a stream: two to four for each event, which is often a single token."""
+_PIECE_BYTES = 2**15
+"""How much of a body is read at a time, so that other tasks proceed."""
 _MAX_ERROR_BYTES = 2**20
 """What is read of the body of a refusal."""
 
@@ -73,7 +75,6 @@ _MAX_IDLE = 4.0
 after 5, and a request on a closing connection is a failed try."""
 
 
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _DONE = b"[DONE]"
 _END_OF_RESPONSE = re.compile(rb'"type": ?"response\.(completed|incomplete|failed)"')
 
@@ -350,11 +351,11 @@ async def _pieces(
     num_bytes = num_values = 0
     while not content.at_eof():
         if idle is None or content.is_eof():  # most bodies have arrived whole
-            piece = await content.readany()
+            piece = await content.read(_PIECE_BYTES)
         else:
             try:
                 async with time_limit(idle, now) as limit:
-                    piece = await content.readany()
+                    piece = await content.read(_PIECE_BYTES)
             except TimeoutError as error:
                 if limit.expired():  # otherwise the total limit of `_send` expired
                     raise aiohttp.SocketTimeoutError("the body stalled") from error
@@ -387,12 +388,13 @@ class EventReader:
         """Return the data of every event that ends in this chunk."""
         text = self._held + chunk
         self._held = b"\r" if text.endswith(b"\r") else b""
-        end, *others = _LINE_END.split(text[:-1] if self._held else text)
-        self._line.append(end)
+        # The last line is unfinished; the dot keeps it where it is empty.
+        end, *others = ((text[:-1] if self._held else text) + b".").splitlines()
         if not others:
+            self._line.append(end[:-1])
             return []
-        *lines, rest = b"".join(self._line), *others
-        self._line = [rest]
+        *lines, rest = b"".join((*self._line, end)), *others
+        self._line = [rest[:-1]]
         self.num_lines += len(lines)
         if self._at_start:
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
@@ -420,6 +422,8 @@ async def _read_events(
     reader = EventReader()
     events: list[bytes] = []
     async for piece in pieces:
+        if len(piece) == _PIECE_BYTES:  # there is more, and reading it would not wait
+            await asyncio.sleep(0)
         new = reader.feed(piece)
         events += new
         if reader.num_lines > _MAX_LINES:

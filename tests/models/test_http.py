@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -22,9 +23,11 @@ from hypothesis import strategies as st
 
 from gymcli.errors import (
     ConfigError,
+    ContextOverflowError,
     EndpointConnectionError,
     EndpointTimeoutError,
     InvalidAnswerError,
+    ModelError,
     RequestRefusedError,
 )
 from gymcli.mock import MockAnswer, MockServer, scripted
@@ -533,6 +536,127 @@ def test_answer_reads_no_endless_body():
 
     with pytest.raises(InvalidAnswerError, match="longer than 64 MiB"):
         asyncio.run(run())
+
+
+class Endless(NamedTuple):
+    """A body that an endpoint sends until the client closes the connection."""
+
+    status: int
+    content_type: str
+    start: bytes
+    piece: bytes
+
+
+def failure_at_endless(endless: Endless, request: Request, **options) -> ModelError:
+    """Return the error of a request that is answered with an endless body."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = f"HTTP/1.1 {endless.status} Whatever\r\nContent-Type: {endless.content_type}\r\n\r\n"
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head.encode() + endless.start)
+            while True:
+                writer.write(endless.piece)
+                await writer.drain()
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        endpoint = Endpoint(base_url=f"http://{host}:{port}", model="m", **options)
+        async with server, Client(endpoint, concurrency=1, sleep=FakeTime().sleep) as client:
+            await client.answer(request)
+
+    with pytest.raises(ModelError) as raised:
+        asyncio.run(run())
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("endless", "message"),
+    [
+        (Endless(200, "application/json", b'{"z": [', b"{}," * 2**14), "4,000,000 JSON values"),
+        (Endless(200, "text/event-stream", b"", b"data: {}\n\n" * 2**12), "524,288 lines"),
+        (Endless(200, "text/event-stream", b"", b":\n" * 2**12), "524,288 lines"),
+        (Endless(200, "text/event-stream", b"data: ", b"x" * 2**16), "longer than 64 MiB"),
+    ],
+)
+def test_answer_bounds_what_it_reads(endless, message):
+    """60 MB of empty objects took 2 GB of memory; of empty events, ten seconds."""
+    error = failure_at_endless(endless, hello(), max_attempts=1)
+    assert type(error) is InvalidAnswerError
+    assert message in str(error)
+
+
+def test_answer_that_is_too_large_is_asked_for_again():
+    many = '{"choices": [' + "{}," * 2**21 + "{}]}"
+    request = hello()
+    answer = ask(in_order(MockAnswer(body=many), "fewer"), request)
+    assert answer.message.text == "fewer"
+    assert request.tries.retries == {"InvalidAnswerError": 1}
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/json", "text/event-stream"])
+def test_answer_reads_only_the_start_of_a_refusal(content_type):
+    start = b"data: " if content_type == "text/event-stream" else b""
+    words = b"This model's maximum context length is 10 tokens."
+    endless = Endless(400, content_type, start + words, b" error: error" * 2**12)
+    error = failure_at_endless(endless, hello(), max_attempts=1)
+    assert type(error) is ContextOverflowError
+    assert "answered 400: This model's maximum context length is 10 tokens. error:" in str(error)
+
+
+def test_answer_reads_long_answers():
+    """These are decoded in a thread."""
+    text = "word, " * 2**19
+    assert ask(scripted([MockAnswer(text=text)])).message.text == text
+    events = [{"choices": [{"delta": {"content": "word, " * 8}}]}] * 2**15
+    events.append({"choices": [{"finish_reason": "stop"}]})
+    stream = b"".join(b"data: %b\n\n" % msgspec.json.encode(event) for event in events)
+
+    async def run() -> Answer:
+        async with raw_server(stream, headers="Content-Type: text/event-stream\r\n") as address:
+            endpoint = Endpoint(base_url=f"http://{address}", model="m", stream=True)
+            async with Client(endpoint, concurrency=1) as client:
+                return await client.answer(HELLO)
+
+    assert asyncio.run(run()).message.text == text[: 6 * 2**18]
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    "options",
+    [{"total_timeout": 0.5}, {"idle_timeout": 0.5}, {"idle_timeout": 0.5, "stream": True}],
+)
+def test_answer_counts_no_time_in_which_the_loop_stood_still(options, new_loop):
+    """A setup that computed for 8 s let every request with a shorter limit fail."""
+    kind, body = "application/json", b'{"choices": [{"message": {"content": "whole"}}]}'
+    if "stream" in options:
+        kind, body = "text/event-stream", CHAT_STREAM
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(re.search(rb"(?i)length: (\d+)", head)[1]))
+        length = f"Content-Length: {len(body)}\r\nContent-Type: {kind}\r\n\r\n"
+        writer.write(f"HTTP/1.1 200 OK\r\n{length}".encode() + body[:9])
+        await writer.drain()
+        for _ in range(3):  # the client reads this before the loop is blocked
+            await asyncio.sleep(0)
+        time.sleep(1.0)  # block the loop
+        # One more turn, in which timers run before the rest arrives.
+        await asyncio.sleep(0)
+        writer.write(body[9:])
+        writer.close()
+
+    async def run() -> Answer:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        endpoint = Endpoint(base_url=f"http://{host}:{port}", model="m", max_attempts=1, **options)
+        async with server, Client(endpoint, concurrency=1) as client:
+            return await client.answer(HELLO)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(run()).message.text == "whole"
 
 
 def test_answer_is_cancelled_at_once():
