@@ -398,7 +398,8 @@ class Context(Protocol):
         Args:
             function: Imported by its name, in a process that may serve many calls.
             args: Its arguments.
-            timeout: Seconds from the start of the function; waiting for a process does not count.
+            timeout: Seconds from the start of the function. Waiting for a process, or (on Linux)
+                for a CPU, does not count.
             memory_mb: Megabytes that it may need on top of the process's own (Linux only).
             imports: Heavy modules that the function uses; importing them does not count as time.
 

@@ -42,7 +42,7 @@ _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SEARCH_TIMEOUT = 1.0
-"""Seconds that a row's regular expression may take."""
+"""Seconds of CPU time that a row's regular expression may take."""
 
 _FED_AT_THE_END: tuple[StopReason, ...] = ("done", "env_done", "max_turns")
 """The stop reasons after which the environment has seen the last message."""
