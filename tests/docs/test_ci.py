@@ -14,7 +14,7 @@ import yaml
 from gymcli.commands.ci import CiOptions
 from gymcli.metrics.gates import PLAIN_NAMES, check_name, parse_gate
 from gymcli.mock import MockAnswer, MockServer
-from gymcli.mock.behaviours import last_user_text
+from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.reporting.markdown import MAX_CHARACTERS
 from tests.commands.running import add_up, clean_environment
 from tests.docs.pages import blocks, page, table_names, table_rows, write_gym
@@ -167,13 +167,48 @@ def test_pipeline_tells_good_from_worse(machine, mock_server, steps, comment, sc
         suites = ET.parse(machine.folder / "junit.xml").getroot()
         assert [suite.get("name") for suite in suites] == ["gates"]
         asked = machine.asked.read_text()
-        assert asked.startswith("pip install gymcli\n")
+        assert asked.startswith("pip install wheels/gymcli-*.whl\n")
         assert comment in asked
         assert "summary.md" in asked
         shown = [path.read_text(encoding="utf-8") for path in machine.folder.glob("step-*.md")]
         assert shown == ([summary] if comment.startswith("gh") else [])
     assert (machine.folder / "run").is_dir()
     assert (machine.folder / "baseline").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [github_steps(), gitlab_steps()], ids=["github", "gitlab"])
+def test_pipeline_that_is_run_again_asks_only_for_what_is_left(machine, mock_server, steps):
+    """The run folder is what the cache restores."""
+    wrong = 3
+
+    def fail_some(request):
+        number = int(last_user_text(request).split()[2])
+        return refusal_of(400, "no") if number < wrong else add_up(request)
+
+    mock_server.behaviour = fail_some
+    assert machine.play(steps).exit_code == 4
+    num_requests = mock_server.num_requests
+    mock_server.behaviour = add_up
+    again = machine.play(steps)
+    assert again.exit_code == 0, again.output
+    assert mock_server.num_requests == num_requests + 2 * wrong
+
+
+def test_pipelines_cache_the_run_folder_for_the_same_run_only():
+    workflow = yaml.safe_load(blocks("yaml", TEXT)[0][1])
+    steps = workflow["jobs"]["evaluate"]["steps"]
+    cached = [step for step in steps if step.get("with", {}).get("path") == "run"]
+    restored, saved = (step["with"] for step in cached if "cache" in step["uses"])
+    assert restored["key"] == saved["key"]
+    assert saved["key"].startswith(restored["restore-keys"])
+    assert "github.run_id" in restored["restore-keys"]
+    evaluation = next(n for n, step in enumerate(steps) if step.get("name") == "Evaluate")
+    assert [n - evaluation for n, step in enumerate(steps) if step in cached] == [-1, 1]
+    assert "--out run " in steps[evaluation]["run"]
+    pipeline = yaml.safe_load(blocks("yaml", TEXT)[1][1])
+    (cache,) = (one for one in pipeline["evaluate"]["cache"] if one["paths"] == ["run"])
+    assert (cache["when"], "CI_PIPELINE_ID" in cache["key"]) == ("always", True)
 
 
 def test_inconclusive_pipeline_is_a_warning_of_gitlab():
