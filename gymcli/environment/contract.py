@@ -393,7 +393,8 @@ class Context(Protocol):
     ) -> T:
         """Call a module-level function in a process that is killed if it exceeds its limits.
 
-        Arguments and result are pickled; exceptions of the function are raised here.
+        It is for functions of your own that may hang, grow or crash. It is no sandbox for code that
+        a model wrote. Arguments and result are pickled; exceptions of the function are raised here.
 
         Args:
             function: Imported by its name, in a process that may serve many calls.
