@@ -219,8 +219,12 @@ def parse_expression(text: str) -> Expression:
         if percent := _PERCENT.search(text):
             share = f"{float(percent[1]) / 100:g}"
             raise _error(text, percent.start(), f"write {share} for {percent[0]}") from error
+        without_texts = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
+        if word := _FOREIGN_WORD.search(without_texts):
+            hint = _FOREIGN_WORDS[word[0].casefold()]
+            raise _error(text, word.start(), hint) from error
         if not error.offset:
-            raise _error(text, len(text), "something is missing here") from error
+            raise _error(text, len(text), "a value is missing here") from error
         raise _error(text, start + error.offset - 1, f"cannot be read: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise _error(text, start, "cannot be read, or is nested too deeply") from error
@@ -246,6 +250,14 @@ _WORD = re.compile(
 )
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)[ ]?%(?=\s*(?:$|[)<>=!]|and\b|or\b))")
 _ESCAPE = re.compile(r"""\\(?:[\\'"nrt]|u[0-9a-fA-F]{4})""")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+_FOREIGN_WORD = re.compile(r"\b(?:AND|OR|NOT|IN)\b|<>|\b(?i:like|contains|matches)\b(?!\s*\()")
+"""Words of SQL and other languages that are not in the grammar."""
+_FOREIGN_WORDS = {
+    **{word: f"write {word}" for word in ("and", "or", "not", "in")},
+    "<>": "write != to compare",
+    **dict.fromkeys(("like", "contains", "matches"), "write 'TEXT' in NAME"),
+}
 _HINTS = {
     "=>": "write >= to compare",
     "=<": "write <= to compare",

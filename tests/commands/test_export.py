@@ -132,7 +132,7 @@ def test_export_takes_token_ids_along(tmp_path, monkeypatch, name, tokens):
         (["--to", "sft", "--completion", "--loss", "assistant"], "exclude each other"),
         (["--to", "tokens"], "run: has no token ids; collect a run with --record-tokens"),
         (["--to", "csv"], "-o x.jsonl: --to csv writes .csv, .csv.gz, .csv.zst"),
-        (["--to", "sft", "--where", "reward <"], "character 9: something is missing here"),
+        (["--to", "sft", "--where", "reward <"], "character 9: a value is missing here"),
         (["--to", "sft", "--where", "rewrd < 1"], "error: run: filter 'rewrd < 1', character 1: "),
         (
             ["--to", "sft", "--where", "reward > 5"],
