@@ -162,7 +162,7 @@ def collect(
         typer.Option(
             metavar="ENV",
             help="Environment of rows that name none: NAME, FILE.py, FILE.py:CLASS or "
-            "MODULE:CLASS; AGENT=ENV maps an agent_ref to an environment.",
+            "MODULE:CLASS; AGENT=ENV plays rows of NeMo Gym's agent AGENT in ENV.",
             rich_help_panel=Heading.WHAT,
             autocompletion=complete_env,
         ),
@@ -227,7 +227,11 @@ def collect(
     ] = False,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print the metrics as JSON.", rich_help_panel=Heading.RESULTS),
+        typer.Option(
+            "--json",
+            help="Print the metrics, or the plan of a dry run, as JSON.",
+            rich_help_panel=Heading.RESULTS,
+        ),
     ] = False,
 ) -> None:
     """Run tasks against a model and write scored rollouts.

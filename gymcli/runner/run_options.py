@@ -290,7 +290,7 @@ class RunOptions:
         bool,
         typer.Option(
             "--no-retry",
-            help="Do not retry attempts that failed earlier.",
+            help="Skip attempts that failed in an earlier command.",
             rich_help_panel=Heading.EXPERT,
         ),
     ] = False
@@ -298,7 +298,7 @@ class RunOptions:
         bool,
         typer.Option(
             "--retry-crashed",
-            help="Retry attempts that crashed the run's process.",
+            help="Also retry attempts in which the run's process died.",
             rich_help_panel=Heading.EXPERT,
         ),
     ] = False
