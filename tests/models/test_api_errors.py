@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 import traceback
 
 import aiohttp
@@ -416,6 +417,39 @@ def test_one_line_redacts_before_it_cuts():
     secret = "sk-" + "a" * 40
     text = one_line("x" * 290 + secret, [secret])
     assert "sk-" not in text
+
+
+def test_one_line_shows_no_part_of_a_secret_where_it_stops_reading():
+    secret = "sk-" + "a" * 40
+    for num_blanks in range(1950, 2001):
+        assert secret[:8] not in one_line(" " * num_blanks + secret, [secret])
+
+
+def hostile_bodies(size: int) -> list[bytes]:
+    """Return bodies of about this size that take as much time as possible."""
+    return [
+        b"x " * (size // 2),
+        b'{"error": {"message": "%b"}}' % (b"error: " * (size // 7)),
+        b'{"error": {"message": "%b"}}' % (b"error:" + b" " * size),
+        b'{"error": {"message": "%b"}}' % (b"a" * size),
+        b'{"error": {"message": "m", "errors": [%b{}]}}'
+        % (b'{"reason": "error: "},' * (size // 22)),
+        b'{"error": {"message": "m", "detail": [NaN,%b{}]}}' % (b"{}," * (size // 3)),
+        b'{"error": {"message": "xError: {\\"error\\": [%b{}]}"}}' % (b"{}," * (size // 3)),
+        b'{"error": {"metadata": {"raw": "[%b{}]"}}}' % (b"{}," * (size // 3)),
+        b'{"error": ' * (size // 20) + b"1" + b"}" * (size // 20),
+    ]
+
+
+def test_a_hostile_refusal_takes_no_time():
+    """A body of 10 MB took ten seconds, in which nothing else went on."""
+    answers = [MockAnswer(status=400, body=body.decode()) for body in hostile_bodies(900_000)]
+    for answer in answers:
+        began = time.process_time()
+        error = failure(scripted([answer]), max_attempts=1)
+        assert time.process_time() - began < 1
+        assert type(error) is RequestRefusedError
+        assert len(str(error)) < 500
 
 
 GROQ = {

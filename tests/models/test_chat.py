@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from contextlib import suppress
 
 import msgspec
@@ -669,6 +670,44 @@ def test_assemble_joins_the_pieces_of_a_name(pieces: list[str], name: str) -> No
     ]
     whole = CHAT.assemble([*events, FINISH], msgspec.json.encode(request))
     assert [call.name for call in CHAT.answer(whole).message.tool_calls] == [name]
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+        {"tool_calls": [{"index": 0, "z": "a" * 100}]},
+        {"z": "a" * 100},
+    ],
+    ids=["arguments", "member of a call", "member"],
+)
+def test_assemble_reads_each_piece_once(delta: JSONObject) -> None:
+    """The time grew with the square of the number of pieces: minutes for a stream of 5 MB."""
+    first = call_piece(index=0, id="c", function={"name": "f", "arguments": "{"})
+    events = [first, *[chunk(delta)] * 30_000, FINISH]
+    began = time.process_time()
+    CHAT.assemble(events)
+    assert time.process_time() - began < 2
+
+
+def test_assemble_reads_the_tools_of_the_request_once() -> None:
+    request = msgspec.json.encode({"tools": [], "messages": ["x" * 2_000_000]})
+    pieces = [
+        call_piece(index=number, id=str(number), function={"name": name})
+        for number in range(2_000)
+        for name in "fg"
+    ]
+    began = time.process_time()
+    CHAT.assemble([*pieces, FINISH], request)
+    assert time.process_time() - began < 2
+
+
+def test_assemble_joins_texts_and_lists_and_replaces_other_values() -> None:
+    values: list[JSON] = [1, "a", "b", [1], [2, 3], None, "c", "d"]
+    for number, expected in ((1, 1), (3, "ab"), (4, [1]), (5, [1, 2, 3]), (8, "cd")):
+        deltas = [{"z": value} for value in values[:number]]
+        message = read(*map(chunk, deltas), chunk({"content": "x"}), FINISH).message
+        assert message.extra == {"z": expected}
 
 
 @pytest.mark.parametrize(

@@ -296,6 +296,20 @@ def test_tool_calls_of_gives_missing_ids_that_are_unique() -> None:
     assert [call.id for call in tool_calls_of(parts)] == ["call_0", "call_2", "call_3", "call_4"]
 
 
+def test_an_answer_with_absurdly_many_calls_is_invalid() -> None:
+    """Their ids were made in time that grew with the square of their number."""
+    call = {"function": {"name": "f", "arguments": "{}"}}
+    calls: list[JSON] = [
+        *[call] * 5000,
+        *({"id": f"call_{number}", **call} for number in range(5000)),
+    ]
+    body: JSONObject = {"choices": [{"message": {"tool_calls": calls}}]}
+    assert len({call.id for call in CHAT.answer(body).message.tool_calls}) == 10_000
+    calls.append(call)
+    with pytest.raises(InvalidAnswerError, match="10,001 tool calls, but the limit is 10,000"):
+        CHAT.answer(body)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [("{bad", "{bad"), (None, ""), ({"a": [1]}, '{"a":[1]}'), ([], "[]"), (3, "3")],

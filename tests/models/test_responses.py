@@ -1,6 +1,7 @@
 """Responses: request bodies, answers and streams."""
 
 import json
+import time
 
 import pytest
 
@@ -294,6 +295,16 @@ def test_assemble_of_an_error_gives_the_error(event: bytes) -> None:
 def test_assemble_refuses_a_stream_without_an_end(events: list[bytes]) -> None:
     with pytest.raises(InvalidAnswerError, match="the stream ended early"):
         RESPONSES.assemble(events)
+
+
+def test_answer_reads_each_item_once() -> None:
+    """The time grew with the square of the number of items."""
+    output = [said(text("a"), {"type": "refusal", "refusal": "b"})] * 40_000
+    began = time.process_time()
+    message = RESPONSES.answer({"output": output}).message
+    assert time.process_time() - began < 2
+    assert message.content == "a" * 40_000
+    assert message.refusal == "b" * 40_000
 
 
 def test_answer_that_is_incomplete_for_an_unknown_reason_was_not_cut() -> None:
