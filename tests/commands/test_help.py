@@ -149,6 +149,21 @@ def test_wrong_usage_is_one_line_in_our_words(line, words):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_missing_argument_is_named_with_the_usage():
+    """Of every command that needs one."""
+    needing = [
+        (" ".join(("gym", *path)), path)
+        for path, command in commands()
+        if isinstance(command, HelpCommand) and any(one.required for one in command.params)
+    ]
+    assert len(needing) > 10
+    for name, path in needing:
+        done = CliRunner().invoke(app, [*path], env=NO_ENDPOINT, prog_name="gym")
+        assert done.exit_code == 2
+        form = rf"error: {name}: needs [A-Z_-]+; usage: {name} \S.*; {name} --help explains it\n"
+        assert re.fullmatch(form, done.stderr), done.stderr
+
+
 def test_docs_lists_and_prints_pages():
     listed = gym("docs")
     assert listed.exit_code == 0
