@@ -56,9 +56,9 @@ _MAX_EMPTY_ANSWERS = 3
 """How often a request is sent at most while its answers are empty and lack their token counts."""
 
 
-Lend = Callable[[bool], None]
-"""Lets another attempt run while a request waits, which the endpoint refuses again and again. The
-argument is whether it has answered others in the meantime."""
+Lend = Callable[[bool], bool]
+"""Lets another attempt run while a request waits that the endpoint refuses again and again; returns
+whether one may. The argument is whether the endpoint refuses hardly any other request."""
 
 
 class Replica(NamedTuple):
@@ -312,11 +312,11 @@ class Conversation:
     ) -> Answer:
         """Wait for a slot at a replica, ask it once and record the outcome."""
         client = self.client
-        replica = self._choose()
+        replica = self._choose(request)
         if replica.limiter.admit(request) > 0:
             self.idle_since = self.idle_since or client.clock()
             while not await replica.limiter.acquire(request):
-                replica = self._choose()
+                replica = self._choose(request)
         if self.idle_since is not None:
             self.past_waits, self.idle_since = self.waited, None
         self.replica, limiter = replica, replica.limiter
@@ -334,8 +334,14 @@ class Conversation:
             # A first refusal is no reason to leave a replica that has cached the conversation.
             if request.num_refused != 1:
                 self.failed_at, self.replica = replica, None
-            if request.is_refused_often and self.lend is not None:
-                self.lend(request.is_singled_out)
+            # An address that works on others may have too much to do.
+            is_suspect = request.is_refused_often and not limiter.num_under_way
+            if (
+                self.lend is not None
+                and (request.is_singled_out or is_suspect)
+                and self.lend(request.is_singled_out)
+            ):
+                request.yielded_at = client.clock()
             if is_retried(error):
                 # Time that the endpoint spent on the failed try is not waiting.
                 was_worked_on = not (is_overload(error) or is_absence(error))
@@ -349,7 +355,7 @@ class Conversation:
         limiter.succeeded(request)
         return answer
 
-    def _choose(self) -> Replica:
+    def _choose(self, request: RequestState) -> Replica:
         current, failed_at = self.replica, self.failed_at
         # The replica of the last turn has the conversation in its prefix cache.
         if current and not (current.limiter.breaker.is_open or current.limiter.is_paused):
@@ -358,9 +364,11 @@ class Conversation:
         gone: list[Replica] = []
         for replica in self.client.replicas:
             (gone if replica.limiter.breaker.is_open else up).append(replica)
-        if gone and not up and all(one.limiter.breaker.has_given_up for one in gone):
-            last = min(gone, key=lambda replica: replica.limiter.breaker.outage_seconds)
-            raise last.limiter.breaker.error()
+        if not up:
+            waited_for = [one for one in gone if one.limiter.breaker.rearm(request.since)]
+            if not waited_for:
+                last = min(gone, key=lambda replica: replica.limiter.breaker.outage_seconds)
+                raise last.limiter.breaker.error()
         if gone and (current is None or not up):
             # A probe may be due. It costs a new conversation least, and when all addresses are
             # down, one that was given up may be back.
@@ -368,7 +376,6 @@ class Conversation:
                 if not replica.limiter.breaker.delay and replica is not failed_at:
                     return replica
         if not up:
-            waited_for = [one for one in gone if not one.limiter.breaker.has_given_up]
             return min(waited_for, key=lambda replica: replica.limiter.num_waiting)
         if len(up) == 1:
             return up[0]

@@ -68,8 +68,12 @@ _LONGEST_PAUSE = 30.0
 """Seconds without requests to an address that refused everything twice and named no wait."""
 
 _MANY_IN_A_ROW = 3
-"""Refusals of one request in a row after which others go first, and its attempt lends its slot. Two
-may be chance where the endpoint refuses many."""
+"""Refusals of one request in a row that may be its own fault: then others go first, and its attempt
+lends its slot. Two may be chance where the endpoint refuses many."""
+
+_MANY_ANSWERS = 4
+"""Answers to others for each refusal of one of them, between two refusals of a request, that show
+that it is singled out: an endpoint that has too much to do refuses more."""
 
 _MOST_FAILURES = 8
 """The most failures in a row that count as load, so that a failing address is still tried."""
@@ -269,6 +273,7 @@ class CircuitBreaker:
         """The request that is probing the address."""
         self.num_outages = 0
         self._opened_at = 0.0
+        self._given_up_at = 0.0
         self._past_outage_seconds = 0.0
         self._num_in_a_row = 0
         self._failed_requests: set[object] = set()
@@ -376,8 +381,20 @@ class CircuitBreaker:
         if self.has_given_up:
             return False
         self.has_given_up = True
+        self._given_up_at = self._clock()
         _LOGGER.info("%s: given up after %.0f seconds", self._place, self.outage_seconds)
         return True
+
+    def rearm(self, since: float) -> bool:
+        """Let a request probe the address if it was made after that was given up.
+
+        Without this, an address that returns later would stay dead for whoever goes on asking: a
+        training loop, a server. Requests that are older have waited long enough.
+        """
+        if self.has_given_up and since > self._given_up_at:
+            self.has_given_up = False
+            self._next_probe_at = self._clock()
+        return not self.has_given_up
 
     def error(self) -> EndpointGoneError:
         """Return the error for an address that was given up, with the last error it caused."""
@@ -409,10 +426,12 @@ class RequestState(msgspec.Struct, eq=False):
     """Seconds in the queue, without the pauses that the endpoint imposed on this request."""
     num_refused: int = 0
     """How many of its tries in a row, up to the last one, the endpoint refused as too much."""
-    refused_at: float = -math.inf
-    """When the endpoint refused it last."""
+    last_refusal: tuple[object, int, int] | None = None
+    """The limiter that met its last refusal, and the answers and refusals that had met by then."""
     is_singled_out: bool = False
-    """Whether the address refuses it again and again, and answered others between two refusals."""
+    """Whether the address refuses it again and again, but hardly any other request."""
+    yielded_at: float = -math.inf
+    """When it let those go first that were waiting."""
     met_outage: bool = False
     """Whether its last try failed at an address that the circuit breaker holds to be down."""
     paused_until: float = 0.0
@@ -426,16 +445,16 @@ class RequestState(msgspec.Struct, eq=False):
 
     @property
     def is_refused_often(self) -> bool:
-        """Whether so many of its tries in a row were refused that others should go first."""
+        """Whether so many of its tries in a row were refused that it may be its own fault."""
         return self.num_refused >= _MANY_IN_A_ROW
 
     @property
     def place(self) -> float:
         """Its place in the queue: the oldest request goes first, retries included.
 
-        One that is refused often goes behind those that wait already. It could hold up all others.
+        One that is refused on its own account lets others go first, or it would hold them all up.
         """
-        return self.refused_at if self.is_refused_often else self.since
+        return max(self.since, self.yielded_at)
 
 
 class ConcurrencyLimiter:
@@ -473,7 +492,7 @@ class ConcurrencyLimiter:
         self._sleep = sleep
         self._rates: RateLimits | None = None
         self._paused_until = 0.0
-        self._answered_at = -math.inf
+        self._num_answered = self._num_refused = 0
         self._num_refusals = 0
         """Excludes refusals of requests that were sent before the previous refusal arrived."""
         self._num_refusals_in_a_row = 0
@@ -559,7 +578,7 @@ class ConcurrencyLimiter:
 
     def succeeded(self, request: RequestState) -> None:
         """End a request that was answered."""
-        self._answered_at = self._clock()
+        self._num_answered += 1
         self._paused_until = 0.0
         self._num_refusals_in_a_row = self._num_failures_in_a_row = 0
         self.limit.record_answer(self.num_under_way)
@@ -576,8 +595,7 @@ class ConcurrencyLimiter:
         """End a request that failed."""
         breaker, num_others = self.breaker, self.num_under_way - 1
         is_refused = is_overload(error)
-        request.num_refused = request.num_refused + 1 if is_refused else 0
-        request.is_singled_out = request.is_refused_often and self._answered_at > request.refused_at
+        self._note_refusal(request, is_refused=is_refused)
         # A 503 means overload if the address works on other requests, else it may be down.
         is_at_work = is_refused and num_others > 0 and not breaker.is_open
         is_change = request.met_outage = False
@@ -589,7 +607,6 @@ class ConcurrencyLimiter:
         elif not is_silence(error):
             is_change = breaker.record_answer()
         if is_refused:
-            request.refused_at = self._clock()
             self._slow_down(request, error)
         elif num_others and is_connect_timeout(error):  # too many connections are being opened
             self.limit.record_refusal(num_others)
@@ -615,6 +632,26 @@ class ConcurrencyLimiter:
         for _, _, future, _ in line:
             if not future.done():
                 future.set_result(False)
+
+    def _note_refusal(self, request: RequestState, *, is_refused: bool) -> None:
+        """Note whether a request that failed was refused, and whether it alone is."""
+        if not is_refused:
+            request.num_refused, request.last_refusal, request.is_singled_out = 0, None, False
+            return
+        limiter, num_answered, num_refused = request.last_refusal or (None, 0, 0)
+        num_answers = self._num_answered - num_answered
+        num_refusals = self._num_refused - num_refused
+        # Others that are refused on their own account say nothing about this one.
+        self._num_refused += request.yielded_at == -math.inf
+        request.num_refused += 1
+        request.last_refusal = (self, self._num_answered, self._num_refused)
+        request.is_singled_out = (
+            request.is_refused_often
+            and limiter is self
+            and 0 < num_answers >= _MANY_ANSWERS * num_refusals
+        )
+        if request.is_singled_out:
+            request.yielded_at = self._clock()
 
     def _slow_down(self, request: RequestState, error: ModelError) -> None:
         """Lower the limit, and pause for as long as the endpoint asks or until its next answer.

@@ -88,8 +88,8 @@ _NUM_STARTS = 500
 """Workers started per turn of the loop: a long turn would use up the 10 s of connecting."""
 
 _MAX_LENT = 8
-"""Slots, or `concurrency` if that is more, that are lent while an endpoint answers nobody: begun
-attempts use memory, and wait for the same endpoint."""
+"""Slots that are lent on suspicion. An endpoint that refuses all requests would refuse those of new
+attempts too, which use memory."""
 
 
 class Attempt(NamedTuple):
@@ -676,19 +676,25 @@ class _Slot:
         else:
             self._release()
 
-    def lend(self, is_singled_out: bool) -> None:
-        """Let another attempt begin; `is_singled_out`: while the endpoint answers others."""
+    def lend(self, is_singled_out: bool) -> bool:
+        """Let another attempt have the slot, and return whether one may.
+
+        Of attempts that are not `is_singled_out` by the endpoint, few lend theirs.
+        """
         work = self._work
-        if self.is_lent or work.shared.stopping.cause is not None:
-            return
-        if not is_singled_out and work.num_lent >= max(work.concurrency, _MAX_LENT):
-            return
+        if self.is_lent:
+            return True
+        if work.shared.stopping.cause is not None or (
+            not is_singled_out and work.num_lent >= _MAX_LENT
+        ):
+            return False
         self.is_lent = True
         work.num_lent += 1
         self._release()
         if not self.has_lent:
             self.has_lent = True
             work.workers.create_task(work.work())
+        return True
 
     async def take_back(self) -> None:
         """Wait for a free slot. No attempt may wait for this one meanwhile: it could have it."""

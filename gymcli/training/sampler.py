@@ -181,6 +181,8 @@ class Sampler:
         endpoint: The endpoint of the policy. Token ids are recorded if it reports them.
         policy: A model in this process, in place of an endpoint; its answers are
             `SampledMessage`s if they have token ids.
+        first_attempt: The number of the first attempt at each task. The `next_attempt` of an
+            earlier sampler continues its numbers, and so its seeds.
         options: Fields of `gymcli.runner.collect_options.CollectOptions` that concern single
             attempts: `params`, `seed`, `max_turns`, `env_args`, `roles`, `concurrency` and so on.
 
@@ -195,8 +197,11 @@ class Sampler:
         tasks: Tasks | None = None,
         endpoint: Endpoint | None = None,
         policy: PolicyModel | None = None,
+        first_attempt: int = 0,
         **options: object,
     ) -> None:
+        if first_attempt < 0:
+            raise UsageError(f"first_attempt={first_attempt}: is negative; numbers begin at 0")
         for name in options.keys() - _OPTIONS:
             hint = did_you_mean(name, _OPTIONS)
             known = ", ".join(sorted(_OPTIONS))
@@ -225,12 +230,19 @@ class Sampler:
         self._plan = RunPlan(self.tasks.source, self.options, self.tasks.found, self.options.model)
         self._is_warned = False
         """Whether a call without usable token ids was reported."""
-        self._num_sampled: Counter[tuple[str, str]] = Counter()
-        """Attempts of each task so far: each has a number, and so a seed, of its own."""
+        self.first_attempt = first_attempt
+        """No later attempt has a lower number."""
+        self._next_attempts: dict[tuple[str, str], int] = {}
+        """The number of the next attempt of each task: each has its own, and so its own seed."""
         self._fail_fast = FailFast(self.options.concurrency)
         self._writer = RunWriter(Manifest())
         self._shared: Shared | None = None
         self._stack = AsyncExitStack()
+
+    @property
+    def next_attempt(self) -> int:
+        """The number after those of all attempts so far, to be stored in a checkpoint."""
+        return max((self.first_attempt, *self._next_attempts.values()))
 
     async def __aenter__(self) -> Self:
         options, plan = self.options, self._plan
@@ -284,13 +296,14 @@ class Sampler:
 
         Raises:
             UsageError: There is no such task, or the row is wrong.
-            GymError: What ends every attempt: the key is refused, the endpoint is gone.
+            GymError: What ends every attempt: the key is refused, the endpoint is gone. A later
+                call asks the endpoint again.
         """
         if self._shared is None:
             raise UsageError("a Sampler is open only inside of `async with`")
         row = self.tasks.find(task)
-        first = self._num_sampled[row.env, row.id]
-        self._num_sampled[row.env, row.id] += attempts
+        first = max(self.first_attempt, self._next_attempts.get((row.env, row.id), 0))
+        self._next_attempts[row.env, row.id] = first + attempts
         scores_groups = self.tasks.found.environments[row.env].environment.scores_groups()
         planned = [
             self._plan.attempt(row, number, group_size=attempts if scores_groups else 0)

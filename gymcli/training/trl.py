@@ -48,6 +48,9 @@ _LOGGER = logging.getLogger(__name__)
 _CLOSE_SECONDS = 10.0
 """How long the exit of the process waits for the end of open episodes and worker processes."""
 
+_STEP_ATTEMPTS = 10_000
+"""More attempts at one task than a step of a trainer has, evaluation included."""
+
 _MAX_OPEN = 1_000_000
 """Episodes of TRL's environments at once: TRL decides how many it opens."""
 
@@ -101,16 +104,25 @@ def rollout_func(
     *,
     endpoint: Endpoint | None = None,
     policy: PolicyModel | None = None,
+    first_attempt: int = 0,
     **options: object,
 ) -> RolloutFunction:
     """Return the `rollout_func` of a `GRPOTrainer` whose dataset is `dataset(tasks)`.
 
-    The arguments are those of `gymcli.training.Sampler`.
+    The arguments are those of `gymcli.training.Sampler`. A training that resumes from a checkpoint
+    needs no `first_attempt`: the numbers continue according to the trainer's step.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong. Nothing was sent.
     """
-    sampler = Sampler(env, tasks=tasks, endpoint=endpoint, policy=policy, **options)
+    sampler = Sampler(
+        env,
+        tasks=tasks,
+        endpoint=endpoint,
+        policy=policy,
+        first_attempt=first_attempt,
+        **options,
+    )
     return RolloutFunction(sampler)
 
 
@@ -151,6 +163,7 @@ class RolloutFunction:
         """Of all `rows` so far, those without a reward: `unscored` attempts, `forked` ones (TRL can
         train one sequence of each, and they have several) and those `without_ids`; and those that
         were trained although they are `off_policy`."""
+        self._is_new = True
         self._thread = _SamplerThread(sampler)
 
     def __call__(self, prompts: list[str], trainer: _Trainer) -> dict[str, list[object]]:
@@ -176,7 +189,11 @@ class RolloutFunction:
                 "a prompt is no id of a task: make the dataset with gymcli.training.trl.dataset"
             )
         sizes = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
-        sampled = self._thread.run(self._sample, sizes, trainer.state.global_step)
+        step = trainer.state.global_step
+        if self._is_new:  # a training that was resumed must not repeat its first seeds
+            self._is_new = False
+            self.sampler.first_attempt = max(self.sampler.first_attempt, step * _STEP_ATTEMPTS)
+        sampled = self._thread.run(self._sample, sizes, step)
         if any(one.reward is not None for one in sampled) and not any(
             one.sequences for one in sampled
         ):
@@ -302,7 +319,11 @@ def _end(loop: asyncio.AbstractEventLoop, is_over: asyncio.Event, thread: thread
 
 
 def environment(
-    env: str | EnvironmentClass, tasks: Tasks | None = None, **options: object
+    env: str | EnvironmentClass,
+    tasks: Tasks | None = None,
+    *,
+    first_attempt: int = 0,
+    **options: object,
 ) -> type[TrlEnvironment]:
     """Return a class for TRL's `environment_factory`, which plays with the environment's tools.
 
@@ -313,6 +334,7 @@ def environment(
     Args:
         env: A name, `FILE.py:CLASS` or a class.
         tasks: The tasks; by default those that ship with the environment, or that it generates.
+        first_attempt: As in `gymcli.training.Sampler`. TRL does not tell an environment its step.
         options: As in `gymcli.training.Sampler`, such as `env_args` and `roles`.
 
     Raises:
@@ -320,7 +342,14 @@ def environment(
     """
     # TRL resets all environments of a batch before any of them ends.
     options["concurrency"] = _MAX_OPEN
-    sampler = Sampler(env, tasks=tasks, endpoint=None, policy=_PlayedByTrl(), **options)
+    sampler = Sampler(
+        env,
+        tasks=tasks,
+        endpoint=None,
+        policy=_PlayedByTrl(),
+        first_attempt=first_attempt,
+        **options,
+    )
     found = next(iter(sampler.tasks.found.environments.values()))
     played = found.environment
     for is_wrong, why in (

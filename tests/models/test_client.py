@@ -144,6 +144,39 @@ def test_answer_gives_up_an_endpoint_that_does_not_come_back():
     assert num_sleeps == 0
 
 
+@pytest.mark.parametrize("num_addresses", [1, 2])
+def test_answer_asks_again_where_an_endpoint_was_given_up(num_addresses):
+    """Each later request is a single probe while the endpoint is still down."""
+    time = FakeTime()
+
+    async def run():
+        async with MockServer() as server, MockServer() as other:
+            addresses = [server.base_url, other.base_url][:num_addresses]
+            client = client_at(*addresses, outage_deadline=60, time=time)
+            await client.__aenter__()
+            await asyncio.gather(*(client.answer(HELLO) for _ in range(4)))
+        asked = (client.answer(HELLO) for _ in range(30))
+        await asyncio.gather(*asked, return_exceptions=True)
+        waits = []
+        for _ in range(3):
+            time.now += 1.0
+            began_at = time.now
+            errors = await asyncio.gather(
+                *(client.answer(HELLO) for _ in range(5)), return_exceptions=True
+            )
+            assert {type(error) for error in errors} == {EndpointGoneError}
+            waits.append(time.now - began_at)
+        time.now += 1.0
+        async with MockServer(port=int(server.base_url.split(":")[2].split("/")[0])):
+            answers = await asyncio.gather(*(client.answer(HELLO) for _ in range(5)))
+            await client.__aexit__(None, None, None)
+        return waits, answers
+
+    waits, answers = asyncio.run(run())
+    assert max(waits) < 60
+    assert [answer.message.text for answer in answers] == ["hello"] * 5
+
+
 def test_answer_soon_gives_up_an_address_that_never_answered():
     time = FakeTime()
 

@@ -434,7 +434,25 @@ def test_failed_pauses_nobody_for_a_request_that_alone_is_refused(answers_others
     assert not one.is_refused_often
 
 
-def test_acquire_lets_a_request_that_is_refused_often_pass_nobody_who_waits():
+def test_no_request_is_singled_out_by_an_address_that_refuses_many():
+    time = FakeTime()
+    limiter = limiter_at(time)
+    one = request()
+    for _ in range(9):
+        for _ in range(4):
+            other = request()
+            time.now += 3600
+            assert is_admitted(limiter, other)
+            limiter.failed(other, BUSY)
+            time.now += 3600  # longer than any pause
+            assert is_admitted(limiter, other)
+            limiter.succeeded(other)
+        assert is_admitted(limiter, one)
+        limiter.failed(one, BUSY)
+        assert not one.is_singled_out
+
+
+def test_acquire_lets_those_who_wait_go_before_a_request_that_alone_is_refused():
     async def run():
         time = FakeTime()
         limiter = limiter_at(time, ceiling=1)
@@ -450,7 +468,10 @@ def test_acquire_lets_a_request_that_is_refused_often_pass_nobody_who_waits():
         seldom, often = request(1.0), request(0.0)
         for one, num_refusals in ((seldom, 2), (often, 3)):
             for _ in range(num_refusals):
+                other = request()
                 time.now += 3600  # longer than any pause
+                assert is_admitted(limiter, other)
+                limiter.succeeded(other)
                 assert is_admitted(limiter, one)
                 limiter.failed(one, BUSY)
         time.now += 3600

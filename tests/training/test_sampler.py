@@ -1,6 +1,8 @@
 """Tests of sampling rollouts in a training loop, from an engine in the process and an endpoint."""
 
 import asyncio
+import json
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -103,6 +105,47 @@ def test_many_groups_share_one_limit_and_their_attempts_are_numbered():
     assert engine.most_at_once <= 3
 
 
+def test_a_later_sampler_continues_the_numbers_of_an_earlier_one():
+    async def work(sampler):
+        before = sampler.next_attempt
+        groups = [await sampler.group(task, attempts=3) for task in ("a", "a", "b")]
+        attempts = [one.rollout for group in groups for one in group]
+        return before, sampler.next_attempt, [(one.attempt, one.seed) for one in attempts]
+
+    options = {"tasks": TRAINED, "seed": 5}
+    before, after, first = sample(work, Adding, policy=Engine(), **options)
+    assert (before, after) == (0, 6)
+    restored = json.loads(json.dumps(after))
+    before, after, later = sample(work, Adding, policy=Engine(), first_attempt=restored, **options)
+    assert (before, after) == (6, 12)
+    assert [number for number, _ in later] == [6, 7, 8, 9, 10, 11, 6, 7, 8]
+    assert not {seed for _, seed in first} & {seed for _, seed in later}
+
+
+def test_a_sampler_outlives_an_outage():
+    """A call during the outage raises an error; one after it works, and the numbers go on."""
+
+    async def run():
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(MockServer(lambda _: MockAnswer(text="7")))
+            endpoint = gymcli.Endpoint(base_url=first.base_url, model="m")
+            made = Sampler(Adding, tasks=TRAINED, endpoint=endpoint, outage_deadline=0.5)
+            sampler = await stack.enter_async_context(made)
+            await sampler.group("a", attempts=10)
+            await first.__aexit__(None, None, None)
+            for _ in range(2):  # the second call raises the error of the outage soon
+                with pytest.raises(FatalEndpointError, match="no success for"):
+                    await sampler.group("a", attempts=10)
+            port = int(first.base_url.split(":")[2].split("/")[0])
+            await stack.enter_async_context(MockServer(lambda _: MockAnswer(text="7"), port=port))
+            return [await sampler.group("a", attempts=10) for _ in range(2)]
+
+    groups = asyncio.run(run())
+    numbers = [one.rollout.attempt for group in groups for one in group]
+    assert numbers == [*range(30, 50)]
+    assert all(isinstance(one.rollout, Rollout) for group in groups for one in group)
+
+
 def test_an_endpoint_is_probed_and_its_ids_are_returned():
     async def run(sampler):
         async with MockServer(lambda request: MockAnswer(text="7"), sampler=sampler) as server:
@@ -174,6 +217,7 @@ def test_a_wrong_task_is_refused(task, message):
         ({"policy": Engine(), "out": "run"}, "a Sampler has no option out"),
         ({"policy": Engine(), "temperature": 1}, "request parameters go into params="),
         ({"policy": object()}, "has no method complete"),
+        ({"policy": Engine(), "first_attempt": -1}, "first_attempt=-1: is negative"),
         ({"policy": Engine(), "endpoint": NOWHERE}, "endpoint= or a policy=, not both"),
         ({"policy": Engine(), "env_args": {"size": "3"}}, "size"),
         ({"policy": Engine(), "tasks": [{"id": "a"}]}, "row 1 of tasks: no prompt"),

@@ -61,6 +61,20 @@ def test_what_cannot_be_trained_is_masked_and_counted(play):
     assert trl.reward(["a"], [""], [None]) == [None]
 
 
+def test_a_resumed_training_does_not_repeat_its_seeds():
+    rollouts = trl.rollout_func(Adding, TRAINED, policy=Engine())
+    numbers = []
+    for step in (0, 1, 700):
+        trainer = SimpleNamespace(state=SimpleNamespace(global_step=step), temperature=1.0)
+        rollouts(["a", "a"], trainer)
+        numbers.append(rollouts.sampler.next_attempt)
+    rollouts.close()
+    resumed = trl.rollout_func(Adding, TRAINED, policy=Engine())
+    resumed(["a", "a"], trainer)
+    resumed.close()
+    assert (numbers, resumed.sampler.next_attempt) == ([2, 4, 6], 7_000_002)
+
+
 class _Silent(Engine):
     async def complete(self, messages, **options):
         await super().complete(messages, **options)
