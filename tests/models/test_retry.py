@@ -218,6 +218,8 @@ def http_date(moment: datetime) -> str:
         ({"retry-after": f"Fri, 31 Dec 1{'0' * 20} 23:59:59 GMT"}, 86_400.0),
         ({"retry-after": f"Fri, 31 Dec 1{'0' * 5000} 23:59:59 GMT"}, None),
         ({"retry-after": "Fri, 31 Dec 9999 23:59:59 -9999"}, None),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 +99999999999999"}, None),
+        ({"retry-after": "Wed, 21 Oct 2026 99999999999999999999:00:00 GMT"}, None),
         ({"retry-after": "Mon, 01 Jan 0001 00:00:00 +2359"}, 0.0),
         ({"retry-after": "Fri, 31 Feb 2026 00:00:00 GMT"}, None),
     ],
