@@ -384,7 +384,7 @@ class RunProvenance:
         """Empty if unknown."""
         self.environments = set() if manifest is None else {*manifest.environments}
         self.models: set[str] = set()
-        self.shows_tools: set[str] = set()
+        self.environments_with_tools: set[str] = set()
         """Environments in which a rollout has tools."""
         self._samplings: set[bytes] = set()
         self._ways: dict[str, set[_Way]] = {}
@@ -401,7 +401,7 @@ class RunProvenance:
         _keep(self.models, {line.model for line in lines})
         _keep(self._samplings, {bytes(line.sampling) for line in lines})
         if any(bytes(line.tools) not in _NO_TOOLS for line in lines):
-            self.shows_tools.add(env)
+            self.environments_with_tools.add(env)
         ways = zip(
             [line.env_version for line in lines],
             [bytes(line.env_options) for line in lines],
@@ -449,7 +449,8 @@ def drift_of(
 ) -> Iterator[Drift]:
     """Yield every difference between two runs' shared environments, except differing tasks."""
     environments = list(environments)
-    shows_tools = bool((a.shows_tools | b.shows_tools).intersection(environments))
+    with_tools = a.environments_with_tools | b.environments_with_tools
+    shows_tools = not with_tools.isdisjoint(environments)
     if a.identity and b.identity:
         for key, name in _PROMPTING.items():
             one, other = a.identity.get(key), b.identity.get(key)
