@@ -139,7 +139,8 @@ def _budget_text(forecast: BudgetForecast) -> str:
     style = ",.0f" if forecast.option == "--max-tokens-total" else ".4g"
     text = f"{forecast.option} {forecast.limit:{style}}"
     if forecast.fits is False:
-        return f"{text} will end the run early: it takes at least {forecast.at_least:{style}}"
+        least = f"about {forecast.at_least:{style}} or more"
+        return f"{text} will probably end the run early: it takes {least}"
     text += " is enough" if forecast.fits else " may end the run early"
     if forecast.at_most is None:
         return f"{text}: there is no upper bound, since {forecast.unbounded}"
