@@ -19,6 +19,7 @@ from typing import Self, TypeVar
 from gymcli.errors import leave_copy
 
 __all__ = [
+    "MAX_STRETCH",
     "LateError",
     "LoopClock",
     "UnaskedCancellationError",
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 
+MAX_STRETCH = 4.0
+"""How many times a limit may pass if time without a CPU does not count against it."""
 _BEAT_SECONDS = 0.2
 _STILL_SECONDS = 0.25
 """A beat that comes this much too late shows that the event loop stood still."""

@@ -26,7 +26,7 @@ from types import CodeType, FrameType
 from typing import IO, ParamSpec, Protocol, Self, TypeVar
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.time_limit import LoopClock, cpu_wait
+from gymcli.environment.time_limit import MAX_STRETCH, LoopClock, cpu_wait
 from gymcli.errors import leave_copy
 
 __all__ = ["Watchdog", "Watched", "close", "drive", "new_event_loop", "run"]
@@ -233,6 +233,8 @@ class Watchdog:
         """Checked several times a second."""
         self._process = os.getpid()
         self._clock = LoopClock(self._beat)
+        self._arming = threading.Lock()
+        self._is_armed = False
         self._is_over = threading.Event()
 
     def now(self) -> float:
@@ -241,19 +243,35 @@ class Watchdog:
 
     def arm(self) -> None:
         """Start the timer that writes the stack and ends the process."""
+        with self._arming:
+            self._is_armed = True
+            self._start_timer(self.blocking_timeout)
+
+    def disarm(self) -> None:
+        """Stop that timer until the next beat."""
+        with self._arming:
+            self._is_armed = False
+            if self._stack_file is not None:
+                faulthandler.cancel_dump_traceback_later()
+
+    def _start_timer(self, seconds: float) -> None:
         if self._stack_file is not None:
             faulthandler.dump_traceback_later(
-                self.blocking_timeout,
+                seconds,
                 # Again, since the supervisor ignores a stack that was written after a stop.
                 repeat=self._is_supervised,
                 exit=not self._is_supervised,
                 file=self._stack_file,
             )
 
-    def disarm(self) -> None:
-        """Stop that timer until the next beat."""
-        if self._stack_file is not None:
-            faulthandler.cancel_dump_traceback_later()
+    def _prolong(self, beat_at: float, passed: float, cpu_wait: float) -> None:
+        """Restart the timer without the time in which the loop's thread waited for a CPU."""
+        limit = self.blocking_timeout
+        left = min(limit - (passed - cpu_wait), MAX_STRETCH * limit - passed)
+        with self._arming:
+            if self._is_armed and left > 0 and beat_at == self._clock.beat_at:
+                # Not at once: the loop may turn right now.
+                self._start_timer(max(left, _LOOK_SECONDS))
 
     async def __aenter__(self) -> Self:
         if self._stack_file is not None:
@@ -286,15 +304,21 @@ class Watchdog:
         assert thread.native_id is not None
         warned: set[CodeType] = set()
         suspect: FrameType | None = None
-        beat_at = seen_at = waited = 0.0
+        beat_at = seen_at = waited = waited_before = 0.0
+        wait = cpu_wait(self._process, thread.native_id)
         looked_at = time.monotonic()
         while not self._is_over.wait(_LOOK_SECONDS):
             before, looked_at = looked_at, time.monotonic()
             frame = _environment_frame(sys._current_frames().get(thread.ident))  # noqa: SLF001  # no other way
+            has_turned = beat_at != self._clock.beat_at
+            if has_turned:
+                waited_before, beat_at = wait, self._clock.beat_at
             wait = cpu_wait(self._process, thread.native_id)
+            if not has_turned:
+                self._prolong(beat_at, looked_at - beat_at, wait - waited_before)
             was_stopped = looked_at - before > 2 * _LOOK_SECONDS
-            if frame is not suspect or beat_at != self._clock.beat_at or was_stopped:
-                suspect, beat_at, seen_at, waited = frame, self._clock.beat_at, looked_at, wait
+            if frame is not suspect or has_turned or was_stopped:
+                suspect, seen_at, waited = frame, looked_at, wait
                 continue
             # On a busy machine a second passes in which the code did not run at all.
             seconds = looked_at - seen_at - (wait - waited)

@@ -35,7 +35,7 @@ import msgspec
 
 from gymcli.environment.registry import module_of_file
 from gymcli.environment.source_code import FILE_MODULE_PREFIX
-from gymcli.environment.time_limit import cpu_waits
+from gymcli.environment.time_limit import MAX_STRETCH, cpu_waits
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
 from gymcli.rollout.fork_server import fill_standard, fork
 
@@ -62,8 +62,6 @@ _LEAVE_SECONDS = 2.0
 """How long an idle process may take to end by itself."""
 _KILL_SECONDS = 5.0
 """How long to wait for the end of a process that was killed: the system may be unable to end it."""
-_MAX_STRETCH = 4.0
-"""How often a limit may pass at most while a process has no CPU."""
 _MAX_UNREAD_BYTES = 1 << 28
 """The longest line of a reply; a record has at most half of it."""
 _SLOW_SECONDS = 1.0
@@ -211,7 +209,7 @@ class ProcessPool:
         if not worker.is_ready:
             limit, option = _START_SECONDS, "to be imported"
         seconds = self.now() - worker.since
-        if seconds - worker.cpu_wait > limit or seconds > _MAX_STRETCH * limit:
+        if seconds - worker.cpu_wait > limit or seconds > MAX_STRETCH * limit:
             text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
             self.lose(worker, VerifierTimeoutError(text))
         elif worker.is_ready and worker.grown_bytes() > kind.memory_mb * _MEGABYTE:

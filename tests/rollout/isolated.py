@@ -57,9 +57,8 @@ def write_to_low_descriptors(data):
 def compute_where_others_do(seconds, niceness, num_others):
     """Compute for so many seconds of CPU time on a CPU that other processes share."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    others = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(num_others)
-    ]
+    program = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+    others = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(num_others)]
     os.nice(niceness)
     started, ends = time.monotonic(), time.process_time() + seconds
     while time.process_time() < ends:

@@ -255,7 +255,7 @@ def test_watchdog_names_no_code_but_that_of_environments(caplog):
     assert caplog.messages == []
 
 
-STARVED = """
+STARVED = r"""
 import asyncio, os, subprocess, sys, time
 from gymcli import Environment, Task
 from gymcli.rollout.event_loop import Watchdog, run
@@ -279,7 +279,8 @@ async def main():
         print(time.monotonic() - began)
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+program = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+busy = subprocess.Popen([sys.executable, "-c", program])
 os.nice(10)
 try:
     run(main())
@@ -317,6 +318,41 @@ def test_watchdog_ends_a_process_whose_pattern_explodes_and_writes_the_stack(tmp
     child = subprocess.run([sys.executable, "-c", BLOCKED, stack], timeout=30, check=False)
     assert child.returncode == 1
     assert "in main" in stack.read_text()
+
+
+SHARING = r"""
+import asyncio, os, subprocess, sys, time
+from gymcli.rollout.event_loop import Watchdog
+
+async def main():
+    with open(sys.argv[1], "w") as stack:
+        async with Watchdog(blocking_timeout=2.0, stack_file=stack):
+            await asyncio.sleep(0.7)
+            ends = time.thread_time() + float(sys.argv[2])
+            while time.thread_time() < ends:
+                pass
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+program = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+busy = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
+started = time.monotonic()
+try:
+    asyncio.run(main())
+    print(time.monotonic() - started)
+finally:
+    for process in busy:
+        process.kill()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells how long a thread had no CPU")
+def test_watchdog_ends_no_process_that_only_had_no_cpu(tmp_path):
+    """It has two others on its CPU."""
+    command = [sys.executable, "-c", SHARING, tmp_path / "stack", "0.9"]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert float(child.stdout) > 2.0
+    assert (tmp_path / "stack").read_text() == ""
 
 
 STOPPED = """
