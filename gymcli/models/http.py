@@ -370,6 +370,8 @@ async def _pieces(
         if num_values > _MAX_VALUES:
             raise _too_large(place, f"made of more than {_MAX_VALUES:,} JSON values")
         yield piece
+        if len(piece) == _PIECE_BYTES:  # there is more, and reading it may not wait
+            await asyncio.sleep(0)
 
 
 class EventReader:
@@ -422,8 +424,6 @@ async def _read_events(
     reader = EventReader()
     events: list[bytes] = []
     async for piece in pieces:
-        if len(piece) == _PIECE_BYTES:  # there is more, and reading it would not wait
-            await asyncio.sleep(0)
         new = reader.feed(piece)
         events += new
         if reader.num_lines > _MAX_LINES:
