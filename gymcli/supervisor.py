@@ -11,7 +11,6 @@ the run then: it also sees when both were stopped, which is no blocking.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import select
@@ -24,7 +23,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
-from gymcli.store.supervised import STACK_FILE, Death, Supervised, Tag
+from gymcli.store.supervised import STACK_FILE, Death, Supervised, Tag, out_of_reach
 
 __all__ = ["main"]
 
@@ -90,9 +89,9 @@ def _supervise(arguments: Sequence[str]) -> Supervised:
     num_deaths = 0
     while True:
         try:
-            report, reported = map(_above_standard, os.pipe())
+            report, reported = map(out_of_reach, os.pipe())
             # Only this process holds the second end: the run reads its end of file when it dies.
-            guard, guarded = map(_above_standard, os.pipe())
+            guard, guarded = map(out_of_reach, os.pipe())
             process = signals.fork()
         except OSError as error:  # memory, processes or descriptors are short
             _say(f"error: the run cannot be started: {error.strerror}; resume with: {command}")
@@ -132,7 +131,7 @@ class _Signals:
         }
         self.passed_on = frozenset(self._before)
         self._before[signal.SIGCHLD] = signal.SIG_DFL  # a parent may have left it ignored
-        self._arrivals, wake_up = map(_above_standard, os.pipe())
+        self._arrivals, wake_up = map(out_of_reach, os.pipe())
         os.set_blocking(self._arrivals, False)
         os.set_blocking(wake_up, False)
         # Not `signal.sigtimedwait`: in CPython 3.6 to 3.13 it returns garbage if a stop (Ctrl-Z)
@@ -168,15 +167,6 @@ class _Signals:
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     pass  # Python has written the number to the wake-up descriptor
-
-
-def _above_standard(descriptor: int) -> int:
-    """Move a descriptor above 2: stdin, stdout and stderr may be closed and their numbers free."""
-    if descriptor > 2:
-        return descriptor
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-    os.close(descriptor)
-    return moved
 
 
 def _say(text: str) -> None:

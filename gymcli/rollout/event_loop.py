@@ -28,6 +28,7 @@ from typing import IO, ParamSpec, Protocol, Self, TypeVar
 from gymcli.environment.contract import Environment
 from gymcli.environment.time_limit import MAX_STRETCH, LoopClock, cpu_wait
 from gymcli.errors import leave_copy
+from gymcli.store.supervised import opened_out_of_reach
 
 __all__ = ["Watchdog", "Watched", "close", "drive", "new_event_loop", "run"]
 
@@ -51,7 +52,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         import uvloop  # late: heavy, and not on every platform
 
         new_loop = uvloop.new_event_loop
-    loop = new_loop()
+    with opened_out_of_reach():
+        loop = new_loop()
     loop.set_default_executor(_DaemonThreads())
     return loop
 

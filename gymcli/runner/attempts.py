@@ -297,7 +297,7 @@ def _record_of(episode: Episode, shared: Shared) -> Rollout:
     # The ids of a redacted conversation would decode to the key.
     is_kept = episode.is_finished and not rollout.redacted
     lines = [msgspec.json.encode(call) for call in episode.tokens.calls] if is_kept else []
-    if any(len(line) > MAX_LINE_BYTES for line in lines):
+    if any(len(line) >= MAX_LINE_BYTES for line in lines):  # and the end of the line
         _LOGGER.warning(
             "%s %s/%d: a line of its token ids %s; they are not written",
             rollout.env,

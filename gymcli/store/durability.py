@@ -18,9 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.errors import RunDirectoryError
+from gymcli.errors import EpisodeError, RunDirectoryError
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.lines import MAX_LINE_BYTES
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG
+from gymcli.store.supervised import out_of_reach
 from gymcli.types import JSON_ERRORS
 
 __all__ = [
@@ -29,7 +30,9 @@ __all__ = [
     "displaced",
     "mend_file",
     "open_file",
+    "open_folder",
     "replace_file",
+    "reserved_descriptor",
     "sync_folder",
     "unfinished_end",
     "write_error",
@@ -73,6 +76,7 @@ def open_file(path: Path, flags: int) -> int:
     """Open a regular file of a run for writing; OSError if it is anything else.
 
     A run may come from someone else: a link could point anywhere, and a pipe would block forever.
+    The descriptor is out of the reach of environment code that writes to whatever it inherits.
     """
     kind = OSError(errno.ELOOP, f"{path.name} is not a regular file (a link, a pipe or a device)")
     try:
@@ -84,7 +88,17 @@ def open_file(path: Path, flags: int) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise kind
-    return descriptor
+    return out_of_reach(descriptor)
+
+
+def open_folder(path: Path) -> int:
+    """Open a folder of a run, out of the reach of environment code like its files."""
+    return out_of_reach(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+
+
+def reserved_descriptor() -> int:
+    """Return a descriptor that keeps a place for a file that is opened later."""
+    return out_of_reach(os.open(os.devnull, os.O_RDONLY))
 
 
 def _sync_data(descriptor: int) -> None:
@@ -200,7 +214,7 @@ class LineAppender:
         """Reserve descriptors for the file and its folder before connections use them all."""
         try:
             while self._descriptor is None and len(self._reserved) < 2:
-                self._reserved.append(os.open(os.devnull, os.O_RDONLY))
+                self._reserved.append(reserved_descriptor())
         except OSError as error:
             raise write_error(self.path, error) from error
 
@@ -209,12 +223,19 @@ class LineAppender:
             os.close(self._reserved.pop())
 
     def append(self, data: bytes) -> None:
-        """Append one line; RunDirectoryError if it or an earlier one cannot be written."""
+        """Append one line.
+
+        Raises:
+            EpisodeError: It is longer than what readers accept, and was not written.
+            RunDirectoryError: It or an earlier one cannot be written.
+        """
         if self.failure is not None:
             self.check()
         if self._is_torn:
             raise RunDirectoryError(f"{self.path}: ends in an incomplete line; {_MAKE_ROOM}")
         line = self._scrubber.line(data) + b"\n"
+        if len(line) > MAX_LINE_BYTES:  # it would make the whole file unreadable
+            raise EpisodeError(f"the record {TOO_LONG}")
         try:
             descriptor = self._open() if self._descriptor is None else self._descriptor
             written = os.write(descriptor, line)
@@ -227,7 +248,7 @@ class LineAppender:
 
     def _open(self) -> int:
         self._free_reserved()
-        folder = os.open(self._place.parent, os.O_RDONLY)
+        folder = open_folder(self._place.parent)
         try:
             descriptor = open_file(self._place, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError:

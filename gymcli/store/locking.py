@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from gymcli.errors import RunDirectoryError
-from gymcli.store.durability import displaced, open_file, sync_folder, write_error
+from gymcli.store.durability import displaced, open_file, open_folder, sync_folder, write_error
 
 __all__ = ["LOCK", "RunLock", "shared_run_lock"]
 
@@ -89,7 +89,7 @@ class RunLock:
 
     def _take(self) -> None:
         _held().add(self)  # before any descriptor is open, since another thread may fork
-        self._lock(os.open(self._place, os.O_RDONLY | os.O_DIRECTORY))
+        self._lock(open_folder(self._place))
         descriptor = self._lock(open_file(self._place / LOCK, os.O_RDWR | os.O_CREAT))
         if displaced(descriptor, self._place / LOCK) is not None:
             raise BlockingIOError  # its holder, on another machine, is just releasing it

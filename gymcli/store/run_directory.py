@@ -29,10 +29,11 @@ from gymcli.store.durability import (
     mend_file,
     open_file,
     replace_file,
+    reserved_descriptor,
     sync_folder,
     write_error,
 )
-from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, lines_of, read_errors
+from gymcli.store.lines import TOO_LONG, lines_of, read_errors
 from gymcli.store.locking import LOCK, RunLock
 from gymcli.store.manifest import MANIFEST, Manifest, differences, read_manifest
 from gymcli.store.rollout_files import (
@@ -49,7 +50,7 @@ from gymcli.store.rollout_files import (
     read_structs,
     redacted,
 )
-from gymcli.store.supervised import STACK_FILE
+from gymcli.store.supervised import STACK_FILE, out_of_reach
 from gymcli.types import JSON_ERRORS, AttemptKey, ErrorRecord, Failure, JSONObject, Rollout
 
 __all__ = [
@@ -68,6 +69,9 @@ BEGUN = "begun"
 
 _NUM_SPARE = 8
 """Files that are open at the same time when the metrics of a run are computed and written."""
+
+_MAX_CLASS_CHARACTERS = 1000
+"""Of the name of an error's class, if its record is too long."""
 
 _APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, TOKENS)
 _NEW_MANIFEST = f".{MANIFEST}.*tmp"
@@ -149,7 +153,7 @@ class RunDirectory:
                 file.reserve()
         try:
             while len(self._spare) < _NUM_SPARE:
-                self._spare.append(os.open(os.devnull, os.O_RDONLY))
+                self._spare.append(reserved_descriptor())
         except OSError as error:
             raise write_error(self.path, error) from error
 
@@ -271,7 +275,8 @@ class RunDirectory:
         try:
             if self._conversations is None:
                 # Stays open, since connections may use up all descriptors.
-                self._conversations = (self._place / GENERATIONS).open("rb", buffering=0)
+                descriptor = os.open(self._place / GENERATIONS, os.O_RDONLY)
+                self._conversations = FileIO(out_of_reach(descriptor))
             self._conversations.seek(waiting.start)
             line = self._conversations.read(waiting.num_bytes)
             return msgspec.json.decode(line, type=Rollout)
@@ -295,14 +300,12 @@ class RunDirectory:
     def append_rollout(self, rollout: Rollout | bytes) -> None:
         """Append a scored rollout or its line; EpisodeError if it is too long to be read again."""
         line = rollout if isinstance(rollout, bytes) else msgspec.json.encode(rollout)
-        if len(line) > MAX_LINE_BYTES:
-            raise EpisodeError(f"the record {TOO_LONG}")
         self._rollouts.append(line)
 
     def append_generation(self, rollout: Rollout | bytes) -> None:
         """Append a finished conversation that waits for its score, or its line, unless too long."""
         line = rollout if isinstance(rollout, bytes) else msgspec.json.encode(rollout)
-        if len(line) <= MAX_LINE_BYTES:  # a longer one could not be scored either
+        with suppress(EpisodeError):  # a line that is too long could not be scored either
             self._generations.append(line)
 
     def append_tokens(self, line: bytes) -> None:
@@ -312,7 +315,7 @@ class RunDirectory:
     def append_failure(self, failure: Failure) -> Failure:
         """Append a failed attempt without secrets; return the record that was written.
 
-        A conversation that is too long is left out.
+        Of a record that is too long, the conversation is left out, then the text of the error.
         """
         # Only in the error: a conversation may hold the value of a variable by chance.
         told = msgspec.json.encode(failure.error)
@@ -321,12 +324,20 @@ class RunDirectory:
             error = msgspec.json.decode(clean, type=ErrorRecord)
             failure = msgspec.structs.replace(failure, error=error)
         failure = redacted(failure, self.scrubber)
-        line = msgspec.json.encode(failure)
-        if len(line) > MAX_LINE_BYTES:
-            failure = msgspec.structs.replace(failure, messages=[])
-            line = msgspec.json.encode(failure)
-        self._failures.append(line)
-        return failure
+        shorter = msgspec.structs.replace(failure, messages=[])
+        for record in (failure, shorter):
+            with suppress(EpisodeError):
+                self._failures.append(msgspec.json.encode(record))
+                return record
+        error = msgspec.structs.replace(
+            failure.error,
+            error_class=failure.error.error_class[:_MAX_CLASS_CHARACTERS],
+            message=f"the text of the error {TOO_LONG}",
+            frames=[],
+        )
+        shortest = msgspec.structs.replace(shorter, error=error)
+        self._failures.append(msgspec.json.encode(shortest))
+        return shortest
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write run.json by rename after syncing all appended lines."""

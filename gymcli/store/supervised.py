@@ -6,16 +6,56 @@ import fcntl
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import IO, NamedTuple, NoReturn
 
-__all__ = ["STACK_FILE", "Death", "Supervised", "Tag"]
+__all__ = ["STACK_FILE", "Death", "Supervised", "Tag", "opened_out_of_reach", "out_of_reach"]
 
 STACK_FILE = "blocked.stack"
 """The file in the run directory with the stack of a blocked or dying process."""
 
+_HIGH_NUMBERS = (200, 100, 64, 3)
+"""The lowest number that a descriptor gets, or the next one if the limit of open files is lower."""
 _MAX_STACK_CHARACTERS = 2000
 _SUPERVISOR_IS_GONE = 137
+
+
+def out_of_reach(descriptor: int) -> int:
+    """Move a descriptor to a high number, and return that.
+
+    Environment code may write to the descriptors that it inherits, or close them: from 3 on, until
+    it meets none. Stdin, stdout and stderr may be closed and their numbers free.
+    """
+    for lowest in _HIGH_NUMBERS:
+        if descriptor >= lowest:
+            break
+        with suppress(OSError):  # the limit of open files is lower, or reached
+            moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
+            os.close(descriptor)
+            return moved
+    return descriptor
+
+
+@contextmanager
+def opened_out_of_reach() -> Iterator[None]:
+    """Give high numbers to all descriptors that are opened within the block.
+
+    For those that a library opens and keeps: libuv crashes if it reads garbage from its own pipes.
+    """
+    taken: list[int] = []
+    try:
+        try:
+            while (descriptor := os.open(os.devnull, os.O_RDONLY)) < _HIGH_NUMBERS[0]:
+                taken.append(descriptor)
+            os.close(descriptor)
+        except OSError:  # the limit of open files is lower
+            for _ in range(len(taken) // 2):
+                os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
 
 
 class Tag:

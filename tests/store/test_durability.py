@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.errors import RunDirectoryError
+from gymcli.errors import EpisodeError, RunDirectoryError
 from gymcli.store.durability import (
     LineAppender,
     Syncer,
@@ -22,6 +22,7 @@ from gymcli.store.durability import (
     unfinished_end,
     write_error,
 )
+from gymcli.store.lines import MAX_LINE_BYTES, iterate_lines
 
 
 def test_syncer_calls_until_it_is_closed():
@@ -133,6 +134,16 @@ def test_append_adds_whole_lines(appender):
     assert appender.path.read_bytes() == b"one\ntwo\n"
 
 
+def test_append_writes_the_longest_line_that_is_read_and_no_longer_one(appender):
+    longest = b'"' + b"x" * (MAX_LINE_BYTES - 3) + b'"'
+    appender.append(longest)
+    with pytest.raises(EpisodeError, match="the record is longer than the limit of 128 MB"):
+        appender.append(longest + b" ")
+    appender.append(b"{}")
+    appender.close()
+    assert [len(line.data) for line in iterate_lines(appender.path)] == [MAX_LINE_BYTES - 1, 2]
+
+
 def test_append_leaves_files_alone_when_the_working_directory_changes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     appender = LineAppender(Path("out.jsonl"))
@@ -182,7 +193,7 @@ def test_append_says_that_the_disk_is_full(appender, monkeypatch):
 OUT_OF_FILES = """
 import os, resource, sys
 from pathlib import Path
-from gymcli.errors import RunDirectoryError
+from gymcli.errors import EpisodeError, RunDirectoryError
 from gymcli.store.durability import LineAppender
 appender = LineAppender(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -219,7 +230,7 @@ def test_append_says_that_there_are_too_many_open_files(tmp_path):
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from gymcli.errors import RunDirectoryError
+from gymcli.errors import EpisodeError, RunDirectoryError
 from gymcli.store.durability import LineAppender
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -384,6 +384,19 @@ def test_long_records_are_refused_left_out_or_shortened(tmp_path):
     assert (failure.task_id, failure.messages) == ("a", [])
 
 
+def test_a_failure_with_a_long_text_is_written_without_it(tmp_path):
+    """The text would make the whole file unreadable, for all later commands."""
+    directory = RunDirectory(tmp_path)
+    error = ErrorRecord(error_class="E" * 2000, phase="setup", message="x" * (1 << 27))
+    written = directory.append_failure(Failure(env="quiz", task_id="a", error=error))
+    directory.append_failure(Failure(env="quiz", task_id="b", error=written.error))
+    directory.close()
+    first, second = read_structs(tmp_path / FAILURES, msgspec.json.Decoder(Failure))
+    assert (first, second.task_id) == (written, "b")
+    assert first.error.message == "the text of the error is longer than the limit of 128 MB"
+    assert first.error.error_class == "E" * 1000
+
+
 LINE = b'{"schema_version":1}'
 
 
