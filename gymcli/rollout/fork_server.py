@@ -12,7 +12,6 @@ failed) or `NUMBER PROCESS EXIT_CODE` of one that ended.
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import json
 import os
@@ -31,7 +30,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-__all__ = ["Fork", "forget_fork_servers", "fork", "serve", "start_fork_server"]
+from gymcli.store.supervised import out_of_reach
+
+__all__ = ["Fork", "forget_fork_servers", "fork", "serve", "socket_pair", "start_fork_server"]
 
 _COMMAND = """
 import sys
@@ -40,8 +41,8 @@ from gymcli.rollout.fork_server import serve
 serve(int(sys.argv[1]), sys.argv[2])
 """
 
-_SOCKET_NUMBER = 200
-"""The least descriptor of a fork's socket: some code closes or writes to all low ones."""
+_END_SECONDS = 10.0
+"""How long a server may take to end: while it imports, it reads nothing."""
 
 
 def start_fork_server(module: str) -> None:
@@ -125,8 +126,7 @@ class _ForkServer:
 
     def __init__(self, module: str, variables: Mapping[str, str]) -> None:
         self._names = frozenset(variables)
-        fill_standard()
-        control, theirs = socket.socketpair()
+        control, theirs = socket_pair()
         # With the same `sys.path` the server can import whatever this process can.
         arguments = (str(theirs.fileno()), module, *map(str, sys.path))
         try:
@@ -256,7 +256,8 @@ def _end(
     events = sys.modules.get("asyncio.events")
     is_in_loop = events is not None and events._get_running_loop() is not None  # noqa: SLF001
     if not is_in_loop and reading is not threading.current_thread():
-        reading.join()  # so that no process outlives this one
+        reading.join(_END_SECONDS)  # so that no process outlives this one
+        process.kill()
 
 
 def _kill(process: int) -> None:
@@ -270,11 +271,13 @@ def _kill_group(process: int) -> None:
         os.killpg(process, signal.SIGKILL)
 
 
-def fill_standard() -> None:
-    """Open closed standard descriptors, so that no socket is assigned one of them."""
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets, the first out of the reach of environment code."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
+        pass  # a closed standard descriptor, which no socket may get
     os.close(number)
+    ours, theirs = socket.socketpair()
+    return socket.socket(fileno=out_of_reach(ours.detach())), theirs
 
 
 def serve(handle: int, module: str) -> None:
@@ -393,9 +396,7 @@ def _become(
     os.dup2(printed, 1)
     os.dup2(printed, 2)
     os.close(printed)
-    # Not inheritable: a program that a verifier starts must not hold the socket open.
+    handle = out_of_reach(handle)
+    # A program that a verifier starts must not hold the socket open.
     os.set_inheritable(handle, False)
-    with suppress(OSError):  # fewer files may be open
-        handle, low = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, _SOCKET_NUMBER), handle
-        os.close(low)
     return handle
