@@ -16,7 +16,7 @@ from itertools import chain, groupby
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.finish_reasons import finished_answer
+from gymcli.models.finish_reasons import MAX_CALLS, finished_answer
 from gymcli.nemo_gym.payload import (
     CallParts,
     argument_text,
@@ -364,7 +364,7 @@ def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:
 
 def _read_calls(fields: JSONObject) -> list[CallParts]:
     calls = []
-    for call in list_in(fields.get("tool_calls")):
+    for call in list_in(fields.get("tool_calls"))[: MAX_CALLS + 1]:  # more are refused later
         if not isinstance(call, dict):
             raise InvalidAnswerError("the message has a tool call that is not an object")
         # A call of one of OpenAI's custom tools has `custom` with a free-text `input`.

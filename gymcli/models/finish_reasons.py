@@ -30,7 +30,7 @@ from gymcli.types import (
     Usage,
 )
 
-__all__ = ["finished_answer", "split_thought", "tool_calls_of"]
+__all__ = ["MAX_CALLS", "finished_answer", "split_thought", "tool_calls_of"]
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     # A normal end; the empty word is a missing one.
@@ -66,7 +66,7 @@ _NOT_TEXT = ("audio", "images", "reasoning_details")
 _MAX_WORD = 200
 """The most characters of a finish reason or id that are recorded."""
 
-_MAX_CALLS = 10_000
+MAX_CALLS = 10_000
 """The most tool calls of an answer; more than that no model writes."""
 
 _OPENING = "<think>"
@@ -117,9 +117,8 @@ def finished_answer(
     if isinstance(content, str) and "think>" in content:
         thought, content = split_thought(content, is_separate=any(reasoning))
         reasoning = [*reasoning, thought]
-    if len(calls) > _MAX_CALLS:
-        text = f"the answer has {len(calls):,} tool calls, but the limit is {_MAX_CALLS:,}"
-        raise InvalidAnswerError(text)
+    if len(calls) > MAX_CALLS:
+        raise InvalidAnswerError(f"the answer has more than {MAX_CALLS:,} tool calls")
     tool_calls = tool_calls_of(calls) if calls else []
     extra = extra or {}
     meaning = _FINISH_REASONS.get(plain)

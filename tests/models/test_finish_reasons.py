@@ -306,7 +306,7 @@ def test_an_answer_with_absurdly_many_calls_is_invalid() -> None:
     body: JSONObject = {"choices": [{"message": {"tool_calls": calls}}]}
     assert len({call.id for call in CHAT.answer(body).message.tool_calls}) == 10_000
     calls.append(call)
-    with pytest.raises(InvalidAnswerError, match="10,001 tool calls, but the limit is 10,000"):
+    with pytest.raises(InvalidAnswerError, match="more than 10,000 tool calls"):
         CHAT.answer(body)
 
 

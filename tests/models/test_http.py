@@ -575,7 +575,7 @@ def failure_at_endless(endless: Endless, request: Request, **options) -> ModelEr
 @pytest.mark.parametrize(
     ("endless", "message"),
     [
-        (Endless(200, "application/json", b'{"z": [', b"{}," * 2**14), "4,000,000 JSON values"),
+        (Endless(200, "application/json", b'{"z": [', b"{}," * 2**14), "8,000,000 JSON values"),
         (Endless(200, "text/event-stream", b"", b"data: {}\n\n" * 2**12), "524,288 lines"),
         (Endless(200, "text/event-stream", b"", b":\n" * 2**12), "524,288 lines"),
         (Endless(200, "text/event-stream", b"data: ", b"x" * 2**16), "longer than 64 MiB"),
@@ -589,7 +589,7 @@ def test_answer_bounds_what_it_reads(endless, message):
 
 
 def test_answer_that_is_too_large_is_asked_for_again():
-    many = '{"choices": [' + "{}," * 2**21 + "{}]}"
+    many = '{"choices": [' + "{}," * 2**20 + "{}]}"
     request = hello()
     answer = ask(in_order(MockAnswer(body=many), "fewer"), request)
     assert answer.message.text == "fewer"
