@@ -47,8 +47,8 @@ __all__ = [
 MAX_ANSWER_BYTES = 64 * 2**20
 """The longest unpacked answer; a longer one means that the endpoint is broken."""
 _MAX_VALUES = 8_000_000
-"""The most JSON values of an answer, an object counting as eight; they take far more time and memory
-than text. 20,000 tokens with 20 log-probabilities each are within it."""
+"""The most JSON values of an answer, an object counting as eight. They take far more time and
+memory than text. 20,000 tokens with 20 log-probabilities each are within it."""
 _MAX_LINES = 2**19
 """The most lines of a stream: two to four for each event, which is often a single token."""
 _PIECE_BYTES = 2**15
