@@ -183,6 +183,17 @@ class ProcessPool:
         while len(self._workers) < min(num_workers, self.num_workers):
             self._workers.append(WorkerProcess(self, self._module, self._variables()))
 
+    def _start_more(self, num_workers: int) -> None:
+        """Start processes for queued requests, or fail these if there is none and none starts."""
+        try:
+            self._start(num_workers)
+        except OSError as error:  # memory, processes or descriptors are short
+            if not self._workers:
+                for request in self.queue:
+                    text = f"{request.kind.name}: no process can be started: {error}"
+                    request.fail(VerifierError(text))
+                self.queue.clear()
+
     def _watch(self) -> None:
         """Check every busy process; runs several times a second while there are requests."""
         self._timer = None
@@ -200,7 +211,7 @@ class ProcessPool:
                 request.tell_slow()
         # An idle process takes a request within milliseconds, so all are busy: start more.
         if self.queue and all(worker.is_ready for worker in self._workers):
-            self._start(len(self._workers) + len(self.queue))
+            self._start_more(len(self._workers) + len(self.queue))
         self.pump()
         if self.queue or self._dying or any(worker.requests for worker in self._workers):
             self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._watch)
@@ -242,7 +253,7 @@ class ProcessPool:
             text = f"{request.kind.name}: its process died ({how})"
             request.fail(error or VerifierCrashedError(text))
         if self.queue:
-            self._start(1)
+            self._start_more(1)
             self.pump()
 
     async def close(self) -> None:

@@ -429,6 +429,23 @@ def test_call_says_that_no_worker_can_be_started(monkeypatch):
         called(workers, isolated.add, 1, 2)
 
 
+def test_call_says_that_no_other_worker_can_be_started(monkeypatch):
+    async def in_line(workers):
+        limits = {"timeout": 20, "memory_mb": 512}
+        await workers.isolated.call(isolated.process, **limits)
+        forget_fork_servers()
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+        calls = (isolated.leave, 3), (isolated.add, 1, 2)
+        return await asyncio.gather(
+            *(workers.isolated.call(*call, **limits) for call in calls), return_exceptions=True
+        )
+
+    with Pool(1) as workers:
+        died, not_started = map(str, workers.run(in_line(workers)))
+    assert died == "leave: its process died (exit code 3)"
+    assert not_started.startswith("add: no process can be started: ")
+
+
 def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/no/such/folder"])
     # A fork server of an earlier test would be used again.
