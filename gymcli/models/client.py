@@ -334,14 +334,12 @@ class Conversation:
             # A first refusal is no reason to leave a replica that has cached the conversation.
             if request.num_refused != 1:
                 self.failed_at, self.replica = replica, None
-            # An address that works on others may have too much to do.
-            is_suspect = request.is_refused_often and not limiter.num_under_way
             if (
                 self.lend is not None
-                and (request.is_singled_out or is_suspect)
+                and (request.is_singled_out or request.is_suspect)
                 and self.lend(request.is_singled_out)
             ):
-                request.yielded_at = client.clock()
+                request.is_set_apart = True
             if is_retried(error):
                 # Time that the endpoint spent on the failed try is not waiting.
                 was_worked_on = not (is_overload(error) or is_absence(error))

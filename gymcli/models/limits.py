@@ -430,6 +430,10 @@ class RequestState(msgspec.Struct, eq=False):
     """The limiter that met its last refusal, and the answers and refusals that had met by then."""
     is_singled_out: bool = False
     """Whether the address refuses it again and again, but hardly any other request."""
+    is_suspect: bool = False
+    """Whether the address refuses it again and again, and meanwhile answers no other request."""
+    is_set_apart: bool = False
+    """Whether its refusals say nothing about other requests."""
     yielded_at: float = -math.inf
     """When it let those go first that were waiting."""
     met_outage: bool = False
@@ -444,15 +448,10 @@ class RequestState(msgspec.Struct, eq=False):
     """The token counts of its answer."""
 
     @property
-    def is_refused_often(self) -> bool:
-        """Whether so many of its tries in a row were refused that it may be its own fault."""
-        return self.num_refused >= _MANY_IN_A_ROW
-
-    @property
     def place(self) -> float:
         """Its place in the queue: the oldest request goes first, retries included.
 
-        One that is refused on its own account lets others go first, or it would hold them all up.
+        One that is refused while no other is lets others go first, or it would hold them all up.
         """
         return max(self.since, self.yielded_at)
 
@@ -636,21 +635,22 @@ class ConcurrencyLimiter:
     def _note_refusal(self, request: RequestState, *, is_refused: bool) -> None:
         """Note whether a request that failed was refused, and whether it alone is."""
         if not is_refused:
-            request.num_refused, request.last_refusal, request.is_singled_out = 0, None, False
+            request.num_refused, request.last_refusal = 0, None
+            request.is_singled_out = request.is_suspect = False
             return
         limiter, num_answered, num_refused = request.last_refusal or (None, 0, 0)
         num_answers = self._num_answered - num_answered
         num_refusals = self._num_refused - num_refused
-        # Others that are refused on their own account say nothing about this one.
-        self._num_refused += request.yielded_at == -math.inf
+        self._num_refused += not request.is_set_apart
         request.num_refused += 1
         request.last_refusal = (self, self._num_answered, self._num_refused)
+        is_refused_often = request.num_refused >= _MANY_IN_A_ROW and limiter is self
+        request.is_suspect = is_refused_often and not num_answers
         request.is_singled_out = (
-            request.is_refused_often
-            and limiter is self
-            and 0 < num_answers >= _MANY_ANSWERS * num_refusals
+            is_refused_often and 0 < num_answers >= _MANY_ANSWERS * num_refusals
         )
-        if request.is_singled_out:
+        request.is_set_apart |= request.is_singled_out
+        if request.is_singled_out or (is_refused_often and not num_refusals):
             request.yielded_at = self._clock()
 
     def _slow_down(self, request: RequestState, error: ModelError) -> None:
