@@ -394,10 +394,10 @@ def boundary(error_class: type[AttemptError], *passes: type[AttemptError]) -> It
     """
     try:
         yield
-    except (error_class, RoleError, *passes, KeyboardInterrupt):
+    except (KeyboardInterrupt, RoleError):
         raise
     except BaseException as error:
-        if _ends_coroutine(error):
+        if isinstance(error, (error_class, *passes)) or _ends_coroutine(error):
             raise
         is_plain = isinstance(error, AttemptError)  # it says all that its class would
         raise error_class(text_of(error) if is_plain else described(error)) from error
