@@ -210,7 +210,7 @@ class ProcessPool:
             if now >= request.slow_at:
                 request.tell_slow()
         # An idle process takes a request within milliseconds, so all are busy: start more.
-        if self.queue and all(worker.is_ready for worker in self._workers):
+        if self.queue and not any(worker.num_loading for worker in self._workers):
             self._start_more(len(self._workers) + len(self.queue))
         self.pump()
         if self.queue or self._dying or any(worker.requests for worker in self._workers):
@@ -219,13 +219,13 @@ class ProcessPool:
     def _check(self, worker: WorkerProcess, kind: RequestKind) -> None:
         """Kill a process that is late or too large."""
         limit, option = kind.seconds, kind.option
-        if not worker.is_ready:
+        if worker.num_loading:
             limit, option = _START_SECONDS, "to be imported"
         seconds = self.now() - worker.since
         if seconds - worker.cpu_wait > limit or seconds > MAX_STRETCH * limit:
             text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
             self.lose(worker, VerifierTimeoutError(text))
-        elif worker.is_ready and worker.grown_bytes() > kind.memory_mb * _MEGABYTE:
+        elif not worker.num_loading and worker.grown_bytes() > kind.memory_mb * _MEGABYTE:
             text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
             self.lose(worker, VerifierCrashedError(f"{kind.name} needed more than {text}"))
 
@@ -264,7 +264,7 @@ class ProcessPool:
                 timer.cancel()
         workers, self._workers = [*self._workers, *self._dying], []
         for worker in workers:
-            if worker.requests or not worker.is_ready:
+            if worker.requests or worker.num_loading:
                 worker.kill()
             else:
                 worker.leave()
@@ -313,8 +313,8 @@ class WorkerProcess:
         """It works on the first and has not begun the others."""
         self.began = self.since = pool.now()
         """When it began the first request, and when it sent the last line."""
-        self.is_ready = True
-        """False while it loads a definition."""
+        self.num_loading = 0
+        """How many definitions it has yet to load."""
         self.has_served = False
         self.has_unread = False
         """Whether it ended before it had read all data (known on Linux only)."""
@@ -374,16 +374,16 @@ class WorkerProcess:
     def load(self, kind: RequestKind) -> None:
         """Send a definition that the process has not received yet."""
         self._numbers[kind.definition] = len(self._numbers)
-        self.is_ready = False
+        self.num_loading += 1
         self.write(kind.definition + b"\n")
 
     def _take_lines(self, lines: list[bytes]) -> None:
         self.since = now = self._pool.now()
-        if not self.is_ready and lines[0] == READY:
-            self.is_ready = True
+        while self.num_loading and lines and lines[0] == READY:
+            self.num_loading -= 1
             self._first_bytes = self._resident_bytes()
             del lines[0]
-        if lines and not (self.is_ready and self.requests):
+        if lines and (self.num_loading or not self.requests):
             raise msgspec.DecodeError  # nobody has asked for a line
         reply: list[bytes] = []
         for line in lines:

@@ -338,6 +338,16 @@ def test_workers_warm_before_the_first_record():
     asyncio.run(run())
 
 
+def test_a_worker_that_still_loads_one_environment_scores_records_of_another():
+    async def run():
+        async with Workers(1) as workers:
+            workers.warm(Patient, Patient.Options())
+            rollout = await one(Optioned, workers)
+            assert rollout.reward == 1.0
+
+    asyncio.run(run())
+
+
 def test_nothing_outlives_a_parent_that_is_killed(tmp_path):
     code = f"""
     import asyncio
