@@ -431,7 +431,8 @@ class RequestState(msgspec.Struct, eq=False):
     is_singled_out: bool = False
     """Whether the address refuses it again and again, but hardly any other request."""
     is_suspect: bool = False
-    """Whether the address refuses it again and again, and meanwhile answers no other request."""
+    """Whether the address refuses it again and again, and meanwhile answers no other request and
+    refuses few: it is hardly asked by others."""
     is_set_apart: bool = False
     """Whether its refusals say nothing about other requests."""
     yielded_at: float = -math.inf
@@ -645,7 +646,7 @@ class ConcurrencyLimiter:
         request.num_refused += 1
         request.last_refusal = (self, self._num_answered, self._num_refused)
         is_refused_often = request.num_refused >= _MANY_IN_A_ROW and limiter is self
-        request.is_suspect = is_refused_often and not num_answers
+        request.is_suspect = is_refused_often and not num_answers and num_refusals < _MANY_IN_A_ROW
         request.is_singled_out = (
             is_refused_often and 0 < num_answers >= _MANY_ANSWERS * num_refusals
         )
