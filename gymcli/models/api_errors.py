@@ -18,6 +18,7 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 import msgspec
+from pydantic_core import from_json
 
 from gymcli.errors import (
     AttemptError,
@@ -249,10 +250,19 @@ def innermost_error(payload: bytes) -> JSON:
         try:
             value = decode(payload)  # it takes NaN, and half a character in a quoted text
         except InvalidAnswerError:
-            return payload.decode("utf-8", "replace")
+            value = _start_of_json(payload) or payload.decode("utf-8", "replace")
     if isinstance(value, list) and len(value) == 1:  # Google wraps its error in an array
         value = value[0]
     return _unwrapped(value)
+
+
+def _start_of_json(payload: bytes) -> JSON:
+    """Return an object or list that was cut off, as far as it goes; None if it is neither."""
+    try:
+        value: JSON = from_json(payload, allow_partial="trailing-strings")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict | list) else None
 
 
 def _unwrapped(body: JSON) -> JSON:
@@ -293,7 +303,7 @@ def _wrapped_error(text: str) -> JSON:
         _, end = json.JSONDecoder().raw_decode(text, start)  # LiteLLM writes more after it
         body = decode(text[start:end].encode())
     except (ValueError, RecursionError, InvalidAnswerError):
-        return None
+        body = object_in(_start_of_json(text[start:].encode("utf-8", "replace")))
     return _unwrapped(body) if body.get("error") else None
 
 

@@ -87,6 +87,8 @@ _HEAD = ("id", "created", "model", "prompt_token_ids", "weight_version", "metada
 
 _MAX_CHECKS = 100
 """How often it is checked whether the streamed arguments of a call are complete."""
+_MAX_PARTS = 10_000
+"""The most choices, and the most unknown members of a message or call, that a stream may have."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUM_SHOWN = 200
 _NUM_WORDS = 2000
@@ -346,19 +348,23 @@ def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:
     """Sort the parts of a message's content into content, reasoning and refusal."""
     parts: list[JSONObject] = []
     thinking, refusals = [], []
-    for part in content:
-        fields = part if isinstance(part, dict) else {"type": "text", "text": text_in(part)}
-        match fields.get("type"):
-            case "text" | "output_text":
-                parts.append({"type": "text", "text": text_in(fields.get("text"))})
-            case "refusal":
-                refusals.append(text_in(fields.get("refusal")))
-            case "thinking":  # Mistral's reasoning models: text, or text parts
-                thought = fields.get("thinking")
-                pieces = [text_in(piece.get("text")) for piece in objects_in(thought)]
-                thinking.append(text_in(thought) or "".join(pieces))
-            case _:
-                parts.append(fields)
+    for is_object, group in groupby(content, lambda part: isinstance(part, dict)):
+        if not is_object:
+            # One part for all texts in a row: a stream has one for each token.
+            parts.append({"type": "text", "text": "".join(map(text_in, group))})
+            continue
+        for fields in map(object_in, group):
+            match fields.get("type"):
+                case "text" | "output_text":
+                    parts.append({"type": "text", "text": text_in(fields.get("text"))})
+                case "refusal":
+                    refusals.append(text_in(fields.get("refusal")))
+                case "thinking":  # Mistral's reasoning models: text, or text parts
+                    thought = fields.get("thinking")
+                    pieces = [text_in(piece.get("text")) for piece in objects_in(thought)]
+                    thinking.append(text_in(thought) or "".join(pieces))
+                case _:
+                    parts.append(fields)
     return joined_text(parts), "".join(thinking), "".join(refusals)
 
 
@@ -456,6 +462,8 @@ class _StreamedCompletion:
             choice = self._choices.get(index)
             if choice is None:
                 choice = self._choices[index] = _StreamedChoice()
+                if len(self._choices) > _MAX_PARTS:
+                    raise InvalidAnswerError(f"the stream has more than {_MAX_PARTS:,} choices")
             choice.add(piece)
 
     def body(self, request: bytes) -> JSONObject:
@@ -530,6 +538,8 @@ class _StreamedChoice:
         if call is not self._call_at.get(index):
             self._call_at[index] = call
             self.calls.append(call)
+            if len(self.calls) > MAX_CALLS:
+                raise InvalidAnswerError(f"the answer has more than {MAX_CALLS:,} tool calls")
         call.id = call.id or identifier
         if name:
             call.names.append(name)
@@ -565,6 +575,8 @@ class _StreamedChoice:
 
 
 def _collect(values: dict[str, list[JSON]], piece: JSONObject) -> None:
+    if len(values) + len(piece) > _MAX_PARTS:
+        raise InvalidAnswerError(f"a message or call has more than {_MAX_PARTS:,} unknown members")
     for name, value in piece.items():
         values.setdefault(name, []).append(value)
 

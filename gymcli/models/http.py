@@ -49,6 +49,9 @@ MAX_ANSWER_BYTES = 64 * 2**20
 _MAX_VALUES = 8_000_000
 """The most JSON values of an answer, an object counting as eight. They take far more time and
 memory than text. 20,000 tokens with 20 log-probabilities each are within it."""
+_MAX_STREAM_VALUES = 2 * _MAX_VALUES
+"""Those of a stream: most belong to its events, which are not kept. 128,000 events of a token each,
+with log-probabilities and token counts, are within it."""
 _MAX_LINES = 2**19
 """The most lines of a stream: two to four for each event, which is often a single token."""
 _PIECE_BYTES = 2**15
@@ -347,6 +350,8 @@ async def _pieces(
 ) -> AsyncGenerator[bytes]:
     """Yield the pieces of a body as they come; of a refusal, only the first megabyte."""
     content = response.content
+    is_stream = response.content_type == "text/event-stream"
+    max_values = _MAX_STREAM_VALUES if is_stream else _MAX_VALUES
     num_bytes = num_values = 0
     while not content.at_eof():
         if idle is None or content.is_eof():  # most bodies have arrived whole
@@ -367,8 +372,8 @@ async def _pieces(
             return
         if num_bytes > MAX_ANSWER_BYTES:
             raise _too_large(place, f"longer than {MAX_ANSWER_BYTES // 2**20} MiB")
-        if num_values > _MAX_VALUES:
-            raise _too_large(place, f"made of more than {_MAX_VALUES:,} JSON values")
+        if num_values > max_values:
+            raise _too_large(place, f"made of more than {max_values:,} JSON values")
         yield piece
         if len(piece) == _PIECE_BYTES:  # there is more, and reading it may not wait
             await asyncio.sleep(0)

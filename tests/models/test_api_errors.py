@@ -452,6 +452,41 @@ def test_a_hostile_refusal_takes_no_time():
         assert len(str(error)) < 500
 
 
+OVERFLOW = "This model's maximum context length is 10 tokens. "
+LONG = "x " * 2**19
+"""As much text as is read of a refusal."""
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"error": {"message": OVERFLOW + LONG, "type": "BadRequestError"}}, ContextOverflowError),
+        ({"error": {"code": "context_length_exceeded", "message": LONG}}, ContextOverflowError),
+        ([{"error": {"code": 400, "message": OVERFLOW + LONG}}], ContextOverflowError),
+        ({"request": [{"content": "x"}], "message": OVERFLOW + LONG}, ContextOverflowError),
+        (
+            {
+                "error": {
+                    "message": f"aError: {json.dumps({'error': {'message': OVERFLOW + LONG}})}"
+                }
+            },
+            ContextOverflowError,
+        ),
+        (
+            {"error": {"metadata": {"raw": json.dumps({"error": {"message": OVERFLOW + LONG}})}}},
+            ContextOverflowError,
+        ),
+        ({"error": {"message": "Rate limit exceeded. " + LONG}}, RateLimitError),
+        ({"error": {"code": "content_filter", "message": LONG}}, PromptFilteredError),
+        ({"error": {"message": LONG, "code": "context_length_exceeded"}}, RequestRefusedError),
+    ],
+)
+def test_a_long_refusal_is_classified_by_its_start(body, kind):
+    """A body that was cut off is no JSON, so it meant nothing."""
+    refusal = MockAnswer(status=400, body=json.dumps(body))
+    assert type(failure(scripted([refusal]), max_attempts=1)) is kind
+
+
 GROQ = {
     "message": "Failed to call a function. See 'failed_generation' for more details.",
     "type": "invalid_request_error",

@@ -402,6 +402,17 @@ def test_answer_reads_everything() -> None:
             Message(role="assistant", content=[{"type": "image_url", "image_url": {"url": "u"}}]),
         ),
         (
+            {"content": ["a", "b", 1, {"type": "image_url"}, "c"]},
+            Message(
+                role="assistant",
+                content=[
+                    {"type": "text", "text": "ab"},
+                    {"type": "image_url"},
+                    {"type": "text", "text": "c"},
+                ],
+            ),
+        ),
+        (
             {"content": "", "function_call": {"name": "f", "arguments": "{}"}},
             Message(role="assistant", tool_calls=[ToolCall("call_0", FunctionCall("f", "{}"))]),
         ),
@@ -688,6 +699,27 @@ def test_assemble_reads_each_piece_once(delta: JSONObject) -> None:
     began = time.process_time()
     CHAT.assemble(events)
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (
+            chunk({"tool_calls": [{"index": number} for number in range(10_001)]}),
+            "more than 10,000 tool calls",
+        ),
+        (
+            json.dumps({"choices": [{"index": number} for number in range(10_001)]}).encode(),
+            "more than 10,000 choices",
+        ),
+        (chunk({str(number): 1 for number in range(10_001)}), "more than 10,000 unknown members"),
+    ],
+    ids=["calls", "choices", "members"],
+)
+def test_assemble_refuses_what_no_answer_has(event: bytes, message: str) -> None:
+    """A stream of 30 MB took 1.5 GB of memory and 20 seconds."""
+    with pytest.raises(InvalidAnswerError, match=message):
+        CHAT.assemble([event, FINISH])
 
 
 def test_assemble_reads_the_tools_of_the_request_once() -> None:

@@ -623,6 +623,22 @@ def test_answer_reads_long_answers():
     assert asyncio.run(run()).message.text == text[: 6 * 2**18]
 
 
+def test_answer_counts_less_of_what_a_stream_does_not_keep():
+    """A stream of 131,072 tokens with log-probabilities and counts in each event was refused."""
+    event = b'data: {"choices": [{"delta": {"content": "a"}}], "usage": {"z": [%b{}]}}\n\n'
+    events = event % (b"{}," * 2**10) * 2**10
+    end = b'data: {"choices": [{"finish_reason": "stop"}]}\n\n'
+
+    async def run() -> Answer:
+        headers = "Content-Type: text/event-stream\r\n"
+        async with raw_server(events + end, headers=headers) as address:
+            endpoint = Endpoint(base_url=f"http://{address}", model="m", stream=True)
+            async with Client(endpoint, concurrency=1) as client:
+                return await client.answer(HELLO)
+
+    assert asyncio.run(run()).message.text == "a" * 2**10
+
+
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize(
     "options",
