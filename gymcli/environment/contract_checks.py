@@ -200,6 +200,8 @@ def _check_hook(kind: type, name: str, value: object, hook: object) -> None:
     way_out = ""
     if isinstance(hook, classmethod) and not isinstance(value, classmethod):
         way_out = "must be a class method: write @classmethod above it"
+    elif _is_async(own) and inspect.isasyncgenfunction(function):
+        way_out = "yields: return its value"
     # A decorated function need not be a coroutine function to return a coroutine.
     elif _is_async(own) and not _is_async(function) and not hasattr(function, "__wrapped__"):
         way_out = f"must be async: write `async def {name}`"

@@ -21,6 +21,11 @@ async def wait(self, *_):
     """Do nothing."""
 
 
+async def stream(self, *_):
+    """Yield, which no hook may."""
+    yield
+
+
 def do(self, *_):
     """Do nothing."""
 
@@ -97,6 +102,8 @@ HERE = r"\(tests/environment/test_contract_checks\.py:\d+\)"
         ({"setup": do}, "Made.setup must be async"),
         ({"reply": do}, "Made.reply must be async"),
         ({"close": do}, "Made.close must be async"),
+        ({"reply": stream}, "Made.reply yields: return its value"),
+        ({"verify": classmethod(stream)}, "Made.verify yields: return its value"),
         ({"tools": wait}, "Made.tools must not be async: write `def tools`"),
         ({"generate": do}, "Made.generate must be a class method"),
         ({"generate": classmethod(wait)}, "Made.generate must not be async"),
