@@ -4,10 +4,10 @@ Imports take half a second, a fork some milliseconds. Each worker module has its
 later runs of this process reuse. The server is the parent of its forks and kills them all when
 this process is gone, even if a C call holds their GIL.
 
-Nothing here waits for the server, which may still be importing: threads send it requests and read
-its reports. The protocol is lines. A request is `[NUMBER, VARIABLES, PATH, DIRECTORY]` with two
-handles, for a fork, or `[NUMBER]`, to kill it. A report is `NUMBER PROCESS` of a new fork (0: it
-failed) or `NUMBER PROCESS EXIT_CODE` of one that ended.
+Nothing here waits for the server, which may still be importing: a request fits into the buffer of
+its socket, and a thread reads its reports. A request is the number of a fork and the length of its
+preface, with two handles, or without handles to kill it. A report is a line, `NUMBER PROCESS` of a
+new fork (0: it failed) or `NUMBER PROCESS EXIT_CODE` of one that ended.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -27,8 +28,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, NamedTuple
 
 from gymcli.store.supervised import out_of_reach
 
@@ -41,6 +40,7 @@ from gymcli.rollout.fork_server import serve
 serve(int(sys.argv[1]), sys.argv[2])
 """
 
+_REQUEST = struct.Struct("=qq")
 _END_SECONDS = 10.0
 """How long a server may take to end: while it imports, it reads nothing."""
 
@@ -57,68 +57,67 @@ def fork(module: str, handle: int, printed: int, variables: Mapping[str, str]) -
     """Start a process that calls a module's `main`, without waiting for it.
 
     The process leads a new session and has the working directory and `sys.path` of this process.
-    `main` receives a copy of the socket `handle`; its output goes to the handle `printed`.
+    `main` receives a copy of the socket `handle`, once the caller has sent `Fork.preface` to its
+    other end. The output of the process goes to the handle `printed`.
     """
-    return _server_of(module, variables).fork((handle, printed), variables)
+    try:
+        directory = str(Path.cwd())
+    except OSError:  # it was removed
+        directory = ""
+    path = [str(folder) for folder in sys.path]
+    preface = json.dumps((dict(variables), path, directory)).encode()
+    return _server_of(module, variables).fork(preface, (handle, printed))
 
 
 class Fork:
     """A process that a server forked."""
 
-    def __init__(self, server: _ForkServer, number: int) -> None:
+    def __init__(self, server: _ForkServer, number: int, preface: bytes) -> None:
+        self.preface = preface
         self.process = 0
         """Its id; 0 until the server reports it, and when the fork failed."""
         self.ended: Future[int] = Future()
         """Its exit code, negative for a signal; set in another thread. If the server is gone, its
         forks are too, as if killed."""
         self._server = server
-        self._number = number
+        self.number = number
 
     def kill(self) -> None:
         """Have the process and its process group killed, without waiting for it."""
         if not self.ended.done():
-            self._server.kill(self._number)
-
-
-class _Request(NamedTuple):
-    """What is sent to a server; the handles are closed then."""
-
-    message: list[object]
-    handles: tuple[int, ...] = ()
+            self._server.request(self.number)
 
 
 class _Forks:
     """The forks of a server that have not ended, by number."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._forks: dict[int, Fork] = {}
         self.has_server = True
+        self.running: dict[int, Fork] = {}
 
-    def add(self, number: int, forked: Fork) -> None:
-        with self._lock:
-            if self.has_server:
-                self._forks[number] = forked
-                return
-        forked.ended.set_result(-signal.SIGKILL)
+    def add(self, number: int, fork: Fork) -> None:
+        self.running[number] = fork
+        if not self.has_server:
+            self.end()
 
     def note(self, number: int, process: int, *codes: int) -> None:
         """Note a report of the server."""
-        forked = self._forks[number]
-        forked.process = process
+        fork = self.running[number]
+        fork.process = process
         if codes or not process:
-            del self._forks[number]
-            forked.ended.set_result(codes[0] if codes else -signal.SIGKILL)
+            del self.running[number]
+            fork.ended.set_result(codes[0] if codes else -signal.SIGKILL)
 
     def end(self) -> None:
         """Kill the forks that a dead server has left."""
-        with self._lock:
-            self.has_server = False
-        for forked in self._forks.values():
-            if forked.process:
-                _kill(forked.process)
-            forked.ended.set_result(-signal.SIGKILL)
-        self._forks.clear()
+        self.has_server = False
+        # Perhaps in two threads: one of them removes a fork.
+        with suppress(KeyError):
+            while True:
+                _, fork = self.running.popitem()
+                if fork.process:
+                    _kill(fork.process)
+                fork.ended.set_result(-signal.SIGKILL)
 
 
 class _ForkServer:
@@ -142,76 +141,46 @@ class _ForkServer:
         except BaseException:
             control.close()
             raise
+        self._control = control
         self._numbers = count()
         self._forks = _Forks()
-        self._has_forked = threading.Event()
-        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
-        # Neither thread refers to this object, which would live as long as they do.
+        # It does not refer to this object, which would live as long as the thread does.
         reading = threading.Thread(
             target=_read_reports, args=(control, self._process, self._forks), daemon=True
         )
         reading.start()
-        threading.Thread(target=_send, args=(control, self._requests), daemon=True).start()
-        weakref.finalize(
-            self,
-            _end,
-            os.getpid(),
-            self._process,
-            self._has_forked,
-            control,
-            self._requests,
-            reading,
-        )
+        weakref.finalize(self, _end, os.getpid(), self._process, self._forks, control, reading)
 
     def can_fork(self, variables: Mapping[str, str]) -> bool:
         """Return whether it is alive and has no variable that `variables` lacks."""
-        is_alive = self._forks.has_server and self._process.poll() is None
-        return is_alive and self._names <= variables.keys()
+        return self._forks.has_server and self._names <= variables.keys()
 
-    def fork(self, handles: tuple[int, int], variables: Mapping[str, str]) -> Fork:
+    def fork(self, preface: bytes, handles: tuple[int, int]) -> Fork:
         """Start a process."""
+        fork = Fork(self, next(self._numbers), preface)
+        self._forks.add(fork.number, fork)
+        self.request(fork.number, len(preface), handles)
+        return fork
+
+    def request(self, number: int, length: int = 0, handles: tuple[int, ...] = ()) -> None:
+        """Request a fork with a preface of this length, or without handles the end of one."""
         try:
-            directory = str(Path.cwd())
-        except OSError:  # it was removed
-            directory = ""
-        number = next(self._numbers)
-        message = [number, dict(variables), [str(path) for path in sys.path], directory]
-        forked = Fork(self, number)
-        self._has_forked.set()
-        self._forks.add(number, forked)
-        # The caller closes its handles, perhaps before the request is sent.
-        self._requests.put(_Request(message, tuple(map(os.dup, handles))))
-        return forked
-
-    def kill(self, number: int) -> None:
-        """Kill a fork."""
-        self._requests.put(_Request([number]))
-
-
-def _send(control: socket.socket, requests: SimpleQueue[_Request | None]) -> None:
-    """Send requests to a server; runs in a thread, since the server may read nothing for long."""
-    while (request := requests.get()) is not None:
-        data = json.dumps(request.message).encode() + b"\n"
-        with suppress(OSError):  # the server has ended, which `_read_reports` notices
-            if request.handles:
-                data = data[socket.send_fds(control, [data], request.handles) :]
-            control.sendall(data)
-        for handle in request.handles:
-            os.close(handle)
+            data = [_REQUEST.pack(number, length)]
+            socket.send_fds(self._control, data, handles, socket.MSG_DONTWAIT)
+        except OSError:  # it has ended, or has left hundreds of requests unread
+            self._forks.has_server = False
+            self._process.kill()
 
 
 def _read_reports(control: socket.socket, process: subprocess.Popen[bytes], forks: _Forks) -> None:
     """Note what a server reports until it ends; runs in a thread."""
-    data = b""
     try:
-        while received := control.recv(1 << 16):
-            *lines, data = (data + received).split(b"\n")
-            for line in lines:
-                forks.note(*map(int, line.split()))
+        for line in control.makefile("rb"):
+            forks.note(*map(int, line.split()))
     except (OSError, LookupError, TypeError, ValueError):
         process.kill()  # whatever follows an unreadable report is unreadable, too
+    forks.has_server = False
     process.wait()
-    control.close()
     forks.end()
 
 
@@ -239,25 +208,22 @@ def _server_of(module: str, variables: Mapping[str, str]) -> _ForkServer:
 def _end(
     owner: int,
     process: subprocess.Popen[bytes],
-    has_forked: threading.Event,
+    forks: _Forks,
     control: socket.socket,
-    requests: SimpleQueue[_Request | None],
     reading: threading.Thread,
 ) -> None:
-    if os.getpid() != owner:  # a forked copy, which has none of the threads
-        control.close()
+    if os.getpid() != owner:  # a forked copy, which has no such thread
+        os.close(control.detach())
         return
-    requests.put(None)
     with suppress(OSError):  # the server is gone
         control.shutdown(socket.SHUT_RDWR)
-    if not has_forked.is_set():
+    if not forks.running:
         process.kill()  # it may still be importing
-    # Not imported: that would delay the start of the first server.
-    events = sys.modules.get("asyncio.events")
-    is_in_loop = events is not None and events._get_running_loop() is not None  # noqa: SLF001
-    if not is_in_loop and reading is not threading.current_thread():
+    if reading is not threading.current_thread():
         reading.join(_END_SECONDS)  # so that no process outlives this one
         process.kill()
+        reading.join(_END_SECONDS)
+    control.close()
 
 
 def _kill(process: int) -> None:
@@ -293,16 +259,18 @@ def serve(handle: int, module: str) -> None:
     inputs = select.poll()
     inputs.register(control, select.POLLIN)
     inputs.register(arrivals, select.POLLIN)
-    requests = _Requests(control)
     processes: dict[int, int] = {}
-    while not requests.are_over:
+    while True:
         ready = [descriptor for descriptor, _ in inputs.poll()]
         if control.fileno() in ready:
-            for (number, *parts), handles in requests.receive():
-                if not parts:
-                    if number in processes:
-                        _kill(processes[number])
-                    continue
+            try:
+                request, handles, *_ = socket.recv_fds(control, _REQUEST.size, 2)
+            except ConnectionError:
+                break
+            if len(request) < _REQUEST.size:
+                break  # the parent is gone, or its code writes to every descriptor
+            number, length = _REQUEST.unpack(request)
+            if handles:
                 process = _forked()
                 if not process:
                     signal.set_wakeup_fd(-1)
@@ -310,21 +278,18 @@ def serve(handle: int, module: str) -> None:
                     os.close(arrivals)
                     os.close(wake_up)
                     control.close()
-                    main(_become(*parts, *handles))
+                    main(_become(length, *handles))
                     return
                 for descriptor in handles:
                     os.close(descriptor)
                 if process > 0:
                     processes[number] = process
                 _report(control, number, max(process, 0))
+            elif number in processes:
+                _kill(processes[number])
         with suppress(BlockingIOError):
             os.read(arrivals, 1024)
-        for number, process in list(processes.items()):
-            ended, status = os.waitpid(process, os.WNOHANG)
-            if ended:
-                del processes[number]
-                _kill_group(process)  # its surviving children
-                _report(control, number, process, os.waitstatus_to_exitcode(status))
+        _report_ends(control, processes)
     for process in processes.values():
         _kill(process)
     os._exit(0)
@@ -343,47 +308,27 @@ def _forked() -> int:
         return -1
 
 
+def _report_ends(control: socket.socket, processes: dict[int, int]) -> None:
+    for number, process in list(processes.items()):
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            del processes[number]
+            _kill_group(process)  # its surviving children
+            _report(control, number, process, os.waitstatus_to_exitcode(status))
+
+
 def _report(control: socket.socket, *numbers: int) -> None:
     with suppress(ConnectionError):  # the parent is gone; the next read ends the loop
         control.sendall(b" ".join(b"%d" % number for number in numbers) + b"\n")
 
 
-class _Requests:
-    """The requests that a server receives."""
-
-    def __init__(self, control: socket.socket) -> None:
-        self.are_over = False
-        """Whether the parent is gone, or has sent what is no request."""
-        self._control = control
-        self._data = b""
-        self._handles: list[int] = []
-
-    def receive(self) -> list[tuple[list[Any], list[int]]]:
-        """Return the requests that have arrived whole, each with its handles."""
-        try:
-            received, handles, *_ = socket.recv_fds(self._control, 1 << 16, 2)
-        except ConnectionError:
-            received, handles = b"", []
-        self.are_over = not received
-        self._handles += handles
-        *lines, self._data = (self._data + received).split(b"\n")
-        requests = []
-        for line in lines:
-            try:
-                number, *parts = json.loads(line)
-            except (TypeError, ValueError):  # of code that writes to every descriptor
-                self.are_over = True
-                break
-            num_handles = 2 if parts else 0
-            requests.append(([number, *parts], self._handles[:num_handles]))
-            del self._handles[:num_handles]
-        return requests
-
-
-def _become(
-    variables: dict[str, str], path: list[str], directory: str, handle: int, printed: int
-) -> int:
+def _become(length: int, handle: int, printed: int) -> int:
     """Make a forked copy of the server look like a new process, and return its socket."""
+    channel = socket.socket(fileno=out_of_reach(handle))
+    preface = channel.recv(length, socket.MSG_WAITALL)
+    if len(preface) < length:
+        os._exit(1)  # the parent has closed the socket
+    variables, path, directory = json.loads(preface)
     # A separate session: Ctrl-C does not reach it, and `_kill_group` reaches its children too.
     os.setsid()
     with suppress(OSError):  # the parent's directory may be gone
@@ -396,7 +341,6 @@ def _become(
     os.dup2(printed, 1)
     os.dup2(printed, 2)
     os.close(printed)
-    handle = out_of_reach(handle)
     # A program that a verifier starts must not hold the socket open.
-    os.set_inheritable(handle, False)
-    return handle
+    channel.set_inheritable(False)
+    return channel.detach()

@@ -63,6 +63,8 @@ _LEAVE_SECONDS = 2.0
 """How long an idle process may take to end by itself."""
 _KILL_SECONDS = 5.0
 """How long to wait for the end of a process that was killed: the system may be unable to end it."""
+_MAX_LOSSES = 3
+"""How often a request may be lost with a process that has not read it."""
 _MAX_UNREAD_BYTES = 1 << 28
 """The longest line of a reply; a record has at most half of it."""
 _SLOW_SECONDS = 1.0
@@ -123,7 +125,8 @@ class ProcessPool:
         """Start the first process and have it load a definition, without waiting for it."""
         if not (self._is_closed or self._workers):
             self._start(1)
-            self._workers[0].load(kind)
+            for worker in self._workers:
+                worker.load(kind)
 
     async def run(
         self,
@@ -146,12 +149,11 @@ class ProcessPool:
         """
         if self._is_closed:
             raise VerifierError(f"{kind.name} was not called: the workers were closed")
-        if not self._workers:
-            self._start(1)
         loop = asyncio.get_running_loop()
         slow_at = self.now() + _SLOW_SECONDS
         request = _Request(kind, record, take, when_slow, slow_at, loop.create_future())
         self.queue.append(request)
+        self._start(1)
         if self._timer is None:
             self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
         # Slow or of unknown duration: not worth waiting for others of its kind.
@@ -180,13 +182,10 @@ class ProcessPool:
                 worker.begin(self.queue)
 
     def _start(self, num_workers: int) -> None:
-        while len(self._workers) < min(num_workers, self.num_workers):
-            self._workers.append(WorkerProcess(self, self._module, self._variables()))
-
-    def _start_more(self, num_workers: int) -> None:
-        """Start processes for queued requests, or fail these if there is none and none starts."""
+        """Have so many processes, or fail the queued requests if there is none and none starts."""
         try:
-            self._start(num_workers)
+            while len(self._workers) < min(num_workers, self.num_workers):
+                self._workers.append(WorkerProcess(self, self._module, self._variables()))
         except OSError as error:  # memory, processes or descriptors are short
             if not self._workers:
                 for request in self.queue:
@@ -211,7 +210,7 @@ class ProcessPool:
                 request.tell_slow()
         # An idle process takes a request within milliseconds, so all are busy: start more.
         if self.queue and not any(worker.num_loading for worker in self._workers):
-            self._start_more(len(self._workers) + len(self.queue))
+            self._start(len(self._workers) + len(self.queue))
         self.pump()
         if self.queue or self._dying or any(worker.requests for worker in self._workers):
             self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._watch)
@@ -247,13 +246,14 @@ class ProcessPool:
         request = worker.requests.popleft() if worker.requests else None
         if request is None or request.ended.done():
             pass
-        elif worker.has_served and worker.has_unread and not error:
-            self.queue.appendleft(request)  # it died before it read this request
+        elif not error and request.num_losses < _MAX_LOSSES and not worker.has_read():
+            request.num_losses += 1
+            self.queue.appendleft(request)
         else:
             text = f"{request.kind.name}: its process died ({how})"
             request.fail(error or VerifierCrashedError(text))
         if self.queue:
-            self._start_more(1)
+            self._start(1)
             self.pump()
 
     async def close(self) -> None:
@@ -290,6 +290,8 @@ class _Request:
     when_slow: Callable[[], None] | None
     slow_at: float
     ended: asyncio.Future[None]
+    num_losses: int = 0
+    """How many processes have died before they read it."""
 
     def tell_slow(self) -> None:
         """Call `when_slow` once; an error in it fails the request."""
@@ -316,7 +318,7 @@ class WorkerProcess:
         self.num_loading = 0
         """How many definitions it has yet to load."""
         self.has_served = False
-        self.has_unread = False
+        self._has_unread = False
         """Whether it ended before it had read all data (known on Linux only)."""
         self.cpu_wait = 0.0
         """For how many seconds since `since` it, its threads or its children waited for a CPU."""
@@ -351,6 +353,7 @@ class WorkerProcess:
         self._socket.setblocking(False)
         os.set_blocking(self._printed, False)
         self._loop.add_reader(self._socket.fileno(), self.read)
+        self.write(self.process.preface)
         self._loop.add_reader(self._printed, self._print)
         self.process.ended.add_done_callback(self._call_end)
 
@@ -414,7 +417,7 @@ class WorkerProcess:
             except BlockingIOError:
                 pass
             except OSError:  # the process has ended; `read` will notice
-                self.has_unread = True
+                self._has_unread = True
                 return
             if sent < len(data):
                 self._loop.add_writer(self._socket.fileno(), self._write_on)
@@ -441,7 +444,7 @@ class WorkerProcess:
             return False
         except OSError as error:
             # Linux resets the socket if the process exits with unread data in its buffer.
-            self.has_unread |= isinstance(error, ConnectionResetError)
+            self._has_unread |= isinstance(error, ConnectionResetError)
             data = b""
         if not data:
             self._loop.remove_reader(self._socket.fileno())
@@ -491,6 +494,10 @@ class WorkerProcess:
             return
         added = (wait - before.get(thread, 0.0) for thread, wait in self._cpu_waits.items())
         self.cpu_wait += max(added, default=0.0)
+
+    def has_read(self) -> bool:
+        """Return whether it may have read its request before it ended."""
+        return bool(self.process.process) and not (self.has_served and self._has_unread)
 
     def kill(self) -> None:
         """Kill the process and its children; `gone` follows."""

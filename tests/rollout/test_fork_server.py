@@ -37,6 +37,7 @@ class Telling:
         self.socket.settimeout(TOO_LONG)
         with theirs:
             self.fork = fork("telling", theirs.fileno(), 2, variables or os.environ)
+        self.socket.sendall(self.fork.preface)
 
     def __enter__(self):
         return self
@@ -129,7 +130,7 @@ from gymcli.rollout.fork_server import fork
 from tests.processes import TOO_LONG, state_of, wait_until
 ours, theirs = socket.socketpair()
 forked = fork("telling", theirs.fileno(), 2, os.environ)
-ours.sendall(b"os.getpid(), os.getppid()\\n")
+ours.sendall(forked.preface + b"os.getpid(), os.getppid()\\n")
 print(ours.makefile("rb").readline().decode(), flush=True)
 ours.sendall(b"10**10**8\\n")
 sys.stdin.read()

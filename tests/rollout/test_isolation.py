@@ -425,7 +425,8 @@ def test_call_says_that_no_worker_can_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     # A fork server of an earlier test would be used again.
     monkeypatch.setattr("gymcli.rollout.fork_server._servers", {})
-    with Pool(1) as workers, pytest.raises(FileNotFoundError, match="/no/such/python"):
+    words = "^add: no process can be started: .*/no/such/python"
+    with Pool(1) as workers, pytest.raises(VerifierError, match=words):
         called(workers, isolated.add, 1, 2)
 
 
@@ -444,6 +445,24 @@ def test_call_says_that_no_other_worker_can_be_started(monkeypatch):
         died, not_started = map(str, workers.run(in_line(workers)))
     assert died == "leave: its process died (exit code 3)"
     assert not_started.startswith("add: no process can be started: ")
+
+
+def test_calls_have_another_fork_server_where_one_is_killed_at_its_start(monkeypatch):
+    servers = {}
+    monkeypatch.setattr("gymcli.rollout.fork_server._servers", servers)
+
+    async def in_line(workers):
+        calls = [
+            asyncio.create_task(workers.isolated.call(isolated.add, n, 1, timeout=20, memory_mb=99))
+            for n in range(20)
+        ]
+        await asyncio.sleep(0)
+        [server] = servers.values()
+        os.kill(server._process.pid, signal.SIGKILL)
+        return await asyncio.gather(*calls)
+
+    with Pool(2) as workers:
+        assert workers.run(in_line(workers)) == list(range(1, 21))
 
 
 def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
