@@ -80,7 +80,10 @@ def _show_plan(collection: Collection, estimated: RunEstimate | None) -> None:
         result(f"benchmark     {manifest.benchmark.name} {manifest.benchmark.version}")
         for text in benchmark_texts(collection):
             result(f"              {one_line(text)}")
-    files = ", ".join(f"{file['path']} ({file['num_rows']} rows)" for file in manifest.tasks)
+    files = ", ".join(
+        f"{file['path']} ({file['num_rows']} {'row' if file['num_rows'] == 1 else 'rows'})"
+        for file in manifest.tasks
+    )
     result(f"tasks         {files}")
     repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
     tasks = counted(manifest.num_tasks, "task")

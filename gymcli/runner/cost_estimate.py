@@ -80,27 +80,23 @@ async def estimate(collection: Collection) -> RunEstimate:
     endpoint = options.endpoint
     prompts: dict[str, _Prompts] = {}
     num_characters = 0
-    num_rows = 0
     has_media = False
     limits: list[int | None] = []
+    defaults = endpoint.params if endpoint is not None else {}
     for row in collection.rows():
         if row.env not in prompts:
             request = await collection.first_request(row.env)
             prompts[row.env] = _prompts_of(collection.first_plan(row.env), request)
-        num_rows += 1
         has_media = has_media or any(map(_has_media, row.messages))
         num_characters += _num_characters(row.messages) + prompts[row.env].num_more_characters
-        defaults = endpoint.params if endpoint is not None else {}
         limits.append(max_answer_tokens(merged_params(defaults, row.params, options.params)))
-    share = collection.num_left / num_rows if num_rows else 0.0
+    share = collection.num_left / max(1, len(limits))
     prompt_tokens = math.ceil(share * num_characters / CHARACTERS_PER_TOKEN)
+    bound = max_cost = None
     known_limits = [limit for limit in limits if limit is not None]
-    is_bounded = len(known_limits) == len(limits)
-    bound = math.ceil(share * sum(known_limits)) if is_bounded else None
-    max_cost = None
-    if bound is not None:
-        longest = Usage(prompt_tokens=prompt_tokens, completion_tokens=bound)
-        max_cost = _cost(endpoint, longest)
+    if len(known_limits) == len(limits):
+        bound = math.ceil(share * sum(known_limits))
+        max_cost = _cost(endpoint, Usage(prompt_tokens=prompt_tokens, completion_tokens=bound))
     spent, recorded = Usage(), None
     if collection.path is not None and collection.path.is_dir():
         spent = spent_on_record(collection.path).policy
@@ -133,48 +129,46 @@ class BudgetForecast(msgspec.Struct, kw_only=True):
     """None: there is no upper bound."""
     unbounded: str
     """Why there is none, in words."""
-    fits: bool | None
+    fits: bool | None = None
     """Whether the budget leaves the runs to their end; None: that is not known."""
+
+    def __post_init__(self) -> None:
+        if self.at_least > self.limit:
+            self.fits = False
+        elif self.at_most is not None and self.at_most <= self.limit:
+            self.fits = True
 
 
 def budget_forecasts(
     options: CollectOptions, estimates: Sequence[RunEstimate]
 ) -> list[BudgetForecast]:
     """Return what all runs of a command take of the budgets that they share."""
-    forecasts: list[BudgetForecast] = []
-    if not estimates:
-        return forecasts
-    if options.max_tokens_total is not None:
-        at_least = [_num_tokens(one.spent) + one.prompt_tokens for one in estimates]
-        answers = [one.max_completion_tokens or 0 for one in estimates]
-        forecasts.append(
-            _forecast("--max-tokens-total", options.max_tokens_total, at_least, answers, estimates)
+    if not any(one.num_attempts for one in estimates):
+        return []
+    unbounded = "; ".join(dict.fromkeys(filter(None, (one.unbounded for one in estimates))))
+    bounds = {
+        "--max-tokens-total": (
+            options.max_tokens_total,
+            sum(_num_tokens(one.spent) + one.prompt_tokens for one in estimates),
+            sum(one.max_completion_tokens or 0 for one in estimates),
+        ),
+        "--max-cost": (
+            options.max_cost,
+            math.fsum(one.spent_cost + (one.prompt_cost or 0.0) for one in estimates),
+            math.fsum((one.max_cost or 0.0) - (one.prompt_cost or 0.0) for one in estimates),
+        ),
+    }
+    return [
+        BudgetForecast(
+            option=option,
+            limit=limit,
+            at_least=at_least,
+            at_most=None if unbounded else at_least + answers,
+            unbounded=unbounded,
         )
-    if options.max_cost is not None:
-        least_cost = [one.spent_cost + (one.prompt_cost or 0.0) for one in estimates]
-        more = [(one.max_cost or 0.0) - (one.prompt_cost or 0.0) for one in estimates]
-        forecasts.append(_forecast("--max-cost", options.max_cost, least_cost, more, estimates))
-    return forecasts
-
-
-def _forecast(
-    option: str,
-    limit: float,
-    at_least: Sequence[float],
-    answers: Sequence[float],
-    estimates: Sequence[RunEstimate],
-) -> BudgetForecast:
-    unbounded = "; ".join(dict.fromkeys(filter(None, [one.unbounded for one in estimates])))
-    least = math.fsum(at_least)
-    most = None if unbounded else least + math.fsum(answers)
-    fits = None
-    if least > limit:
-        fits = False
-    elif most is not None and most <= limit:
-        fits = True
-    return BudgetForecast(
-        option=option, limit=limit, at_least=least, at_most=most, unbounded=unbounded, fits=fits
-    )
+        for option, (limit, at_least, answers) in bounds.items()
+        if limit is not None
+    ]
 
 
 def _prompts_of(plan: EpisodePlan, request: Request) -> _Prompts:

@@ -185,6 +185,11 @@ def test_a_budget_counts_what_is_spent(write, tmp_path):
     assert (forecast.at_least, forecast.at_most, forecast.fits) == (45.0, 52.0, None)
 
 
-def test_no_estimate_has_no_forecast(write):
-    run = collection(write({"prompt": "x"}), max_tokens_total=50)
+def test_a_complete_run_has_no_forecast(write, tmp_path):
+    """It needs no budget, whatever it has spent."""
+    tasks = write({"prompt": "x"})
+    answer = MockAnswer(text="1", usage=Usage(prompt_tokens=30, completion_tokens=5))
+    collect_all(tasks, lambda _: answer, out=tmp_path / "run")
+    run = collection(tasks, max_tokens_total=10, out=tmp_path / "run")
+    assert budget_forecasts(run.options, [asyncio.run(estimate(run))]) == []
     assert budget_forecasts(run.options, []) == []
