@@ -347,8 +347,9 @@ def main(supervised: Supervised | None = None) -> None:
         try:
             if supervised is not None:
                 supervised.end_with_supervisor()
-                # A signal that arrived since the fork is delivered now, inside this `try`.
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, supervised.signals)
+            # A signal that has arrived meanwhile is delivered now, inside this `try`.
+            blocked = supervised.signals if supervised is not None else {signal.SIGINT}
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
             app(obj=supervised)
         except KeyboardInterrupt as error:  # before or after the command itself
             text, code = interrupt_of(error)

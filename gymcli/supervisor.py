@@ -54,6 +54,9 @@ def main() -> None:
     """Run the command line; `collect` runs in a process that is restarted when it dies."""
     command = _scoring_command(sys.argv[1:])
     supervised = _supervise(sys.argv[1:]) if command == "collect" else None
+    if supervised is None:  # else it has blocked the signals already
+        # Ctrl-C would end an import with a traceback; `run_command` handles it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     if command:
         from gymcli.rollout.fork_server import start_fork_server  # late, as below
 

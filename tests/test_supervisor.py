@@ -253,6 +253,26 @@ def test_a_command_that_scores_is_known_by_its_arguments(line, expected):
     assert _scoring_command(line.split()) == expected
 
 
+INTERRUPTED = """
+import os, signal, sys
+from gymcli.supervisor import main
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("gymcli.cli", "gymcli.rollout.fork_server"):
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+@pytest.mark.parametrize("line", ["envs", "verify run"])
+def test_an_interrupt_of_an_import_shows_no_traceback(line):
+    command = [sys.executable, "-c", INTERRUPTED, *line.split()]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 130
+    assert (run.stdout, run.stderr) == ("", "interrupted\n")
+
+
 def test_the_supervisor_imports_nothing_heavy():
     program = (
         "import sys\n"
