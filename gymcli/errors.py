@@ -36,8 +36,8 @@ GymError                      1   a bug in gymcli, except for the classes below
     ├── SetupError                phase "setup"
     │   └── SetupTimeoutError         building the state took too long
     ├── EpisodeError              phase "environment"
-    │   ├── EnvironmentTimeoutError   a step, or closing, took too long
-    │   └── CrashedAttemptError       the process of the run died twice during the attempt
+    │   └── EnvironmentTimeoutError   a step took too long
+    ├── CrashedAttemptError       the process of the run died twice during the attempt
     ├── RoleError                 phase "role"
     ├── VerifierError             phase "verify"
     │   ├── VerifierTimeoutError      the verifier took too long
@@ -309,10 +309,10 @@ class EpisodeError(AttemptError):
 
 
 class EnvironmentTimeoutError(EpisodeError):
-    """Raised when an environment takes too long over a step, or to close."""
+    """Raised when an environment takes too long over a step."""
 
 
-class CrashedAttemptError(EpisodeError):
+class CrashedAttemptError(AttemptError):
     """Raised when a run's process died twice during an attempt, the second time with no other."""
 
 

@@ -259,7 +259,7 @@ class Episode:
         self._limit: tuple[str, float] | None = None
         """The method that is running and its limit in seconds; None during a request."""
         self._error: AttemptError | None = None
-        """Why the task was cancelled, where a method exceeded its limit."""
+        """Why the episode failed; `close` does not change it."""
         self._is_cancelled = False
         self._is_cut = False
         """Whether the episode's time ran out during a request."""
@@ -346,6 +346,9 @@ class Episode:
                         rollout.final_state = checked_json(environment, "final_state", state)
                 # Before `close`: its failure must not cost the conversation.
                 self.is_finished = True
+        except AttemptError as error:
+            self._error = self._error or error  # so that a failure of `close` does not hide it
+            raise
         finally:
             rollout.timing.total_seconds = time.perf_counter() - self._started
             if plan.cost is not None and self._has_known_usage:
@@ -591,7 +594,7 @@ class Episode:
             kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
             option = method if method in ("setup", "close") else "step"
             error = kind(f"{method} took longer than {seconds:g} seconds ({option}_timeout)")
-            if self.is_finished:
+            if method == "close":
                 self._warn_of_close(error)
             else:
                 self._error = error

@@ -14,6 +14,7 @@ from gymcli.environment.tool import EnvironmentOptions, Step, Task, tool
 from gymcli.errors import (
     CancelledAttemptError,
     ContextOverflowError,
+    CrashedAttemptError,
     EndpointGoneError,
     EndpointTimeoutError,
     EnvironmentTimeoutError,
@@ -508,6 +509,7 @@ def test_a_record_counts_whatever_close_raises(caplog):
     [
         *(UsageError("odd"), RunDirectoryError("odd"), FatalEndpointError("odd")),
         *(EndpointGoneError("odd"), ContextOverflowError("odd"), CancelledAttemptError("odd")),
+        CrashedAttemptError("odd"),  # such an attempt would not be retried
     ],
 )
 @pytest.mark.parametrize(("fails_in", "kind"), [("setup", SetupError), ("reply", EpisodeError)])
@@ -706,6 +708,18 @@ def test_an_unrequested_cancellation_fails_in_its_own_phase():
 def test_a_failure_precedes_that_of_a_failing_close():
     failure = failed(Scripted(ServerError("503")), fails_in="close")
     assert isinstance(failure.error, ServerError)
+
+
+def test_a_failure_precedes_that_of_a_slow_close(caplog):
+    """The attempt was recorded as one whose close took too long."""
+    failure = failed(Scripted(ServerError("503")), close=_close_slowly, close_timeout=0.01)
+    assert isinstance(failure.error, ServerError)
+    assert "close failed: close took longer than 0.01 seconds (close_timeout)" in caplog.text
+
+
+async def _close_slowly(self):
+    self.num_closed += 1
+    await asyncio.Event().wait()
 
 
 @pytest.mark.parametrize(
