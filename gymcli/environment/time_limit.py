@@ -53,15 +53,12 @@ class UnaskedCancellationError(Exception):
 class LoopClock:
     """A clock that pauses while the running event loop is blocked or the process is stopped.
 
-    An async context manager; outside its block it is `time.monotonic`. It beats several times a
-    second: `on_beat` is called at each beat with the seconds by which the clock advanced since the
-    one before, and with whether the loop stood still in between.
+    An async context manager; outside its block it is `time.monotonic`.
     """
 
-    def __init__(self, on_beat: Callable[[float, bool], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.beat_at = 0.0
-        """When it last beat, by `time.monotonic`."""
-        self._on_beat = on_beat
+        """When it last beat, by `time.monotonic`; it does so several times a second."""
         self._lost = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -75,7 +72,7 @@ class LoopClock:
 
     async def __aenter__(self) -> Self:
         self.beat_at = time.monotonic()
-        self._schedule()
+        self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self._beat)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -83,18 +80,18 @@ class LoopClock:
             self._timer.cancel()
             self._timer = None
 
-    def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self._beat)
+    def check_deadlines(self, moment: float) -> None:
+        """Act on deadlines before this moment of the clock; called at each beat."""
 
     def _beat(self) -> None:
+        before = self.beat_at - self._lost
         moment = time.monotonic()
         pause = self._pause(moment)
         self._lost += pause
-        advance = moment - self.beat_at - pause
         self.beat_at = moment
-        self._schedule()
-        if self._on_beat is not None:
-            self._on_beat(advance, pause > 0)
+        self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self._beat)
+        # After a pause, what is ready gets its turn before any deadline is checked.
+        self.check_deadlines(before if pause else moment - self._lost)
 
     def _pause(self, moment: float) -> float:
         """Return how long the loop stood still since the last beat."""

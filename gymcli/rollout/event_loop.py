@@ -23,7 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import IO, ParamSpec, Protocol, Self, TypeVar
+from typing import IO, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.time_limit import MAX_STRETCH, LoopClock, cpu_wait
@@ -213,7 +213,7 @@ class Watched(Protocol):
         ...
 
 
-class Watchdog:
+class Watchdog(LoopClock):
     """Expires what is late in the running event loop, and names what blocks it.
 
     An async context manager. After `blocking_timeout` seconds without a turn of the loop, the stack
@@ -228,20 +228,16 @@ class Watchdog:
         stack_file: IO[str] | None = None,
         is_supervised: bool = False,
     ) -> None:
+        super().__init__()
         self.blocking_timeout = blocking_timeout
         self._stack_file = stack_file
         self._is_supervised = is_supervised
         self.watched: set[Watched] = set()
         """Checked several times a second."""
         self._process = os.getpid()
-        self._clock = LoopClock(self._beat)
         self._arming = threading.Lock()
         self._is_armed = False
         self._is_over = threading.Event()
-
-    def now(self) -> float:
-        """Return the seconds of a clock that pauses while the loop is blocked or stopped."""
-        return self._clock.now()
 
     def arm(self) -> None:
         """Start the timer that writes the stack and ends the process."""
@@ -271,7 +267,7 @@ class Watchdog:
         limit = self.blocking_timeout
         left = min(limit - (passed - cpu_wait), MAX_STRETCH * limit - passed)
         with self._arming:
-            if self._is_armed and left > 0 and beat_at == self._clock.beat_at:
+            if self._is_armed and left > 0 and beat_at == self.beat_at:
                 # Not at once: the loop may turn right now.
                 self._start_timer(max(left, _LOOK_SECONDS))
 
@@ -279,51 +275,42 @@ class Watchdog:
         if self._stack_file is not None:
             _disarm_before_forks()
         self.arm()
-        await self._clock.__aenter__()
         thread = threading.current_thread()
         threading.Thread(target=self._look, args=(thread,), daemon=True).start()
-        return self
+        return await super().__aenter__()
 
     async def __aexit__(self, *_: object) -> None:
         self._is_over.set()
-        await self._clock.__aexit__()
+        await super().__aexit__()
         self.disarm()
 
-    def _beat(self, advance: float, stood_still: bool) -> None:
+    def check_deadlines(self, moment: float) -> None:
+        """Expire what has a deadline before this moment."""
         leave_copy(self._process)
         self.arm()
-        now = self.now()
-        if stood_still:
-            # As of the beat before: what is ready gets its turn before any deadline is checked.
-            now -= advance
         for watched in list(self.watched):
-            if watched.deadline < now:
+            if watched.deadline < moment:
                 watched.expire()
 
     def _look(self, thread: threading.Thread) -> None:
         """Log which environment code blocks the loop, once for each function; runs in a thread."""
-        assert thread.ident is not None
-        assert thread.native_id is not None
         warned: set[CodeType] = set()
-        suspect: FrameType | None = None
-        beat_at = seen_at = waited = waited_before = 0.0
-        wait = cpu_wait(self._process, thread.native_id)
-        looked_at = time.monotonic()
+        turned = began = before = self._seen(thread)
         while not self._is_over.wait(_LOOK_SECONDS):
-            before, looked_at = looked_at, time.monotonic()
-            frame = _environment_frame(sys._current_frames().get(thread.ident))  # noqa: SLF001  # no other way
-            has_turned = beat_at != self._clock.beat_at
+            look = self._seen(thread)
+            has_turned = look.beat_at != before.beat_at
+            was_stopped = look.at - before.at > 2 * _LOOK_SECONDS
             if has_turned:
-                waited_before, beat_at = wait, self._clock.beat_at
-            wait = cpu_wait(self._process, thread.native_id)
-            if not has_turned:
-                self._prolong(beat_at, looked_at - beat_at, wait - waited_before)
-            was_stopped = looked_at - before > 2 * _LOOK_SECONDS
-            if frame is not suspect or has_turned or was_stopped:
-                suspect, seen_at, waited = frame, looked_at, wait
+                turned = before
+            else:
+                self._prolong(look.beat_at, look.at - look.beat_at, look.cpu_wait - turned.cpu_wait)
+            before = look
+            if look.frame is not began.frame or has_turned or was_stopped:
+                began = look
                 continue
             # On a busy machine a second passes in which the code did not run at all.
-            seconds = looked_at - seen_at - (wait - waited)
+            seconds = look.at - began.at - (look.cpu_wait - began.cpu_wait)
+            frame = look.frame
             if frame is not None and frame.f_code not in warned and seconds >= _BLOCKED_SECONDS:
                 warned.add(frame.f_code)
                 _LOGGER.warning(
@@ -333,6 +320,27 @@ class Watchdog:
                     frame.f_code.co_filename,
                     frame.f_lineno,
                 )
+
+    def _seen(self, thread: threading.Thread) -> _Look:
+        assert thread.ident is not None
+        assert thread.native_id is not None
+        return _Look(
+            time.monotonic(),
+            self.beat_at,
+            cpu_wait(self._process, thread.native_id),
+            _environment_frame(sys._current_frames().get(thread.ident)),  # noqa: SLF001  # no other way
+        )
+
+
+class _Look(NamedTuple):
+    """What a look at the thread of the loop shows."""
+
+    at: float
+    beat_at: float
+    """When the loop last turned."""
+    cpu_wait: float
+    frame: FrameType | None
+    """The environment code that it runs."""
 
 
 def _environment_frame(frame: FrameType | None) -> FrameType | None:
