@@ -333,8 +333,6 @@ class WorkerProcess:
         """Its resident memory in bytes after it loaded the last definition."""
         self._cpu_waits: dict[int, float] = {}
         self._measured_since = 0.0
-        self._is_open = True
-        self._is_killed = False
         self._loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[str] = self._loop.create_future()
         """How it ended, once it has."""
@@ -436,7 +434,7 @@ class WorkerProcess:
 
     def read(self) -> bool:
         """Handle received data, if any; return whether there may be more."""
-        if not self._is_open:
+        if self.gone.done():
             return False
         try:
             data = self._socket.recv(_READ_BYTES)
@@ -501,18 +499,17 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the process and its children; `gone` follows."""
-        if self._is_killed or self.gone.done():
+        if self.gone.done():
             return
-        self._is_killed = True
         self.process.kill()
         if self.process.process:
             self._loop.call_later(_KILL_SECONDS, self._end, "and it cannot be killed")
-        else:  # the fork server is still importing
-            self._end("before it started")
+        else:  # the fork server may still be importing
+            self._loop.call_soon(self._end, "before it started")
 
     def leave(self) -> None:
         """Have an idle process end by itself, and kill it after two seconds; `gone` follows."""
-        if not self._is_open:
+        if self.gone.done():
             return
         with suppress(OSError):  # the process has closed its end already
             # `main` ends when it has read everything.
@@ -527,23 +524,19 @@ class WorkerProcess:
             self._loop.call_soon_threadsafe(self._end, how)
 
     def _end(self, how: str) -> None:
-        """Read the last lines of the process."""
+        """Read the last lines of the process, and close what is left of it."""
         if self.gone.done():
             return
         while self.read():
             pass
-        self._close()
-        self.gone.set_result(how)
-        self._pool.lose(self)
-
-    def _close(self) -> None:
-        self._is_open = False
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
         while self._printed >= 0 and self._print():
             pass
         self._stop_printing()
+        self.gone.set_result(how)
+        self._pool.lose(self)
 
     def _print(self) -> bool:
         """Copy the output of the process to our stderr, which redacts secrets."""

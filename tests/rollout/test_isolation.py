@@ -447,7 +447,7 @@ def test_call_says_that_no_other_worker_can_be_started(monkeypatch):
     assert not_started.startswith("add: no process can be started: ")
 
 
-def test_calls_have_another_fork_server_where_one_is_killed_at_its_start(monkeypatch):
+def test_calls_have_another_fork_server_where_one_is_killed_at_its_start(monkeypatch, caplog):
     servers = {}
     monkeypatch.setattr("gymcli.rollout.fork_server._servers", servers)
 
@@ -463,6 +463,7 @@ def test_calls_have_another_fork_server_where_one_is_killed_at_its_start(monkeyp
 
     with Pool(2) as workers:
         assert workers.run(in_line(workers)) == list(range(1, 21))
+    assert not caplog.records
 
 
 def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
