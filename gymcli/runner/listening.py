@@ -15,6 +15,7 @@ from gymcli.errors import UsageError
 
 __all__ = ["listen", "quiet_about_clients", "stop_signals"]
 
+_OF_CLIENTS = (HttpProcessingError, web.RequestPayloadError, ClientConnectionResetError)
 _BACKLOG = 4096
 """Connections that may wait to be accepted: a client opens hundreds at the same moment."""
 
@@ -40,8 +41,8 @@ def stop_signals() -> Iterator[asyncio.Event]:
 def quiet_about_clients() -> Iterator[None]:
     """Keep aiohttp from logging, within the block, what clients did wrong.
 
-    It logs a traceback, which nobody can act on, for every request that is not HTTP and every
-    client that leaves before it is told to continue.
+    It logs a traceback, which nobody can act on, for every request that is not HTTP, every body
+    that cannot be unpacked and every client that leaves before it is told to continue.
     """
     logger = logging.getLogger("aiohttp.server")
     logger.addFilter(_is_about_server)
@@ -53,7 +54,7 @@ def quiet_about_clients() -> Iterator[None]:
 
 def _is_about_server(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError | ClientConnectionResetError)
+    return not isinstance(error, _OF_CLIENTS)
 
 
 async def listen(

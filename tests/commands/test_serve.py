@@ -178,6 +178,8 @@ BROKEN_OFF = {
     "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n400\r\nabc",
     "a wrong chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc",
     "what waits for a reply": HEAD + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+    "a body that cannot be unpacked": HEAD
+    + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
     "requests whose answers are not read": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 100,
 }
 
