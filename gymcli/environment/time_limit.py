@@ -38,8 +38,8 @@ _LOGGER = logging.getLogger(__name__)
 MAX_STRETCH = 4.0
 """How many times a limit may pass if time without a CPU does not count against it."""
 _BEAT_SECONDS = 0.2
-_STILL_SECONDS = 0.25
-"""A beat that comes this much too late shows that the event loop stood still."""
+_PAUSE_SECONDS = 0.45
+"""So long after the last beat, the event loop has stood still."""
 
 
 class LateError(Exception):
@@ -66,7 +66,7 @@ class LoopClock:
         """Return the seconds of this clock."""
         moment = time.monotonic()
         # The loop may call a timer after a pause before it calls `_beat`.
-        if self._timer is not None and self._pause(moment):
+        if self._timer is not None and moment - self.beat_at > _PAUSE_SECONDS:
             moment = self.beat_at + _BEAT_SECONDS
         return moment - self._lost
 
@@ -86,17 +86,13 @@ class LoopClock:
     def _beat(self) -> None:
         before = self.beat_at - self._lost
         moment = time.monotonic()
-        pause = self._pause(moment)
-        self._lost += pause
-        self.beat_at = moment
+        seconds, self.beat_at = moment - self.beat_at, moment
         self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self._beat)
-        # After a pause, what is ready gets its turn before any deadline is checked.
-        self.check_deadlines(before if pause else moment - self._lost)
-
-    def _pause(self, moment: float) -> float:
-        """Return how long the loop stood still since the last beat."""
-        late = moment - self.beat_at - _BEAT_SECONDS
-        return late if late > _STILL_SECONDS else 0.0
+        if seconds > _PAUSE_SECONDS:
+            self._lost += seconds - _BEAT_SECONDS
+            self.check_deadlines(before)  # what is ready gets its turn first
+        else:
+            self.check_deadlines(moment - self._lost)
 
 
 def cpu_wait(process: int, thread: int) -> float:

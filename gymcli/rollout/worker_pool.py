@@ -153,7 +153,8 @@ class ProcessPool:
         slow_at = self.now() + _SLOW_SECONDS
         request = _Request(kind, record, take, when_slow, slow_at, loop.create_future())
         self.queue.append(request)
-        self._start(1)
+        if not self._workers:
+            self._start(1)
         if self._timer is None:
             self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
         # Slow or of unknown duration: not worth waiting for others of its kind.
