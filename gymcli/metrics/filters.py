@@ -190,12 +190,14 @@ class Filter:
     def _unknown(
         self, name: str, known: Collection[str], open_names: Collection[str] = ()
     ) -> FilterError:
+        place = self._expression.names[name]
         if name in open_names:
             hint = f"write {name}.FIELD"
+        elif self.text[:place].rstrip().endswith(("==", "!=")):
+            hint = f'write "{name}" for a text'
         else:
             names = [*sorted(known), *(f"{first}.FIELD" for first in sorted(open_names))]
             hint = did_you_mean(name, known) or f"there are {', '.join(names)}"
-        place = self._expression.names[name]
         return _error(self.text, place, f'there is no name "{name}"; {hint}')
 
 

@@ -199,6 +199,7 @@ def test_parse_filter_refuses_a_keyword_argument():
         ("abs('x') == 1", r"abs\(\) cannot take text"),
         ("round('x') == 1", r"round\(\) cannot take text"),
         ("rewardd == 1", 'no name "rewardd"; did you mean "reward"'),
+        ("reward == done", 'character 11: there is no name "done"; write "done" for a text'),
     ],
 )
 def test_filter_names_values_that_do_not_fit(text, words):
