@@ -12,6 +12,7 @@ new fork (0: it failed) or `NUMBER PROCESS EXIT_CODE` of one that ended.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -22,7 +23,6 @@ import struct
 import subprocess
 import sys
 import threading
-import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -88,44 +88,12 @@ class Fork:
             self._server.request(self.number)
 
 
-class _Forks:
-    """The forks of a server that have not ended, by number."""
-
-    def __init__(self) -> None:
-        self.has_server = True
-        self.running: dict[int, Fork] = {}
-
-    def add(self, number: int, fork: Fork) -> None:
-        self.running[number] = fork
-        if not self.has_server:
-            self.end()
-
-    def note(self, number: int, process: int, *codes: int) -> None:
-        """Note a report of the server."""
-        fork = self.running[number]
-        fork.process = process
-        if codes or not process:
-            del self.running[number]
-            fork.ended.set_result(codes[0] if codes else -signal.SIGKILL)
-
-    def end(self) -> None:
-        """Kill the forks that a dead server has left."""
-        self.has_server = False
-        # Perhaps in two threads: one of them removes a fork.
-        with suppress(KeyError):
-            while True:
-                _, fork = self.running.popitem()
-                if fork.process:
-                    _kill(fork.process)
-                fork.ended.set_result(-signal.SIGKILL)
-
-
 class _ForkServer:
     """The server process and the socket to it; the process ends when the socket closes."""
 
     def __init__(self, module: str, variables: Mapping[str, str]) -> None:
         self._names = frozenset(variables)
-        control, theirs = socket_pair()
+        self._control, theirs = socket_pair()
         # With the same `sys.path` the server can import whatever this process can.
         arguments = (str(theirs.fileno()), module, *map(str, sys.path))
         try:
@@ -139,27 +107,28 @@ class _ForkServer:
                     start_new_session=True,  # Ctrl-C is the parent's to decide about
                 )
         except BaseException:
-            control.close()
+            self._control.close()
             raise
-        self._control = control
         self._numbers = count()
-        self._forks = _Forks()
-        # It does not refer to this object, which would live as long as the thread does.
-        reading = threading.Thread(
-            target=_read_reports, args=(control, self._process, self._forks), daemon=True
-        )
-        reading.start()
-        weakref.finalize(self, _end, os.getpid(), self._process, self._forks, control, reading)
+        self._forks: dict[int, Fork] = {}
+        """Those that have not ended."""
+        self._is_alive = True
+        self._is_retired = False
+        _alive.add(self)
+        self._reading = threading.Thread(target=self._read_reports, daemon=True)
+        self._reading.start()
 
     def can_fork(self, variables: Mapping[str, str]) -> bool:
         """Return whether it is alive and has no variable that `variables` lacks."""
-        return self._forks.has_server and self._names <= variables.keys()
+        return self._is_alive and self._names <= variables.keys()
 
     def fork(self, preface: bytes, handles: tuple[int, int]) -> Fork:
         """Start a process."""
         fork = Fork(self, next(self._numbers), preface)
-        self._forks.add(fork.number, fork)
+        self._forks[fork.number] = fork
         self.request(fork.number, len(preface), handles)
+        if not self._is_alive:
+            self._end_forks()
         return fork
 
     def request(self, number: int, length: int = 0, handles: tuple[int, ...] = ()) -> None:
@@ -168,62 +137,97 @@ class _ForkServer:
             data = [_REQUEST.pack(number, length)]
             socket.send_fds(self._control, data, handles, socket.MSG_DONTWAIT)
         except OSError:  # it has ended, or has left hundreds of requests unread
-            self._forks.has_server = False
+            self._is_alive = False
             self._process.kill()
 
+    def retire(self) -> None:
+        """End the server when its forks have ended."""
+        self._is_retired = True
+        if not self._forks:
+            self._process.kill()
 
-def _read_reports(control: socket.socket, process: subprocess.Popen[bytes], forks: _Forks) -> None:
-    """Note what a server reports until it ends; runs in a thread."""
-    try:
-        for line in control.makefile("rb"):
-            forks.note(*map(int, line.split()))
-    except (OSError, LookupError, TypeError, ValueError):
-        process.kill()  # whatever follows an unreadable report is unreadable, too
-    forks.has_server = False
-    process.wait()
-    forks.end()
+    def end(self) -> None:
+        """End the server and its forks, so that none outlives this process."""
+        with suppress(OSError):  # it is gone
+            self._control.shutdown(socket.SHUT_RDWR)
+        self.retire()  # it may still be importing
+        self._reading.join(_END_SECONDS)
+        self._process.kill()
+        self._reading.join(_END_SECONDS)
+
+    def leave(self) -> None:
+        """Close the socket in a forked copy of this process, which would steal the reports."""
+        os.close(self._control.detach())
+
+    def _read_reports(self) -> None:
+        """Note what the server reports until it ends; runs in a thread."""
+        try:
+            for line in self._control.makefile("rb"):
+                self._note(*map(int, line.split()))
+        except (OSError, LookupError, TypeError, ValueError):
+            self._process.kill()  # whatever follows an unreadable report is unreadable, too
+        self._is_alive = False
+        self._process.wait()
+        self._end_forks()
+        self._control.close()
+        _alive.discard(self)
+
+    def _note(self, number: int, process: int, *codes: int) -> None:
+        fork = self._forks[number]
+        fork.process = process
+        if codes or not process:
+            del self._forks[number]
+            fork.ended.set_result(codes[0] if codes else -signal.SIGKILL)
+            if self._is_retired:
+                self.retire()
+
+    def _end_forks(self) -> None:
+        """Kill the forks that a dead server has left."""
+        # Perhaps in two threads: one of them removes a fork.
+        with suppress(KeyError):
+            while True:
+                _, fork = self._forks.popitem()
+                if fork.process:
+                    _kill(fork.process)
+                fork.ended.set_result(-signal.SIGKILL)
 
 
 _servers: dict[str, _ForkServer] = {}
+"""Those that fork, by module."""
+_alive: set[_ForkServer] = set()
 _starting = threading.Lock()
-
-
-def forget_fork_servers() -> None:
-    """Fork from new servers, which have another hash seed; the old ones end with their forks."""
-    _servers.clear()
-
-
-# A forked copy of this process shares the sockets and would steal the replies.
-os.register_at_fork(after_in_child=forget_fork_servers)
 
 
 def _server_of(module: str, variables: Mapping[str, str]) -> _ForkServer:
     with _starting:
         server = _servers.get(module)
         if server is None or not server.can_fork(variables):
+            if server is not None:
+                server.retire()
             server = _servers[module] = _ForkServer(module, variables)
         return server
 
 
-def _end(
-    owner: int,
-    process: subprocess.Popen[bytes],
-    forks: _Forks,
-    control: socket.socket,
-    reading: threading.Thread,
-) -> None:
-    if os.getpid() != owner:  # a forked copy, which has no such thread
-        os.close(control.detach())
-        return
-    with suppress(OSError):  # the server is gone
-        control.shutdown(socket.SHUT_RDWR)
-    if not forks.running:
-        process.kill()  # it may still be importing
-    if reading is not threading.current_thread():
-        reading.join(_END_SECONDS)  # so that no process outlives this one
-        process.kill()
-        reading.join(_END_SECONDS)
-    control.close()
+def forget_fork_servers() -> None:
+    """Fork from new servers, which have another hash seed; the old ones end with their forks."""
+    with _starting:
+        while _servers:
+            _servers.popitem()[1].retire()
+
+
+@atexit.register
+def _end_servers() -> None:
+    for server in list(_alive):
+        server.end()
+
+
+def _leave_servers() -> None:
+    _servers.clear()
+    while _alive:
+        _alive.pop().leave()
+
+
+os.register_at_fork(after_in_child=_leave_servers)
 
 
 def _kill(process: int) -> None:
