@@ -17,6 +17,8 @@ STACK_FILE = "blocked.stack"
 
 _HIGH_NUMBERS = (200, 100, 64, 3)
 """The lowest number that a descriptor gets, or the next one if the limit of open files is lower."""
+_NUM_OF_LIBRARY = 32
+"""More descriptors than a library opens; without room for these, libuv ends the process."""
 _MAX_STACK_CHARACTERS = 2000
 _SUPERVISOR_IS_GONE = 137
 
@@ -43,15 +45,17 @@ def opened_out_of_reach() -> Iterator[None]:
 
     For those that a library opens and keeps: libuv crashes if it reads garbage from its own pipes.
     """
+    lowest = _HIGH_NUMBERS[0]
     taken: list[int] = []
     try:
         try:
-            while (descriptor := os.open(os.devnull, os.O_RDONLY)) < _HIGH_NUMBERS[0]:
-                taken.append(descriptor)
-            os.close(descriptor)
+            while not taken or taken[-1] < lowest + _NUM_OF_LIBRARY:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+            num_kept = sum(descriptor < lowest for descriptor in taken)
         except OSError:  # the limit of open files is lower
-            for _ in range(len(taken) // 2):
-                os.close(taken.pop())
+            num_kept = len(taken) // 2
+        while len(taken) > num_kept:
+            os.close(taken.pop())
         yield
     finally:
         for descriptor in taken:

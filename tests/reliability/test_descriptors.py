@@ -111,3 +111,18 @@ def test_a_low_limit_of_open_files_leaves_lower_descriptors(tmp_path, limit, low
     )
     assert lowest <= int(ended.stdout) < limit
     assert (tmp_path / "out.jsonl").read_bytes() == b"{}\n"
+
+
+LOOPED = """
+import asyncio, resource
+from gymcli.rollout import event_loop
+resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+event_loop.run(asyncio.sleep(0))
+"""
+
+
+@pytest.mark.parametrize("limit", [64, 205, 240])
+def test_an_event_loop_starts_with_few_open_files(limit):
+    """Between 200 and 208 files there was no room for those of libuv, which then aborts."""
+    ended = subprocess.run([sys.executable, "-c", LOOPED.format(limit=limit)], check=False)
+    assert ended.returncode == 0
