@@ -325,8 +325,8 @@ class WorkerProcess:
         """For how many seconds since `since` it, its threads or its children waited for a CPU."""
         self._pool = pool
         self._numbers: dict[bytes, int] = {}
-        self._chunks: list[bytes] = []
-        self._num_unread = 0
+        self._unread = bytearray()
+        """The start of a line, whose rest has not arrived."""
         self._is_unreadable = False
         self._unsent = bytearray()
         self._unprinted = b""
@@ -339,18 +339,18 @@ class WorkerProcess:
         """How it ended, once it has."""
         self._socket, theirs = socket_pair()
         printed, prints = os.pipe()
-        self._printed = out_of_reach(printed)
+        self._printed = os.fdopen(out_of_reach(printed), "rb", buffering=0)
         try:
             with theirs:
                 self.process = fork(module, theirs.fileno(), prints, variables)
         except BaseException:
             self._socket.close()
-            os.close(self._printed)
+            self._printed.close()
             raise
         finally:
             os.close(prints)
         self._socket.setblocking(False)
-        os.set_blocking(self._printed, False)
+        os.set_blocking(self._printed.fileno(), False)
         self._loop.add_reader(self._socket.fileno(), self.read)
         self.write(self.process.preface)
         self._loop.add_reader(self._printed, self._print)
@@ -451,18 +451,17 @@ class WorkerProcess:
             return False
         if self._is_unreadable:
             return True
-        self._chunks.append(data)
-        self._num_unread += len(data)
+        self._unread += data
         try:
             if b"\n" in data:
-                *lines, rest = b"".join(self._chunks).split(b"\n")
-                self._chunks, self._num_unread = [rest] if rest else [], len(rest)
+                *lines, rest = bytes(self._unread).split(b"\n")
+                self._unread[:] = rest
                 self._take_lines(lines)
-            if self._num_unread > _MAX_UNREAD_BYTES:
+            if len(self._unread) > _MAX_UNREAD_BYTES:
                 raise msgspec.DecodeError
         except msgspec.MsgspecError:
             self._is_unreadable = True
-            self._chunks.clear()
+            self._unread.clear()
             name = self.requests[0].kind.name if self.requests else "a worker"
             text = f"{name}: its process sent a reply that cannot be read"
             self._pool.lose(self, VerifierCrashedError(text))
@@ -533,7 +532,7 @@ class WorkerProcess:
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
-        while self._printed >= 0 and self._print():
+        while not self._printed.closed and self._print():
             pass
         self._stop_printing()
         self.gone.set_result(how)
@@ -541,9 +540,8 @@ class WorkerProcess:
 
     def _print(self) -> bool:
         """Copy the output of the process to our stderr, which redacts secrets."""
-        try:
-            data = os.read(self._printed, _MAX_PRINTED_BYTES)
-        except BlockingIOError:
+        data = self._printed.read(_MAX_PRINTED_BYTES)
+        if data is None:
             return False
         if data:
             *lines, rest = (self._unprinted + data).split(b"\n")
@@ -560,10 +558,9 @@ class WorkerProcess:
         return bool(data)
 
     def _stop_printing(self) -> None:
-        if self._printed >= 0:
+        if not self._printed.closed:
             self._loop.remove_reader(self._printed)
-            os.close(self._printed)
-            self._printed = -1
+            self._printed.close()
 
 
 class CodeReference(NamedTuple):
