@@ -25,7 +25,7 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Found, Registry, environment_options
 from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
 from gymcli.environment.tool import EnvironmentOptions, Task
-from gymcli.errors import UnknownNameError
+from gymcli.errors import UnknownNameError, UsageError
 from gymcli.models.roles import RoleSource, check_declared, declared_roles
 from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.fork_server import forget_fork_servers
@@ -243,9 +243,16 @@ def verify(
     Raises:
         UsageError: A file, a line, an environment or an option is wrong, or a role has no model.
     """
+    environments = recorded_environments(Path(run), env)
+    for name, options in (env_args or {}).items():
+        if name not in environments or not isinstance(options, Mapping):
+            known = ", ".join(environments)
+            raise UsageError(
+                f"env_args={env_args}: options stand below the name of their environment ({known})"
+            )
     batches = rescore_run(
         Path(run),
-        recorded_environments(Path(run), env),
+        environments,
         env=env,
         env_args=env_args or {},
         row_fields=row_fields or {},
@@ -264,6 +271,8 @@ def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
         file = rollouts_file(run)
         names = environment_names(file, RolloutReading(str(file), env))
     registry = Registry((env,) if env else ())
+    if env is not None and env.isidentifier() and env not in names:
+        registry.find(env)  # a misspelt name would have no effect
     environments = (find_recorded(registry, name, run, manifest) for name in sorted(names))
     return {found.name: found for found in map(_with_stateless_server, environments)}
 

@@ -355,3 +355,13 @@ def test_rescore_judged_counts_groups_only_without_a_recorded_size(group_size, n
 def test_rescore_judged_scores_a_record_alone_where_its_environment_has_no_groups_any_more():
     [result] = rescoring(Lines([record_of("Judged", 1, group_size=3)]))
     assert (result.new_reward, result.error) == (1.0, None)
+
+
+def test_verify_refuses_what_would_have_no_effect(mixed):
+    """Options without the name of their environment ended every worker process."""
+    judge = {"judge": "oracle"}
+    for env_args in ({"places": "2"}, {"arithmetik": {"places": "2"}}):
+        with pytest.raises(UsageError, match=r"below the name of their environment \(arithmetic, "):
+            gymcli.verify(mixed, env=JUDGED, roles=judge, env_args=env_args)
+    with pytest.raises(UsageError, match='did you mean "arithmetic"'):
+        gymcli.verify(mixed, env="arithmetik", roles=judge)
