@@ -340,6 +340,8 @@ def environment(
     Raises:
         UsageError: TRL cannot play in this environment, or an argument is wrong.
     """
+    if needless := options.keys() & {"endpoint", "policy"}:
+        raise UsageError(f"{min(needless)}=: leave it out, since TRL generates")
     # TRL resets all environments of a batch before any of them ends.
     options["concurrency"] = _MAX_OPEN
     sampler = Sampler(

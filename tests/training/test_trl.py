@@ -115,6 +115,8 @@ def test_an_environment_of_trl_plays_and_scores():
     assert kind().get_reward() is None
     with pytest.raises(UsageError, match="scores all attempts of a task together"):
         trl.environment(Ranked, TRAINED)
+    with pytest.raises(UsageError, match="endpoint=: leave it out, since TRL generates"):
+        trl.environment(Adding, TRAINED, endpoint=None)
 
 
 @pytest.mark.slow
