@@ -41,6 +41,7 @@ serve(int(sys.argv[1]), sys.argv[2])
 """
 
 _REQUEST = struct.Struct("=qq")
+"""The number of a fork, and the length of its preface."""
 _END_SECONDS = 10.0
 """How long a server may take to end: while it imports, it reads nothing."""
 
@@ -73,14 +74,15 @@ class Fork:
     """A process that a server forked."""
 
     def __init__(self, server: _ForkServer, number: int, preface: bytes) -> None:
+        self.number = number
         self.preface = preface
+        """What the caller sends first: the variables, `sys.path` and directory of the process."""
         self.process = 0
         """Its id; 0 until the server reports it, and when the fork failed."""
         self.ended: Future[int] = Future()
         """Its exit code, negative for a signal; set in another thread. If the server is gone, its
         forks are too, as if killed."""
         self._server = server
-        self.number = number
 
     def kill(self) -> None:
         """Have the process and its process group killed, without waiting for it."""
