@@ -535,7 +535,8 @@ class ConcurrencyLimiter:
         delay = breaker.delay if breaker.is_open else 0.0
         if not breaker.is_open and self.num_under_way + 1 > self.limit.current:
             return math.inf
-        delay = max(delay, self._paused_until - self._clock())
+        if not breaker.is_overdue:  # it is probed once more, before a pause is over
+            delay = max(delay, self._paused_until - self._clock())
         if self._rates is not None:
             if not request.tokens:
                 request.tokens = self._rates.estimate(request.num_bytes, request.params)

@@ -177,6 +177,31 @@ def test_answer_asks_again_where_an_endpoint_was_given_up(num_addresses):
     assert [answer.message.text for answer in answers] == ["hello"] * 5
 
 
+def test_answer_asks_again_where_an_overloaded_endpoint_was_given_up():
+    """The pause after the last refusal is still under way when the next request comes."""
+    time = FakeTime()
+    refusal = MockAnswer(status=503, headers={"retry-after": "30"})
+    is_overloaded = False
+
+    async def run():
+        nonlocal is_overloaded
+        async with MockServer(
+            lambda request: refusal if is_overloaded else echo(request)
+        ) as server:
+            async with client_at(server.base_url, outage_deadline=60, time=time) as client:
+                await client.answer(HELLO)
+                is_overloaded = True
+                asked = (client.answer(HELLO) for _ in range(3))
+                errors = await asyncio.gather(*asked, return_exceptions=True)
+                is_overloaded = False
+                time.now += 1.0
+                return errors, await client.answer(HELLO)
+
+    errors, answer = asyncio.run(run())
+    assert {type(error) for error in errors} == {EndpointGoneError}
+    assert answer.message.text == "hello"
+
+
 def test_answer_soon_gives_up_an_address_that_never_answered():
     time = FakeTime()
 
