@@ -279,8 +279,8 @@ class ProcessPool:
             text = f"{request.kind.name} was not called: the workers were closed"
             request.fail(VerifierError(text))
         self.queue.clear()
-        if workers:
-            await asyncio.wait([worker.gone for worker in workers])
+        for worker in workers:
+            await worker.gone
 
 
 @dataclass(eq=False)
