@@ -283,7 +283,7 @@ class _StderrHandler(logging.Handler):
         super().__init__()
         self.is_verbose = is_verbose
         self.is_quiet = False
-        """Whether the command prints no warnings; the logs of --verbose are printed all the same."""
+        """Whether the command prints no warnings; --verbose prints its logs all the same."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.is_verbose and record.name != LOGGER.name:

@@ -183,19 +183,22 @@ def test_answer_asks_again_where_an_overloaded_endpoint_was_given_up():
     refusal = MockAnswer(status=503, headers={"retry-after": "30"})
     is_overloaded = False
 
+    def behave(request):
+        return refusal if is_overloaded else echo(request)
+
     async def run():
         nonlocal is_overloaded
-        async with MockServer(
-            lambda request: refusal if is_overloaded else echo(request)
-        ) as server:
-            async with client_at(server.base_url, outage_deadline=60, time=time) as client:
-                await client.answer(HELLO)
-                is_overloaded = True
-                asked = (client.answer(HELLO) for _ in range(3))
-                errors = await asyncio.gather(*asked, return_exceptions=True)
-                is_overloaded = False
-                time.now += 1.0
-                return errors, await client.answer(HELLO)
+        async with (
+            MockServer(behave) as server,
+            client_at(server.base_url, outage_deadline=60, time=time) as client,
+        ):
+            await client.answer(HELLO)
+            is_overloaded = True
+            asked = (client.answer(HELLO) for _ in range(3))
+            errors = await asyncio.gather(*asked, return_exceptions=True)
+            is_overloaded = False
+            time.now += 1.0
+            return errors, await client.answer(HELLO)
 
     errors, answer = asyncio.run(run())
     assert {type(error) for error in errors} == {EndpointGoneError}
