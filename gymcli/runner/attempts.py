@@ -22,7 +22,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
@@ -226,7 +226,7 @@ class _PolicyConversation(Conversation):
     async def _take_slot_back(self) -> None:
         if self._slot is not None and self._slot.is_lent:
             self.idle_since = self.client.clock()
-            await self._slot.take_back()
+            await self._slot.take()
             self.past_waits, self.idle_since = self.waited, None
 
 
@@ -622,7 +622,9 @@ class _RunWork:
                 if attempt is None:
                     self.attempts.put_nowait(None)  # for the next worker
                     return
-            async with _Slot(self, has_lent=has_lent) as slot:
+            slot = _Slot(self, has_lent=has_lent)
+            await slot.take()
+            try:
                 if self.shared.stopping.cause is not None:
                     return
                 if not isinstance(self.attempts, asyncio.Queue):
@@ -631,6 +633,8 @@ class _RunWork:
                 if attempt is None:
                     return
                 await self._run(attempt, self.shared._replace(slot=slot))
+            finally:
+                slot.leave()
             has_lent = slot.has_lent
 
     async def _run(self, attempt: Attempt, shared: Shared) -> None:
@@ -666,15 +670,20 @@ class _Slot:
         """Whether the worker has lent a slot before, so that there is one more for its sake."""
         self._work = work
 
-    async def __aenter__(self) -> Self:
-        await self._take()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
+    async def take(self) -> None:
+        """Wait for a free slot. No attempt may wait for this one meanwhile: it could have it."""
+        num_taken = 0
+        try:
+            for limit in self._work.limits:
+                await limit.acquire()
+                num_taken += 1
+        except asyncio.CancelledError:
+            for limit in self._work.limits[:num_taken]:
+                limit.release()
+            raise
         if self.is_lent:
+            self.is_lent = False
             self._work.num_lent -= 1
-        else:
-            self._release()
 
     def lend(self, is_singled_out: bool) -> bool:
         """Let another attempt have the slot, and return whether one may.
@@ -688,32 +697,19 @@ class _Slot:
             not is_singled_out and work.num_lent >= _MAX_LENT
         ):
             return False
+        self.leave()
         self.is_lent = True
         work.num_lent += 1
-        self._release()
         if not self.has_lent:
             self.has_lent = True
             work.workers.create_task(work.work())
         return True
 
-    async def take_back(self) -> None:
-        """Wait for a free slot. No attempt may wait for this one meanwhile: it could have it."""
-        await self._take()
-        self.is_lent = False
-        self._work.num_lent -= 1
-
-    async def _take(self) -> None:
-        num_taken = 0
-        try:
-            for limit in self._work.limits:
-                await limit.acquire()
-                num_taken += 1
-        except asyncio.CancelledError:
-            for limit in self._work.limits[:num_taken]:
-                limit.release()
-            raise
-
-    def _release(self) -> None:
+    def leave(self) -> None:
+        """Give up the slot, unless it is lent."""
+        if self.is_lent:
+            self._work.num_lent -= 1
+            return
         for limit in self._work.limits:
             limit.release()
 
