@@ -107,11 +107,11 @@ class StructuredOutputs(Environment[RecordTask]):
         xml_coerce_types: bool = True
         """Convert leaves to the numbers, booleans and lists of the schema; else all are text."""
 
-    async def setup(self) -> list[Message]:
-        """Fail before the model is asked, if the task is XML and its package is not installed."""
-        if self.task.response_mode != "tool_call" and self.task.schema_type == "xml":
+    @classmethod
+    def check_task(cls, task: RecordTask, options: EnvironmentOptions) -> None:
+        """Refuse an XML task if the package that reads XML is not installed."""
+        if task.response_mode != "tool_call" and task.schema_type == "xml":
             xml_package()
-        return []
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:

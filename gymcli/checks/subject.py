@@ -26,6 +26,7 @@ from gymcli.errors import (
     AttemptError,
     EnvironmentTimeoutError,
     EpisodeError,
+    MissingPackageError,
     SetupError,
     SetupTimeoutError,
     TasksError,
@@ -391,6 +392,9 @@ class Subject:
             raise
 
     def _count_timeout(self, row: TaskRow, error: AttemptError, num: int = 1) -> None:
+        _, name, missing_package = str(error).partition("MissingPackageError: ")
+        if name:  # a worker sends no more than the text
+            raise MissingPackageError(missing_package)
         if isinstance(error, _TIMEOUTS):
             self._late_tasks += [row.id] * num
             if self.is_hanging:

@@ -493,7 +493,7 @@ def test_environment_names_the_package_that_is_missing(monkeypatch):
 
     with pytest.raises(MissingPackageError, match=words):
         MathWithJudge.prepare(MathWithJudge.Options())
-    with pytest.raises(MissingPackageError, match=words):
+    with pytest.raises(VerifierError, match=words):
         scored(answered("math_with_judge", problem("4"), "4"))
 
 

@@ -521,7 +521,7 @@ def test_environment_names_the_package_that_is_missing(monkeypatch, module):
     assert isinstance(ReasoningGym.parse_task({"generator": "zzz"}), Puzzle)
     with pytest.raises(MissingPackageError, match=words):
         ReasoningGym.prepare(ReasoningGym.Options())
-    with pytest.raises(MissingPackageError, match=words):
+    with pytest.raises(VerifierError, match=words):
         judged("chain_sum", "7", "7")
 
 

@@ -30,7 +30,7 @@ from gymcli.envs.structured_outputs.formats import (
     typed_xml,
     write,
 )
-from gymcli.errors import MissingPackageError, VerifierTimeoutError
+from gymcli.errors import MissingPackageError, VerifierError, VerifierTimeoutError
 from gymcli.types import FunctionCall, Message, ToolCall
 from tests.envs.episodes import (
     answered,
@@ -850,17 +850,18 @@ def test_examine_never_raises(form, text):
 # The package that reads XML
 
 
-def test_setup_names_the_package_that_is_missing(monkeypatch):
+def test_the_package_that_is_missing_is_named_before_a_run(monkeypatch):
     monkeypatch.setitem(sys.modules, "xmltodict", None)
     row = task_row(NAME, fields_of(SCHEMAS["xml"], "xml"))
 
+    task = StructuredOutputs.parse_task(row.fields)
     with pytest.raises(MissingPackageError, match=r"pip install 'gymcli\[structured\]'"):
-        played(row, says(FITTING["xml"]))
-    with pytest.raises(MissingPackageError, match="need the package xmltodict"):
+        StructuredOutputs.check_task(task, StructuredOutputs.Options())
+    with pytest.raises(VerifierError, match="need the package xmltodict"):
         scored(answered(NAME, row.fields, FITTING["xml"]))
 
 
-def test_setup_needs_the_package_for_xml_alone(monkeypatch):
+def test_the_package_is_needed_for_xml_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "xmltodict", None)
 
     for form in ("json", "yaml", "toml", "csv"):
