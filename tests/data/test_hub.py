@@ -315,7 +315,8 @@ def test_a_mirror_with_other_rows_under_the_same_commit_is_refused(tmp_path, pul
         assert f"the SHA-256 of the rows that {mirror.address} serves is " in refused[1]
         assert "by that of gym bench pin sums.toml\n" in refused[1]
         gated = ["gated.toml", "--cache", "cache"]
-        assert [code for code, _ in pull(sums, gated, command=("bench", "pull"))] == [0, 0]
+        results = pull(sums, gated, command=("bench", "pull"))
+        assert [code for code, _ in results] == [0, 0], results
         assert pull(sums, address=mirror.address, command=("bench", "pull")) == [(0, "")]
 
 
