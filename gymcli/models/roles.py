@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -30,6 +30,7 @@ __all__ = [
     "ORACLE",
     "ModelPool",
     "ModelSource",
+    "RoleModel",
     "RoleModels",
     "RoleSource",
     "check_declared",
@@ -333,28 +334,69 @@ class RoleModels:
         fields: JSONObject,
         use: dict[str, RoleUse],
         lend: Lend | None = None,
-    ) -> dict[str, Model]:
+    ) -> dict[str, RoleModel]:
         """Return the models that one attempt may ask; their calls are counted in `use`.
 
         `lend` lends the attempt's slot while a model refuses it.
         """
-        models: dict[str, Model] = {}
+        models: dict[str, RoleModel] = {}
         stand_ins: dict[str, Model] | None = None
         for role in declared_roles(environment):
             if role not in self.sources:
                 continue
             if self.sources[role] != ORACLE:
-                models[role] = _RoleModel(role, self, use, lend)
+                models[role] = RoleModel(_EndpointModel(role, self, use, lend))
                 continue
             if stand_ins is None:
                 stand_ins = _stand_ins(environment, fields)
             stand_in = stand_ins.get(role, _NoStandIn(environment.__name__, role))
-            models[role] = _StandIn(stand_in)
+            models[role] = RoleModel(stand_in, is_stand_in=True)
         return models
 
 
+class RoleModel:
+    """The model of one role in one attempt; counts its pending requests and keeps its errors.
+
+    Environment code may raise any class, but only what a model raised says anything about the run.
+    A stand-in is environment code too: whatever it raises is a failure of its role.
+    """
+
+    def __init__(self, model: Model, *, is_stand_in: bool = False) -> None:
+        self.num_asked = 0
+        """Requests without an answer yet."""
+        self.errors: list[GymError] = []
+        self._model = model
+        self._is_stand_in = is_stand_in
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it answers with a number, like a reward model."""
+        return self._model.is_scalar
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        schema: JSONObject | None = None,
+        params: JSONObject | None = None,
+        cache: Cache | str | None = None,
+    ) -> Message:
+        """Ask the model; see `gymcli.environment.contract.Model`."""
+        self.num_asked += 1
+        try:
+            with boundary(RoleError) if self._is_stand_in else nullcontext():
+                return await self._model.complete(
+                    messages, schema=schema, params=params, cache=cache
+                )
+        except GymError as error:
+            self.errors.append(error)
+            raise
+        finally:
+            self.num_asked -= 1
+
+
 @dataclass(eq=False)
-class _RoleModel:
+class _EndpointModel:
     role: str
     models: RoleModels
     use: dict[str, RoleUse]
@@ -474,28 +516,6 @@ class _RoleModel:
         total.add(used)
         if self.models.spend is not None:
             self.models.spend(used.usage, used.cost)
-
-
-@dataclass(eq=False)
-class _StandIn:
-    """A scripted model; whatever it raises is a failure of its role."""
-
-    model: Model
-
-    @property
-    def is_scalar(self) -> bool:
-        return self.model.is_scalar
-
-    async def complete(
-        self,
-        messages: list[Message],
-        *,
-        schema: JSONObject | None = None,
-        params: JSONObject | None = None,
-        cache: Cache | str | None = None,
-    ) -> Message:
-        with boundary(RoleError):
-            return await self.model.complete(messages, schema=schema, params=params, cache=cache)
 
 
 class _NoStandIn:

@@ -26,13 +26,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.environment.contract import Cache, Environment, Model
+from gymcli.environment.contract import Environment
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
     EndpointGoneError,
     FatalEndpointError,
-    GymError,
     IncompleteGroupError,
     ModelError,
     Phase,
@@ -44,7 +43,7 @@ from gymcli.errors import (
 )
 from gymcli.models.api_errors import is_fatal, is_unreachable
 from gymcli.models.client import Client, Conversation
-from gymcli.models.roles import RoleModels, waits_to_score
+from gymcli.models.roles import RoleModel, RoleModels, waits_to_score
 from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, Policy
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import Workers, score, score_group
@@ -58,7 +57,6 @@ from gymcli.types import (
     ErrorRecord,
     Failure,
     JSONObject,
-    Message,
     Request,
     RoleUse,
     Rollout,
@@ -156,53 +154,19 @@ class Outcome(NamedTuple):
     """False if its score was kept, or if another attempt of its group failed."""
 
 
-class _ObservedModel:
-    """The model of one role; counts its pending requests and keeps its errors.
-
-    Environment code may raise any class, but only what a model raised says anything about the run.
-    """
-
-    def __init__(self, model: Model) -> None:
-        self.num_asked = 0
-        self.errors: list[GymError] = []
-        self._model = model
-
-    @property
-    def is_scalar(self) -> bool:
-        return self._model.is_scalar
-
-    async def complete(
-        self,
-        messages: list[Message],
-        *,
-        schema: JSONObject | None = None,
-        params: JSONObject | None = None,
-        cache: Cache | str | None = None,
-    ) -> Message:
-        self.num_asked += 1
-        try:
-            return await self._model.complete(messages, schema=schema, params=params, cache=cache)
-        except GymError as error:
-            self.errors.append(error)
-            raise
-        finally:
-            self.num_asked -= 1
-
-
-def _observed_models(
+def _role_models(
     attempt: Attempt, fields: JSONObject, shared: Shared, use: dict[str, RoleUse]
-) -> dict[str, _ObservedModel]:
+) -> dict[str, RoleModel]:
     lend = None if shared.slot is None else shared.slot.lend
-    models = shared.roles.of(attempt.environment, fields, use, lend)
-    return {role: _ObservedModel(model) for role, model in models.items()}
+    return shared.roles.of(attempt.environment, fields, use, lend)
 
 
-def _phase(models: Iterable[_ObservedModel], otherwise: Phase) -> Phase:
+def _phase(models: Iterable[RoleModel], otherwise: Phase) -> Phase:
     """Return "role" while a role's request is pending, else the attempt's own phase."""
     return "role" if any(model.num_asked for model in models) else otherwise
 
 
-def _raise_run_error(models: Iterable[_ObservedModel]) -> None:
+def _raise_run_error(models: Iterable[RoleModel]) -> None:
     """Raise the first error of these models that ends the run: a full disk, a wrong option."""
     for model in models:
         for error in model.errors:
@@ -243,9 +207,9 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
         )
     plan = attempt.plan
     use: dict[str, RoleUse] = {}
-    roles: dict[str, _ObservedModel] = {}
+    roles: dict[str, RoleModel] = {}
     if shared.roles.sources:
-        roles = _observed_models(attempt, plan.row.fields, shared, use)
+        roles = _role_models(attempt, plan.row.fields, shared, use)
         plan = msgspec.structs.replace(plan, roles=roles)
     policy = shared.policy
     # One per attempt: it stays with one replica of the endpoint, and counts how long it waited.
@@ -317,9 +281,9 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
     """Score a conversation; if that fails, the outcome keeps it for later."""
     started = time.perf_counter()
     use: dict[str, RoleUse] = {}
-    roles: dict[str, _ObservedModel] = {}
+    roles: dict[str, RoleModel] = {}
     if shared.roles.sources:
-        roles = _observed_models(attempt, rollout.task, shared, use)
+        roles = _role_models(attempt, rollout.task, shared, use)
     # On disk already: by an earlier command, or by `_play_attempt` before this call.
     is_saved = attempt.plan is None or waits_to_score(attempt.environment, shared.roles.sources)
 
@@ -367,7 +331,7 @@ async def _score_members(
     first: dict[str, RoleUse] = {}
     uses = [first if attempt.is_done or attempt is unscored[0] else {} for attempt, _ in waiting]
     roles = [
-        _observed_models(attempt, rollout.task, shared, use)
+        _role_models(attempt, rollout.task, shared, use)
         for (attempt, rollout), use in zip(waiting, uses, strict=True)
     ]
     started = time.perf_counter()
@@ -429,7 +393,7 @@ def _unscored(
     rollout: Rollout,
     error: AttemptError,
     use: Mapping[str, RoleUse],
-    models: Iterable[_ObservedModel],
+    models: Iterable[RoleModel],
 ) -> Outcome:
     failure = failure_of(rollout, error)
     failure.role_usage = _added(rollout.role_usage, use)
@@ -449,7 +413,7 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
     return total
 
 
-def _fatal_error(error: AttemptError, models: Iterable[_ObservedModel]) -> AttemptError | None:
+def _fatal_error(error: AttemptError, models: Iterable[RoleModel]) -> AttemptError | None:
     """Return the error if every further attempt may meet it, else None."""
     if isinstance(error, RoleError) and not any(
         error is raised for model in models for raised in model.errors
