@@ -348,7 +348,7 @@ class Subject:
             plan = msgspec.structs.replace(plan, roles=self._roles(row))
             record = await play(plan, policy)
         except EpisodeFailedError as error:
-            self._count_timeout(row, error.error)
+            self._note_failure(row, error.error)
             return CheckedEpisode(row, error.rollout, str(error), frames_of(error.error))
         except AttemptError as error:
             messages = list(row.messages)
@@ -370,7 +370,7 @@ class Subject:
                 workers=self._workers,
             )
         except AttemptError as error:
-            self._count_timeout(row, error)
+            self._note_failure(row, error)
             return CheckedEpisode(row, record, str(error), frames_of(error))
         self.verify_seconds.append(scored.timing.verify_seconds)
         self._watch(f"{self.name}: {len(self.verify_seconds):,} records scored")
@@ -388,10 +388,11 @@ class Subject:
                 workers=self._workers,
             )
         except AttemptError as error:
-            self._count_timeout(row, error, len(records))
+            self._note_failure(row, error, len(records))
             raise
 
-    def _count_timeout(self, row: TaskRow, error: AttemptError, num: int = 1) -> None:
+    def _note_failure(self, row: TaskRow, error: AttemptError, num: int = 1) -> None:
+        """Count a failure that is a timeout; raise that of a missing package as what it is."""
         _, name, missing_package = str(error).partition("MissingPackageError: ")
         if name:  # a worker sends no more than the text
             raise MissingPackageError(missing_package)
