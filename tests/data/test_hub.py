@@ -39,7 +39,7 @@ for command in json.loads(sys.argv[1]):
 """Pulls several times in one process."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def hub():
     try:
         distribution("datasets")  # an import takes long
