@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gymcli.comparison.planning import ASSUMED_CORRELATION, Pilot, plan
 from gymcli.metrics.at_k import METRICS, TaskRewards
 from gymcli.metrics.intervals import (
     NO_SCALE,
@@ -31,7 +32,6 @@ from gymcli.metrics.intervals import (
     regularised_incomplete_beta,
     student_t_quantile,
 )
-from gymcli.metrics.planning import ASSUMED_CORRELATION, Pilot, plan
 
 __all__ = [
     "GRADED",
@@ -537,7 +537,7 @@ def share_passing(
 def lower_ends(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Return the lower ends of the 90 % intervals of B - A: by Student's t, and adjusted.
 
-    This is the arithmetic of `gymcli.metrics.run_comparison` for many comparisons at once; the
+    This is the arithmetic of `gymcli.comparison.run_comparison` for many comparisons at once; the
     tests compare the two.
     """
     is_graded = np.any([((own > 0.0) & (own < 1.0)).any(axis=(1, 2)) for own in (a, b)], axis=0)

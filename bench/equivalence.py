@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.coverage import table, write_between
-from gymcli.metrics.reproduction import FixedTasksScore, half_width
+from gymcli.comparison.reproduction import FixedTasksScore, half_width
 
 __all__ = ["CELLS", "KINDS", "REFERENCES", "Cell", "equivalence_table", "main", "shares"]
 

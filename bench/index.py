@@ -44,7 +44,7 @@ print([time.process_time() - started])
 _INDEX = """
 import resource, sys, time
 from pathlib import Path
-from gymcli.metrics.filters import parse_filter
+from gymcli.store.filters import parse_filter
 from gymcli.store.run_index import RunIndex
 
 def peak():

@@ -91,10 +91,10 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     """Do what `gym collect` does, without printing; return the number of scored rollouts."""
     from gymcli.commands.collect import GARBAGE_THRESHOLD
     from gymcli.commands.progress import Progress
+    from gymcli.metrics.measure import measure
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
-    from gymcli.runner.measure import measure
 
     endpoint = Endpoint(base_url=job.base_url, model="mock")
     options = CollectOptions(

@@ -39,8 +39,8 @@ import msgspec
 from bench.figures import TIMES, Figure, print_figures, save
 from bench.remains import OnDisk
 from bench.runs import Server, serving, write_settings
-from gymcli.data.benchmark_files import tasks_path
-from gymcli.data.benchmarks import benchmark_names
+from gymcli.benchmarks.benchmark import benchmark_names
+from gymcli.benchmarks.benchmark_files import tasks_path
 
 __all__ = ["main"]
 
@@ -118,7 +118,7 @@ def shipped(folder: Path) -> dict[str, int]:
     """Fill a cache with rows for the benchmarks that ship; return the attempts of each, by name."""
     # Late: it needs the libraries of the Hub, and reads HF_ENDPOINT once.
     from tests.benchmarks.shipped import pull
-    from tests.data.hub import running_hub
+    from tests.tasks.hub import running_hub
 
     cache = folder / "cache" / "gymcli" / "benchmarks"
     with running_hub() as hub:

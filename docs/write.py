@@ -13,11 +13,11 @@ import typer.main
 from typer.testing import CliRunner
 
 import gymcli.envs
+from gymcli.benchmarks.benchmark import benchmark_names, with_variants
 from gymcli.cli import EXIT_CODES, app
 from gymcli.commands.help import HelpGroup
-from gymcli.data.benchmarks import benchmark_names, with_variants
+from gymcli.comparison.comparison_results import Comparison, Comparisons
 from gymcli.environment.registry import Registry
-from gymcli.metrics.comparison_results import Comparison, Comparisons
 from gymcli.reporting.run_report import MetricsReport, MetricsReports
 from gymcli.store.tokens import TokenCall
 from gymcli.types import Failure, Rollout

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gymcli.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from gymcli.benchmarks.benchmark_runs import benchmark
     from gymcli.checks.checks import check
-    from gymcli.data.benchmark_runs import benchmark
     from gymcli.environment.answers import (
         closed_boxes,
         last_answer_line,
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         VerifierError,
         VerifierTimeoutError,
     )
-    from gymcli.metrics.scored_lines import AttemptScore, Group
     from gymcli.models.endpoint import Endpoint
+    from gymcli.rescoring.file_rescoring import verify
     from gymcli.runner.collection import collect
-    from gymcli.runner.verifying import verify
+    from gymcli.store.scored_lines import AttemptScore, Group
     from gymcli.types import (
         JSON,
         Failure,
@@ -101,11 +101,11 @@ _MODULES = (
     "gymcli.environment.judge",
     "gymcli.environment.reward",
     "gymcli.environment.user",
-    "gymcli.metrics.scored_lines",
+    "gymcli.store.scored_lines",
     "gymcli.models.endpoint",
-    "gymcli.runner.verifying",
+    "gymcli.rescoring.file_rescoring",
     "gymcli.runner.collection",
-    "gymcli.data.benchmark_runs",
+    "gymcli.benchmarks.benchmark_runs",
     "gymcli.checks.checks",
 )
 """The modules that define the public names, those with the fewest imports first."""

@@ -38,7 +38,7 @@ from gymcli.models.roles import declared_roles
 from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, Policy, play
 from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.task_source import TaskSource, survey
+from gymcli.tasks.task_source import TaskSource, survey
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 
 __all__ = [

@@ -23,9 +23,9 @@ from gymcli.commands.options import CacheOption, JsonOption, complete_benchmark
 from gymcli.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from gymcli.data.benchmarks import Benchmark, Fact
-    from gymcli.metrics.reproduction import Reference
-    from gymcli.store.task_row import PromptTemplate
+    from gymcli.benchmarks.benchmark import Benchmark, Fact
+    from gymcli.comparison.reproduction import Reference
+    from gymcli.tasks.task_row import PromptTemplate
     from gymcli.types import JSONObject
 
 __all__ = ["app"]
@@ -80,7 +80,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """List the benchmarks, or describe one; the word show may be left out."""
-    from gymcli.data.benchmarks import (
+    from gymcli.benchmarks.benchmark import (
         benchmark_names,
         find_benchmark,
         shadowed_names,
@@ -117,7 +117,7 @@ def show(
 
 
 def _summary(benchmark: Benchmark, cache: Path | None) -> JSONObject:
-    from gymcli.data.benchmark_files import tasks_path, unpinned_hub
+    from gymcli.benchmarks.benchmark_files import tasks_path, unpinned_hub
 
     source, path = benchmark.source, tasks_path(benchmark, cache)
     packages = ", ".join(dict.fromkeys(file.partition("#")[0] for file in source.pypi))
@@ -157,8 +157,8 @@ def _row(one: JSONObject) -> tuple[str, ...]:
 
 
 def _describe(benchmark: Benchmark, cache: Path | None, *, is_json: bool) -> None:
-    from gymcli.data.benchmark_files import tasks_path, unpinned_hub
-    from gymcli.data.benchmarks import siblings
+    from gymcli.benchmarks.benchmark import siblings
+    from gymcli.benchmarks.benchmark_files import tasks_path, unpinned_hub
 
     template = _template(benchmark)
     path = tasks_path(benchmark, cache)
@@ -254,8 +254,8 @@ def _print_value(name: str, value: str) -> None:
 
 
 def _template(benchmark: Benchmark) -> PromptTemplate | None:
-    from gymcli.store.maps import read_map
-    from gymcli.store.task_row import PromptTemplate
+    from gymcli.tasks.row_map import read_map
+    from gymcli.tasks.task_row import PromptTemplate
 
     if benchmark.template_path is not None:
         return PromptTemplate.read(benchmark.template_path)
@@ -312,8 +312,8 @@ def pull(
 
     Tasks that are in the cache are not fetched again. A set that is gated needs HF_TOKEN.
     """
-    from gymcli.data.benchmark_files import pulled_tasks, unpinned_hub
-    from gymcli.data.benchmarks import find_benchmark
+    from gymcli.benchmarks.benchmark import find_benchmark
+    from gymcli.benchmarks.benchmark_files import pulled_tasks, unpinned_hub
 
     errors: list[UsageError | RunError] = []
     for benchmark in [find_benchmark(name) for name in names]:
@@ -346,9 +346,9 @@ def pin(
     of a data set of the Hub as they are before the map, or of the tasks that an environment
     generates. A hash that is already there is not compared.
     """
-    from gymcli.data.benchmark_files import source_hashes
-    from gymcli.data.benchmarks import find_benchmark
-    from gymcli.data.pulling import hub_address
+    from gymcli.benchmarks.benchmark import find_benchmark
+    from gymcli.benchmarks.benchmark_files import source_hashes
+    from gymcli.tasks.pulling import hub_address
 
     benchmark = find_benchmark(name, is_pinning=True)
     hub = f" at {hub_address()}" if benchmark.source.hf else ""

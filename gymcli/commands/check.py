@@ -120,8 +120,8 @@ def _checked(
     name: str, tasks: Path | None, env_args: Mapping[str, str], limit: int, watch: Watch
 ) -> list[CheckReport]:
     """Check an environment, or every environment that the tasks of a benchmark play in."""
+    from gymcli.benchmarks.benchmark import benchmark_names, find_benchmark, names_benchmark
     from gymcli.checks.checks import check as check_one
-    from gymcli.data.benchmarks import benchmark_names, find_benchmark, names_benchmark
 
     if not names_benchmark(name):
         try:
@@ -131,9 +131,9 @@ def _checked(
             raise UnknownNameError(f"{error}{hint and f'; {hint}'}") from error
     if tasks is not None:
         raise UsageError(f"--tasks {tasks}: {name} is a benchmark, which has tasks of its own")
-    from gymcli.data.benchmark_files import pulled_tasks  # late: heavy
-    from gymcli.data.benchmark_runs import check_with_environment
-    from gymcli.data.task_files import validate
+    from gymcli.benchmarks.benchmark_files import pulled_tasks  # late: heavy
+    from gymcli.benchmarks.benchmark_runs import check_with_environment
+    from gymcli.data.validation import validate
     from gymcli.environment.registry import Registry, has_option
 
     benchmark = find_benchmark(name)

@@ -21,14 +21,14 @@ from gymcli.reporting.formatting import between, number, signed
 from gymcli.runner.run_options import Heading
 
 if TYPE_CHECKING:
+    from gymcli.comparison.comparison_results import Comparison
+    from gymcli.comparison.gates import Gate, GateProblem, GateVerdict
+    from gymcli.comparison.reproduction import BenchmarkScore
     from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.comparison_results import Comparison
-    from gymcli.metrics.gates import Gate, GateProblem, GateVerdict
-    from gymcli.metrics.reproduction import BenchmarkScore
     from gymcli.metrics.results import RunMetrics
-    from gymcli.metrics.scored_lines import EnvironmentFacts
     from gymcli.reporting.junit import TaskPasses
     from gymcli.reporting.run_report import RunReport
+    from gymcli.store.scored_lines import EnvironmentFacts
     from gymcli.types import AttemptKey
 
 __all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparisons"]
@@ -163,7 +163,7 @@ class CiRequest:
                 if path != STDOUT:
                     _check_target(option, path, needed)
         if options.gate:
-            from gymcli.metrics.gates import DIFFERENCE, parse_gate
+            from gymcli.comparison.gates import DIFFERENCE, parse_gate
 
             self.gates = [parse_gate(text) for text in options.gate]
             has_baseline = has_baseline or files.baseline is not None
@@ -180,7 +180,7 @@ class CiRequest:
         """Whether a gate asks for the published scores of the run's benchmark."""
         if not self.gates:
             return False
-        from gymcli.metrics.gates import REFERENCE
+        from gymcli.comparison.gates import REFERENCE
 
         return any(gate.name == REFERENCE for gate in self.gates)
 
@@ -203,7 +203,7 @@ class CiRequest:
         """
         self.check_ks(most_attempts)
         if self.gates:
-            from gymcli.metrics.gates import why_impossible, why_no_slice
+            from gymcli.comparison.gates import why_impossible, why_no_slice
 
             for gate in self.gates:
                 reason = why_impossible(gate, environments, most_attempts=most_attempts)
@@ -216,7 +216,7 @@ class CiRequest:
         """Refuse a k of --k that is larger than the number of attempts of any task."""
         largest = max(self.requested_ks, default=0)
         if largest > most_attempts:
-            from gymcli.metrics.gates import too_few_attempts
+            from gymcli.comparison.gates import too_few_attempts
 
             raise UsageError(f"--k {largest}: {too_few_attempts(largest, most_attempts)}")
 
@@ -246,9 +246,9 @@ class CiRequest:
         `attempts` are those that the metrics cover, None: all of the run; `score` is that of a run
         of a benchmark.
         """
-        from gymcli.metrics.gates import GateProblem
+        from gymcli.comparison.gates import GateProblem
+        from gymcli.comparison.paired_runs import compare_runs
         from gymcli.reporting.run_report import RunReport
-        from gymcli.runner.paired_runs import compare_runs
         from gymcli.store.manifest import read_manifest
 
         comparison = None
@@ -290,7 +290,7 @@ class CiRequest:
 
         Gates on the difference are not judged for the baseline itself.
         """
-        from gymcli.metrics.gates import (
+        from gymcli.comparison.gates import (
             DIFFERENCE,
             REFERENCE,
             GateProblem,
@@ -401,9 +401,9 @@ def write_comparisons(path: Path, comparisons: Sequence[Comparison]) -> None:
 def _write_junit(
     path: Path, reports: Sequence[RunReport], env: str | None, tasks: TaskPasses | None
 ) -> None:
-    from gymcli.data.output import whole_file
+    from gymcli.metrics.measure import index_run
     from gymcli.reporting.junit import IndexedReport, write_junit
-    from gymcli.runner.measure import index_run
+    from gymcli.store.output import whole_file
 
     with ExitStack() as stack:
         runs = [IndexedReport(report) for report in reports]
@@ -423,7 +423,7 @@ def _write_junit(
 
 
 def _write(path: Path, text: str, runs: Sequence[str]) -> None:
-    from gymcli.data.output import whole_file
+    from gymcli.store.output import whole_file
 
     if path == STDOUT:
         result(text.rstrip("\n"))

@@ -51,7 +51,7 @@ from gymcli.runner.run_options import Heading, RowOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
 
 if TYPE_CHECKING:
-    from gymcli.data.benchmarks import Benchmark
+    from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
@@ -326,7 +326,7 @@ def _benchmarks_of(tasks: Sequence[str]) -> list[Benchmark]:
 
     if all(map(names_tasks, tasks)):
         return []
-    from gymcli.data.benchmarks import benchmark_names, find_benchmark, names_benchmark
+    from gymcli.benchmarks.benchmark import benchmark_names, find_benchmark, names_benchmark
 
     named = [task for task in tasks if names_benchmark(task)]
     others = [task for task in tasks if task not in named]
@@ -354,8 +354,8 @@ def _with_benchmarks(
     notify: Callable[[str], None],
 ) -> list[tuple[list[str], CollectOptions]]:
     """Return the tasks and options of each run; `options` are for one benchmark after the other."""
-    from gymcli.data.benchmark_files import pulled_tasks
-    from gymcli.data.benchmark_runs import (
+    from gymcli.benchmarks.benchmark_files import pulled_tasks
+    from gymcli.benchmarks.benchmark_runs import (
         missing_roles,
         with_benchmark,
         with_pulled_tasks,
@@ -494,7 +494,7 @@ def _endpoint(model: str | None, policy: PolicyOptions) -> tuple[str, Endpoint |
 
 def _check_gates(ci: CiRequest, collection: Collection) -> None:
     """Refuse before the first request what no result of this collection can meet."""
-    from gymcli.runner.measure import facts_of
+    from gymcli.metrics.measure import facts_of
 
     def check(slices: Callable[[str, str | None], frozenset[str]] | None) -> None:
         records = collection.manifest.environments.items()
@@ -502,7 +502,7 @@ def _check_gates(ci: CiRequest, collection: Collection) -> None:
         ci.check(facts, most_attempts=collection.most_attempts, slices=slices)
 
     if ci.has_reference_gate:
-        from gymcli.data.benchmark_runs import check_references
+        from gymcli.benchmarks.benchmark_runs import check_references
 
         check_references(collection.manifest)
     try:
@@ -594,7 +594,7 @@ def _measured(
     """Measure a run and write its metrics; the numbers to show are those of this command."""
     import msgspec
 
-    from gymcli.runner.measure import measure
+    from gymcli.metrics.measure import measure
 
     assert collection.path is not None
     env = collection.options.env

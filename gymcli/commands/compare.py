@@ -34,7 +34,7 @@ from gymcli.reporting.formatting import (
 )
 
 if TYPE_CHECKING:
-    from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
+    from gymcli.comparison.comparison_results import Comparison, Difference, TaskDifference
 
 __all__ = ["EXIT_CODES", "compare"]
 
@@ -106,9 +106,9 @@ def compare(
     prompts, verifiers, options or tasks are refused. With several runs B, each is compared with A,
     and the worst verdict counts: FAIL, then INCONCLUSIVE, then PASS.
     """
-    from gymcli.metrics.comparison_results import Comparisons, worst_verdict
-    from gymcli.metrics.run_comparison import Rule
-    from gymcli.runner.paired_runs import compare_runs
+    from gymcli.comparison.comparison_results import Comparisons, worst_verdict
+    from gymcli.comparison.paired_runs import compare_runs
+    from gymcli.comparison.run_comparison import Rule
     from gymcli.store.rollout_files import torn_line_warning
 
     if markdown == STDOUT and json:

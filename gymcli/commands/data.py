@@ -66,7 +66,7 @@ def _write_rows(
 
     `write` writes the file in place of lines of JSON.
     """
-    from gymcli.data.output import whole_file
+    from gymcli.store.output import whole_file
 
     if write is None and out is not None and out.suffix == ".parquet":
         raise UsageError(
@@ -138,7 +138,7 @@ def generate(
 
     The same seed produces the same rows.
     """
-    from gymcli.data.task_files import compare_generated, generated_rows
+    from gymcli.data.validation import compare_generated, generated_rows
     from gymcli.environment.registry import Registry, shipped_tasks
 
     if check:
@@ -204,7 +204,7 @@ def pull(
     Also writes OUT.source.json, which records where the rows come from. Data sets of the Hugging
     Face hub are streamed: --limit fetches no more than it needs.
     """
-    from gymcli.data.pulling import pull as pull_rows
+    from gymcli.tasks.pulling import pull as pull_rows
 
     _print_notes(source)
     pulled = pull_rows(
@@ -228,7 +228,7 @@ def pull(
 
 def _print_notes(source: str) -> None:
     """Print what a user should know about how a table is read."""
-    from gymcli.store.tables import table_notes
+    from gymcli.tasks.table_files import table_notes
 
     path = Path(source)
     for note in table_notes(path) if path.is_file() else ():
@@ -271,7 +271,7 @@ def render(
     """
     import msgspec
 
-    from gymcli.data.task_files import rendered_rows, write_verl_table
+    from gymcli.data.validation import rendered_rows, write_verl_table
 
     _print_notes(file)
     is_table = to == "verl" and out is not None and out.suffix == ".parquet"
@@ -448,8 +448,8 @@ def validate(
     """
     import msgspec
 
-    from gymcli.data.task_files import validate as validate_files
-    from gymcli.runner.task_source import Problems
+    from gymcli.data.validation import validate as validate_files
+    from gymcli.tasks.task_source import Problems
 
     env_args = key_values("--env-arg", env_arg or ())
     found = validate_files(files, env=env, env_args=env_args, **vars(row_options))

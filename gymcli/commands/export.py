@@ -68,7 +68,7 @@ def export(
     """
     from gymcli.data.export_source import ExportSource
     from gymcli.data.exporters import EXPORTERS
-    from gymcli.data.output import whole_file
+    from gymcli.store.output import whole_file
     from gymcli.store.tokens import tokens_file
 
     if completion and to != "sft":
@@ -123,8 +123,8 @@ def export(
 def _selected(
     runs: Sequence[Path], where: str | None, env: str | None, stack: ExitStack
 ) -> Iterator[tuple[RunIndex, list[int]]]:
-    from gymcli.metrics.filters import parse_filter
-    from gymcli.runner.measure import index_run
+    from gymcli.metrics.measure import index_run
+    from gymcli.store.filters import parse_filter
     from gymcli.store.rollout_files import ROLLOUTS, torn_line_warning
 
     wanted = None if where is None else parse_filter(where)

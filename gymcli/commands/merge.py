@@ -57,7 +57,7 @@ def merge(
 
     merging = Merging(runs, warn=warn, scrubber=scrubber_of((), os.environ))
     if out.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
-        from gymcli.data.output import whole_file  # late: a run needs none of it
+        from gymcli.store.output import whole_file  # late: a run needs none of it
 
         files = [out, tokens_file(out)] if merging.has_tokens else [out]
         for path in files:

@@ -31,10 +31,10 @@ from gymcli.runner.run_options import Heading
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
-    from gymcli.data.benchmarks import Benchmark
+    from gymcli.benchmarks.benchmark import Benchmark
+    from gymcli.comparison.reproduction import BenchmarkScore
     from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.agreement import Agreement, Labels
-    from gymcli.metrics.reproduction import BenchmarkScore
     from gymcli.metrics.results import RunMetrics, TaskMetrics, TokenDrift
 
 __all__ = ["metrics"]
@@ -189,7 +189,7 @@ def metrics(
         print_runs(summaries, with_differences=is_one_benchmark)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
-        from gymcli.metrics.planning import plans
+        from gymcli.comparison.planning import plans
 
         planned = plans(pilots, margin=margin)
         report["power"] = planned
@@ -262,8 +262,8 @@ def _score(
         if model not in (None, manifest.model):
             raise UsageError(f"{run}: is a run of {manifest.model}; leave out --model")
         return recorded_score(manifest, aggregator, numbers, found=benchmark)
-    from gymcli.data.benchmark_files import pulled_tasks
-    from gymcli.data.benchmark_runs import model_of_file, score_as
+    from gymcli.benchmarks.benchmark_files import pulled_tasks
+    from gymcli.benchmarks.benchmark_runs import model_of_file, score_as
 
     model = model or (manifest and manifest.model) or model_of_file(run, env)
     tasks = pulled_tasks(benchmark, notify=message)
@@ -272,7 +272,7 @@ def _score(
 
 def _benchmark(name: str, runs: Sequence[Path]) -> Benchmark:
     """Return the benchmark that `--benchmark` names, for runs of none or of the same name."""
-    from gymcli.data.benchmarks import find_benchmark
+    from gymcli.benchmarks.benchmark import find_benchmark
     from gymcli.store.manifest import read_manifest
 
     found = find_benchmark(name)
@@ -293,7 +293,7 @@ def _summary(run: Path, numbers: RunMetrics) -> RunSummary:
 def _labels(given: str) -> Labels | str:
     """Return the labels of a file, or the field of the task rows that has them."""
     from gymcli.metrics.agreement import labels_of_rows
-    from gymcli.store.tables import local_rows, table_notes
+    from gymcli.tasks.table_files import local_rows, table_notes
 
     path = Path(given)
     field = given.removeprefix("task.")
@@ -320,7 +320,7 @@ def _count(
 ) -> tuple[Aggregator, RunMetrics]:
     import msgspec
 
-    from gymcli.runner.measure import measure
+    from gymcli.metrics.measure import measure
     from gymcli.store.rollout_files import torn_line_warning
     from gymcli.store.run_directory import RunDirectory
 

@@ -67,7 +67,7 @@ def complete_env(incomplete: str) -> list[str]:
 
 def complete_benchmark(incomplete: str) -> list[str]:
     """Complete the name of a benchmark in a shell."""
-    from gymcli.data.benchmarks import benchmark_names, with_variants
+    from gymcli.benchmarks.benchmark import benchmark_names, with_variants
 
     base, at, _ = incomplete.partition("@")
     names = [name for name in benchmark_names() if name.startswith(base)]

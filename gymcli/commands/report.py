@@ -40,11 +40,11 @@ def report(
     It opens without a network. With two runs, the second is also compared with the first. Needs the
     extra `report`. Overwrites an existing report, but no other file.
     """
-    from gymcli.data.output import whole_file
     from gymcli.reporting.html_comparison import read_comparison
     from gymcli.reporting.html_page import MARK, html_report
     from gymcli.reporting.html_run import read_run
     from gymcli.reporting.run_report import RunReport
+    from gymcli.store.output import whole_file
     from gymcli.store.rollout_files import torn_line_warning
 
     if out.is_file():

@@ -35,8 +35,8 @@ from gymcli.errors import (
 from gymcli.reporting.formatting import between, counted, number
 
 if TYPE_CHECKING:
+    from gymcli.comparison.reproduction import BenchmarkScore
     from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.reproduction import BenchmarkScore
     from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
@@ -203,7 +203,7 @@ def _gravest(
 
 def _report(found: RunResult, ci: CiRequest, error: GymError | None) -> RunReport:
     """Judge the run by its gates; if they name fields, measure it again, sliced by these."""
-    from gymcli.runner.measure import measure
+    from gymcli.metrics.measure import measure
 
     path = found.collection.path
     assert path is not None

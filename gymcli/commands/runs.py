@@ -162,7 +162,7 @@ def _run_folders(folder: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> tuple[RunSummary, bool]:
     """Read a run; the flag says whether its rollouts had to be counted."""
-    from gymcli.runner.measure import measure
+    from gymcli.metrics.measure import measure
     from gymcli.store.manifest import read_manifest
 
     manifest = None

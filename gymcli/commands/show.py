@@ -80,7 +80,7 @@ def show(
             raise UsageError(f"{(*picks, '--where')[0]}: leave out {task}, or leave out the option")
         _print_record(_named(run, task, env), run, is_json=json)
         return
-    from gymcli.runner.measure import index_run
+    from gymcli.metrics.measure import index_run
 
     with index_run(run, env=None if run.is_dir() else env) as index:
         numbers = _selected(index, where, env, sort="reward" if worst else "")
@@ -108,7 +108,7 @@ def _named(run: Path, task: str, env: str | None) -> Rollout | Failure:
 
 def _selected(index: RunIndex, where: str | None, env: str | None, *, sort: str) -> list[int]:
     """Return the rows of the attempts that match, at least one."""
-    from gymcli.metrics.filters import parse_filter
+    from gymcli.store.filters import parse_filter
 
     try:
         numbers = index.select(None if where is None else parse_filter(where), sort=sort)

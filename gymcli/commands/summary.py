@@ -24,11 +24,11 @@ from gymcli.reporting.formatting import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gymcli.data.benchmarks import Benchmark
+    from gymcli.benchmarks.benchmark import Benchmark
+    from gymcli.comparison.planning import Plan
+    from gymcli.comparison.reproduction import BenchmarkScore
     from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.agreement import Agreement
-    from gymcli.metrics.planning import Plan
-    from gymcli.metrics.reproduction import BenchmarkScore
     from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
     from gymcli.store.manifest import Manifest
     from gymcli.types import RoleUse
@@ -321,7 +321,7 @@ def recorded_score(
     """
     if manifest is None or manifest.benchmark is None:
         return None
-    from gymcli.data.benchmark_runs import benchmark_score  # late: other runs need none of it
+    from gymcli.benchmarks.benchmark_runs import benchmark_score  # late: other runs need none of it
 
     score = benchmark_score(manifest, aggregator, metrics, found=found)
     if score.problem and metrics.num_scored:

@@ -40,14 +40,14 @@ from gymcli.reporting.formatting import legible, share
 from gymcli.runner.run_options import AddressOption, EngineOption, Heading, WorkersOption
 
 if TYPE_CHECKING:
-    from gymcli.runner.judges import Judges
-    from gymcli.runner.ray_driver import RayEngine
-    from gymcli.runner.rescoring import (
+    from gymcli.ray.driver import RayEngine
+    from gymcli.rescoring.run_rescoring import (
         EnvironmentFlips,
         Flips,
         RepeatReport,
         RescoringReport,
     )
+    from gymcli.runner.judges import Judges
 
 __all__ = ["print_repeats", "print_rescoring", "verify"]
 
@@ -181,7 +181,7 @@ def verify(
     With --benchmark the answers become a run of that benchmark, whatever scored them before, and
     its numbers are printed as `gym metrics` does.
     """
-    from gymcli.runner.rescoring import Rescoring
+    from gymcli.rescoring.run_rescoring import Rescoring
     from gymcli.store.manifest import read_manifest
     from gymcli.store.rollout_files import torn_line_warning
 
@@ -219,7 +219,7 @@ def verify(
     with ExitStack() as stack:
         on_ray = None
         if engine == "ray":
-            from gymcli.runner.ray_driver import RayEngine  # late: few commands need it
+            from gymcli.ray.driver import RayEngine  # late: few commands need it
 
             on_ray = stack.enter_context(RayEngine(address, workers, env=env))
         if run.is_dir() and repeat is None:
@@ -289,18 +289,18 @@ def _score_answers(
     """Score the answers of a file as a benchmark does, and print the numbers of that run."""
     import msgspec
 
+    from gymcli.benchmarks.benchmark import find_benchmark
+    from gymcli.benchmarks.benchmark_files import pulled_tasks
+    from gymcli.benchmarks.benchmark_runs import missing_roles
+    from gymcli.benchmarks.published_answers import PublishedAnswers, score_answers
     from gymcli.commands.summary import (
         print_advice,
         print_references,
         print_summary,
         recorded_score,
     )
-    from gymcli.data.benchmark_files import pulled_tasks
-    from gymcli.data.benchmark_runs import missing_roles
-    from gymcli.data.benchmarks import find_benchmark
-    from gymcli.data.published_answers import PublishedAnswers, score_answers
+    from gymcli.metrics.measure import measure
     from gymcli.models.settings import load_settings
-    from gymcli.runner.measure import measure
     from gymcli.store.manifest import read_manifest
     from gymcli.store.rollout_files import rollouts_file
     from gymcli.store.run_directory import RunDirectory, check_unused
@@ -369,7 +369,7 @@ def _score_answers(
 def _score_waiting(
     run: Path, env: str | None, judges: Judges, engine: RayEngine | None, *, is_pending: bool
 ) -> None:
-    from gymcli.runner.rescoring import score_pending
+    from gymcli.rescoring.run_rescoring import score_pending
 
     # If they cannot be scored, that is an error with --pending and a warning without it.
     leave = None if is_pending else warn

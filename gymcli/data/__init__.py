@@ -1,8 +1,8 @@
 """Validates, selects, renders, generates and pulls tasks; benchmarks; exports to other formats."""
 
-from gymcli.data.pulling import pull
 from gymcli.data.selection import select_rows
 from gymcli.data.statistics import describe_tasks
-from gymcli.data.task_files import generated_rows, rendered_rows, validate
+from gymcli.data.validation import generated_rows, rendered_rows, validate
+from gymcli.tasks.pulling import pull
 
 __all__ = ["describe_tasks", "generated_rows", "pull", "rendered_rows", "select_rows", "validate"]

@@ -27,8 +27,8 @@ from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.nemo_gym.wire import add_token_fields, response_of, row_of
 from gymcli.store.run_index import ROW_NAMES
-from gymcli.store.tables import needs_pyarrow
 from gymcli.store.tokens import prompts, tokens_file
+from gymcli.tasks.table_files import needs_pyarrow
 from gymcli.types import JSONObject, Rollout
 
 __all__ = ["COLUMNS", "EXPORTERS", "JSON_COLUMNS", "Exporter"]

@@ -14,9 +14,9 @@ import msgspec
 from gymcli.environment.registry import Registry
 from gymcli.metrics.estimators import percentile
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.runner.task_source import map_tables, named_file
-from gymcli.store.task_row import PromptTemplate, TaskReading
-from gymcli.store.tasks import RowProblem, read_tasks, with_shared_ids
+from gymcli.tasks.task_files import RowProblem, read_tasks, with_shared_ids
+from gymcli.tasks.task_row import PromptTemplate, TaskReading
+from gymcli.tasks.task_source import map_tables, named_file
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, TaskRow, canonical_json
 
 __all__ = ["Spread", "Statistics", "describe_tasks"]

@@ -54,7 +54,7 @@ from gymcli.errors import AttemptError, described, frames_of, leave_copy
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall, ToolFault
 
 if TYPE_CHECKING:
-    from gymcli.metrics.scored_lines import Group
+    from gymcli.store.scored_lines import Group
 
 __all__ = ["Cache", "Context", "Environment", "Model", "make", "shown_tools"]
 

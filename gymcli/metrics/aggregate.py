@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from gymcli.errors import GymError
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics, TokenNumbers
-from gymcli.metrics.scored_lines import (
+from gymcli.metrics.slicing import NONE, FieldValues, check_num_slices, slice_order
+from gymcli.metrics.tally import EnvironmentTally
+from gymcli.store.scored_lines import (
     EnvironmentFacts,
     FailureLine,
     Group,
     OwnMetrics,
     ScoredLine,
 )
-from gymcli.metrics.slicing import NONE, FieldValues, check_num_slices, slice_order
-from gymcli.metrics.tally import EnvironmentTally
 from gymcli.types import ErrorRecord
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Aggregator:
 
         Raise RunFileError if two lines score one attempt, UsageError for too many slices.
         """
-        from gymcli.metrics.estimates import summarise  # late: imports numpy
+        from gymcli.metrics.run_metrics import summarise  # late: imports numpy
 
         tallies = self._in_order()
         parts = [tally.part() for tally in tallies]
@@ -175,7 +175,7 @@ class Aggregator:
         level: float,
         ks: Sequence[int],
     ) -> None:
-        from gymcli.metrics.estimates import summarise  # late: imports numpy
+        from gymcli.metrics.run_metrics import summarise  # late: imports numpy
 
         parts = {tally.name: tally.slices(field) for tally in self._in_order()}
         names = {name for own in parts.values() for name in own}

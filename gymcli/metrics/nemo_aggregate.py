@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.at_k import values_of_k
-from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics, ScoredLine
 from gymcli.metrics.slicing import field_of
+from gymcli.store.scored_lines import EnvironmentFacts, OwnMetrics, ScoredLine
 from gymcli.types import JSON, JSONObject, Rollout
 
 __all__ = ["NemoAggregate"]

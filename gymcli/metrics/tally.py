@@ -15,14 +15,14 @@ from gymcli.metrics.at_k import TaskRewards, may_draw
 from gymcli.metrics.estimators import mean
 from gymcli.metrics.results import NO_ANSWER, NoAnswers, TaskMetrics
 from gymcli.metrics.scored_attempts import Attempts, SameSize, Texts, rows_by_task
-from gymcli.metrics.scored_lines import (
+from gymcli.metrics.slicing import FieldValues, check_num_slices, slice_name
+from gymcli.store.scored_lines import (
     AttemptScore,
     EnvironmentFacts,
     FailureLine,
     Group,
     ScoredLine,
 )
-from gymcli.metrics.slicing import FieldValues, check_num_slices, slice_name
 from gymcli.types import RoleUse, Usage
 
 if TYPE_CHECKING:

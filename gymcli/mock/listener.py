@@ -12,7 +12,7 @@ from typing import Self
 from aiohttp import web
 
 from gymcli.errors import UsageError
-from gymcli.runner.listening import quiet_about_clients
+from gymcli.listening import quiet_about_clients
 
 __all__ = ["Listener", "reset"]
 

@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanag
 from typing import TypeVar
 
 from gymcli.errors import UsageError
+from gymcli.listening import stop_signals
 from gymcli.mock.server import MockServer
-from gymcli.runner.listening import stop_signals
 
 __all__ = ["serve", "serving"]
 

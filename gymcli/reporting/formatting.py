@@ -12,8 +12,8 @@ from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from gymcli.metrics.comparison_results import Comparison, RunSide
-    from gymcli.metrics.reproduction import BenchmarkScore, Reproduction
+    from gymcli.comparison.comparison_results import Comparison, RunSide
+    from gymcli.comparison.reproduction import BenchmarkScore, Reproduction
     from gymcli.metrics.results import Bounds, Interval, Metrics, TokenNumbers
 
 __all__ = [

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.comparison.comparison_results import Comparison, Difference, TaskDifference
+from gymcli.comparison.paired_runs import compare_runs
 from gymcli.errors import RunError, UsageError
-from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
 from gymcli.metrics.results import Estimate
 from gymcli.reporting.formatting import p_value, passes_with
 from gymcli.reporting.html_parts import (
@@ -25,7 +26,6 @@ from gymcli.reporting.html_parts import (
     ranges,
     sample_of,
 )
-from gymcli.runner.paired_runs import compare_runs
 
 __all__ = ["MAX_TASKS", "ComparisonSection", "read_comparison"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from gymcli.comparison.gates import GateVerdict
+from gymcli.comparison.reproduction import BenchmarkScore
 from gymcli.errors import MissingPackageError
-from gymcli.metrics.gates import GateVerdict
-from gymcli.metrics.reproduction import BenchmarkScore
 from gymcli.reporting.html_comparison import ComparisonSection
 from gymcli.reporting.html_parts import Chart, Shown
 from gymcli.reporting.html_run import ReportedRun, run_section, runs_table

@@ -13,11 +13,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.comparison.gates import GateVerdict
+from gymcli.comparison.reproduction import BenchmarkScore
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.estimators import mean, percentile
-from gymcli.metrics.gates import GateVerdict
-from gymcli.metrics.reproduction import BenchmarkScore
+from gymcli.metrics.measure import index_run, measure
 from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.formatting import (
     at_n,
@@ -53,7 +54,6 @@ from gymcli.reporting.html_parts import (
     share_cell,
     total_cell,
 )
-from gymcli.runner.measure import index_run, measure
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.types import JSONObject
 

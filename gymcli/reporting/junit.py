@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from gymcli.metrics.gates import REFERENCE
+from gymcli.comparison.gates import REFERENCE
 from gymcli.metrics.results import Metrics
 from gymcli.reporting.formatting import Clean, between, number, one_line, plain
 from gymcli.reporting.run_report import RunReport

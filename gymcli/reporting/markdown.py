@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gymcli.metrics.comparison_results import Comparison, Difference, worst_verdict
-from gymcli.metrics.reproduction import BenchmarkScore
+from gymcli.comparison.comparison_results import Comparison, Difference, worst_verdict
+from gymcli.comparison.reproduction import BenchmarkScore
 from gymcli.metrics.results import Metrics, RunMetrics
 from gymcli.reporting.formatting import (
     ROWS_OF_RUNS,

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from gymcli.comparison.comparison_results import Comparison
+from gymcli.comparison.gates import GateProblem, GateVerdict
+from gymcli.comparison.planning import Plan
+from gymcli.comparison.reproduction import BenchmarkScore, Reproduction
 from gymcli.metrics.agreement import Agreement
-from gymcli.metrics.comparison_results import Comparison
-from gymcli.metrics.gates import GateProblem, GateVerdict
-from gymcli.metrics.planning import Plan
-from gymcli.metrics.reproduction import BenchmarkScore, Reproduction
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.formatting import Clean, plain
 from gymcli.types import AttemptKey

@@ -29,14 +29,14 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 import msgspec
 from aiohttp import web
 
+from gymcli.comparison.comparison_results import Comparison
 from gymcli.errors import FilterError, RunError, RunFileError, UsageError
+from gymcli.listening import listen
 from gymcli.metrics.at_k import METRICS
-from gymcli.metrics.comparison_results import Comparison
-from gymcli.metrics.filters import parse_filter
+from gymcli.metrics.measure import index_run, measure
 from gymcli.metrics.results import RunMetrics
-from gymcli.runner.listening import listen
-from gymcli.runner.measure import index_run, measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.filters import parse_filter
 from gymcli.store.lines import iterate_lines
 from gymcli.store.rollout_files import FAILURES, WAYS_OUT
 from gymcli.store.run_index import Refreshed, Row, RunIndex
@@ -720,7 +720,7 @@ class ViewerAnswers:
         return {"comparison": found.value, "version": found.version}
 
     def _compared(self) -> Comparison:
-        from gymcli.runner.paired_runs import compare_runs  # late: heavy, for two runs only
+        from gymcli.comparison.paired_runs import compare_runs  # late: heavy, for two runs only
 
         a, b = self._runs
         return compare_runs(a.path, b.path, env=a.env, allow_drift=True)

@@ -196,7 +196,10 @@ _Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
 def _scorer(definition: Definition) -> _Scorer:
     """Import the environment of a definition and return the function that scores its records."""
     if definition.code is None:
-        from gymcli.rollout.line_scoring import LineScorer, RescoreJob  # late: few need the files
+        from gymcli.rescoring.line_rescoring import (  # late: few need the files
+            LineScorer,
+            RescoreJob,
+        )
 
         return LineScorer(msgspec.json.decode(definition.job, type=RescoreJob)).score
     try:

@@ -36,6 +36,7 @@ from gymcli.errors import (
     UsageError,
     boundary,
 )
+from gymcli.metrics.measure import measure
 from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.models.client import Client
 from gymcli.models.in_process import InProcessPolicy
@@ -55,11 +56,9 @@ from gymcli.runner.identity import (
     unused,
 )
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
-from gymcli.runner.measure import measure
 from gymcli.runner.plan import CUT_OFF, ResumeState, RunPlan, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
-from gymcli.runner.task_source import TaskSource, env_of_tasks, survey
 from gymcli.store.durability import open_file, write_error
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import DoneTasks
@@ -68,10 +67,11 @@ from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.tokens import TOKEN_SOURCES, neutral_params
 from gymcli.store.verdicts import Verdicts
+from gymcli.tasks.task_source import TaskSource, env_of_tasks, survey
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout, TaskRow
 
 if TYPE_CHECKING:
-    from gymcli.runner.ray_driver import RayEngine
+    from gymcli.ray.driver import RayEngine
 
 __all__ = ["STOPS_EARLY", "Collection", "collect"]
 
@@ -138,7 +138,7 @@ class Collection:
         self._engine: RayEngine | None = None
         # First, since it refuses a missing package or a malformed address before any task is read.
         if options.engine == "ray":
-            from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
+            from gymcli.ray.driver import RayEngine  # late: few runs need it
 
             policy = policy_source(options)
             self._engine = RayEngine(

@@ -23,8 +23,8 @@ from gymcli.models.local_model import has_tool_template, parse_local
 from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.judges import Judges
-from gymcli.runner.task_source import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
+from gymcli.tasks.task_source import Survey, TaskSource
 from gymcli.types import JSONObject, digest
 from gymcli.version import __version__
 

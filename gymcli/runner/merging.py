@@ -10,8 +10,8 @@ from typing import BinaryIO
 import msgspec
 
 from gymcli.errors import RunDirectoryError, RunFileError, UsageError
+from gymcli.metrics.measure import measure
 from gymcli.metrics.results import RunMetrics
-from gymcli.runner.measure import measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.durability import LineAppender
 from gymcli.store.locking import shared_run_lock

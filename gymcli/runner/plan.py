@@ -23,11 +23,11 @@ from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import declared_sources
-from gymcli.runner.task_source import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import FAILURES, Done, DoneTasks, read_structs
 from gymcli.store.run_directory import RunDirectory, Waiting, rescoring_command
 from gymcli.store.tokens import neutral_params
+from gymcli.tasks.task_source import Survey, TaskSource
 from gymcli.types import (
     AttemptKey,
     ErrorRecord,

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from gymcli.errors import GymError
-from gymcli.runner.listening import listen
+from gymcli.listening import listen
 from gymcli.serving.protocol import HttpStatusError, ServedRequest, headers_of
 from gymcli.serving.service import MAX_BODY, Service
 

@@ -52,7 +52,6 @@ from gymcli.errors import (
     described,
 )
 from gymcli.metrics.nemo_aggregate import NemoAggregate
-from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics
 from gymcli.models.roles import RoleModels, check_declared, check_missing
 from gymcli.nemo_gym.rows import read_rollout
 from gymcli.nemo_gym.wire import (
@@ -72,6 +71,7 @@ from gymcli.runner.judges import Judges, open_shared
 from gymcli.secrets import environment_secrets
 from gymcli.serving.protocol import HttpStatusError, ServedAnswer, ServedRequest, json_answer
 from gymcli.serving.sessions import Session, Sessions, close, limited
+from gymcli.store.scored_lines import EnvironmentFacts, OwnMetrics
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import (
     JSON,

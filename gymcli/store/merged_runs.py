@@ -13,7 +13,6 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from gymcli.errors import RunFileError, RunMismatchError
-from gymcli.metrics.scored_lines import FailureLine, ScoredLine
 from gymcli.store.durability import unfinished_end
 from gymcli.store.locking import shared_run_lock
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
@@ -25,6 +24,7 @@ from gymcli.store.rollout_files import (
     VERDICTS,
     lines_with_structs,
 )
+from gymcli.store.scored_lines import FailureLine, ScoredLine
 from gymcli.store.shards import Shard
 from gymcli.store.tokens import TokenPlay
 from gymcli.types import JSONObject, RecordHead, is_other_source

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, overload
 import msgspec
 
 from gymcli.errors import FilterError, RunFileError, UsageError
-from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.store.attempt_table import (
     MAX_ANSWER_CHARACTERS,
     STATUSES,
@@ -39,10 +38,11 @@ from gymcli.store.rollout_files import (
     RolloutReading,
     rollouts_file,
 )
+from gymcli.store.scored_lines import EnvironmentFacts
 from gymcli.types import JSON, Failure, Rollout
 
 if TYPE_CHECKING:
-    from gymcli.metrics.filters import Filter
+    from gymcli.store.filters import Filter
 
 __all__ = ["OPEN_NAMES", "ROW_NAMES", "FactsOf", "Refreshed", "Row", "RunIndex"]
 

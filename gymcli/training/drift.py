@@ -22,13 +22,13 @@ from gymcli.errors import (
     UsageError,
     described,
 )
+from gymcli.metrics.measure import open_run
 from gymcli.metrics.results import TokenDrift
 from gymcli.models.chat import Chat
 from gymcli.models.endpoint import Endpoint, checked_base_url
 from gymcli.models.http import Transport
 from gymcli.models.local_model import LocalServer, parse_local
 from gymcli.nemo_gym.payload import object_in, objects_in, text_in
-from gymcli.runner.measure import open_run
 from gymcli.store.rollout_files import decode_rollout, rollout_lines
 from gymcli.store.sequences import sequences
 from gymcli.store.tokens import TokenCall, TokenFile, num_common, prompts

@@ -39,11 +39,11 @@ from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.plan import RunPlan
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Stopping
-from gymcli.runner.task_source import Survey, TaskSource, env_of_tasks, row_problems, survey
 from gymcli.store.manifest import Manifest
 from gymcli.store.sequences import TokenSequence, sequences
 from gymcli.store.tokens import TokenCall, neutral_params
 from gymcli.store.verdicts import Verdicts
+from gymcli.tasks.task_source import Survey, TaskSource, env_of_tasks, row_problems, survey
 from gymcli.types import Failure, JSONObject, Message, Rollout, TaskRow
 
 __all__ = ["SampledRollout", "Sampler", "TaskTable", "Tasks"]

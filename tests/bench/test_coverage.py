@@ -29,7 +29,7 @@ from bench.coverage import (
     share_passing,
 )
 from gymcli.metrics.intervals import NO_SCALE, Scale
-from tests.metrics.paired_tasks import compared, paired
+from tests.comparison.paired_tasks import compared, paired
 
 SHARES = (Scale(1.0, is_graded=False), NO_SCALE)
 GRADES = (Scale(1.0, is_graded=True), *SHARES)

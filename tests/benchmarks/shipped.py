@@ -28,16 +28,16 @@ from typing import NamedTuple
 
 import yaml
 
+from gymcli.benchmarks.benchmark import benchmark_names, find_benchmark, with_variants
+from gymcli.benchmarks.benchmark_files import pulled_tasks
 from gymcli.checks.prompt_checks import leaks
 from gymcli.checks.score_checks import oracle
 from gymcli.checks.subject import Finding, Subject, read_task_set
-from gymcli.data.benchmark_files import pulled_tasks
-from gymcli.data.benchmarks import benchmark_names, find_benchmark, with_variants
-from gymcli.data.task_files import validate
+from gymcli.data.validation import validate
 from gymcli.environment.registry import Registry, own_options, prepare
 from gymcli.errors import GymError, MissingPackageError
 from gymcli.rollout.scoring import Workers
-from tests.data.hub import running_hub
+from tests.tasks.hub import running_hub
 
 NUM_TASKS = 20
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.data.benchmark_files import pulled_tasks, tasks_path
-from gymcli.data.benchmarks import find_benchmark
-from gymcli.store.maps import read_map
-from gymcli.store.task_row import PromptTemplate
+from gymcli.benchmarks.benchmark import find_benchmark
+from gymcli.benchmarks.benchmark_files import pulled_tasks, tasks_path
+from gymcli.tasks.row_map import read_map
+from gymcli.tasks.task_row import PromptTemplate
 from tests.benchmarks.shipped import all_names
 
 ROOT = Path(__file__).parents[2]

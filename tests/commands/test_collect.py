@@ -16,12 +16,12 @@ import pytest
 from gymcli.commands.collect import collect
 from gymcli.commands.run_results import missing_coverage
 from gymcli.errors import RunError
+from gymcli.metrics.measure import measure
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.settings import CollectSettings
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.measure import measure
 from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,

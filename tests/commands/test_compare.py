@@ -8,9 +8,9 @@ import jsonschema
 import msgspec
 import pytest
 
-from gymcli.metrics.comparison_results import Comparison, Comparisons
+from gymcli.comparison.comparison_results import Comparison, Comparisons
 from tests.commands.running import HOSTILE, UNSAFE, clean_environment, gym, gym_process
-from tests.runner.compared import line, mixed, nemo, write_lines, write_run
+from tests.comparison.compared import line, mixed, nemo, write_lines, write_run
 
 
 @pytest.fixture(autouse=True)

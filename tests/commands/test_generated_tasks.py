@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.data.task_files import validate
+from gymcli.data.validation import validate
 from tests.commands.running import FLAKY, gym, lines_of
 
 QUEST = '''from gymcli import Environment, Message, Score, Task

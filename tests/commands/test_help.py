@@ -8,10 +8,10 @@ import typer.main
 from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
+from gymcli.benchmarks.benchmark import names_benchmark
 from gymcli.cli import app
 from gymcli.commands.collect import EXAMPLES
 from gymcli.commands.help import HelpCommand
-from gymcli.data.benchmarks import names_benchmark
 from gymcli.runner.run_options import Heading
 from tests.commands.running import NO_ENDPOINT, gym
 

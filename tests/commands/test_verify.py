@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from gymcli.commands.verify import print_repeats, print_rescoring
-from gymcli.metrics.paired_differences import RescoredAttempts, reward_effects
+from gymcli.comparison.paired_differences import RescoredAttempts, reward_effects
 from gymcli.metrics.results import Effect
-from gymcli.metrics.scored_lines import EnvironmentFacts
-from gymcli.runner.rescoring import (
+from gymcli.rescoring.run_rescoring import (
     EnvironmentAgreement,
     EnvironmentFlips,
     RepeatReport,
     RescoringReport,
 )
 from gymcli.store.run_directory import RunDirectory
+from gymcli.store.scored_lines import EnvironmentFacts
 from tests.commands.running import (
     FLAKY,
     HOSTILE,
@@ -28,7 +28,7 @@ from tests.commands.running import (
     lines_of,
     write_sums,
 )
-from tests.runner.test_measure import NEMO
+from tests.metrics.test_measure import NEMO
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import msgspec
 
 from gymcli.data.export_source import ExportSource
 from gymcli.data.exporters import EXPORTERS
-from gymcli.metrics.filters import parse_filter
 from gymcli.secrets import NOTHING_SECRET
+from gymcli.store.filters import parse_filter
 from gymcli.store.run_index import RunIndex
 
 

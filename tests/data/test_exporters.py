@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from gymcli.data.exporters import COLUMNS, JSON_COLUMNS
 from gymcli.data.training_formats import LOSSES
 from gymcli.errors import MissingPackageError, UsageError
-from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.secrets import scrubber_of
 from gymcli.serving.service import aggregated
 from gymcli.store.run_index import RunIndex
+from gymcli.store.scored_lines import EnvironmentFacts
 from gymcli.types import FunctionCall, Message, ToolCall
+from tests.comparison.compared import nemo, write_lines
 from tests.data.exporting import export
-from tests.runner.compared import nemo, write_lines
 from tests.store.indexed_runs import failed, lines, scored, waiting, with_tools, write_run
 
 SECRET = "sk-12345678901234567890"

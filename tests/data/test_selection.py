@@ -12,7 +12,7 @@ from gymcli.errors import UsageError
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.task_source import TaskSource
+from gymcli.tasks.task_source import TaskSource
 from tests.commands.running import gym, lines_of, write_sums
 
 ASK = 'user: "What is {a} + {b}?"\n'

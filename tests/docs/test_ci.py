@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gymcli.commands.ci import CiOptions
-from gymcli.metrics.gates import PLAIN_NAMES, check_name, parse_gate
+from gymcli.comparison.gates import PLAIN_NAMES, check_name, parse_gate
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.reporting.markdown import MAX_CHARACTERS

@@ -8,20 +8,20 @@ import pytest
 from scipy.stats import binom
 
 from gymcli.commands.compare import EXIT_CODES
-from gymcli.metrics.comparison_results import (
+from gymcli.comparison.comparison_results import (
     Change,
     Comparison,
     DriftKind,
     TaskDifference,
     TestName,
 )
-from gymcli.metrics.run_comparison import DEFAULT_MARGIN, NUM_FLIPS, compare, doubts
+from gymcli.comparison.paired_runs import compare_runs
+from gymcli.comparison.run_comparison import DEFAULT_MARGIN, NUM_FLIPS, compare, doubts
 from gymcli.metrics.slicing import MAX_SLICES
-from gymcli.runner.paired_runs import compare_runs
 from tests.commands.running import gym, gym_line
+from tests.comparison.compared import line, write_run
+from tests.comparison.paired_tasks import compared, paired
 from tests.docs.pages import page, shown_commands, table_names, table_rows
-from tests.metrics.paired_tasks import compared, paired
-from tests.runner.compared import line, write_run
 
 TEXT = page("compare.md")
 

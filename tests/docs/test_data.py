@@ -13,8 +13,8 @@ from gymcli.commands.data import app
 from gymcli.data import rendered_rows
 from gymcli.errors import UsageError
 from gymcli.serving import Service
-from gymcli.store.maps import TRANSFORMS, RowMap
-from gymcli.store.tables import local_rows
+from gymcli.tasks.row_map import TRANSFORMS, RowMap
+from gymcli.tasks.table_files import local_rows
 from tests.commands.running import gym
 from tests.docs.pages import (
     blocks,

@@ -2,7 +2,7 @@
 
 import re
 
-from gymcli.metrics.filters import FUNCTIONS, MAX_CHARACTERS, OPERATORS, parse_filter
+from gymcli.store.filters import FUNCTIONS, MAX_CHARACTERS, OPERATORS, parse_filter
 from gymcli.store.run_index import OPEN_NAMES, ROW_NAMES, RunIndex
 from tests.docs.pages import blocks, page, table_names, table_rows
 from tests.store.indexed_runs import failed, scored, write_run

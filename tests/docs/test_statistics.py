@@ -5,7 +5,7 @@ import re
 from bench.coverage import GRADED, PASSES, PLANNED, RATES, Passes, observe, rates_table
 from gymcli.metrics.intervals import NO_SCALE, Scale
 from gymcli.metrics.results import Estimate
-from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
+from gymcli.store.scored_lines import EnvironmentFacts, ScoredLine
 from tests.docs.pages import page, table_rows
 from tests.metrics.aggregating import aggregate
 

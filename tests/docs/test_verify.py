@@ -3,7 +3,7 @@
 import re
 
 from gymcli.metrics.results import Effect
-from gymcli.runner.rescoring import (
+from gymcli.rescoring.run_rescoring import (
     Disagreement,
     EnvironmentAgreement,
     EnvironmentFlips,

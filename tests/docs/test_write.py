@@ -12,7 +12,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from gymcli.data.benchmarks import benchmark_names
+from gymcli.benchmarks.benchmark import benchmark_names
 from gymcli.environment.registry import Registry
 from gymcli.mock import MockServer
 from gymcli.mock.process import serving

@@ -10,8 +10,8 @@ from gymcli.errors import VerifierError, boundary
 from gymcli.rollout.episode import EpisodePlan, play
 from gymcli.rollout.scoring import score
 from gymcli.rollout.verify_context import VerifyContext, scores_of
-from gymcli.store.task_row import TaskReading
-from gymcli.store.tasks import read_tasks
+from gymcli.tasks.task_files import read_tasks
+from gymcli.tasks.task_row import TaskReading
 from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
 from tests.pooled import pooled_workers, run_pooled
 

@@ -10,8 +10,8 @@ import pytest
 
 import gymcli.envs
 from gymcli.environment.registry import Registry, shipped_tasks
-from gymcli.store.task_row import TaskReading
-from gymcli.store.tasks import read_tasks
+from gymcli.tasks.task_files import read_tasks
+from gymcli.tasks.task_row import TaskReading
 from gymcli.types import Message, Rollout, TaskRow
 from tests.envs.episodes import calls, played, says, scored
 

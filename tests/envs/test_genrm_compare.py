@@ -32,8 +32,8 @@ from gymcli.envs.genrm_compare import (
 from gymcli.errors import RoleError
 from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.rollout.scoring import score_group
-from gymcli.store.task_row import TaskReading
-from gymcli.store.tasks import read_tasks
+from gymcli.tasks.task_files import read_tasks
+from gymcli.tasks.task_row import TaskReading
 from gymcli.types import Verifier
 from tests.checks.subjects import finding
 from tests.commands.running import gym, lines_of

@@ -16,8 +16,8 @@ from gymcli.envs.workplace_assistant import WorkplaceAssistant, WorkplaceTask
 from gymcli.envs.workplace_assistant.company import SOURCES, TEAM, address_of, made_up
 from gymcli.envs.workplace_assistant.tables import COLUMNS, NOW, Table, labelled, page_of
 from gymcli.errors import UsageError, VerifierError
-from gymcli.store.task_row import TaskReading
-from gymcli.store.tasks import read_tasks
+from gymcli.tasks.task_files import read_tasks
+from gymcli.tasks.task_row import TaskReading
 from gymcli.types import FunctionCall, ToolCall
 from tests.envs.episodes import calls, played, row_of_file, says, scored, task_row
 

@@ -13,7 +13,7 @@ from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.intervals import wilson_effective_interval
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
-from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine, ScoredTiming
+from gymcli.store.scored_lines import EnvironmentFacts, FailureLine, ScoredLine, ScoredTiming
 from gymcli.types import ErrorRecord, RoleUse, Usage
 from tests.metrics.aggregating import aggregate
 

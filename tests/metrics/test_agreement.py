@@ -10,7 +10,7 @@ from statsmodels.stats.inter_rater import cohens_kappa
 from gymcli.errors import UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.agreement import agreement, agreement_of, is_pass, labels_of_rows
-from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
+from gymcli.store.scored_lines import EnvironmentFacts, ScoredLine
 
 CELLS = ((True, True), (True, False), (False, True), (False, False))
 

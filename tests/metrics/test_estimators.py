@@ -11,7 +11,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from gymcli.metrics.estimates import variance_parts
 from gymcli.metrics.estimators import (
     clustered_standard_error,
     mean,
@@ -24,6 +23,7 @@ from gymcli.metrics.estimators import (
     sum_of,
     variance,
 )
+from gymcli.metrics.run_metrics import variance_parts
 
 rewards = st.floats(0.0, 1.0)
 any_rewards = st.floats(-1e6, 1e6)

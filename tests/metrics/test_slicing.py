@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gymcli.errors import UsageError
 from gymcli.metrics.aggregate import Aggregator
-from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
 from gymcli.metrics.slicing import MAX_SLICES, NONE, field_of, slice_name, slice_order
+from gymcli.store.scored_lines import EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
 from gymcli.types import ErrorRecord
 
 ROW = {

@@ -1,13 +1,13 @@
 """The state of a tally: failures until their attempt is scored, and the groups of tasks."""
 
-from gymcli.metrics.scored_lines import (
+from gymcli.metrics.tally import EnvironmentTally
+from gymcli.store.scored_lines import (
     AttemptScore,
     EnvironmentFacts,
     FailureLine,
     Group,
     ScoredLine,
 )
-from gymcli.metrics.tally import EnvironmentTally
 from gymcli.types import ErrorRecord, Usage
 
 

@@ -19,8 +19,8 @@ import gymcli
 from gymcli.environment.registry import Registry
 from gymcli.errors import GymError
 from gymcli.nemo_gym.rows import read_prompt, read_rollout
-from gymcli.store.task_row import TaskReading
-from gymcli.store.tasks import RowProblem, read_tasks, with_shared_ids
+from gymcli.tasks.task_files import RowProblem, read_tasks, with_shared_ids
+from gymcli.tasks.task_row import TaskReading
 from gymcli.types import JSONObject
 from tests.commands.running import clean_environment
 from tests.envs.episodes import scored

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.errors import RunError
+from gymcli.metrics.measure import measure
 from gymcli.mock import MockServer
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.measure import measure
 from tests.reliability.law import Key, final_set
 from tests.reliability.worlds import NUM_TASKS, WORLDS, Model, World, write_tasks
 

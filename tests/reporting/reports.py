@@ -1,9 +1,9 @@
 """Runs with passed, failed, flaky and unscored tasks, for the tests of reports."""
 
+from gymcli.comparison.gates import GateProblem, judge, parse_gate
 from gymcli.metrics.aggregate import Aggregator
-from gymcli.metrics.gates import GateProblem, judge, parse_gate
-from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.reporting.run_report import RunReport
+from gymcli.store.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 
 HOSTILE = (
     "| `x` <img src=x onerror=alert(1)> @someone #12 ![i](http://e.vil) [l](javascript:1) "

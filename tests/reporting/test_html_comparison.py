@@ -2,10 +2,10 @@
 
 import pytest
 
+from gymcli.comparison.paired_runs import compare_runs
 from gymcli.reporting.html_comparison import ComparisonSection, read_comparison
 from gymcli.reporting.html_page import html_report
 from gymcli.reporting.html_run import read_run
-from gymcli.runner.paired_runs import compare_runs
 from tests.reporting.html_pages import HOSTILE, Page, attempts, write_run
 
 pytest.importorskip("jinja2", reason="needs the extra `report`")

@@ -6,13 +6,14 @@ import re
 import msgspec
 import pytest
 
-from gymcli.metrics.gates import GateVerdict
+from gymcli.comparison.gates import GateVerdict
+from gymcli.metrics.measure import measure
 from gymcli.metrics.results import Interval
 from gymcli.reporting.html_page import MARK, html_report
 from gymcli.reporting.html_run import read_run
-from gymcli.runner.measure import measure
 from gymcli.secrets import Scrubber
 from tests.commands.running import gym
+from tests.comparison.compared import nemo, write_lines
 from tests.reporting.html_pages import (
     HOSTILE,
     Page,
@@ -22,7 +23,6 @@ from tests.reporting.html_pages import (
     usual_run,
     write_run,
 )
-from tests.runner.compared import nemo, write_lines
 
 pytest.importorskip("jinja2", reason="needs the extra `report`")
 pytest.importorskip("plotly", reason="needs the extra `report`")

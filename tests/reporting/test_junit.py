@@ -7,10 +7,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gymcli.metrics.gates import GateProblem
+from gymcli.comparison.gates import GateProblem
+from gymcli.metrics.measure import measure
 from gymcli.reporting.junit import IndexedReport, write_junit
 from gymcli.reporting.run_report import RunReport
-from gymcli.runner.measure import measure
 from gymcli.store.run_index import RunIndex
 from gymcli.types import Timing
 from tests.reporting.html_pages import write_run
@@ -193,7 +193,7 @@ def test_gates_are_a_suite(folder):
     judged = report_of(
         [], gates=(), problems=(GateProblem(what="cost < 1", reason="not known"),)
     )._replace(run="run", metrics=metrics)
-    from gymcli.metrics.gates import judge, parse_gate
+    from gymcli.comparison.gates import judge, parse_gate
 
     texts = ("coverage >= 0.5", "coverage >= 0.99", "pass@1 >= 0.6")
     judged = judged._replace(gates=[judge(parse_gate(text), metrics) for text in texts])

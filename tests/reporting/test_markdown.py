@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.metrics.comparison_results import (
+from gymcli.comparison.comparison_results import (
     Comparison,
     Difference,
     Drift,
     RunSide,
     TaskDifference,
 )
-from gymcli.metrics.gates import GateProblem
+from gymcli.comparison.gates import GateProblem
 from gymcli.metrics.results import Estimate, Interval
-from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.reporting.markdown import (
     MAX_CHARACTERS,
     MarkdownText,
@@ -26,6 +25,7 @@ from gymcli.reporting.markdown import (
     markdown,
     table,
 )
+from gymcli.store.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.types import ErrorRecord
 from tests.reporting.reports import HOSTILE, report_of, sums
 

@@ -3,8 +3,8 @@
 import csv
 import io
 
-from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
 from gymcli.reporting.run_report import environments_csv, tasks_csv
+from gymcli.store.scored_lines import EnvironmentFacts, ScoredLine
 from tests.reporting.reports import HOSTILE, report_of, sums
 
 

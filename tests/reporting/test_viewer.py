@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli.comparison.paired_runs import compare_runs
 from gymcli.errors import RunFileError, UsageError
+from gymcli.metrics.measure import measure
 from gymcli.reporting.viewer import (
     KINDS,
     CachedMeasurement,
@@ -24,12 +26,10 @@ from gymcli.reporting.viewer import (
     failures_of,
     quoted,
 )
-from gymcli.runner.measure import measure
-from gymcli.runner.paired_runs import compare_runs
 from gymcli.secrets import Scrubber
 from gymcli.store.run_index import Refreshed, RunIndex
+from tests.comparison.compared import nemo, write_lines
 from tests.reporting.viewer_runs import TOKEN, Shown, failure, lines, rollout, said, write_run
-from tests.runner.compared import nemo, write_lines
 
 
 def test_a_disconnected_client_frees_the_index_only_when_its_thread_ends(tmp_path):

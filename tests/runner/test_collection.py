@@ -17,13 +17,13 @@ from gymcli.errors import (
     RunMismatchError,
     UsageError,
 )
+from gymcli.metrics.measure import measure
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.attempts import failure_of
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.measure import measure
 from gymcli.runner.plan import ResumeState, failed_attempts
 from gymcli.training import Sampler
 from gymcli.types import AttemptKey, Failure, Rollout

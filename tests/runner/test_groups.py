@@ -8,10 +8,10 @@ import pytest
 
 import gymcli
 from gymcli.errors import RunMismatchError
+from gymcli.metrics.measure import measure
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner.measure import measure
-from gymcli.runner.rescoring import Rescoring, score_pending
+from gymcli.rescoring.run_rescoring import Rescoring, score_pending
 from gymcli.types import Failure
 from tests.commands.running import lines_of
 from tests.runner.collecting import collect_all

@@ -7,18 +7,18 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine
+from gymcli.comparison.paired_runs import RunProvenance, drift_of, settings, unknown
+from gymcli.metrics.measure import ComparedLine, read_compared_lines
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.measure import ComparedLine, read_compared_lines
-from gymcli.runner.paired_runs import RunProvenance, drift_of, settings, unknown
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import RolloutReading
+from gymcli.store.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.types import Verifier
 from tests.commands.running import write_sums
+from tests.comparison.compared import line, nemo, write_lines
 from tests.models.test_local import PLAIN, WITH_TOOLS, write_gguf
-from tests.runner.compared import line, nemo, write_lines
 from tests.runner.test_roles import JUDGED, write_rows
 
 SECRET = "sk-never-to-be-seen"

@@ -11,7 +11,7 @@ from gymcli.errors import RunMismatchError, UsageError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import num_turns, refusal_of
 from gymcli.mock.process import serving
-from gymcli.runner.rescoring import Rescoring
+from gymcli.rescoring.run_rescoring import Rescoring
 from gymcli.store.rollout_files import read_structs
 from gymcli.store.tokens import TOKEN_SOURCES, PlayTokens, TokenFile, neutral_params, prompts
 from gymcli.types import Failure, Rollout, Tokens

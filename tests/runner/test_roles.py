@@ -10,14 +10,14 @@ import pytest
 
 import gymcli
 from gymcli.errors import FatalEndpointError, RunMismatchError, UsageError
+from gymcli.metrics.measure import measure
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
+from gymcli.rescoring.run_rescoring import Rescoring, score_pending
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.judges import Judges
-from gymcli.runner.measure import measure
-from gymcli.runner.rescoring import Rescoring, score_pending
 from gymcli.store.run_directory import RunDirectory
 from gymcli.types import Failure, Rollout
 from tests.commands.running import lines_of

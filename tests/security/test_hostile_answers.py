@@ -10,8 +10,8 @@ import pytest
 from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import AttemptError
 from gymcli.rollout.episode import EpisodeFailedError
-from gymcli.store.task_row import TaskReading
-from gymcli.store.tasks import read_tasks
+from gymcli.tasks.task_files import read_tasks
+from gymcli.tasks.task_row import TaskReading
 from tests.envs.episodes import calls, played, says, scored
 from tests.security.hostile import arguments, texts, values
 

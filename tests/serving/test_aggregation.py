@@ -2,9 +2,9 @@
 
 import pytest
 
-from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics
 from gymcli.serving.protocol import HttpStatusError
 from gymcli.serving.service import aggregated
+from gymcli.store.scored_lines import EnvironmentFacts, OwnMetrics
 
 FACTS = EnvironmentFacts(max_reward=1.0)
 

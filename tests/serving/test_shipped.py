@@ -12,8 +12,8 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.nemo_gym.wire import response_of, row_of
 from gymcli.serving import Judges, Service
-from gymcli.store.task_row import TaskReading
-from gymcli.store.tasks import read_tasks
+from gymcli.tasks.task_files import read_tasks
+from gymcli.tasks.task_row import TaskReading
 from gymcli.types import Message
 from tests.envs.episodes import played, says, scored
 from tests.serving.asking import Served, client_of, response, said

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import FilterError, RunFileError, UsageError
-from gymcli.metrics.filters import parse_filter
-from gymcli.metrics.scored_lines import EnvironmentFacts
+from gymcli.store.filters import parse_filter
 from gymcli.store.lines import MAX_LINE_BYTES
 from gymcli.store.run_index import Refreshed, RunIndex
+from gymcli.store.scored_lines import EnvironmentFacts
 from gymcli.types import Failure, Rollout
 from tests.store.indexed_runs import append, failed, lines, scored, waiting, with_tools, write_run
 

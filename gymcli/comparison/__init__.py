@@ -1,0 +1,1 @@
+"""Compares runs with each other, with a gate and with published scores."""

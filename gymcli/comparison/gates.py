@@ -1,0 +1,736 @@
+"""Gates such as `pass@1 >= 0.8`: the numbers they can name, their parser and their verdicts."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, get_args
+
+import msgspec
+
+from gymcli import errors
+from gymcli.comparison.comparison_results import Comparison, Difference, Verdict
+from gymcli.comparison.planning import CHANCE, Needed, fewest
+from gymcli.errors import AttemptError, FilterError, UsageError, did_you_mean
+from gymcli.metrics.at_k import METRICS
+from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quantile
+from gymcli.metrics.results import Estimate, Interval, Metrics, NoAnswers, RunMetrics
+from gymcli.metrics.slicing import NONE, check_num_slices, slice_order
+from gymcli.store.filters import parse_expression
+from gymcli.store.scored_lines import EnvironmentFacts
+from gymcli.types import StopReason, ToolFault, Usage
+
+if TYPE_CHECKING:
+    from gymcli.comparison.reproduction import BenchmarkScore
+
+__all__ = [
+    "DIFFERENCE",
+    "PLAIN_NAMES",
+    "REFERENCE",
+    "Gate",
+    "GateOn",
+    "GateProblem",
+    "GateVerdict",
+    "Sign",
+    "Threshold",
+    "check_name",
+    "judge",
+    "judge_references",
+    "needed",
+    "number_of",
+    "numbers",
+    "parse_gate",
+    "too_few_attempts",
+    "why_impossible",
+    "why_no_slice",
+    "with_differences",
+]
+
+PLAIN_NAMES = (
+    *("num_expected", "num_present", "num_scored", "num_unscored", "coverage"),
+    *("num_tasks", "num_clusters", "flaky", "standard_error", "cost", "tokens"),
+    *("failures", "tool_errors", "retries", "no_answer"),
+)
+"""Numbers without an interval; `failures` and the two after it are sums over their kinds.
+`no_answer` is the share of attempts in which no answer could be read, of those whose score has a
+reason."""
+
+_ACCURACY = "accuracy"
+"""Another name of `mean_reward` where all rewards are 0 or 1."""
+_MEANS = ("mean_reward", _ACCURACY, "micro_mean_reward", "strict_mean_reward")
+_AT_K = {metric.name: metric for metric in METRICS.values()}
+_IS_AT_K = re.compile(rf"({'|'.join(map(re.escape, _AT_K))})([1-9][0-9]*)")
+_AT_NO_K = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _AT_K))})(?![0-9])")
+_PERCENTILES = ("p50", "p90", "p95", "p99")
+_TIMES = tuple(f"latency.{kind}{share}" for kind in ("", "model.") for share in _PERCENTILES)
+_BOUNDS = ("bounds.low", "bounds.high")
+_VARIANCE = tuple(
+    f"variance.{name}" for name in ("between", "within", "intraclass_correlation", "design_effect")
+)
+DIFFERENCE = "difference"
+"""The difference from a baseline."""
+REFERENCE = "reference"
+"""A gate of this one word: the published scores of the run's benchmark are reproduced."""
+_FIXED_NAMES = (*_MEANS, *PLAIN_NAMES, *_TIMES, *_BOUNDS, *_VARIANCE, DIFFERENCE)
+_OPEN_NAMES = ("components", "metrics", "environment_metrics")
+"""First parts of names whose second part the environment chooses."""
+_COUNTED = ("failures", "stop_reasons", "tool_errors", "retries", "usage")
+"""First parts of names whose second part is a kind that is counted."""
+_KINDS = {
+    "stop_reasons": get_args(StopReason),
+    "tool_errors": get_args(ToolFault),
+    "usage": Usage.__struct_fields__,
+}
+"""The kinds that are known beforehand; failures and retries are counted by error class."""
+_NO_ANSWERS = "no answer was extracted from any attempt, so there is no vote"
+_NO_THRESHOLD = "rewards have no threshold of success, so no attempt passes or fails"
+_MAX_LISTED = 30
+
+
+def is_estimate(name: str) -> bool:
+    """Return whether the number of this name has an interval."""
+    is_named = name.partition(".")[0] in _OPEN_NAMES[:2]
+    return is_named or name in (*_MEANS, DIFFERENCE) or _IS_AT_K.fullmatch(name) is not None
+
+
+def check_name(name: str, text: str) -> None:
+    """Raise FilterError if no run can have a number of this name; it suggests a similar name."""
+    first, dot, rest = name.partition(".")
+    if name in _FIXED_NAMES or _IS_AT_K.fullmatch(name):
+        return
+    if name == REFERENCE:
+        raise FilterError(
+            f"--gate {text}: write {REFERENCE} alone; the benchmark says which margin counts"
+        )
+    if first in _KINDS and dot and rest not in _KINDS[first]:
+        raise FilterError(f"--gate {text}: {first} has {', '.join(_KINDS[first])}")
+    if dot and rest and first in (*_OPEN_NAMES, *_COUNTED):
+        return
+    k = name[len(name.rstrip("0123456789")) :].lstrip("0") or "1"
+    known = [*_FIXED_NAMES, *(f"{at}{k}" for at in _AT_K)]
+    open_names = [f"{first}.NAME" for first in (*_OPEN_NAMES, *_COUNTED)]
+    names = [*_MEANS, *(f"{at}K" for at in _AT_K), *PLAIN_NAMES, *_TIMES, *_BOUNDS, *open_names]
+    hint = did_you_mean(name, known) or f"there are {', '.join(names)}"
+    raise FilterError(f'--gate {text}: there is no number "{name}"; {hint}')
+
+
+def part_of(
+    metrics: RunMetrics, *, env: str | None, field: str | None, value: str | None
+) -> Metrics:
+    """Return the numbers of an environment, of a slice of the tasks, or of a slice of both.
+
+    Raise UsageError if the run has no such part.
+    """
+    part: Metrics = metrics
+    if env is not None:
+        part = _picked(metrics.environments, env, "env")
+    if field is not None:
+        # `task.` is optional in --by and in a gate: the slices may be stored under either name.
+        name = field.removeprefix("task.")
+        slices = part.slices.get(name) or part.slices.get(f"task.{name}", {})
+        part = _picked(slices, value or "", field)
+    return part
+
+
+def number_of(part: Metrics, name: str) -> Estimate | float:
+    """Return a number by its name; raise UsageError with the reason if it is missing."""
+    known = numbers(part)
+    found = known.get(name)
+    if found is not None:
+        return found
+    if name == _ACCURACY and part.is_graded is not None:
+        if not part.is_graded:
+            return part.estimates["mean_reward"]
+        raise UsageError(
+            "there is no accuracy, since some rewards are neither 0 nor 1; use mean_reward, or "
+            "pass@1 for the share of attempts that pass"
+        )
+    # Counts list only kinds that occurred: another kind counts 0, a misspelt one is an error.
+    first, _, rest = name.partition(".")
+    if first in _COUNTED and _can_be_counted(first, rest):
+        return 0.0
+    raise UsageError(_why_missing(part, name, known))
+
+
+def numbers(part: Metrics) -> dict[str, Estimate | float]:
+    """Return every known number that a gate can name, by its name.
+
+    A kind that never occurred has no count here; `number_of` returns 0 for it.
+    """
+    counts = {
+        **{name: getattr(part, name) for name in PLAIN_NAMES if hasattr(part, name)},
+        "flaky": part.num_flaky_tasks,
+        "no_answer": part.no_answers.share if part.no_answers.num_attempts else None,
+        "tokens": part.usage.get("prompt_tokens", 0) + part.usage.get("completion_tokens", 0),
+        **{
+            name: sum(getattr(part, name).values())
+            for name in ("failures", "tool_errors", "retries")
+        },
+    }
+    for first in (*_COUNTED, "environment_metrics"):
+        counts |= {f"{first}.{name}": count for name, count in getattr(part, first).items()}
+    for first, struct in (("bounds", part.bounds), ("variance", part.variance)):
+        if struct is not None:
+            own = msgspec.structs.asdict(struct)
+            counts |= {f"{first}.{name}": value for name, value in own.items()}
+    if part.latency is not None:
+        for share in _PERCENTILES:
+            counts[f"latency.{share}"] = getattr(part.latency.total_seconds, share)
+            counts[f"latency.model.{share}"] = getattr(part.latency.model_seconds, share)
+    plain = {name: float(value) for name, value in counts.items() if value is not None}
+    return {**part.estimates, **plain}
+
+
+def _picked(parts: Mapping[str, Metrics], name: str, field: str) -> Metrics:
+    found = parts.get(name)
+    if found is None:
+        raise UsageError(_no_part(parts, name, field))
+    return found
+
+
+def _no_part(known: Iterable[str], name: str, field: str) -> str:
+    hint = did_you_mean(name, known) or f"there are {_some(known) or 'none'}"
+    return f"no task has {field}={name}; {hint}"
+
+
+def _can_be_counted(first: str, name: str) -> bool:
+    if first in _KINDS:
+        return name in _KINDS[first]
+    # Only a name of an error class, ours or Python's, can be a kind that has not occurred.
+    own, foreign = getattr(errors, name, None), getattr(builtins, name, None)
+    return (isinstance(own, type) and issubclass(own, AttemptError)) or (
+        isinstance(foreign, type) and issubclass(foreign, Exception)
+    )
+
+
+def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
+    if name == DIFFERENCE:
+        return "needs --baseline RUN, a run that can be compared with this one"
+    if name == "cost":
+        return "the cost of some attempts is unknown; set prices in gym.toml"
+    if name in ("coverage", "num_expected"):
+        return "the number of expected attempts is unknown for slices and for single files"
+    if not part.num_scored:
+        return "nothing is scored"
+    if name == "no_answer":
+        return "no score has a reason in its details, so nobody knows which answers could be read"
+    environments = getattr(part, "environments", {})
+    if len(environments) > 1 and part.mean_reward is None and name not in PLAIN_NAMES:
+        return _no_common_scale(name, environments)
+    if (at_k := _IS_AT_K.fullmatch(name)) and part.num_tasks_at_k:
+        if getattr(part, (metric := _AT_K[at_k[1]]).key) is None:
+            return _NO_ANSWERS if metric.needs_answers else _NO_THRESHOLD
+        return too_few_attempts(int(at_k[2]), max(map(int, part.num_tasks_at_k)))
+    first = name.partition(".")[0]
+    of_kind = [one for one in known if one.startswith(f"{first}.")]
+    hint = did_you_mean(name, of_kind) or f"there are {_some(of_kind or known)}"
+    return f"no number has this name; {hint}"
+
+
+def too_few_attempts(k: int, most: int) -> str:
+    """Return the reason why there is no metric of k attempts if no task has more than `most`."""
+    attempts = "1 attempt" if most == 1 else f"{most} attempts"
+    return f"no task has more than {attempts}; --repeats {k} would make {k} of each"
+
+
+def _no_common_scale(name: str, environments: Iterable[str]) -> str:
+    return (
+        "the environments have different best rewards, so they have no common number; "
+        f"write {name}[env=NAME] for {_some(environments)}"
+    )
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _MAX_LISTED} more" if len(listed) > _MAX_LISTED else ""
+    return ", ".join(listed[:_MAX_LISTED]) + more
+
+
+GateOn = Literal["bound", "point"]
+"""`bound`: the whole interval must meet the thresholds; `point`: the number itself."""
+
+Sign = Literal[">=", ">", "<=", "<", "=="]
+
+_TURNED: dict[Sign, Sign] = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "=="}
+_TESTS: dict[Sign, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+    "==": operator.eq,
+}
+_SIGNS: dict[type[ast.cmpop], Sign] = {
+    ast.GtE: ">=",
+    ast.Gt: ">",
+    ast.LtE: "<=",
+    ast.Lt: "<",
+    ast.Eq: "==",
+}
+# The lookahead takes `[field=value]` only: `components["a"]` is left to the grammar of filters.
+_PART = re.compile(r"""\[(?=\s*[\w.-]+\s*=(?!=))((?:"[^"]*"|'[^']*'|[^\[\]"'])*)\]""")
+_SELECTOR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|[^,"']*?)\s*(?:,|$)""")
+_ENV = "env"
+_MAX_TASKS = 10_000_000
+_MAX_ATTEMPTS = 10_000
+
+
+class Threshold(NamedTuple):
+    """The right side of a comparison, such as `>= 0.8`."""
+
+    sign: Sign
+    number: float
+
+    def turned(self) -> Threshold:
+        """Return the threshold of a comparison that has the number on its left side."""
+        return Threshold(_TURNED[self.sign], self.number)
+
+    @property
+    def is_lower(self) -> bool:
+        """Whether this is a lower bound."""
+        return self.sign in (">=", ">")
+
+    def holds(self, value: float) -> bool:
+        """Return whether a number meets the threshold."""
+        return _TESTS[self.sign](value, self.number)
+
+    def holds_within(self, interval: Interval) -> bool | None:
+        """Return whether all of an interval meets the threshold; None if only a part does."""
+        low, high = self.holds(interval.low), self.holds(interval.high)
+        return low if low == high else None
+
+
+class Gate(NamedTuple):
+    """A condition on one number of a run."""
+
+    text: str
+    name: str
+    """The name of the number."""
+    thresholds: tuple[Threshold, ...]
+    """One, or two of a chain such as `0.2 <= mean_reward <= 0.9`; all must hold; none for the
+    gate `reference`."""
+    env: str | None = None
+    """None: all environments together."""
+    field: str | None = None
+    """The field that the tasks are sliced by."""
+    value: str | None = None
+    """The name of the slice."""
+
+    @property
+    def k(self) -> int | None:
+        """The k of its metric of k attempts; None for another number."""
+        found = _IS_AT_K.fullmatch(self.name)
+        return int(found[2]) if found else None
+
+
+class GateVerdict(msgspec.Struct, kw_only=True):
+    """The verdict on a gate."""
+
+    gate: str
+    verdict: Verdict
+    value: float
+    interval: Interval | None = None
+    """None for a number that has no interval, such as a count."""
+    judged_on: Literal["bound", "point", "number"]
+    """`number`: one that never has an interval, such as a count, is compared directly."""
+    way_out: str = ""
+    tasks_needed: int | None = None
+    """Tasks that would decide with a chance of 80 % if the number stays the same."""
+    attempts_needed: int | None = None
+    """Attempts per task that would decide; None if unknown or if no number would."""
+
+
+def parse_gate(text: str) -> Gate:
+    """Parse a gate: a name compared with a number, `name[field=value]` for a part of the tasks.
+
+    Raise FilterError if the text is not a gate or no run can have a number of this name.
+    """
+    if text.strip() == REFERENCE:
+        return Gate(text, REFERENCE, ())
+    found = _PART.search(text)
+    # Blanks instead of the part keep the character positions that error messages report.
+    rest = _PART.sub(lambda part: " " * len(part[0]), text, count=1)
+    if without_k := _AT_NO_K.search(rest):
+        example = f"{without_k[0]}5"
+        raise FilterError(
+            f"--gate {text}: write a number of attempts after {without_k[0]}, such as {example}"
+        )
+    try:
+        expression = parse_expression(rest)
+    except FilterError as error:
+        raise FilterError(f"--gate {text}: {error}") from error
+    name, thresholds = _comparison(expression.tree, text)
+    check_name(name, text)
+    if is_estimate(name) and any(threshold.sign == "==" for threshold in thresholds):
+        raise FilterError(
+            f"--gate {text}: {name} has an interval, which never equals a number; "
+            f"write a chain such as 0.2 <= {name} <= 0.9"
+        )
+    gate = Gate(text, name, thresholds)
+    if reason := _why_never(gate, *_range_of(name)):
+        raise FilterError(f"--gate {text}: {reason}")
+    if found is None:
+        return gate
+    parts = _parts(found[1], text)
+    env = parts.pop(_ENV, None)
+    if len(parts) > 1:
+        raise FilterError(f"--gate {text}: names {len(parts)} fields; name one, besides env")
+    field, value = next(iter(parts.items()), (None, None))
+    return gate._replace(env=env, field=field, value=value)
+
+
+def _range_of(name: str) -> tuple[float, float]:
+    """Return the lowest and the highest value that a number of this name can have in any run."""
+    at_k = _IS_AT_K.fullmatch(name)
+    if name in (_ACCURACY, "coverage", "no_answer") or (at_k and _AT_K[at_k[1]].needs_threshold):
+        return 0.0, 1.0
+    is_counted = name.partition(".")[0] in (*_COUNTED, "latency", "variance")
+    return (0.0 if is_counted or name in PLAIN_NAMES else -math.inf), math.inf
+
+
+def _is_reward(name: str) -> bool:
+    """Return whether a number is on the scale of rewards."""
+    at_k = _IS_AT_K.fullmatch(name)
+    return name in _MEANS or bool(at_k and not _AT_K[at_k[1]].needs_threshold)
+
+
+def _why_never(gate: Gate, low: float, high: float) -> str:
+    """Return why a number of this range never meets the gate, or always; empty if it may."""
+    name, thresholds = gate.name, gate.thresholds
+    for one in thresholds:
+        can_hold = one.sign == "==" or one.holds(low) or one.holds(high)
+        if low <= one.number <= high and can_hold:
+            continue
+        if high == math.inf:
+            return f"{name} is never below {low:g}"
+        if low == -math.inf:
+            return f"{name} is never above {high:g}, the best reward"
+        is_percent = high == 1.0 and 2.0 < one.number <= 100.0
+        hint = f"; write {one.number / 100.0:g} for {one.number:g} %" if is_percent else ""
+        return f"{name} lies between {low:g} and {high:g}{hint}"
+    least = max((one.number for one in thresholds if one.is_lower), default=low)
+    most = min((one.number for one in thresholds if one.sign in ("<", "<=")), default=high)
+    return "no number meets both conditions" if least > most else ""
+
+
+def why_impossible(
+    gate: Gate, environments: Mapping[str, EnvironmentFacts], *, most_attempts: int
+) -> str:
+    """Return why no run of these environments has the gate's number, or meets it; empty if it may.
+
+    `most_attempts` is the largest number of attempts of a task.
+    """
+    if gate.env is not None and gate.env not in environments:
+        return _no_part(environments, gate.env, _ENV)
+    facts = environments if gate.env is None else {gate.env: environments[gate.env]}
+    if gate.k is not None and gate.k > most_attempts:
+        return too_few_attempts(gate.k, most_attempts)
+    is_reward = _is_reward(gate.name)
+    if gate.k is None and not is_reward:
+        return ""
+    best_rewards = {one.max_reward for one in facts.values()}
+    # The tasks of a slice may be those of one environment.
+    if len(facts) > 1 and gate.field is None and (len(best_rewards) > 1 or None in best_rewards):
+        return _no_common_scale(gate.name, facts)
+    if not is_reward:
+        has_threshold = any(one.success_threshold is not None for one in facts.values())
+        return "" if has_threshold else _NO_THRESHOLD
+    best = max((math.inf if one is None else one for one in best_rewards), default=math.inf)
+    return _why_never(gate, -math.inf, best)
+
+
+def why_no_slice(gate: Gate, known: frozenset[str]) -> str:
+    """Return why no task is in the gate's slice, of which `known` has the names; empty if some is.
+
+    Raise UsageError if the field has too many values to slice by.
+    """
+    assert gate.field is not None
+    check_num_slices(gate.field, len(known))
+    if gate.value is None or gate.value in known:
+        return ""
+    if known == {NONE}:
+        return f"no task has the field {gate.field}"
+    return _no_part(sorted(known, key=slice_order), gate.value, gate.field)
+
+
+class GateProblem(msgspec.Struct, kw_only=True):
+    """A gate or a comparison that could not be judged."""
+
+    what: str
+    """The text of the gate, or the baseline."""
+    reason: str
+
+
+def judge(
+    gate: Gate,
+    metrics: RunMetrics,
+    *,
+    on: GateOn = "bound",
+    comparison: Comparison | None = None,
+) -> GateVerdict:
+    """Return the verdict on the numbers of a run; raise UsageError if it lacks the number.
+
+    On the bound a gate passes if the whole interval of the number meets the thresholds and fails
+    if none of it does. A number that never has an interval, such as a count, is compared directly.
+    A gate on rewards is inconclusive if most answers could not be read; for the difference, also if
+    most of the baseline's could not, which `comparison` knows.
+    """
+    part = part_of(metrics, env=gate.env, field=gate.field, value=gate.value)
+    number = number_of(part, gate.name)
+    found = _judged(gate, part, number, on=on)
+    if not _depends_on_answers(gate.name):
+        return found
+    unread = {"": part.no_answers}
+    if isinstance(part, RunMetrics) and len(part.environments) > 1:
+        for env, numbers_of_env in part.environments.items():
+            if numbers_of_env.no_answers.are_most:
+                unread[f"{env}: "] = numbers_of_env.no_answers
+    if gate.name == DIFFERENCE and comparison is not None:
+        unread["in the baseline, "] = max(
+            (
+                no_answers
+                for env, no_answers in comparison.a.no_answers.items()
+                if gate.env in (None, env)
+            ),
+            key=lambda no_answers: no_answers.share,
+            default=NoAnswers(),
+        )
+    if any(no_answers.are_most for no_answers in unread.values()):
+        found.verdict, found.way_out = "INCONCLUSIVE", ""
+        found.tasks_needed = found.attempts_needed = None
+    sentences = [
+        f"{place}{no_answers.sentence}"
+        for place, no_answers in unread.items()
+        if no_answers.are_many
+    ]
+    found.way_out = "; ".join(filter(None, [found.way_out, *sentences]))
+    return found
+
+
+def _depends_on_answers(name: str) -> bool:
+    """Return whether a number is about rewards; the verifier's `metrics` may be about anything."""
+    first = name.partition(".")[0]
+    is_reward = is_estimate(name) and first != "metrics"
+    return is_reward or first in ("bounds", "environment_metrics")
+
+
+def _judged(gate: Gate, part: Metrics, number: Estimate | float, *, on: GateOn) -> GateVerdict:
+    if not isinstance(number, Estimate):
+        verdict = _verdict([t.holds(number) for t in gate.thresholds])
+        return GateVerdict(gate=gate.text, verdict=verdict, value=number, judged_on="number")
+    best = part.max_reward if _is_reward(gate.name) and part.max_reward is not None else math.inf
+    # Nothing keeps a verifier from rewards above the declared best one.
+    if number.value <= best and (reason := _why_never(gate, -math.inf, best)):
+        raise UsageError(reason)
+    found = GateVerdict(
+        gate=gate.text,
+        verdict="INCONCLUSIVE",
+        value=number.value,
+        interval=number.interval,
+        judged_on=on,
+    )
+    if on == "point":
+        found.verdict = _verdict([t.holds(number.value) for t in gate.thresholds])
+    elif number.interval is None:
+        reason = "all tasks have the same value, so there is no interval"
+        if number.num_clusters < 2:
+            reason = "an interval needs two or more scored tasks"
+        found.way_out = f"{reason}; --gate-on point judges the number itself"
+    else:
+        found.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
+        if found.verdict == "INCONCLUSIVE":
+            top = best if math.isfinite(best) else 1.0
+            needs = needed(number, gate.thresholds, part, best=top)
+            found.tasks_needed, found.attempts_needed, found.way_out = needs
+    return found
+
+
+def judge_references(gate: Gate, found: BenchmarkScore) -> GateVerdict:
+    """Return `PASS` if the run reproduces each published score that can be tested.
+
+    Raise UsageError if there is no published score of the run's model, or none can be read.
+    """
+    if found.problem:
+        raise UsageError(found.problem)
+    if not found.references or found.value is None:
+        raise UsageError(f"{found.benchmark} has no published score of {found.model}")
+    verdicts = [one.verdict for one in found.references]
+    verdict: Verdict = "PASS"
+    if "not_reproduced" in verdicts:
+        verdict = "FAIL"
+    elif "cannot_tell" in verdicts or "reproduced" not in verdicts:
+        verdict = "INCONCLUSIVE"
+    reasons = []
+    for one in found.references:
+        if one.verdict == "not_reproduced":
+            reasons.append(f"{one.score:g} of {one.source} is not reproduced")
+        elif one.verdict == "cannot_tell":
+            reasons.append(f"cannot tell whether {one.score:g} is reproduced: {one.way_out}")
+    if set(verdicts) == {"other_settings"}:
+        settings = dict.fromkeys(text for one in found.references for text in one.other_settings)
+        reasons = [f"no published score can be tested: {'; '.join(settings)}"]
+    return GateVerdict(
+        gate=gate.text,
+        verdict=verdict,
+        value=found.value,
+        judged_on="bound",
+        way_out="; ".join(reasons),
+    )
+
+
+def with_differences(metrics: RunMetrics, comparison: Comparison) -> RunMetrics:
+    """Return the numbers with `difference`, the difference from a baseline, among the estimates.
+
+    Its interval is the one that decides in `gym compare`, so `difference > -0.02` passes if
+    that command passes with a margin of 0.02.
+    """
+    environments, slices = comparison.environments, comparison.slices
+    own = {name: _with(part, environments.get(name)) for name, part in metrics.environments.items()}
+    sliced = {
+        field: {name: _with(part, slices.get(field, {}).get(name)) for name, part in parts.items()}
+        for field, parts in metrics.slices.items()
+    }
+    return _with(msgspec.structs.replace(metrics, environments=own, slices=sliced), comparison)
+
+
+_Numbers = TypeVar("_Numbers", bound=Metrics)
+
+
+def _with(metrics: _Numbers, found: Difference | None) -> _Numbers:
+    if found is None or found.difference is None:
+        return metrics
+    difference = msgspec.structs.replace(found.difference, interval=found.deciding_interval)
+    estimates = {**metrics.estimates, DIFFERENCE: difference}
+    return msgspec.structs.replace(metrics, estimates=estimates)
+
+
+def _verdict(held: list[bool | None]) -> Verdict:
+    if all(held):  # None is undecided
+        return "PASS"
+    return "FAIL" if any(one is False for one in held) else "INCONCLUSIVE"
+
+
+def _comparison(tree: ast.expr, text: str) -> tuple[str, tuple[Threshold, ...]]:
+    if not isinstance(tree, ast.Compare):
+        way_out = "use a separate --gate for each condition"
+        hint = way_out if isinstance(tree, ast.BoolOp) else "write one such as pass@1 >= 0.8"
+        raise FilterError(f"--gate {text}: does not compare a name with a number; {hint}")
+    sides = [tree.left, *tree.comparators]
+    names = {side.id for side in sides if isinstance(side, ast.Name)}
+    thresholds: list[Threshold] = []
+    for left, compared, right in zip(sides, tree.ops, tree.comparators, strict=False):
+        sign = _SIGNS.get(type(compared))
+        if sign is None:
+            raise FilterError(f"--gate {text}: compare with >=, >, <=, < or ==")
+        first, second = _number(left), _number(right)
+        if isinstance(left, ast.Name) and second is not None:
+            thresholds.append(Threshold(sign, second))
+        elif isinstance(right, ast.Name) and first is not None:
+            thresholds.append(Threshold(sign, first).turned())
+        else:
+            raise FilterError(
+                f"--gate {text}: compare a name with a number, such as pass@1 >= 0.8 or "
+                "0.2 <= mean_reward <= 0.9"
+            )
+    if len(names) != 1:
+        raise FilterError(f"--gate {text}: has {len(names)} names; use a separate --gate for each")
+    return names.pop(), tuple(thresholds)
+
+
+def _number(node: ast.expr) -> float | None:
+    match node:
+        case ast.Constant(value=bool()):  # True and False are ints, too
+            return None
+        # An int may have hundreds of digits, which float() refuses, and 1e999 is infinity.
+        case ast.Constant(value=int() | float() as value) if value <= sys.float_info.max:
+            return float(value)
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+            size = _number(operand)
+            return -size if size is not None and isinstance(sign, ast.USub) else size
+    return None
+
+
+def _parts(inside: str, text: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    place = 0
+    while place < len(inside):
+        found = _SELECTOR.match(inside, place)
+        if found is None or not found[2] or found[1] in parts:
+            raise FilterError(
+                f"--gate {text}: [{inside}] selects no tasks; write [field=value] or [env=NAME], "
+                "and quote a value that has commas or brackets"
+            )
+        value = found[2]
+        parts[found[1]] = value[1:-1] if value[0] in "\"'" else value
+        place = found.end()
+    return parts
+
+
+def needed(
+    number: Estimate, thresholds: Sequence[Threshold], part: Metrics, *, best: float = 1.0
+) -> Needed:
+    """Return the number of tasks or attempts that would decide an inconclusive gate.
+
+    `best` is the top of the number's range, if it has one.
+
+    Another run of n tasks has the standard error s/sqrt(n), where s is that of one task here. Its
+    number is taken to be less favourable by 0.84 standard errors, the normal quantile of `CHANCE`.
+    More attempts shrink only the variance within tasks (Miller 2024, arXiv 2411.00640, section 5).
+    """
+    assert number.interval is not None
+    level, method = number.interval.level, number.interval.method
+    error, num_tasks = number.standard_error or 0.0, number.num_clusters
+    if method == "t-adjusted" and not error:
+        return Needed(None, None, "no task differs from the others; gym compare says what decides")
+    attempts = number.num_values / num_tasks
+    # An estimate does not say whether rewards are graded, which matters only if they vary less than
+    # passes and failures would.
+    is_graded = number.value * (best - number.value) > number.num_values * error**2
+    scale = Scale(best, is_graded) if method == "wilson-neff" else NO_SCALE
+    lacking = [threshold for threshold in thresholds if not threshold.holds(number.value)]
+
+    def is_decided(tasks: int, attempts: float, error: float) -> bool:
+        # A number that meets every threshold must still meet each after chance moved it towards
+        # that threshold; else one of the thresholds that it misses must fail in the same way.
+        shift = normal_quantile(CHANCE) * error
+        for threshold in lacking or thresholds:
+            is_away = threshold.is_lower == bool(lacking)
+            value = number.value + shift if is_away else number.value - shift
+            interval = interval_of(
+                value if scale.best is None else min(best, max(0.0, value)),
+                error,
+                scale=scale,
+                num_values=math.ceil(tasks * attempts),
+                num_clusters=tasks,
+                level=level,
+            )
+            is_sure = interval is not None and threshold.holds_within(interval) == (not lacking)
+            if is_sure == bool(lacking):
+                return is_sure
+        return not lacking
+
+    tasks = fewest(
+        lambda n: is_decided(n, attempts, error * math.sqrt(num_tasks / n)),
+        num_tasks + 1,
+        _MAX_TASKS,
+    )
+    if tasks is None:
+        why = "the number is so close to the threshold that no number of tasks would decide"
+        return Needed(None, None, why)
+    text, most, parts = f"about {tasks:,} tasks such as these", None, part.variance
+    # `part.variance` splits the variance of the mean reward, and of no other number.
+    is_mean = (number.value, number.standard_error) == (part.mean_reward, part.standard_error)
+    if is_mean and parts is not None:
+        between, within = parts.between, parts.within
+        most = fewest(
+            lambda k: is_decided(num_tasks, k, math.sqrt((between + within / k) / num_tasks)),
+            max(2, math.ceil(attempts) + 1),
+            _MAX_ATTEMPTS,
+        )
+        if most is not None:
+            text += f", or {most:,} attempts a task,"
+    return Needed(tasks, most, f"{text} would decide")

@@ -1,0 +1,1 @@
+"""A run over a Ray cluster."""

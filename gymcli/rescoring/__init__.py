@@ -1,0 +1,1 @@
+"""`gym verify`: scores stored rollouts again."""

@@ -1,0 +1,801 @@
+"""Scores a run again, or scores the conversations of a run that wait for it.
+
+`Rescoring` reports what changed, by reason and with the effect on the numbers, and how far repeats
+agree; it can write a new run. `score_pending` appends scores to the run itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, closing
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from gymcli.comparison.paired_differences import RescoredAttempts, number_effect, reward_effects
+from gymcli.environment.registry import Registry, environment_options, split_env_args
+from gymcli.environment.remote import RemoteEnvironment
+from gymcli.errors import RunDirectoryError, RunMismatchError, TasksError
+from gymcli.metrics.estimators import mean, row_variances, standard_error, variance
+from gymcli.metrics.measure import RunReading, measure, open_run, read_compared_lines
+from gymcli.metrics.results import Effect
+from gymcli.metrics.scored_attempts import Attempts
+from gymcli.models.roles import check_declared, check_missing, declared_roles
+from gymcli.rescoring.file_rescoring import (
+    find_recorded,
+    iterate_async,
+    recorded_environments,
+    rescore_run,
+)
+from gymcli.rescoring.line_rescoring import Rescored, VerifierNumbers
+from gymcli.runner.attempts import Attempt, Outcome, run_attempts
+from gymcli.runner.identity import rescored_manifest, role_identities
+from gymcli.runner.judges import Judges, open_shared
+from gymcli.runner.plan import failed_attempts
+from gymcli.store.manifest import Manifest, differences, read_manifest
+from gymcli.store.rollout_files import (
+    FAILURES,
+    GENERATIONS,
+    read_structs,
+    rollout_lines,
+    rollouts_file,
+)
+from gymcli.store.run_directory import RunDirectory, check_unused, new_run_directory
+from gymcli.store.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.store.tokens import tokens_file
+from gymcli.store.verdicts import Verdicts, copy_verdicts
+from gymcli.tasks.task_files import RowProblem, read_row_fields
+from gymcli.types import (
+    SCHEMA_VERSION,
+    AttemptKey,
+    ErrorRecord,
+    Failure,
+    JSONObject,
+    Rollout,
+    Verifier,
+)
+
+if TYPE_CHECKING:
+    from gymcli.ray.driver import RayEngine
+
+__all__ = [
+    "Disagreement",
+    "EnvironmentAgreement",
+    "EnvironmentFlips",
+    "Flips",
+    "Pending",
+    "RepeatReport",
+    "Repeats",
+    "Rescoring",
+    "RescoringReport",
+    "RewardChange",
+    "score_pending",
+]
+
+_MAX_CHANGES = 1_000
+_MAX_DISAGREEMENTS = 1_000
+"""A report lists no more; its counts include all."""
+
+T = TypeVar("T")
+
+
+class Rescoring:
+    """The rescoring of one run directory or rollout file, of gymcli or NeMo Gym.
+
+    `env` names the environment of lines that name none, or the code of one; `env_args` maps
+    `[ENV.]key` to value; `task_files` hold fields that a foreign rollout file lacks. `out` must be
+    new or empty, and holds the rescored run once that is complete; a second try repeats the scoring
+    but asks no judge twice. An `engine` scores the lines whose verifiers await nothing.
+
+    Raises:
+        UsageError: A path, a name or an option is wrong.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        env: str | None = None,
+        env_args: Mapping[str, str] | None = None,
+        task_files: Sequence[Path] = (),
+        judges: Judges | None = None,
+        out: Path | None = None,
+        engine: RayEngine | None = None,
+    ) -> None:
+        self.warnings: list[str] = []
+        self._judges = judges or Judges()
+        self._run = run
+        self._env = env
+        self._out = out
+        self._engine = engine
+        # Called for its error if there is no such run or file.
+        rollouts_file(run)
+        self._row_fields = _row_fields(task_files)
+        self._manifest = read_manifest(run) if run.is_dir() else None
+        self._found = recorded_environments(run, env)
+        classes = {name: found.environment for name, found in self._found.items()}
+        self.warnings += check_missing(self._judges.missing, classes)
+        self._env_args = split_env_args(env_args or {}, self._found.values())
+        if out is not None:
+            check_unused(out)
+
+    def run(self, *, watch: Callable[[RescoringReport], None] | None = None) -> RescoringReport:
+        """Rescore every line and return what changed; call `watch` as the report grows."""
+        report = RescoringReport()
+        counting = RescoringCounter(report, self._run, self._env)
+        num_lines: Counter[str] = Counter()
+        with ExitStack() as stack:
+            directory = self._opened_out(stack)
+            for batch in self._rescored(directory):
+                counting.add(batch)
+                if directory is not None:
+                    for item in batch:
+                        num_lines[item.key.env] += 1
+                        _write(directory, item)
+                if watch is not None:
+                    watch(report)
+            if directory is not None:
+                # Again, with the expected attempts of a bare file: the number of its lines, known
+                # only now.
+                directory.write_manifest(self._rescored_manifest(num_lines))
+                aggregator = measure(directory.path, env=self._env)
+                directory.write_metrics(msgspec.json.encode(aggregator.metrics()))
+                self.warnings += aggregator.warnings
+        counting.end()
+        return report
+
+    def repeat(
+        self, num_repeats: int, *, watch: Callable[[Repeats], None] | None = None
+    ) -> RepeatReport:
+        """Score every line several times and return how far verifiers agree with themselves.
+
+        Neither scores nor judges' answers are stored, and known answers of judges are asked for
+        again. `watch` is called as scores arrive.
+        """
+        repeats = Repeats(num_repeats, self._asks_models)
+        for number in range(1, num_repeats + 1):
+            for batch in self._rescored(None, repeat=number):
+                repeats.add(batch, is_first=number == 1)
+                if watch is not None:
+                    watch(repeats)
+            if number == 1:
+                repeats.check()
+        return repeats.report()
+
+    def models_asked(self) -> list[str]:
+        """Return the roles whose model scoring may ask."""
+        declared = {
+            role for found in self._found.values() for role in declared_roles(found.environment)
+        }
+        return sorted(declared & self._judges.sources.keys())
+
+    def _asks_models(self, env: str) -> bool:
+        """Return whether a verifier may ask models; assumed of servers, which do not tell."""
+        registry = Registry((self._env,) if self._env else ())
+        found = self._found.get(env) or find_recorded(registry, env, self._run)
+        if issubclass(found.environment, RemoteEnvironment):
+            return True
+        return any(role in self._judges.sources for role in declared_roles(found.environment))
+
+    def _rescored(
+        self, directory: RunDirectory | None, *, repeat: int = 0
+    ) -> Iterator[list[Rescored]]:
+        batches = rescore_run(
+            self._run,
+            self._found,
+            env=self._env,
+            env_args=self._env_args,
+            row_fields=self._row_fields,
+            judges=self._judges,
+            keeps_lines=directory is not None,
+            out=None if directory is None else directory.path,
+            warn=self.warnings.append,
+            engine=self._engine,
+            repeat=repeat,
+        )
+        return iterate_async(batches)
+
+    def _opened_out(self, stack: ExitStack) -> RunDirectory | None:
+        if self._out is None:
+            return None
+        directory = stack.enter_context(new_run_directory(self._out, self._judges.scrubber()))
+        directory.write_manifest(self._rescored_manifest({}))
+        # The new run expects these attempts too, and its waiting conversations can still be scored.
+        if self._run.is_dir():
+            for failure in _records(self._run / FAILURES, Failure):
+                directory.append_failure(failure)
+            for rollout in _records(self._run / GENERATIONS, Rollout):
+                directory.append_generation(rollout)
+            copy_verdicts(self._run, directory.path, directory.scrubber)
+        tokens = tokens_file(self._run)
+        if tokens.is_file():
+            for line in rollout_lines(tokens):
+                directory.append_tokens(line.data)
+        return directory
+
+    def _rescored_manifest(self, num_lines: Mapping[str, int]) -> Manifest:
+        return rescored_manifest(
+            self._manifest,
+            self._found,
+            env_args=self._env_args,
+            judges=self._judges,
+            num_lines=num_lines,
+        )
+
+
+def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
+    fields: dict[str, JSONObject] = {}
+    for item in read_row_fields(task_files):
+        if isinstance(item, RowProblem):
+            raise TasksError(str(item))
+        # Rollouts of NeMo Gym name their row by its position in the file, or by an id.
+        fields[f"#{item.task_index}"] = fields[item.id] = item.fields
+    return fields
+
+
+def _write(directory: RunDirectory, item: Rescored) -> None:
+    if item.error is None:
+        directory.append_rollout(item.line)
+        return
+    # Without a score it is a waiting conversation of the new run, which can be scored later.
+    directory.append_generation(item.line)
+    said = item.error
+    error = ErrorRecord(
+        error_class=said.error_class, phase="verify", message=said.message, frames=said.frames
+    )
+    key = msgspec.structs.asdict(item.key)
+    directory.append_failure(Failure(schema_version=SCHEMA_VERSION, **key, error=error))
+
+
+def _records(path: Path, kind: type[T]) -> Iterator[T]:
+    return read_structs(path, msgspec.json.Decoder(kind)) if path.is_file() else iter(())
+
+
+class Pending(NamedTuple):
+    """The result of `score_pending`."""
+
+    num_scored: int = 0
+    num_failed: int = 0
+    num_crashed: int = 0
+    """Conversations left unscored because the run's process died while they were in flight."""
+
+
+async def score_pending(
+    run: Path,
+    *,
+    env: str | None = None,
+    judges: Judges | None = None,
+    leave: Callable[[str], None] | None = None,
+    engine: RayEngine | None = None,
+) -> Pending:
+    """Score the finished conversations of a run that have no score, and append the results.
+
+    Scoring must match the run's identity: if the version of an environment, or the model or the
+    parameters of a role, have changed, all stay unscored. A run without such conversations is not
+    touched, and may be read-only. Crashed attempts are skipped: only `gym collect --retry-crashed`
+    retries them. `env` is the code of an environment; `leave` is called with the reason if the
+    conversations must stay unscored, which is an error without `leave`.
+
+    Raises:
+        UsageError: A line, an environment or a role is wrong.
+        RunMismatchError: The run was made with other settings.
+        RunDirectoryError: Another process writes the run, or it cannot be written.
+    """
+    judges = judges or Judges()
+    registry = Registry((env,) if env else ())
+    directory = RunDirectory(run, judges.scrubber())
+    if not (run / GENERATIONS).is_file():
+        return Pending()  # skip reading which attempts are done
+    done = directory.done()
+    waiting = directory.pending(done)
+    crashed = failed_attempts(run, only_crashed=True)[1] & waiting.keys() if waiting else ()
+    waiting = {key: one for key, one in waiting.items() if key not in crashed}
+    if not waiting:
+        return Pending(num_crashed=len(crashed))
+    with closing(directory):
+        try:
+            _check_identity(run, registry, {key.env for key in waiting}, judges)
+            directory.lock()
+            directory.mend()
+        except (RunMismatchError, RunDirectoryError) as error:
+            if leave is None:
+                raise
+            leave(f"{len(waiting)} conversations still wait for their score: {error}")
+            return Pending(num_crashed=len(crashed))
+        attempts = _pending_attempts(directory, registry, crashed)
+        num_scored = num_failed = 0
+
+        def append(outcome: Outcome) -> Outcome:
+            if isinstance(outcome.record, Rollout):
+                directory.append_rollout(outcome.record)
+            else:
+                directory.append_failure(outcome.record)
+            return outcome
+
+        verdicts = Verdicts(directory.path, scrubber=directory.scrubber)
+        async with open_shared(judges, verdicts) as shared:
+            score = run_attempts if engine is None else engine.run
+            records = score(attempts, shared, concurrency=judges.concurrency, write=append)
+            async with aclosing(records):
+                async for record in records:
+                    num_scored += isinstance(record, Rollout)
+                    num_failed += isinstance(record, Failure)
+        return Pending(num_scored, num_failed, len(crashed))
+
+
+def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judges) -> None:
+    manifest = read_manifest(run)
+    waiting = {name: find_recorded(registry, name, run).environment for name in sorted(names)}
+    classes = dict(waiting)
+    if judges.given and manifest is not None:  # a role may belong to an environment not waiting
+        for name in manifest.environments:
+            classes[name] = find_recorded(registry, name, run, manifest).environment
+    check_missing(judges.missing, waiting)
+    check_declared(judges.sources, judges.given, classes)
+    if manifest is None:
+        return
+    recorded = manifest.environments
+    there: JSONObject = {"environments": {name: recorded[name].version for name in recorded}}
+    here: JSONObject = {"environments": {name: waiting[name].version for name in waiting}}
+    if manifest.identity:
+        roles = {role for environment in waiting.values() for role in declared_roles(environment)}
+        asked = {role: source for role, source in judges.sources.items() if role in roles}
+        here["roles"] = role_identities(asked, judges.params)
+        before = manifest.identity.get("roles")
+        if isinstance(before, dict):
+            there["roles"] = {role: before[role] for role in before if role in roles}
+        else:
+            there["roles"] = {}
+    if found := differences(there, here):
+        raise RunMismatchError(
+            f"{run}: this run was made with other settings: {'; '.join(found)}. Use those "
+            f"settings, or score with these in a new run: gym verify {run} --out DIR, then gym "
+            "verify DIR --pending"
+        )
+
+
+def _pending_attempts(
+    directory: RunDirectory, registry: Registry, crashed: Collection[AttemptKey]
+) -> Iterator[Attempt]:
+    # Read again under the lock: another process may have scored some of them meanwhile.
+    done = directory.done()
+    waiting = (
+        directory.conversation(one)
+        for key, one in directory.pending(done).items()
+        if key not in crashed
+    )
+    for is_done, rollouts in ((False, waiting), (True, directory.scored_members(done))):
+        for rollout in rollouts:
+            found = find_recorded(registry, rollout.env, directory.path)
+            yield Attempt(
+                found.environment,
+                environment_options(found.environment, found.name, {}, rollout.env_options),
+                Verifier(found.environment.version, found.source_hash),
+                None,
+                rollout,
+                rollout.group_size,
+                is_done,
+            )
+
+
+class RewardChange(msgspec.Struct, kw_only=True):
+    """One rollout whose reward changed."""
+
+    env: str
+    task_id: str
+    attempt: int
+    old_reward: float | None
+    new_reward: float | None
+    reason: str = ""
+
+
+class Flips(msgspec.Struct, kw_only=True):
+    """Rollouts whose reward changed, by direction."""
+
+    num_changed: int = 0
+    """All of them, including those with no direction because one verifier did not score them."""
+    num_up: int = 0
+    num_down: int = 0
+    num_fail_to_pass: int = 0
+    """Rollouts that pass only with the new reward; 0 without a pass threshold."""
+    num_pass_to_fail: int = 0
+
+    def add(self, item: Rescored, threshold: float | None) -> None:
+        """Count a rollout."""
+        old, new = item.old_reward, item.new_reward
+        self.num_changed += 1
+        if old is None or new is None:
+            return
+        self.num_up += new > old
+        self.num_down += new < old
+        if threshold is not None:
+            self.num_fail_to_pass += old < threshold <= new
+            self.num_pass_to_fail += new < threshold <= old
+
+
+class EnvironmentFlips(Flips, kw_only=True):
+    """The changes of one environment's rollouts."""
+
+    num_others: int = 0
+    """Rollouts with the same reward but a changed component or other number."""
+    reasons: dict[str, Flips] = {}
+    effects: dict[str, Effect] = {}
+    """The effect on the numbers, by the names that gates use; components and other numbers that are
+    absent did not change. `majority@K`, which would need both verifiers' answers of all rollouts,
+    and the numbers of `Environment.metrics` are not included."""
+
+
+class RescoringReport(Flips, kw_only=True):
+    """The result of rescoring a file."""
+
+    num_rescored: int = 0
+    num_failed: int = 0
+    num_not_rescored: int = 0
+    """Rollouts that keep their score, since the world of their environment cannot be replayed."""
+    mean_before: float | None = None
+    """Mean of task means of the recorded rewards, over attempts that have both scores."""
+    mean_after: float | None = None
+    """Mean of task means of the new rewards, over the same attempts."""
+    reasons: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    changes: list[RewardChange] = []
+    environments: dict[str, EnvironmentFlips] = {}
+    """The changes by environment; environments without changes are left out."""
+
+
+class RescoringCounter:
+    """Counts the results of a rescoring in a report.
+
+    The run is read again, for the effect on the numbers, only if something changed.
+    """
+
+    def __init__(self, report: RescoringReport, path: Path, env: str | None) -> None:
+        self._report = report
+        self._path, self._env = path, env
+        self._scores: dict[str, RescoredAttempts] = {}
+        self._numbers: dict[str, _ChangedNumbers] = {}
+
+    def add(self, batch: Sequence[Rescored]) -> None:
+        """Count results."""
+        report = self._report
+        paired: dict[str, list[Rescored]] = {}
+        for item in batch:
+            if not item.is_rescored:
+                report.num_not_rescored += 1
+            elif item.error is not None:
+                report.num_failed += 1
+                text = f"{item.error.error_class}: {item.error.message}"
+                report.errors[text] = report.errors.get(text, 0) + 1
+            else:
+                report.num_rescored += 1
+            if item.numbers is not None or item.is_changed:
+                self._count_changes(item)
+            key = item.key
+            if item.old_reward is None or item.new_reward is None:
+                scores = self._scores_of(key.env)
+                scores.add_unscored(key.task_id, key.attempt, item.old_reward, item.new_reward)
+            else:
+                paired.setdefault(key.env, []).append(item)
+        for env, items in paired.items():
+            # `or 0.0` is for the type checker: these rewards are numbers.
+            self._scores_of(env).extend(
+                [item.key.task_id for item in items],
+                [item.key.attempt for item in items],
+                [item.old_reward or 0.0 for item in items],
+                [item.new_reward or 0.0 for item in items],
+            )
+
+    def end(self) -> None:
+        """Fill in what needs all results: the means and, after changes, their effects."""
+        report = self._report
+        means = [scores.means() for _, scores in sorted(self._scores.items())]
+        known = [one for one in means if one is not None]
+        if len(known) == 1:  # a mean over several environments would be meaningless
+            [(report.mean_before, report.mean_after)] = known
+        of_rewards = [env for env, flips in report.environments.items() if flips.num_changed]
+        if of_rewards:
+            self._add_failures(of_rewards)
+        for env in of_rewards:
+            effects = reward_effects(self._scores[env], self._facts(env))
+            report.environments[env].effects = effects
+        if self._numbers:
+            self._add_unchanged_numbers()
+        for env, numbers in self._numbers.items():
+            report.environments[env].effects |= numbers.effects()
+
+    def _add_unchanged_numbers(self) -> None:
+        if self._run.rollouts is None:
+            return
+        names = self._run.names
+        for numbers in self._numbers.values():
+            numbers.leave_out_unscored()
+        for lines in read_compared_lines(self._run.rollouts, self._run.reading):
+            scored = [line for line in lines if isinstance(line, ScoredLine)]
+            for env, numbers in self._numbers.items():
+                numbers.add_unchanged(
+                    [line for line in scored if names.get(line.env, line.env) == env]
+                )
+
+    @cached_property
+    def _run(self) -> RunReading:
+        return open_run(self._path, env=self._env)
+
+    def _facts(self, env: str) -> EnvironmentFacts:
+        return self._run.facts.get(env, EnvironmentFacts())
+
+    def _scores_of(self, env: str) -> RescoredAttempts:
+        return self._scores.setdefault(env, RescoredAttempts(env))
+
+    def _count_changes(self, item: Rescored) -> None:
+        report, key = self._report, item.key
+        flips = report.environments.setdefault(key.env, EnvironmentFlips())
+        if item.numbers is not None and None not in (item.old_reward, item.new_reward):
+            if key.env not in self._numbers:
+                self._numbers[key.env] = _ChangedNumbers(self._scores_of(key.env))
+            self._numbers[key.env].add(key.task_id, key.attempt, *item.numbers)
+        if not item.is_changed:
+            flips.num_others += 1
+            return
+        reason = f"{item.old_reason or '-'} -> {item.new_reason or '-'}"
+        report.reasons[reason] = report.reasons.get(reason, 0) + 1
+        threshold = self._facts(key.env).success_threshold
+        for counts in (report, flips, flips.reasons.setdefault(reason, Flips())):
+            counts.add(item, threshold)
+        if len(report.changes) < _MAX_CHANGES:
+            own, old, new = msgspec.structs.asdict(key), item.old_reward, item.new_reward
+            change = RewardChange(**own, old_reward=old, new_reward=new, reason=reason)
+            report.changes.append(change)
+
+    def _add_failures(self, environments: Sequence[str]) -> None:
+        if self._run.failures is None:
+            return
+        failed: dict[str, set[tuple[str, int]]] = {env: set() for env in environments}
+        for line in read_structs(self._run.failures, msgspec.json.Decoder(FailureLine)):
+            if line.env in failed:
+                failed[line.env].add((line.task_id, line.attempt))
+        for env, keys in failed.items():
+            self._scores_of(env).add_failures(keys)
+
+
+class _ChangedNumbers:
+    """Components and other numbers of an environment's attempts, where one of them changed.
+
+    Unchanged attempts are read from the file again, and only if there is such a change.
+    """
+
+    def __init__(self, scores: RescoredAttempts) -> None:
+        self._scores = scores
+        self._changed: set[str] = set()
+        self._known: set[tuple[int, int]] = set()
+        """Task numbers and attempts with a changed number."""
+        self._numbers: dict[str, tuple[Attempts, array[float]]] = {}
+        """By name, attempts with the old and the new number; nan if the verifier returned none."""
+
+    def add(
+        self, task_id: str, attempt: int, before: VerifierNumbers, after: VerifierNumbers
+    ) -> None:
+        task_numbers = self._scores.both.task_numbers
+        self._known.add((task_numbers.setdefault(task_id, len(task_numbers)), attempt))
+        old = _named(before.components, before.metrics)
+        new = _named(after.components, after.metrics)
+        for name in old.keys() | new.keys():
+            if old.get(name) != new.get(name):
+                self._changed.add(name)
+            self._extend(name, task_id, attempt, old.get(name), new.get(name))
+
+    def add_unchanged(self, lines: Sequence[ScoredLine]) -> None:
+        task_numbers = self._scores.both.task_numbers
+        for line in lines:
+            if (task_numbers.get(line.task_id, -1), line.attempt) in self._known:
+                continue
+            numbers = _named(line.components or {}, line.metrics or {})
+            for name in self._changed & numbers.keys():
+                self._extend(name, line.task_id, line.attempt, numbers[name], numbers[name])
+
+    def leave_out_unscored(self) -> None:
+        """Mark attempts without a score as known, so that they are not counted."""
+        others = self._scores.others
+        self._known.update(zip(others.tasks, others.attempts, strict=True))
+
+    def effects(self) -> dict[str, Effect]:
+        return {name: number_effect(*self._numbers[name]) for name in sorted(self._changed)}
+
+    def _extend(
+        self, name: str, task_id: str, attempt: int, before: float | None, after: float | None
+    ) -> None:
+        if name not in self._numbers:
+            both = self._scores.both
+            self._numbers[name] = Attempts(both.env, both.task_numbers), array("d")
+        attempts, numbers = self._numbers[name]
+        attempts.extend([task_id], [attempt], [math.nan if before is None else before])
+        numbers.append(math.nan if after is None else after)
+
+
+def _named(components: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
+    named = {f"components.{name}": value for name, value in components.items()}
+    return named | {f"metrics.{name}": value for name, value in metrics.items()}
+
+
+class Disagreement(msgspec.Struct, kw_only=True):
+    """One rollout whose scores differ between repeats."""
+
+    env: str
+    task_id: str
+    attempt: int
+    rewards: list[float | None]
+    """In the order of the repeats; None if the verifier failed."""
+    spread: float
+
+
+class EnvironmentAgreement(msgspec.Struct, kw_only=True):
+    """How far the verifier of one environment agrees with itself."""
+
+    asks_models: bool
+    """Whether it may ask models or a server, so that scores can vary."""
+    num_rollouts: int = 0
+    num_disagreeing: int = 0
+    """Rollouts whose rewards differ, or that were scored in some repeats only."""
+    num_failed: int = 0
+    agreement: float | None = None
+    """The share of scored rollouts whose scores agree; None if no rollout has a score."""
+    largest_spread: float = 0.0
+    mean_rewards: list[float] = []
+    """The mean over tasks in each repeat, of rollouts that all repeats scored."""
+    within_variance: float | None = None
+    """Of a rollout's reward over the repeats; averaged over rollouts that all repeats scored."""
+    standard_error: float | None = None
+    """Of one repeat's mean reward over tasks: the root mean square over repeats."""
+    verifier_error: float | None = None
+    """The verifier's part of that, if its errors are independent between tasks; if they are not,
+    `mean_rewards` vary more than this."""
+    verifier_share: float | None = None
+    """The verifier's share of the variance of the mean, at most 1; None if there is no variance."""
+
+
+class RepeatReport(msgspec.Struct, kw_only=True):
+    """The result of scoring the same rollouts several times."""
+
+    num_repeats: int
+    num_rollouts: int = 0
+    num_disagreeing: int = 0
+    num_faulty: int = 0
+    """Disagreements of verifiers that ask no model, and so should always agree."""
+    num_failed: int = 0
+    num_not_rescored: int = 0
+    """Rollouts of environments whose world cannot be replayed; they are not scored again."""
+    largest_spread: float = 0.0
+    errors: dict[str, int] = {}
+    disagreements: list[Disagreement] = []
+    environments: dict[str, EnvironmentAgreement] = {}
+
+
+class Repeats:
+    """Collects the rewards of every repeat, in a few bytes each.
+
+    `asks_models` returns whether the verifier of an environment asks models.
+    """
+
+    def __init__(self, num_repeats: int, asks_models: Callable[[str], bool]) -> None:
+        self.num_scores = 0
+        """Scores so far, including failures."""
+        self._num_repeats = num_repeats
+        self._asks_models = asks_models
+        self._rewards: dict[str, Attempts] = {}
+        """By environment, the rewards of all repeats one after another."""
+        self._errors: Counter[str] = Counter()
+        self._num_not_rescored = 0
+
+    def add(self, batch: Sequence[Rescored], *, is_first: bool) -> None:
+        """Add results of a repeat; lines that keep their score count in the first repeat only."""
+        for item in batch:
+            if not item.is_rescored:
+                self._num_not_rescored += is_first
+                continue
+            self.num_scores += 1
+            key, reward = item.key, item.new_reward
+            if key.env not in self._rewards:
+                self._rewards[key.env] = Attempts(key.env)
+            rewards = [math.nan if reward is None else reward]
+            self._rewards[key.env].extend([key.task_id], [key.attempt], rewards)
+            if item.error is not None:
+                self._errors[f"{item.error.error_class}: {item.error.message}"] += 1
+
+    def check(self) -> None:
+        """Raise an error if the first repeat has an attempt twice, before paying for another."""
+        for _, rewards in sorted(self._rewards.items()):
+            rewards.by_task()
+
+    def report(self) -> RepeatReport:
+        """Compare the results of all repeats."""
+        report = RepeatReport(
+            num_repeats=self._num_repeats,
+            num_not_rescored=self._num_not_rescored,
+            errors=dict(self._errors),
+        )
+        for env, rewards in sorted(self._rewards.items()):
+            agreement = EnvironmentAgreement(asks_models=self._asks_models(env))
+            _describe_noise(agreement, rewards, self._num_repeats)
+            for task_id, attempts in _by_task(rewards):
+                for attempt, own in attempts.items():
+                    scored = [reward for reward in own if reward is not None]
+                    agreement.num_rollouts += 1
+                    if not scored:
+                        agreement.num_failed += 1
+                        continue
+                    if len(set(own)) == 1:
+                        continue
+                    spread = max(scored) - min(scored)
+                    agreement.num_disagreeing += 1
+                    agreement.largest_spread = max(agreement.largest_spread, spread)
+                    found = Disagreement(
+                        env=env, task_id=task_id, attempt=attempt, rewards=own, spread=spread
+                    )
+                    if len(report.disagreements) < _MAX_DISAGREEMENTS:
+                        report.disagreements.append(found)
+            num_scored = agreement.num_rollouts - agreement.num_failed
+            if num_scored:
+                agreement.agreement = 1.0 - agreement.num_disagreeing / num_scored
+            report.environments[env] = agreement
+            report.num_rollouts += agreement.num_rollouts
+            report.num_disagreeing += agreement.num_disagreeing
+            report.num_failed += agreement.num_failed
+            report.largest_spread = max(report.largest_spread, agreement.largest_spread)
+            if not agreement.asks_models:
+                report.num_faulty += agreement.num_disagreeing
+        return report
+
+
+def _by_task(rewards: Attempts) -> Iterator[tuple[str, dict[int, list[float | None]]]]:
+    tasks, attempts = np.asarray(rewards.tasks), np.asarray(rewards.attempts)
+    order = np.lexsort((attempts, tasks))  # stable, so that repeats keep their order
+    attempts, values = attempts[order], np.asarray(rewards.rewards)[order]
+    starts = np.searchsorted(tasks[order], np.arange(len(rewards.task_numbers) + 1)).tolist()
+    for task_id, (start, end) in zip(rewards.task_numbers, itertools.pairwise(starts), strict=True):
+        found: dict[int, list[float | None]] = {}
+        own = zip(attempts[start:end].tolist(), values[start:end].tolist(), strict=True)
+        for attempt, reward in own:
+            found.setdefault(attempt, []).append(None if math.isnan(reward) else reward)
+        yield task_id, found
+
+
+def _describe_noise(agreement: EnvironmentAgreement, rewards: Attempts, num_repeats: int) -> None:
+    """Fill in the verifier's part of the error of the mean reward.
+
+    A task's mean differs between repeats only because of its verifier.
+    """
+    task_means = [array("d") for _ in range(num_repeats)]
+    task_variances, rollout_variances = array("d"), array("d")
+    for _, attempts in _by_task(rewards):
+        scored = [[one for one in own if one is not None] for own in attempts.values()]
+        # A rollout that failed in one repeat would move the mean of that repeat only.
+        whole = [own for own in scored if len(own) == num_repeats]
+        if not whole:
+            continue
+        by_repeat = [mean(own) for own in zip(*whole, strict=True)]
+        for means, one in zip(task_means, by_repeat, strict=True):
+            means.append(one)
+        task_variances.append(variance(by_repeat))
+        rollout_variances.extend(row_variances(np.array(whole)).tolist())
+    if not task_variances:
+        return
+    agreement.mean_rewards = [mean(means) for means in task_means]
+    agreement.within_variance = mean(rollout_variances)
+    # The variance of a mean over tasks is the sum of their variances, divided by the square of
+    # their number.
+    of_mean = mean(task_variances) / len(task_variances)
+    agreement.verifier_error = math.sqrt(of_mean)
+    errors = [standard_error(means) for means in task_means]
+    squares = [error**2 for error in errors if error is not None]
+    if squares:
+        square = mean(squares)
+        agreement.standard_error = math.sqrt(square)
+        # The variance of task means is the variance between tasks plus that within them (Miller
+        # 2024, arXiv 2411.00640), which here is the verifier's.
+        agreement.verifier_share = min(1.0, of_mean / square) if square else None

@@ -1,0 +1,1 @@
+"""Task files: pulls and reads them in every format, and turns their rows into tasks."""

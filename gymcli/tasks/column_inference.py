@@ -1,0 +1,533 @@
+"""Infers from the names of a table's columns how its rows become tasks.
+
+Two shapes are known: a multiple-choice table (question, options, answer), whose rows are those of
+the environment `mcqa`, and a table of questions and answers, for the environment that is named.
+Every other column becomes a field of its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from string import ascii_uppercase
+from typing import NamedTuple, cast
+
+import msgspec
+from pydantic import ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from gymcli.environment.registry import Found
+from gymcli.errors import UsageError
+from gymcli.tasks.row_map import TRANSFORMS, RowMap, map_text
+from gymcli.tasks.table_files import local_rows, mapped_rows, table_columns
+from gymcli.tasks.task_row import listed
+from gymcli.types import JSON, JSON_ERRORS, JSONObject
+
+__all__ = [
+    "CHOICE_ENV",
+    "TABLE_DEFAULTS",
+    "TableMap",
+    "infer_map",
+    "mapped_file",
+    "refuse_raw_rows",
+    "set_defaults",
+    "table_defaults",
+]
+
+CHOICE_ENV = "mcqa"
+"""The environment of multiple-choice tables."""
+RowDefaults = Mapping[str, JSONObject]
+"""Fields by the environment that a row names; empty: it names none."""
+TABLE_DEFAULTS: Mapping[str, JSONObject] = {
+    CHOICE_ENV: {"grading_mode": "letter"},
+    "string_match": {"near": False},
+}
+"""Fields of tables whose defaults differ from those of NeMo Gym's rows."""
+_CHOICE_PROMPT = "{question}\n\n{choices}\n\nPut the letter in \\boxed{{}}."
+_ANSWER_PROMPTS = {
+    "math_with_judge": "{question}\n\nPut your final answer in \\boxed{{}}.",
+    "string_match": '{question}\n\nEnd with a line that says "Final answer:" and the answer.',
+}
+"""Prompts for environments that read an answer only where it is marked."""
+
+_QUESTIONS = ("prompt", "question", "input", "query", "problem", "instruction")
+_ANSWERS = (
+    "expected_answer",
+    "answer",
+    "correct_answer",
+    "answer_key",
+    "answerkey",
+    "correct",
+    "expected",
+    "target",
+    "gold",
+    "label",
+    "ground_truth",
+)
+"""Names of columns, and of the fields of environments, that hold the right answer."""
+_LISTS = ("options", "choices")
+_OPTION_TEXTS = ("text", "content", "value")
+_OPTION_LABELS = ("label", "key", "letter", "id")
+"""Names in options that have a text and a label each, as those of ARC."""
+_OPTION = re.compile(r"(option|choice|opt|)_?([a-z]|\d)", re.ASCII)
+_READ_AS = {
+    "letter_of": "letters",
+    "letter_in": "texts",
+    "letter_from_0": "positions from 0",
+    "letter_from_1": "positions from 1",
+}
+"""How answers may name an option: transforms with what they read."""
+_CONTROLS: Mapping[str, str] = {
+    "id": "strip",
+    "task_id": "strip",
+    "uuid": "strip",
+    "env": "strip",
+    "prompt": "",
+    "max_turns": "number",
+    "messages": "json",
+    "tools": "json",
+    "params": "json",
+    "agent_ref": "json",
+    "responses_create_params": "json",
+}
+"""The names in a row that no environment declares, with the transform of a text."""
+_PROMPTS = ("responses_create_params", "messages", "prompt")
+_NOT_RAW = (*_PROMPTS, "agent_ref", "resolved_row")
+"""Fields of rows that have a prompt, or leave it to their environment."""
+
+_Source = str | tuple[str, ...]
+_Fields = dict[str, dict[str, object]]
+
+
+class TableMap(NamedTuple):
+    """How the rows of a table become tasks."""
+
+    row_map: RowMap
+    env: str | None = None
+    """The environment that the columns imply, which has multiple-choice questions."""
+    note: str = ""
+    """Which columns became fields of another name, in words."""
+
+
+def mapped_file(
+    row_map: RowMap, defaults: RowDefaults, path: Path
+) -> Iterator[tuple[int, JSONObject | str]]:
+    """Yield the task rows of a file, each with its number; see `set_defaults`."""
+    for number, row in mapped_rows(local_rows(path), row_map):
+        if isinstance(row, dict):
+            set_defaults(row, defaults)
+        yield number, row
+
+
+def table_defaults(
+    env: str | None, find: Callable[[str], Found], *, has_choices: bool = True
+) -> RowDefaults:
+    """Return the fields that rows of tables have unless they say otherwise.
+
+    Args:
+        env: The environment of rows that name none.
+        find: Finds an environment by its name.
+        has_choices: Whether multiple-choice questions are among them that a map made.
+    """
+    defaults: dict[str, JSONObject] = {}
+    for name, fields in TABLE_DEFAULTS.items():
+        if name == CHOICE_ENV and not has_choices:
+            continue
+        environment = find(name).environment
+        if not fields.keys() <= environment.Task.model_fields.keys():
+            continue  # the name is that of a server, which has its own rules
+        defaults[name] = fields
+        if env is not None and issubclass(find(env).environment, environment):
+            defaults[""] = fields
+    return defaults
+
+
+def set_defaults(row: JSONObject, defaults: RowDefaults) -> None:
+    """Add the default fields of its environment to a row, unless it is a row of NeMo Gym."""
+    is_nemo = "responses_create_params" in row or "agent_ref" in row
+    env = row.get("env") or ""
+    if not is_nemo and isinstance(env, str):
+        for name, value in defaults.get(env, {}).items():
+            row.setdefault(name, value)
+
+
+def infer_map(
+    path: Path,
+    env: str | None,
+    find: Callable[[str], Found],
+    *,
+    has_template: bool,
+    id_field: str | None = None,
+) -> TableMap:
+    """Infer the map of a table from its columns and its environment.
+
+    Args:
+        path: The table.
+        env: The environment of rows that name none.
+        find: Finds an environment by its name.
+        has_template: Whether the prompts come from a template.
+        id_field: The column with the ids; None: `task_id`, `id` or `uuid`.
+
+    Raises:
+        UsageError: The table cannot be read, or its columns do not say how they become tasks.
+    """
+    table = _Table(path, id_field)
+    env = env or table.only_env()
+    found = None if env is None else find(env)
+    takes_choices = found is None or issubclass(found.environment, find(CHOICE_ENV).environment)
+    if takes_choices and table.is_choice():
+        env = CHOICE_ENV if found is None else found.name
+        return _choice_map(table, env, has_template=has_template)
+    if found is None:
+        if has_template or any(name in table.columns for name in _PROMPTS):
+            return TableMap(table.plain({}))  # rows that may name their own environments
+        if isinstance(options := table.option_columns, str):
+            raise table.unclear(f'"{options}" holds no JSON list of options, such as ["yes", "no"]')
+        if table.find(_QUESTIONS) and table.find(_ANSWERS):
+            raise table.unclear(
+                "has questions and answers, but no environment to score them",
+                "name it, as in --env string_match, or say what the columns are with --map FILE",
+            )
+        raise table.unclear("has no columns with a question and its answer")
+    return _answer_map(table, found, has_template=has_template)
+
+
+def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Found]) -> None:
+    """Raise UsageError with a map for JSON Lines whose first row has a question, but no prompt.
+
+    They are not mapped unasked, as a table is: a row of this shape is for a prompt file.
+    """
+    if ".jsonl" not in path.suffixes:
+        return
+    number, row = next(local_rows(path), (0, ""))
+    if isinstance(row, str) or not row.keys().isdisjoint(_NOT_RAW):
+        return
+    names = {name.casefold() for name in row}
+    if names.isdisjoint(_QUESTIONS) or (env is None and names.isdisjoint(_ANSWERS)):
+        return
+    inferred = infer_map(path, env, find, has_template=False)
+    env_of_map = {} if env or not inferred.env else {"env": inferred.env}
+    row_map = inferred.row_map.model_copy(update={"constants": env_of_map})
+    raise UsageError(
+        f"{path}:{number}: has no prompt; use --prompt FILE, or --map FILE with this map in it: "
+        f"{map_text(row_map)}"
+    )
+
+
+class _Table:
+    """A table's columns, and the values that tell how to read them."""
+
+    def __init__(self, path: Path, id_field: str | None) -> None:
+        self.path = path
+        self.id_field = id_field
+        self.columns = table_columns(path)
+        self.by_name: dict[str, str] = {}
+        """Columns by their names in lower case, with underscores."""
+        for column in self.columns:
+            name = re.sub(r"[\s-]+", "_", column.strip().casefold())
+            if self.by_name.setdefault(name, column) != column:
+                both = " ".join(f"{self.by_name[name]} and {column}".split())
+                raise UsageError(f"{path}: the columns {both} differ too little; rename one")
+        self.option_columns, self.option_labels = self._option_columns()
+
+    def rows(self) -> Iterator[dict[str, object]]:
+        """Yield the rows that can be read."""
+        return (row for _, row in local_rows(self.path) if not isinstance(row, str))
+
+    def find(self, names: Sequence[str]) -> list[str]:
+        """Return the columns with one of these names."""
+        return [self.by_name[name] for name in names if name in self.by_name]
+
+    def one(self, names: Sequence[str], purpose: str) -> str | None:
+        """Return the column with one of these names; raise UsageError if there are several."""
+        found = self.find(names)
+        if len(found) > 1:
+            raise self.unclear(f"{' and '.join(found)} may both be the {purpose}")
+        return found[0] if found else None
+
+    def only_env(self) -> str | None:
+        """Return the environment that every row names."""
+        if "env" not in self.columns:
+            return None
+        envs = (row.get("env") for row in self.rows())
+        names = {env.strip() if isinstance(env, str) else "" for env in envs}
+        return names.pop() or None if len(names) == 1 else None
+
+    def is_choice(self) -> bool:
+        """Return whether this is a multiple-choice table."""
+        if self.option_columns is None or not self.find(_QUESTIONS) or not self.find(_ANSWERS):
+            return False
+        if isinstance(self.option_columns, tuple):
+            return True
+        # In rows of mcqa itself, each option is an object with its letter.
+        first = self._first_options()
+        return bool(first) and not any(isinstance(item, dict) for item in first)
+
+    def holds(self, column: str, kind: type | tuple[type, ...]) -> bool:
+        """Return whether the first value of a column that is not empty is of a kind."""
+        return isinstance(self._first_values.get(column), kind)
+
+    @cached_property
+    def _first_values(self) -> dict[str, object]:
+        """The first value of each column that is not empty."""
+        values: dict[str, object] = {}
+        for row in self.rows():
+            new = {name: value for name, value in row.items() if name not in values}
+            values |= {name: value for name, value in new.items() if value not in (None, "")}
+            if len(values) == len(self.columns):
+                break
+        return values
+
+    def _first_options(self) -> list[JSON]:
+        options = self.option_columns
+        assert isinstance(options, str)
+        row_map = _row_map({"options": {"from": options, "apply": self.decoding(options)}})
+        for _, row in mapped_rows(local_rows(self.path), row_map):
+            if isinstance(row, dict) and isinstance(row.get("options"), list):
+                return cast("list[JSON]", row["options"])
+        return []
+
+    def _option_columns(self) -> tuple[_Source | None, str | None]:
+        """Return where the options are, and their labels if these are not the letters."""
+        found: dict[str, dict[str, str]] = {}
+        for name, column in self.by_name.items():
+            if match := _OPTION.fullmatch(name):
+                found.setdefault(match[1] or "", {})[match[2]] = column
+        for prefix, columns in found.items():
+            numbers = ("0123456789", "123456789") if prefix else ()
+            for names in ("abcdefghijklmnopqrstuvwxyz", *numbers):
+                run = [columns[name] for name in names if name in columns]
+                if len(run) > 1 and all(name in columns for name in names[: len(run)]):
+                    return tuple(run), None
+        lists = self.find(_LISTS)
+        return self._nested_options(lists[0]) if lists else (None, None)
+
+    def _nested_options(self, column: str) -> tuple[_Source, str | None]:
+        """Return the same of a list, a list of objects, an object of lists or one with letters."""
+        value = self._first_values.get(column)
+        if isinstance(value, str):
+            with suppress(*JSON_ERRORS):
+                value = msgspec.json.decode(value)
+        if "." in column or not value:
+            return column, None
+        names = value[0] if isinstance(value, list) else value
+        if not isinstance(names, dict):
+            return column, None
+        text_name = next((name for name in _OPTION_TEXTS if name in names), None)
+        label_name = next((name for name in _OPTION_LABELS if name in names), None)
+        if text_name is not None:
+            return f"{column}.{text_name}", label_name and f"{column}.{label_name}"
+        letters = sorted(names, key=str.upper)
+        is_lettered = "".join(letters).upper() == ascii_uppercase[: len(letters)]
+        # In a list, each option is an object with its letter: rows of mcqa itself.
+        if is_lettered and len(letters) > 1 and names is value:
+            return tuple(f"{column}.{letter}" for letter in letters), None
+        return column, None
+
+    def decoding(self, options: _Source) -> list[str]:
+        """Return the transform that makes a list of a column's JSON; that of a path is decoded."""
+        return ["json"] if options in self.columns and self.holds(str(options), str) else []
+
+    def plain(self, fields: _Fields, *, without: Sequence[str] = (), **keys: object) -> RowMap:
+        """Return a map with these fields, and every other column under its own name."""
+        others: _Fields = {}
+        for column in self.columns:
+            name = column.strip()
+            if column not in without and name not in fields:
+                others[name] = {"from": column, "apply": self.conversion(name, column)}
+        return _row_map({**others, **fields}, **keys)
+
+    def conversion(self, name: str, column: str) -> list[str]:
+        """Return the transform that turns the texts of a column into a field of the row itself."""
+        transform = "strip" if column == self.id_field else _CONTROLS.get(name, "")
+        return [transform] if transform and self.holds(column, str) else []
+
+    def unclear(
+        self, reason: str, way_out: str = "say what the columns are with --map FILE"
+    ) -> UsageError:
+        """Return the error for columns that do not say how they become tasks."""
+        text = f"{reason} (columns: {listed(self.columns)}); {way_out}"
+        one_line = " ".join(text.split())  # a name may have several lines
+        return UsageError(f"{self.path}: {one_line}: `gym docs data` has an example of a map")
+
+
+def _row_map(fields: Mapping[str, object], **keys: object) -> RowMap:
+    return RowMap.model_validate({"fields": fields, "drop_empty": True, **keys})
+
+
+def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
+    question, answer = table.one(_QUESTIONS, "question"), table.one(_ANSWERS, "answer")
+    options = table.option_columns
+    assert question is not None
+    assert answer is not None
+    assert options is not None
+    decode = table.decoding(options)
+    transform, place, read_as = _answer_reading(table, answer, options)
+    fields: _Fields = {
+        "question": {"from": question},
+        "choices": {"from": options, "apply": [*decode, "lettered"]},
+        "options": {"from": options, "apply": [*decode, "letters"]},
+        "expected_answer": {"from": answer, "apply": [{transform: place}]},
+    }
+    for name in ("id", "task_id", "uuid"):
+        if name in table.by_name:
+            column = table.by_name[name]
+            fields[name] = {"from": column, "apply": table.conversion(name, column)}
+    prompt = {} if has_template else {"user": _CHOICE_PROMPT}
+    used = {name for field in fields.values() for name in _names(field["from"])}
+    used |= {name.rpartition(".")[0] for name in _names(options) if name not in table.columns}
+    row_map = table.plain(fields, without=[*used], **prompt)
+    shown = options if isinstance(options, str) else f"{options[0]}-{options[-1]}"
+    field_by_column = {
+        question: "question" if has_template else "prompt",
+        shown: "options",
+        f"{answer} ({read_as})": "expected_answer",
+    }
+    renamed = [f"{column} → {name}" for column, name in field_by_column.items() if column != name]
+    return TableMap(row_map, env, _note(renamed, env))
+
+
+def _note(renamed: Sequence[str], env: str) -> str:
+    return " ".join(f"{', '.join(renamed)} (environment {env})".split())
+
+
+def _names(source: object) -> tuple[str, ...]:
+    return (source,) if isinstance(source, str) else cast("tuple[str, ...]", source)
+
+
+def _answer_reading(table: _Table, answer: str, options: _Source) -> tuple[str, _Source, str]:
+    """Return the transform that reads most answers, its argument, and what it reads, in words.
+
+    All readings that do so must agree on the letters, unless the options have labels.
+    """
+    labels = {} if table.option_labels is None else {"labels": {"from": table.option_labels}}
+    row_map = _row_map({"answer": {"from": answer}, "options": {"from": options}, **labels})
+    letters: dict[str, list[JSON]] = {name: [] for name in _READ_AS}
+    letters_of_labels: list[JSON] = []
+    example: JSON = None
+    for _, row in mapped_rows(local_rows(table.path), row_map):
+        if isinstance(row, str) or "answer" not in row:
+            continue
+        example = row["answer"] if example is None else example
+        for name, found in letters.items():
+            found.append(_letter_or_none(name, row["answer"], row.get("options")))
+        letters_of_labels.append(_letter_or_none("letter_in", row["answer"], row.get("labels")))
+    num_read = {name: len(found) - found.count(None) for name, found in letters.items()}
+    most = max(num_read.values())
+    best = [name for name, num in num_read.items() if num == most]
+    num_labels = len(letters_of_labels) - letters_of_labels.count(None)
+    if 2 * max(most, num_labels) < len(letters_of_labels):
+        raise table.unclear(
+            f'"{answer}" holds neither letters nor positions nor texts of the options: '
+            f"{example!r:.60}"
+        )
+    if table.option_labels is not None and num_labels >= most:
+        return "letter_in", table.option_labels, "labels"
+    if any(letters[name] != letters[best[0]] for name in best):
+        both = " or ".join(_READ_AS[name] for name in best)
+        source = options if isinstance(options, str) else f"[{', '.join(options)}]"
+        raise table.unclear(
+            f'"{answer}" may hold {both}',
+            "say which in --map FILE, such as "
+            f"expected_answer: {{from: {answer}, apply: {{{best[-1]}: {source}}}}}",
+        )
+    return best[0], options, _READ_AS[best[0]]
+
+
+def _letter_or_none(transform: str, answer: JSON, options: JSON) -> JSON:
+    try:
+        return TRANSFORMS[transform].function(answer, options)
+    except ValueError:
+        return None
+
+
+def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
+    own = found.environment.Task.model_fields
+    fields: _Fields = {}
+    renamed: list[str] = []
+
+    def add(name: str, column: str) -> None:
+        fields[name] = {"from": column, "apply": _conversion(table, found, name, column)}
+        if name.casefold() != column.strip().casefold():
+            renamed.append(f"{column} → {name}")
+
+    for name in dict.fromkeys([*own, *_CONTROLS]):
+        if name in table.columns:
+            add(name, name)
+        elif name in table.by_name:
+            add(name, table.by_name[name])
+    prompt = {}
+    if not has_template and not any(name in fields for name in _PROMPTS):
+        question = table.one(_QUESTIONS, "prompt")
+        if question is None:
+            raise table.unclear("has no column with the prompt, such as prompt or question")
+        if found.name in _ANSWER_PROMPTS and "extraction_mode" not in fields:
+            fields["question"] = {"from": question}
+            renamed.append(f"{question} → prompt")
+            prompt["user"] = _ANSWER_PROMPTS[found.name]
+        else:
+            add("prompt", question)
+    if "question" in own and "question" not in fields and "prompt" in fields:
+        add("question", str(fields["prompt"]["from"]))
+    answers = [name for name in _ANSWERS if name in own]
+    if len(answers) == 1 and answers[0] not in fields:
+        answer = table.one(_ANSWERS, "answer")
+        if answer is not None:
+            add(answers[0], answer)
+    used = {str(column["from"]) for column in fields.values()}
+    row_map = table.plain(fields, without=[*used], **prompt)
+    _check_first(table, found, row_map)
+    return TableMap(row_map, None, _note(renamed, found.name) if renamed else "")
+
+
+def _conversion(table: _Table, found: Found, name: str, column: str) -> list[str]:
+    """Return the transforms that turn the values of a table into the type of a field."""
+    if name in _CONTROLS or column == table.id_field:
+        return table.conversion(name, column)
+    kinds = _json_types(found, name)
+    if kinds - {"null"} == {"string"} and table.holds(column, (int, float)):
+        return ["text"]  # as in a CSV file
+    is_nested = kinds & {"array", "object"}
+    transform = "json" if is_nested else "number" if kinds & {"integer", "number"} else ""
+    transform = "" if "string" in kinds else transform
+    return [transform] if transform and table.holds(column, str) else []
+
+
+def _json_types(found: Found, name: str) -> set[str]:
+    """Return the JSON types that a field may have; none if they are unknown."""
+    try:
+        schema = found.environment.Task.model_json_schema()
+    except PydanticInvalidForJsonSchema:  # an author may use any Python type
+        return set()
+    definitions = cast("dict[str, JSONObject]", schema.get("$defs", {}))
+    waiting = [cast("dict[str, JSONObject]", schema["properties"]).get(name, {})]
+    kinds: set[str] = set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(reference := one.get("$ref"), str):
+            waiting.append(definitions[reference.rpartition("/")[2]])
+        waiting += cast("list[JSONObject]", one.get("anyOf", []))
+        if isinstance(kind := one.get("type"), str):
+            kinds.add(kind)
+    return kinds
+
+
+def _check_first(table: _Table, found: Found, row_map: RowMap) -> None:
+    """Raise UsageError if the first row lacks a field that the environment needs."""
+    first = next((row for row in table.rows() if row_map.takes(row)), None)
+    if first is None:
+        return
+    try:
+        found.environment.parse_task(row_map.apply(first))
+    except ValidationError as error:
+        missing = [".".join(map(str, e["loc"])) for e in error.errors() if e["type"] == "missing"]
+        absent = [name for name in missing if name not in (row_map.fields or {})]
+        if absent:
+            raise table.unclear(
+                f"has no column for {listed(absent)}, which environment {found.name} needs"
+            ) from error
+    except ValueError:
+        return  # the row has its own problem, which is listed with its line

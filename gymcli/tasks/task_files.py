@@ -1,0 +1,273 @@
+"""Reads task rows in their four shapes as a stream.
+
+The shape of a row is `responses_create_params`, else `messages`, else `prompt`, else raw (only
+fields, for a prompt template). A wrong row becomes a `RowProblem`, so that all can be listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from gymcli.errors import TasksError, UsageError
+from gymcli.nemo_gym.rows import is_nemo_row, own_task_id
+from gymcli.store.lines import (
+    TOO_DEEP,
+    begins_array,
+    decode_block,
+    decoded_lines,
+    iterate_blocks,
+    iterate_lines,
+    refuse_utf16,
+)
+from gymcli.tasks.task_row import TaskReading, row_prompt, task_row, without_stamps
+from gymcli.types import JSONObject, TaskRow, digest
+
+__all__ = [
+    "IgnoredParameter",
+    "RowFields",
+    "RowProblem",
+    "SharedIdsError",
+    "TaskReader",
+    "read_row_fields",
+    "read_tasks",
+    "with_shared_ids",
+]
+
+_DECODER = msgspec.json.Decoder(JSONObject)
+T = TypeVar("T")
+
+_BLOCK_BYTES = 1 << 15
+"""Decoded in one call, into objects of ten times the size."""
+_LONG_OBJECT = re.compile(rb'(\xef\xbb\xbf)?\s*\{[ \t\r]*\n\s*"')
+_BINARY_STARTS = (b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"PK\3\4", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""How archives begin, which need not have a null byte: bz2, xz, 7z, zip, gz and zst."""
+
+
+class RowProblem(NamedTuple):
+    """A row that cannot be used, and the reason."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        # A place keeps its spaces, since a file's name may contain them.
+        return f"{' '.join(self.place.splitlines())}: {' '.join(self.reason.split())}"
+
+
+class SharedIdsError(TasksError):
+    """Different NeMo Gym rows have the same id."""
+
+    def __init__(self, ids: frozenset[tuple[str, str]]) -> None:
+        super().__init__(f"different rows have the same id: {min(ids)[1]}")
+        self.ids = ids
+        """The environments and ids."""
+
+
+class IgnoredParameter(NamedTuple):
+    """A request parameter that a row may not set."""
+
+    place: str
+    name: str
+
+
+class RowFields(NamedTuple):
+    """The parts of a task row that rollouts from another program need."""
+
+    id: str
+    task_index: int
+    """The row's `_ng_task_index`, else its position among distinct rows."""
+    fields: JSONObject
+
+
+def read_tasks(
+    paths: Sequence[Path], reading: TaskReading, copies: Mapping[int, int] | None = None
+) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
+    """Read several task files as one set of tasks.
+
+    Args:
+        paths: The files.
+        reading: How to read the rows.
+        copies: `first_attempt` of each task that is a copy, by its position, if an earlier reading
+            found no problem; None: compare the tasks with each other.
+
+    Raises:
+        SharedIdsError: After the last row, if the rows must be read again with `shared_ids`, since
+            an id must not depend on the order of the rows.
+    """
+    reader = TaskReader(copies)
+    prefixes = _prefixes(paths) if reading.id_by_file else {}
+    for path in paths:
+        default_env = reading.default_envs.get(path, reading.default_env)
+        own_reading = reading._replace(default_env=default_env)
+        source, prefix = str(path), prefixes.get(path, "")
+        place = reading.place(path)
+        rows_of = reading.rows_of.get(path, _json_rows)
+        for line, row in rows_of(place):
+            if isinstance(row, str):
+                yield RowProblem(f"{path}:{line}", row)
+            else:
+                yield from reader.read(row, own_reading, source=source, line=line, prefix=prefix)
+    if reader.shared_ids:
+        raise SharedIdsError(frozenset(reader.shared_ids))
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
+    for block in iterate_blocks(path, size=_BLOCK_BYTES):
+        if block.number == 1 and (reason := _other_format(path, block.data.tobytes())):
+            yield 1, reason
+            return
+        decoded = decode_block(block, _DECODER)
+        if decoded is None:  # a line is blank, wrong or unfinished
+            yield from decoded_lines(block.lines(path))
+        else:
+            yield from enumerate(decoded, block.number)
+
+
+def _other_format(path: Path, start: bytes) -> str:
+    """Return why a file with this start has no JSON object in each line; empty if it may have.
+
+    Raise UsageError for UTF-16.
+    """
+    refuse_utf16(start, path)
+    if start.startswith(_BINARY_STARTS) or b"\0" in start:
+        return "is binary data, not text; name it by its format, such as .gz, .parquet or .xlsx"
+    if begins_array(start):
+        stem, _, suffixes = path.name.partition(".")
+        is_json = suffixes.lower().startswith("json")
+        out = shlex.quote(f"{stem}-rows.jsonl")
+        command = f"gym data pull {shlex.quote(str(path))} -o {out}"
+        return (
+            "is a JSON array, not one object a line; convert it: "
+            f"{'' if is_json else 'name it .json, then '}{command}"
+        )
+    if _LONG_OBJECT.match(start):
+        return "is JSON over several lines, not one object a line; jq -c . FILE writes it so"
+    return ""
+
+
+def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
+    """Call a function that reads tasks; if NeMo Gym rows share ids, call it again with these."""
+    try:
+        return work(frozenset())
+    except SharedIdsError as found:
+        return work(found.ids)
+
+
+class TaskReader:
+    """Reads rows one by one and distinguishes copies of a task from other rows with its id.
+
+    Identical rows are one task, whose copies have `first_attempt` 0, 1, 2, ... This takes about 150
+    bytes of memory per task, whatever its length. `copies` is as in `read_tasks`.
+    """
+
+    def __init__(self, copies: Mapping[int, int] | None = None) -> None:
+        self._copies = copies
+        self._num_tasks = 0
+        self.shared_ids: set[tuple[str, str]] = set()
+        """Environments and ids that different NeMo Gym rows share."""
+        self._numbers: dict[int, int] = {}
+        """The number of each task, by a digest of its environment and id."""
+        # Arrays and shared strings take a third of the memory of one tuple per task.
+        self._hashes = array("Q")
+        self._sources: list[str] = []
+        self._lines = array("I")
+        self._num_copies: Counter[int] = Counter()
+        """By number, for tasks that appeared more than once."""
+
+    def read(
+        self, row: JSONObject, reading: TaskReading, *, source: str, line: int, prefix: str = ""
+    ) -> list[TaskRow | RowProblem | IgnoredParameter]:
+        """Return the parameters that a row may not set, then its task or its problem."""
+        place = f"{source}:{line}"
+        try:
+            task, ignored = task_row(row, reading, place=place, prefix=prefix)
+        except RecursionError:
+            return [RowProblem(place, TOO_DEEP)]
+        except (ValueError, UsageError) as error:
+            return [RowProblem(place, str(error))]
+        found: list[TaskRow | RowProblem | IgnoredParameter]
+        found = [IgnoredParameter(place, name) for name in ignored] if ignored else []
+        if self._copies is not None:
+            task.first_attempt = self._copies.get(self._num_tasks, 0)
+            self._num_tasks += 1
+            return [*found, task]
+        name = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
+        number = self._numbers.setdefault(int.from_bytes(name), len(self._hashes))
+        content = int(task.hash, 16)
+        if number == len(self._hashes):
+            self._hashes.append(content)
+            self._sources.append(source)
+            self._lines.append(line)
+        elif self._hashes[number] == content:
+            self._num_copies[number] += 1
+            task.first_attempt = self._num_copies[number]
+        elif reading.id_field is None and is_nemo_row(row):
+            # Not a problem yet: the next reading appends a hash to each of these ids.
+            self.shared_ids.add((task.env, task.id))
+        else:
+            first_place = f"{self._sources[number]}:{self._lines[number]}"
+            return [*found, RowProblem(place, _same_id(task.id, first_place, reading))]
+        return [*found, task]
+
+
+def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
+    """Name each file by the fewest last parts of its path that distinguish it."""
+    names = {}
+    for path in dict.fromkeys(paths):
+        others = [other.parts for other in paths if other != path]
+        num_parts = 1
+        while num_parts < len(path.parts) and any(
+            other[-num_parts:] == path.parts[-num_parts:] for other in others
+        ):
+            num_parts += 1
+        names[path] = Path(*path.parts[-num_parts:]).as_posix() + "/"
+    return names
+
+
+def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
+    shown = " ".join(task_id.split())
+    hint = reading.hints.same_id + ("" if reading.id_by_file else reading.hints.same_id_in_files)
+    return f'another row, {first_place}, has the same id "{shown}"; {hint}'
+
+
+def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
+    """Read the fields of task rows, which need no prompt.
+
+    Identical copies are skipped unless they have an `_ng_task_index`.
+    """
+    hashes: dict[str, str] = {}
+    for path in paths:
+        for number, row in decoded_lines(iterate_lines(path)):
+            place = f"{path}:{number}"
+            if isinstance(row, str):
+                yield RowProblem(place, row)
+                continue
+            try:
+                own = without_stamps(row)
+                fields = row_prompt(own).fields
+                content = digest(own)
+            except RecursionError:
+                yield RowProblem(place, TOO_DEEP)
+                continue
+            except ValueError as error:
+                yield RowProblem(place, str(error))
+                continue
+            task_id = own_task_id(row) or content
+            position, is_copy = len(hashes), task_id in hashes
+            if hashes.setdefault(task_id, content) != content:
+                yield RowProblem(place, _same_id(task_id, "in one of these files", TaskReading()))
+                continue
+            index = row.get("_ng_task_index")
+            if type(index) is int:
+                yield RowFields(task_id, index, fields)
+            elif not is_copy:
+                yield RowFields(task_id, position, fields)

@@ -1,0 +1,592 @@
+"""The tasks of a run: reads the rows of its files, checks all and selects some."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from gymcli.environment.contract import Environment
+from gymcli.environment.registry import (
+    NUM_GENERATED,
+    Found,
+    Registry,
+    environments_with_tasks,
+    generated_lines,
+    generates,
+    is_code,
+    is_plug_in,
+    own_options,
+    shipped_tasks,
+)
+from gymcli.environment.tool import EnvironmentOptions
+from gymcli.errors import (
+    EpisodeError,
+    TasksError,
+    UnknownNameError,
+    UsageError,
+    did_you_mean,
+    pydantic_reason,
+)
+from gymcli.runner.collect_options import CollectOptions
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.lines import Line, decoded_lines, file_sha256
+from gymcli.store.shards import Shard
+from gymcli.tasks.column_inference import infer_map, mapped_file, refuse_raw_rows, table_defaults
+from gymcli.tasks.row_map import read_map
+from gymcli.tasks.table_files import is_table, table_notes
+from gymcli.tasks.task_files import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
+from gymcli.tasks.task_row import PromptTemplate, TaskReading, task_row, working_directory
+from gymcli.types import JSONObject, TaskRow
+
+__all__ = [
+    "MappedTables",
+    "Problems",
+    "Survey",
+    "TaskSource",
+    "TasksFile",
+    "env_of_tasks",
+    "map_tables",
+    "named_file",
+    "row_problems",
+    "survey",
+]
+
+_MAX_LISTED = 20
+_MAX_NUMBERS = 5
+"""How many further rows with the same problem are named."""
+_MAX_COMPARED = 10_000
+"""How many ids are searched for one that resembles a mistyped id."""
+_UNWRITABLE = "contains a key in use, which is never written; give it another"
+
+
+class TaskSource:
+    """The tasks of a run, which can be read repeatedly.
+
+    Without `needs_env`, the environment of a row that names none is the empty text.
+
+    Raises:
+        TasksError: A path is not a file.
+        UnknownNameError: There is no environment with the name in the options.
+        UsageError: The columns of a table do not say how it becomes tasks.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[str | Path],
+        options: CollectOptions,
+        registry: Registry,
+        *,
+        needs_env: bool = True,
+    ) -> None:
+        named = [named_file(task) for task in tasks]
+        if options.env is not None:
+            # Called for its error, before any row is read.
+            registry.find(options.env)
+        self.options = options
+        self.paths = [file.path for file in named]
+        self.template = PromptTemplate.read(options.prompt) if options.prompt else None
+        self.asked_ids = frozenset(options.task_ids or ())
+        self.shard = Shard.parse(options.shard) if options.shard else None
+        self.shared_ids: frozenset[tuple[str, str]] = frozenset()
+        """Environments and ids that different rows of NeMo Gym share; these rows get new ids."""
+        self._copies: dict[int, int] | None = None
+        """`first_attempt` of duplicate rows, by position."""
+        self._stamps_read: list[tuple[int, ...]] | None = None
+        """The state of the files just before they were read."""
+        tables = map_tables(
+            named,
+            options.map_file,
+            env=options.env,
+            find=registry.find,
+            has_template=self.template is not None,
+            id_field=options.id_field,
+        )
+        self._sha256_of = tables.sha256_of
+        self.notes = tables.notes
+        """Which columns of tables became which fields, a line for each file."""
+        self._reading = TaskReading(
+            default_env=options.env if needs_env else options.env or "",
+            default_envs=tables.default_envs,
+            rows_of=tables.rows_of,
+            template=self.template,
+            id_field=options.id_field,
+            id_by_file=options.id_by_file,
+            canonical_env=lambda name: registry.find(name).name if name or needs_env else "",
+            env_of_agent=registry.env_of_agent,
+            folder=working_directory(),
+        )
+
+    def sha256(self, path: Path) -> str:
+        """Return the hash of a file, or of the rows that are generated in its place."""
+        return self._sha256_of.get(path) or file_sha256(path)
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether a file is not JSON Lines."""
+        return bool(self._reading.rows_of)
+
+    @property
+    def id_warnings(self) -> list[str]:
+        """A warning about ids that different rows share."""
+        if not self.shared_ids:
+            return []
+        _, task_id = min(self.shared_ids)
+        shown = " ".join(task_id.split())
+        return [
+            f"different rows of NeMo Gym share {len(self.shared_ids)} ids, such as "
+            f'"{shown}": these tasks are named ID-HASH, with the first 8 digits of the hash of '
+            "their content"
+        ]
+
+    def read(self) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
+        """Yield every row of the files, or the problem in place of a wrong one."""
+        stamps = self._stamps()
+        copies: dict[int, int] = {}
+        num_tasks = 0
+        for item in read_tasks(self.paths, self._reading._replace(shared_ids=self.shared_ids)):
+            if isinstance(item, TaskRow):
+                if item.first_attempt:
+                    copies[num_tasks] = item.first_attempt
+                num_tasks += 1
+            yield item
+        self._copies, self._stamps_read = copies, stamps
+
+    def rows(self) -> Iterator[TaskRow]:
+        """Yield the tasks of checked files; raise an error if a row has become invalid."""
+        # Finding duplicates takes 30 MB for 200,000 tasks, so the result of `read` is used unless
+        # a file has changed.
+        copies = self._copies if self._stamps() == self._stamps_read else None
+        reading = self._reading._replace(shared_ids=self.shared_ids)
+        for item in read_tasks(self.paths, reading, copies):
+            if isinstance(item, RowProblem):
+                raise TasksError(
+                    f"{item.place}: was changed after it was checked and is no longer a task: "
+                    f"{item.reason}; correct it and run the same command again"
+                )
+            if isinstance(item, TaskRow):
+                yield item
+
+    def row(self, fields: JSONObject, *, place: str) -> TaskRow:
+        """Return the task of a row that is in no file; `place` names it in errors.
+
+        Raises:
+            TasksError: The row cannot be used.
+        """
+        try:
+            return task_row(fields, self._reading, place=place, prefix="")[0]
+        except (ValueError, RecursionError) as error:
+            raise TasksError(f"{place}: {error}") from error
+
+    def _stamps(self) -> list[tuple[int, ...]] | None:
+        try:
+            paths = [path for path in self.paths if path not in self._sha256_of]
+            stats = [self._reading.place(path).stat() for path in paths]
+        except OSError:
+            return None
+        # Enough to notice a file that was edited or replaced, without reading it.
+        return [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats]
+
+    def selected(self) -> Iterator[TaskRow]:
+        """Yield the selected rows of this shard, in order."""
+        rows, shard = self.select(self.rows()), self.shard
+        return rows if shard is None else (row for row in rows if shard.takes(row.hash))
+
+    def select(self, rows: Iterator[TaskRow]) -> Iterator[TaskRow]:
+        """Yield the rows that the options select, of all shards, in the order of the run."""
+        options = self.options
+        if self.asked_ids:
+            rows = (row for row in rows if row.id in self.asked_ids)
+        if options.shuffle:
+            held = list(rows)
+            random.Random(options.seed or 0).shuffle(held)
+            rows = iter(held)
+        # After shuffling, so that `--limit` takes a random sample.
+        return rows if options.limit is None else _first_of_files(rows, options.limit)
+
+
+def _first_of_files(rows: Iterable[TaskRow], limit: int) -> Iterator[TaskRow]:
+    num_of_file: Counter[str] = Counter()
+    for row in rows:
+        file = row.place.rpartition(":")[0]
+        num_of_file[file] += 1
+        if num_of_file[file] <= limit:
+            yield row
+
+
+class TasksFile(NamedTuple):
+    """A tasks file, as named on the command line."""
+
+    path: Path
+    env: str | None
+    is_generated: bool = False
+    """Whether `env` generates the tasks, so that `path` is only a name."""
+
+
+def named_file(task: str | Path) -> TasksFile:
+    """Return the file at this path, or the tasks of the environment of this name."""
+    path = Path(task)
+    if is_code(str(task)):
+        return TasksFile(path, str(task), is_generated=True)
+    if path.is_file():
+        return TasksFile(path, None)
+    shipped = shipped_tasks(str(task))
+    if shipped is not None:
+        return TasksFile(shipped, str(task))
+    if is_plug_in(str(task)):
+        return TasksFile(path, str(task), is_generated=True)
+    if path.is_dir():
+        raise TasksError(
+            f"{path}: is a folder without a benchmark.toml; name a JSONL, CSV, Parquet or "
+            "Excel file"
+        )
+    if path.exists():
+        raise TasksError(f"{path}: is not a regular file; tasks are read more than once")
+    if str(task).startswith("hf:"):
+        raise TasksError(f"{task}: fetch it first: gym data pull {task} -o FILE")
+    hint = did_you_mean(str(task), environments_with_tasks())
+    raise TasksError(
+        f"{path}: no such file, and no environment of this name has tasks{hint and f'; {hint}'}"
+    )
+
+
+def env_of_tasks(tasks: Sequence[str | Path], env: str | None) -> str | None:
+    """Return the value of --env, else the code that is named in place of a tasks file.
+
+    Raises:
+        UsageError: Code is named together with other tasks, which it would play too.
+    """
+    code = next((str(task) for task in tasks if is_code(str(task))), None)
+    if env is None and code is not None and len(tasks) > 1:
+        raise UsageError(
+            f"{code}: its tasks are collected alone; write them to a file with gym data generate "
+            f"{code} -o FILE, or play all tasks in it with --env {code}"
+        )
+    return code if env is None else env
+
+
+class MappedTables(NamedTuple):
+    """How to read the files of a run that are not JSON Lines, and what was inferred."""
+
+    rows_of: dict[Path, Callable[[Path], Iterator[tuple[int, JSONObject | str]]]]
+    default_envs: dict[Path, str]
+    """The environment of rows that name none, by file; only without an `env` for all."""
+    notes: list[str]
+    """Which columns became which fields, a line for each table."""
+    sha256_of: dict[Path, str]
+    """Hashes of generated rows, which are in no file."""
+
+
+def map_tables(
+    files: Iterable[TasksFile],
+    map_file: Path | None,
+    *,
+    env: str | None,
+    find: Callable[[str], Found],
+    has_template: bool,
+    id_field: str | None = None,
+) -> MappedTables:
+    """Return how to read files: by the given map, else tables by their columns.
+
+    Raises:
+        UsageError: The map is wrong, or the columns of a table do not say how it becomes tasks.
+    """
+    row_map = None if map_file is None else read_map(map_file)
+    found = MappedTables({}, {}, [], {})
+    for file in files:
+        implied = file.env
+        if file.env is None:
+            found.notes.extend(table_notes(file.path))
+        if file.env is None and row_map is not None:
+            found.rows_of[file.path] = partial(mapped_file, row_map, table_defaults(env, find))
+        elif file.env is None and is_table(file.path):
+            inferred = infer_map(file.path, env, find, has_template=has_template, id_field=id_field)
+            implied = inferred.env
+            defaults = table_defaults(env or implied, find, has_choices=implied is not None)
+            found.rows_of[file.path] = partial(mapped_file, inferred.row_map, defaults)
+            if inferred.note:
+                found.notes.append(f"{file.path}: {inferred.note}")
+        elif file.env is not None and file.is_generated:
+            lines = _generated(file.env, find if file.env == env else None)
+            found.rows_of[file.path] = partial(_decoded, lines)
+            found.sha256_of[file.path] = hashlib.sha256(b"".join(lines)).hexdigest()
+            found.notes.append(f"{file.path}: {len(lines)} tasks that it generates from seed 0")
+        elif file.env is None and not has_template:
+            refuse_raw_rows(file.path, env, find)
+        if env is None and implied is not None:
+            found.default_envs[file.path] = implied
+    return found
+
+
+def _generated(spec: str, find: Callable[[str], Found] | None) -> list[bytes]:
+    code = (find or Registry((spec,)).find)(spec)
+    if not generates(code):
+        raise UsageError(
+            f"{spec}: generates no tasks: give a tasks file with --env {spec}, or write `generate`"
+        )
+    try:
+        lines = list(itertools.islice(generated_lines(code), NUM_GENERATED))
+    except EpisodeError as error:
+        raise UsageError(f"{spec}: its tasks cannot be generated: {error}") from error
+    if not lines:
+        raise UsageError(f"{spec}: its `generate` yields no rows")
+    return lines
+
+
+def _decoded(lines: Sequence[bytes], _: Path) -> Iterator[tuple[int, JSONObject | str]]:
+    return decoded_lines(Line(number, line, True) for number, line in enumerate(lines, 1))
+
+
+@dataclass
+class _Repeated:
+    """A problem that several rows of a file have."""
+
+    first: RowProblem
+    last_place: str = ""
+    num_rows: int = 0
+    numbers: list[str] = field(default_factory=list)
+    """Of the first rows after `first`."""
+
+    def __str__(self) -> str:
+        if self.num_rows == 1:
+            return str(self.first)
+        num_more = self.num_rows - 1
+        ellipsis = ", ..." if num_more > len(self.numbers) else ""
+        rows = "row" if num_more == 1 else "rows"
+        return f"{self.first} ({num_more} more {rows}: {', '.join(self.numbers)}{ellipsis})"
+
+
+class Problems:
+    """The first problems of rows, each once for a file, and the number of wrong rows."""
+
+    def __init__(self, max_listed: int = _MAX_LISTED) -> None:
+        self.num_rows = 0
+        self._max_listed = max_listed
+        self._num_listed = 0
+        self._last_place = self._last_listed = ""
+        self._repeated: dict[tuple[str, str], _Repeated] = {}
+        """By file and reason."""
+
+    def add(self, problem: RowProblem) -> None:
+        """Count a problem; problems of one row must be added in a row."""
+        place, reason = problem
+        self.num_rows += place != self._last_place
+        self._last_place = place
+        file, _, number = place.rpartition(":")
+        if (file, reason) not in self._repeated and len(self._repeated) == self._max_listed:
+            return
+        self._num_listed += place != self._last_listed
+        self._last_listed = place
+        repeated = self._repeated.setdefault((file, reason), _Repeated(problem))
+        if place == repeated.last_place:
+            return
+        if 0 < repeated.num_rows <= _MAX_NUMBERS:
+            repeated.numbers.append(number)
+        repeated.num_rows += 1
+        repeated.last_place = place
+
+    def lines(self) -> list[str]:
+        """Return the problems, a line each, and the number of wrong rows that have others."""
+        num_more = self.num_rows - self._num_listed
+        rows = "row is" if num_more == 1 else "rows are"
+        more = [f"and {num_more} more {rows} wrong"] if num_more else []
+        return [*map(str, self._repeated.values()), *more]
+
+    def check(self) -> None:
+        """Raise TasksError if there are problems."""
+        if self._repeated:
+            raise TasksError("\n".join(self.lines()))
+
+
+def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> list[str]:
+    """Return the problems of a row in its environment with these options."""
+    problems: list[str] = []
+    try:
+        task = found.environment.parse_task(row.fields)
+        found.environment.check_task(task, options)
+    except ValidationError as error:
+        problems += _field_problems(error, found.name)
+    except ValueError as error:
+        problems.append(f"{error} (environment {found.name})")
+    if row.tools:
+        problems += _tool_problems(row.tools, found)
+    return problems
+
+
+def _missing_mark(row: TaskRow, found: Found, options: EnvironmentOptions) -> str:
+    """Return what an answer to this row needs in order to be read, if no message mentions it."""
+    try:
+        mark = found.environment.answer_mark(found.environment.parse_task(row.fields), options)
+    except ValueError:  # `row_problems` names it
+        return ""
+    return "" if any(mark in message.text for message in row.messages) else mark
+
+
+def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
+    for detail in error.errors():
+        field = ".".join(str(step) for step in detail["loc"])
+        if detail["type"] == "missing":
+            yield f'"{field}" is missing (environment {env} needs it)'
+        else:
+            what = f'"{field}": ' if field else ""
+            yield f"{what}{pydantic_reason(detail)} (environment {env})"
+
+
+def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:
+    environment = found.environment
+    # An overridden `tools` can be called only on an instance, in an episode.
+    if not environment.executes_tools or environment.tools is not Environment.tools:
+        return
+    own = environment.method_tools()
+    for tool in tools:
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if name is not None and name not in own:
+            known = ", ".join(own) or "none"
+            yield f'tool "{name}" is not one of environment {found.name} (it has: {known})'
+
+
+@dataclass(eq=False)
+class Survey:
+    """The results of the first pass over the tasks."""
+
+    environments: dict[str, Found] = field(default_factory=dict)
+    num_rows: Counter[str] = field(default_factory=Counter)
+    """Selected rows by environment."""
+    num_rows_of_all_shards: Counter[str] = field(default_factory=Counter)
+    """Selected rows by environment, including other shards."""
+    missing_marks: dict[str, str] = field(default_factory=dict)
+    """What --prompt does not mention though an environment reads no answer without it."""
+    num_tasks: int = 0
+    """Selected rows without duplicates."""
+    most_copies: int = 1
+    """The largest number of identical rows of a task."""
+    group_sizes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Selected attempts by environment and task id, if attempts of a task are scored together."""
+    files: list[JSONObject] = field(default_factory=list)
+    """`path`, `sha256` and `num_rows` of each file."""
+    param_names: set[str] = field(default_factory=set)
+    ignored: set[str] = field(default_factory=set)
+
+    @property
+    def num_selected(self) -> int:
+        """Selected rows of all environments."""
+        return self.num_rows.total()
+
+    def env_warnings(self, env: str | None, registry: Registry) -> list[str]:
+        """Return a warning if `env`, the value of --env, is the environment of no row."""
+        if env is None or registry.find(env).name in self.environments:
+            return []
+        return [f"--env {env} is not used: every row names {', '.join(sorted(self.environments))}"]
+
+    def prompt_warnings(self, prompt: Path | None) -> list[str]:
+        """Return a warning for each environment that can read no answer to `prompt` of --prompt."""
+        return [
+            f"--prompt {prompt}: does not mention {mark}, without which {name} reads no answer"
+            for name, mark in self.missing_marks.items()
+        ]
+
+
+def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
+    """Read and check every row, and count the selected ones.
+
+    An id or a name of an environment that contains a key in use is an error: it would be redacted
+    on disk.
+
+    Raises:
+        TasksError: Rows are wrong; the first 20 problems are listed.
+        UnknownNameError: No task has an id that `--task` names.
+        UsageError: An option of an environment is wrong.
+    """
+
+    def work(shared_ids: frozenset[tuple[str, str]]) -> Survey:
+        source.shared_ids = shared_ids
+        return _surveyed(source, registry, scrubber)
+
+    return with_shared_ids(work)
+
+
+def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Survey:
+    result = Survey()
+    options, shard = source.options, source.shard
+    num_rows_of_file: Counter[str] = Counter()
+    missing = set(source.asked_ids)
+    is_sample = options.shuffle and options.limit is not None
+    sampled: set[tuple[str, str]] = set()
+    checked = _checked(source, registry, scrubber, result, num_rows_of_file, missing)
+    for row in source.select(checked):
+        result.num_rows_of_all_shards[row.env] += 1
+        if shard is not None and not shard.takes(row.hash):
+            continue
+        result.num_rows[row.env] += 1
+        result.most_copies = max(result.most_copies, row.first_attempt + 1)
+        if result.environments[row.env].environment.scores_groups():
+            result.group_sizes[row.env, row.id] += options.repeats
+        if is_sample:  # a sample may hold a duplicate without the first row
+            sampled.add((row.env, row.id))
+        else:
+            result.num_tasks += row.first_attempt == 0
+    result.num_tasks += len(sampled)
+    if missing:
+        task_id = min(missing)
+        known = dict.fromkeys(row.id for row in itertools.islice(source.rows(), _MAX_COMPARED))
+        hint = did_you_mean(task_id, known)
+        raise UnknownNameError(f"--task {task_id}: no task has this id{hint and f' ({hint})'}")
+    if not num_rows_of_file:
+        names = ", ".join(str(path) for path in source.paths)
+        expected = "" if source.has_tables else "; expected one JSON object a line"
+        raise TasksError(f"{names}: no tasks{expected}")
+    result.files = [
+        {"path": str(path), "sha256": source.sha256(path), "num_rows": num_rows_of_file[str(path)]}
+        for path in source.paths
+    ]
+    return result
+
+
+def _checked(
+    source: TaskSource,
+    registry: Registry,
+    scrubber: Scrubber,
+    result: Survey,
+    num_rows_of_file: Counter[str],
+    missing: set[str],
+) -> Iterator[TaskRow]:
+    """Yield all rows, selected or not; raise TasksError after the last one if any is wrong."""
+    problems = Problems()
+    env_options: dict[str, EnvironmentOptions] = {}
+    unwritable: set[str] = set()
+    for item in source.read():
+        if isinstance(item, RowProblem):
+            problems.add(item)
+            continue
+        if isinstance(item, IgnoredParameter):
+            result.ignored.add(item.name)
+            continue
+        found = result.environments.get(item.env)
+        if found is None:
+            found = result.environments[item.env] = registry.find(item.env)
+            env_options[item.env] = own_options(source.options.env_args, found)
+            if scrubber.text(item.env) != item.env:
+                unwritable.add(item.env)
+            if source.template and (mark := _missing_mark(item, found, env_options[item.env])):
+                result.missing_marks[item.env] = mark
+        texts = row_problems(item, found, env_options[item.env])
+        if item.env in unwritable:
+            texts.insert(0, f"the name of the environment {_UNWRITABLE} name")
+        if scrubber.text(item.id) != item.id:
+            texts.insert(0, f"the task's id {_UNWRITABLE} id, or name its field with --id-field")
+        for text in texts:
+            problems.add(RowProblem(item.place, text))
+        result.param_names.update(item.params)
+        num_rows_of_file[item.place.rpartition(":")[0]] += 1
+        missing.discard(item.id)
+        yield item
+    problems.check()
