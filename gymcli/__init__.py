@@ -9,115 +9,105 @@ from typing import TYPE_CHECKING
 from gymcli.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from gymcli.benchmarks.benchmark_runs import benchmark
-    from gymcli.checks.checks import check
-    from gymcli.environment.answers import (
-        closed_boxes,
-        last_answer_line,
-        last_boxed,
-        plain_answer,
-        without_text_commands,
-    )
-    from gymcli.environment.contract import Context, Environment, Model
-    from gymcli.environment.judge import Judge, StandIn, Verdict
-    from gymcli.environment.reward import Comparison, PairwiseJudge, RewardModel
-    from gymcli.environment.tool import EnvironmentOptions, Properties, Step, Task, Tool, tool
-    from gymcli.environment.user import SimulatedUser, UserTurn
-    from gymcli.errors import (
-        GymError,
-        MissingPackageError,
-        RoleError,
-        UsageError,
-        VerifierError,
-        VerifierTimeoutError,
-    )
-    from gymcli.models.endpoint import Endpoint
-    from gymcli.rescoring.file_rescoring import verify
-    from gymcli.runner.collection import collect
-    from gymcli.store.scored_lines import AttemptScore, Group
-    from gymcli.types import (
-        JSON,
-        Failure,
-        FunctionCall,
-        JSONObject,
-        Message,
-        Rollout,
-        Score,
-        ToolCall,
-    )
+    from gymcli.benchmarks.benchmark_runs import benchmark as benchmark
+    from gymcli.checks.checks import check as check
+    from gymcli.environment.answers import closed_boxes as closed_boxes
+    from gymcli.environment.answers import last_answer_line as last_answer_line
+    from gymcli.environment.answers import last_boxed as last_boxed
+    from gymcli.environment.answers import plain_answer as plain_answer
+    from gymcli.environment.answers import without_text_commands as without_text_commands
+    from gymcli.environment.contract import Context as Context
+    from gymcli.environment.contract import Environment as Environment
+    from gymcli.environment.contract import Model as Model
+    from gymcli.environment.judge import Judge as Judge
+    from gymcli.environment.judge import StandIn as StandIn
+    from gymcli.environment.judge import Verdict as Verdict
+    from gymcli.environment.reward import Comparison as Comparison
+    from gymcli.environment.reward import PairwiseJudge as PairwiseJudge
+    from gymcli.environment.reward import RewardModel as RewardModel
+    from gymcli.environment.tool import EnvironmentOptions as EnvironmentOptions
+    from gymcli.environment.tool import Properties as Properties
+    from gymcli.environment.tool import Step as Step
+    from gymcli.environment.tool import Task as Task
+    from gymcli.environment.tool import Tool as Tool
+    from gymcli.environment.tool import tool as tool
+    from gymcli.environment.user import SimulatedUser as SimulatedUser
+    from gymcli.environment.user import UserTurn as UserTurn
+    from gymcli.errors import GymError as GymError
+    from gymcli.errors import MissingPackageError as MissingPackageError
+    from gymcli.errors import RoleError as RoleError
+    from gymcli.errors import UsageError as UsageError
+    from gymcli.errors import VerifierError as VerifierError
+    from gymcli.errors import VerifierTimeoutError as VerifierTimeoutError
+    from gymcli.models.endpoint import Endpoint as Endpoint
+    from gymcli.rescoring.file_rescoring import verify as verify
+    from gymcli.runner.collection import collect as collect
+    from gymcli.store.scored_lines import AttemptScore as AttemptScore
+    from gymcli.store.scored_lines import Group as Group
+    from gymcli.types import JSON as JSON
+    from gymcli.types import Failure as Failure
+    from gymcli.types import FunctionCall as FunctionCall
+    from gymcli.types import JSONObject as JSONObject
+    from gymcli.types import Message as Message
+    from gymcli.types import Rollout as Rollout
+    from gymcli.types import Score as Score
+    from gymcli.types import ToolCall as ToolCall
 
-__all__ = [
-    "JSON",
-    "AttemptScore",
-    "Comparison",
-    "Context",
-    "Endpoint",
-    "Environment",
-    "EnvironmentOptions",
-    "Failure",
-    "FunctionCall",
-    "Group",
-    "GymError",
-    "JSONObject",
-    "Judge",
-    "Message",
-    "MissingPackageError",
-    "Model",
-    "PairwiseJudge",
-    "Properties",
-    "RewardModel",
-    "RoleError",
-    "Rollout",
-    "Score",
-    "SimulatedUser",
-    "StandIn",
-    "Step",
-    "Task",
-    "Tool",
-    "ToolCall",
-    "UsageError",
-    "UserTurn",
-    "Verdict",
-    "VerifierError",
-    "VerifierTimeoutError",
-    "benchmark",
-    "check",
-    "closed_boxes",
-    "collect",
-    "last_answer_line",
-    "last_boxed",
-    "plain_answer",
-    "tool",
-    "verify",
-    "without_text_commands",
-]
+_MODULES = {
+    "JSON": "types",
+    "AttemptScore": "store.scored_lines",
+    "Comparison": "environment.reward",
+    "Context": "environment.contract",
+    "Endpoint": "models.endpoint",
+    "Environment": "environment.contract",
+    "EnvironmentOptions": "environment.tool",
+    "Failure": "types",
+    "FunctionCall": "types",
+    "Group": "store.scored_lines",
+    "GymError": "errors",
+    "JSONObject": "types",
+    "Judge": "environment.judge",
+    "Message": "types",
+    "MissingPackageError": "errors",
+    "Model": "environment.contract",
+    "PairwiseJudge": "environment.reward",
+    "Properties": "environment.tool",
+    "RewardModel": "environment.reward",
+    "RoleError": "errors",
+    "Rollout": "types",
+    "Score": "types",
+    "SimulatedUser": "environment.user",
+    "StandIn": "environment.judge",
+    "Step": "environment.tool",
+    "Task": "environment.tool",
+    "Tool": "environment.tool",
+    "ToolCall": "types",
+    "UsageError": "errors",
+    "UserTurn": "environment.user",
+    "Verdict": "environment.judge",
+    "VerifierError": "errors",
+    "VerifierTimeoutError": "errors",
+    "benchmark": "benchmarks.benchmark_runs",
+    "check": "checks.checks",
+    "closed_boxes": "environment.answers",
+    "collect": "runner.collection",
+    "last_answer_line": "environment.answers",
+    "last_boxed": "environment.answers",
+    "plain_answer": "environment.answers",
+    "tool": "environment.tool",
+    "verify": "rescoring.file_rescoring",
+    "without_text_commands": "environment.answers",
+}
+"""The module of each public name."""
 
-_MODULES = (
-    "gymcli.types",
-    "gymcli.errors",
-    "gymcli.environment.tool",
-    "gymcli.environment.contract",
-    "gymcli.environment.answers",
-    "gymcli.environment.judge",
-    "gymcli.environment.reward",
-    "gymcli.environment.user",
-    "gymcli.store.scored_lines",
-    "gymcli.models.endpoint",
-    "gymcli.rescoring.file_rescoring",
-    "gymcli.runner.collection",
-    "gymcli.benchmarks.benchmark_runs",
-    "gymcli.checks.checks",
-)
-"""The modules that define the public names, those with the fewest imports first."""
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module (PEP 562)."""
-    if name in __all__:
-        for module in map(importlib.import_module, _MODULES):
-            if name in module.__all__:
-                return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"gymcli.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -64,8 +64,6 @@ from gymcli.errors import (
 from gymcli.store.supervised import Supervised, Tag
 from gymcli.version import __version__
 
-__all__ = ["EXIT_CODES", "app", "main"]
-
 EXIT_CODES = """\b
 Exit codes:
   0    success; all gates hold

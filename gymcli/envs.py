@@ -5,8 +5,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["DATASETS", "load_file", "load_generator"]
-
 _PACKAGE = Path(__file__).parent
 _IS_WHEEL = (_PACKAGE / "_envs").is_dir()
 __path__ = [str(_PACKAGE / "_envs" if _IS_WHEEL else _PACKAGE.parent / "envs")]

@@ -53,72 +53,9 @@ GymError                      1   a bug in gymcli, except for the classes below
 
 from __future__ import annotations
 
-import os
-import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Literal
-
-__all__ = [
-    "AttemptError",
-    "AuthenticationError",
-    "BudgetAttemptError",
-    "BudgetReachedError",
-    "CancelledAttemptError",
-    "ConfigError",
-    "ContextOverflowError",
-    "CrashedAttemptError",
-    "EndpointConnectionError",
-    "EndpointGoneError",
-    "EndpointTimeoutError",
-    "EngineError",
-    "EnvironmentImportError",
-    "EnvironmentTimeoutError",
-    "EpisodeError",
-    "FatalEndpointError",
-    "FilterError",
-    "GymError",
-    "IncompleteGroupError",
-    "InterruptedRunError",
-    "InvalidAnswerError",
-    "MalformedCallError",
-    "MissingPackageError",
-    "ModelError",
-    "OutputError",
-    "Phase",
-    "PromptFilteredError",
-    "RateLimitError",
-    "ReplayDivergedError",
-    "RequestRefusedError",
-    "RoleError",
-    "RunDirectoryError",
-    "RunError",
-    "RunFileError",
-    "RunMismatchError",
-    "ServerError",
-    "SetupError",
-    "SetupTimeoutError",
-    "TasksError",
-    "TerminatedRunError",
-    "TooManyFailuresError",
-    "UnfinishedAttemptError",
-    "UnknownNameError",
-    "UnknownUsageError",
-    "UsageError",
-    "VerifierCrashedError",
-    "VerifierError",
-    "VerifierTimeoutError",
-    "boundary",
-    "described",
-    "did_you_mean",
-    "frames_of",
-    "leave_copy",
-    "pydantic_reason",
-    "shown_place",
-    "text_of",
-]
-
 
 Phase = Literal["setup", "model", "environment", "role", "verify"]
 
@@ -365,15 +302,6 @@ class BudgetAttemptError(UnfinishedAttemptError):
     """Raised when a run stops at its budget and cuts an attempt off."""
 
 
-_MAX_FRAMES = 5
-
-_OURS = f"{Path(__file__).parent}{os.sep}"
-# The environments in the package are an author's files, like those of a user.
-_ENVIRONMENTS = f"{_OURS}_envs{os.sep}"
-_STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
-_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-
-
 _MAX_CHARACTERS = 20_000
 """How long a recorded text of an exception may be."""
 
@@ -422,117 +350,6 @@ def text_of(error: BaseException) -> str:
         text = f"{text[:half]} [{left_out:,} characters left out] {text[-half:]}"
     # It may hold lone surrogates, which UTF-8 cannot encode.
     return text.encode(errors="replace").decode()
-
-
-def frames_of(error: BaseException) -> list[str]:
-    """Return where an author's code failed: the last calls in their own files, innermost last.
-
-    Each is `FILE:LINE in FUNCTION`. Files of gymcli, Python and installed packages are left out; if
-    nothing remains, those of packages are shown, since an environment may be one. The failure of an
-    endpoint, or the end of a run, has no such place.
-    """
-    if isinstance(error, ModelError | UnfinishedAttemptError):
-        return []
-    link: BaseException | None = error
-    while link is not None:
-        # An error from another process has no traceback here, only its frames.
-        if isinstance(link, AttemptError) and link.frames:
-            return list(link.frames)
-        calls = [(f.f_code, line) for f, line in traceback.walk_tb(link.__traceback__)]
-        calls = [call for call in calls if _is_foreign(call[0].co_filename)]
-        own = [call for call in calls if not _is_installed(call[0].co_filename)]
-        # An endpoint's failure passed only through packages that gymcli uses.
-        if found := own or ([] if isinstance(link, ModelError) else calls):
-            return [
-                f"{shown_place(code.co_filename, line)} in {code.co_qualname}"
-                for code, line in found[-_MAX_FRAMES:]
-            ]
-        link = link.__cause__
-    return []
-
-
-def shown_place(file: str, line: int) -> str:
-    """Return `FILE:LINE`; a path within the working directory is relative to it."""
-    with suppress(OSError):  # the working directory was deleted
-        file = file.removeprefix(f"{Path.cwd()}{os.sep}")
-    return f"{file.encode(errors='backslashreplace').decode()}:{line}"
-
-
-def _is_foreign(file: str) -> bool:
-    """Return whether a file belongs neither to Python nor to gymcli (except its environments)."""
-    if file.startswith("<"):
-        return False
-    if file.startswith(_OURS):
-        return file.startswith(_ENVIRONMENTS)
-    is_standard = file.startswith(_STANDARD_LIBRARY)
-    return not is_standard or any(part in file for part in _PACKAGES)
-
-
-def _is_installed(file: str) -> bool:
-    is_package = any(part in file for part in _PACKAGES)
-    return is_package and not file.startswith(_ENVIRONMENTS)
-
-
-def did_you_mean(name: str, known: Iterable[str], place: str = "") -> str:
-    """Ask whether the known name closest to `name` was meant; empty if none is close."""
-    import difflib  # late: only errors need it
-
-    by_folded, folded = {one.casefold(): one for one in known}, name.casefold()
-    close = (
-        [one for one in by_folded if one.endswith(f".{folded}")]
-        or difflib.get_close_matches(folded, by_folded, n=1)
-        or [one for one in by_folded if len(folded) > 2 and one.startswith(folded)]
-    )
-    return f'did you mean "{by_folded[close[0]]}"{place and f" {place}"}?' if close else ""
-
-
-_PYDANTIC_REASONS = {
-    "int_parsing": "is not a whole number",
-    "int_type": "is not a whole number",
-    "int_from_float": "is not a whole number",
-    "int_parsing_size": "is too large",
-    "float_parsing": "is not a number",
-    "float_type": "is not a number",
-    "finite_number": "is not a finite number",
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
-    "string_type": "must be text",
-    "string_pattern_mismatch": "must match {pattern}",
-    "string_too_short": "must not be empty",
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
-    "dict_type": "must hold keys with values",
-    "model_type": "must hold keys with values",
-    "missing": "is missing",
-    "extra_forbidden": "is unknown",
-    "literal_error": "must be {expected}",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be {ge} or more",
-    "less_than": "must be below {lt}",
-    "less_than_equal": "must be {le} or less",
-}
-"""By pydantic's type of an error; others keep pydantic's message."""
-
-
-def pydantic_reason(detail: Mapping[str, object]) -> str:
-    """Return what is wrong with a value, from one of the errors that a ValidationError lists."""
-    reason = _PYDANTIC_REASONS.get(str(detail["type"]))
-    if reason is None:
-        # pydantic prefixes the messages of validators.
-        return str(detail["msg"]).removeprefix("Value error, ")
-    limits = detail.get("ctx")
-    known = limits if isinstance(limits, Mapping) else {}
-    return reason.format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in known.items()})
-
-
-def leave_copy(process: int) -> None:
-    """End this process if it is a fork that returned from third-party code.
-
-    A fork that continued would be a second writer of the run. `process` is the id of the process
-    that made the call.
-    """
-    if os.getpid() != process:
-        os._exit(0)
 
 
 def _ends_coroutine(error: BaseException) -> bool:

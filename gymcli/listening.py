@@ -13,8 +13,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from gymcli.errors import UsageError
 
-__all__ = ["listen", "quiet_about_clients", "stop_signals"]
-
 _OF_CLIENTS = (HttpProcessingError, web.RequestPayloadError, ClientConnectionResetError)
 _BACKLOG = 4096
 """Connections that may wait to be accepted: a client opens hundreds at the same moment."""

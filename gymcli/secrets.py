@@ -15,19 +15,6 @@ from os.path import commonprefix
 from typing import AnyStr, TypeAlias
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-__all__ = [
-    "MIN_CHARACTERS",
-    "NOTHING_SECRET",
-    "REDACTED",
-    "Scrubber",
-    "credentials",
-    "environment_keys",
-    "environment_secrets",
-    "is_secret_name",
-    "passwords",
-    "scrubber_of",
-]
-
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 
 REDACTED = "[redacted]"

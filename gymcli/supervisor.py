@@ -25,8 +25,6 @@ from typing import NoReturn
 
 from gymcli.store.supervised import STACK_FILE, Death, Supervised, Tag, out_of_reach
 
-__all__ = ["main"]
-
 _TICK_SECONDS = 1.0
 _LATE_SECONDS = 2.0
 """A wait that ends this much too late was prolonged: this process was stopped."""

@@ -16,48 +16,6 @@ import msgspec
 
 from gymcli.errors import Phase
 
-__all__ = [
-    "CODE_HASH",
-    "JSON",
-    "JSON_ERRORS",
-    "LARGEST",
-    "MALFORMED_CALL",
-    "SCHEMA_VERSION",
-    "Answer",
-    "AttemptKey",
-    "Call",
-    "ErrorRecord",
-    "Failure",
-    "FinishReason",
-    "FunctionCall",
-    "JSONObject",
-    "LogprobMode",
-    "Message",
-    "RecordHead",
-    "RecordNumbers",
-    "Request",
-    "Role",
-    "RoleUse",
-    "Rollout",
-    "SampledMessage",
-    "Score",
-    "StopReason",
-    "TaskRow",
-    "Timing",
-    "TokenSource",
-    "Tokens",
-    "ToolCall",
-    "ToolFault",
-    "Tries",
-    "Usage",
-    "Verifier",
-    "canonical_json",
-    "digest",
-    "is_other_source",
-    "text_of",
-]
-
-
 if TYPE_CHECKING:
     # msgspec cannot decode a recursive alias; `object` makes every reader check the type.
     JSON: TypeAlias = object

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from gymcli.environment.time_limit import leave_copy
 from gymcli.errors import (
     CancelledAttemptError,
     EpisodeError,
@@ -16,10 +17,9 @@ from gymcli.errors import (
     RunDirectoryError,
     VerifierError,
     boundary,
-    frames_of,
-    leave_copy,
     text_of,
 )
+from gymcli.tracebacks import frames_of
 
 
 class PanicException(BaseException):  # PyO3's name for it

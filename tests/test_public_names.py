@@ -1,4 +1,4 @@
-"""Tests of the public API: each module lists its names once, and each of them exists."""
+"""Tests of the public API: each name is listed once, exists and is documented."""
 
 import importlib
 import inspect
@@ -19,8 +19,8 @@ def test_public_names_are_importable_and_documented():
 
 
 def test_type_checkers_see_the_names_that_are_imported_late():
-    seen = inspect.getsource(gymcli).partition("if TYPE_CHECKING:")[2].partition("__all__")[0]
-    assert sorted(set(re.findall(r"\w+", seen)) & set(gymcli.__all__)) == sorted(gymcli.__all__)
+    seen = inspect.getsource(gymcli).partition("if TYPE_CHECKING:")[2].partition("_MODULES =")[0]
+    assert sorted(re.findall(r" as (\w+)", seen)) == sorted(gymcli.__all__)
 
 
 def test_dir_lists_each_name_once():
@@ -32,24 +32,14 @@ def test_unknown_name_is_an_attribute_error():
         _ = gymcli.colect
 
 
-def test_modules_list_their_public_names_and_say_what_they_are():
-    failures = []
-    for found in pkgutil.walk_packages(gymcli.__path__, "gymcli."):
-        if found.name.endswith("__main__"):
-            continue
-        module = importlib.import_module(found.name)
-        if not module.__doc__.splitlines()[0].endswith((".", ":")):
-            failures.append(f"{found.name}: its first line is no sentence")
-        listed = getattr(module, "__all__", [])
-        failures += [f"{found.name}.{name}" for name in listed if not hasattr(module, name)]
-        if not listed and any(_is_public(module, *item) for item in vars(module).items()):
-            failures.append(f"{found.name} has public names and no __all__")
-    assert failures == []
-
-
-def _is_public(module, key, value):
-    is_own = getattr(value, "__module__", None) == module.__name__
-    return is_own and not key.startswith("_") and (inspect.isclass(value) or callable(value))
+def test_the_first_line_of_each_module_is_a_sentence():
+    modules = [found.name for found in pkgutil.walk_packages(gymcli.__path__, "gymcli.")]
+    firsts = {
+        name: importlib.import_module(name).__doc__.splitlines()[0]
+        for name in modules
+        if not name.endswith("__main__")
+    }
+    assert {k: v for k, v in firsts.items() if not v.endswith((".", ":"))} == {}
 
 
 def test_import_loads_nothing_heavy():

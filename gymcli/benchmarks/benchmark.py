@@ -24,28 +24,11 @@ import gymcli.envs
 from gymcli.benchmarks.benchmark_source import EnvironmentName, Sha256, Source
 from gymcli.comparison.reproduction import Reference
 from gymcli.environment.registry import Registry, candidates, names_tasks
-from gymcli.errors import UnknownNameError, UsageError, did_you_mean, pydantic_reason
+from gymcli.errors import UnknownNameError, UsageError
 from gymcli.models.endpoint import RequestParameters
 from gymcli.store.lines import read_toml
+from gymcli.suggestions import did_you_mean, pydantic_reason
 from gymcli.types import JSON
-
-__all__ = [
-    "BENCHMARK_FILE",
-    "ENTRY_POINT_GROUP",
-    "Benchmark",
-    "Examples",
-    "RoleSetting",
-    "Source",
-    "Variant",
-    "benchmark_names",
-    "existing_file",
-    "find_benchmark",
-    "names_benchmark",
-    "same_name",
-    "shadowed_names",
-    "siblings",
-    "with_variants",
-]
 
 BENCHMARK_FILE = "benchmark.toml"
 ENTRY_POINT_GROUP = "gymcli.benchmarks"

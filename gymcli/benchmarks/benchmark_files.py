@@ -18,7 +18,7 @@ from gymcli.benchmarks.benchmark import Benchmark, existing_file
 from gymcli.benchmarks.benchmark_source import file_name
 from gymcli.benchmarks.source_files import SourceFile, changed_error, fetched_files
 from gymcli.environment.registry import Registry, generated_lines
-from gymcli.errors import GymError, RunError, TasksError, UsageError, described, frames_of
+from gymcli.errors import GymError, RunError, TasksError, UsageError, described
 from gymcli.store.lines import file_sha256
 from gymcli.tasks.pulling import (
     HUB,
@@ -33,18 +33,8 @@ from gymcli.tasks.pulling import (
 from gymcli.tasks.row_map import RowMap, read_map
 from gymcli.tasks.table_files import SourceRow, local_rows
 from gymcli.tasks.task_row import PromptTemplate, read_yaml
+from gymcli.tracebacks import frames_of
 from gymcli.types import JSON_ERRORS, JSONObject, Message, digest
-
-__all__ = [
-    "Hashes",
-    "default_cache",
-    "map_file",
-    "pulled_from",
-    "pulled_tasks",
-    "source_hashes",
-    "tasks_path",
-    "unpinned_hub",
-]
 
 _READING = 1
 """Raised when the same source becomes other tasks."""

@@ -26,7 +26,7 @@ from gymcli.environment.registry import (
     has_option,
     own_options,
 )
-from gymcli.errors import TasksError, UsageError, did_you_mean
+from gymcli.errors import TasksError, UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.measure import index_run
 from gymcli.metrics.results import RunMetrics
@@ -39,23 +39,10 @@ from gymcli.runner.identity import command_params, emulates_tools
 from gymcli.store.lines import file_sha256
 from gymcli.store.manifest import BenchmarkRecord, Manifest
 from gymcli.store.tokens import neutral_params
+from gymcli.suggestions import did_you_mean
 from gymcli.tasks.task_files import RowProblem, read_tasks
 from gymcli.tasks.task_row import PromptTemplate, TaskReading
 from gymcli.types import JSONObject, TaskRow, digest
-
-__all__ = [
-    "benchmark",
-    "benchmark_score",
-    "check_references",
-    "check_with_environment",
-    "missing_roles",
-    "model_of_file",
-    "read_benchmark_tasks",
-    "score_as",
-    "with_benchmark",
-    "with_pulled_tasks",
-    "without_foreign_options",
-]
 
 _UNSET = (
     *("max_turns", "max_episode_tokens", "max_episode_cost", "max_episode_time"),

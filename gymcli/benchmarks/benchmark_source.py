@@ -18,8 +18,6 @@ from pydantic import (
 
 from gymcli.types import JSON
 
-__all__ = ["EnvironmentName", "PackageFile", "Sha256", "Source", "file_name", "package_file"]
-
 _COMMIT = r"^[0-9a-f]{40}$"
 _ARCHIVES = (".zip", ".whl", ".tar.gz", ".tgz")
 

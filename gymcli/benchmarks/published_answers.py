@@ -43,8 +43,6 @@ from gymcli.types import (
     ToolCall,
 )
 
-__all__ = ["ANSWER_FIELDS", "PublishedAnswers", "score_answers"]
-
 ANSWER_FIELDS = (
     *("response", "completion", "generation", "output", "prediction", "result"),
     # lm-eval's samples: what the model wrote, and what its filters made of that.

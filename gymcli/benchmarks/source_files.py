@@ -28,8 +28,6 @@ from gymcli.rollout.event_loop import run
 from gymcli.store.lines import file_sha256
 from gymcli.tasks.pulling import within
 
-__all__ = ["SourceFile", "changed_error", "fetched_files"]
-
 _MAX_BYTES = 2 << 30
 """The longest file that is fetched or unpacked."""
 _MAX_NAME = 50

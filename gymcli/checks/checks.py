@@ -22,11 +22,10 @@ from gymcli.checks.subject import (
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.environment.tool import Task
-from gymcli.errors import AttemptError, frames_of
+from gymcli.errors import AttemptError
 from gymcli.rollout.event_loop import run
 from gymcli.rollout.scoring import Workers
-
-__all__ = ["CHECKS", "CheckReport", "check", "run_check"]
+from gymcli.tracebacks import frames_of
 
 
 class CheckReport(msgspec.Struct, omit_defaults=True, kw_only=True):

@@ -12,8 +12,6 @@ import gymcli
 from gymcli.environment.registry import Registry, generated_lines
 from gymcli.errors import UsageError
 
-__all__ = ["NewFiles", "create"]
-
 _TEMPLATES = Path(__file__).parent / "templates"
 
 

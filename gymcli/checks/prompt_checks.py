@@ -17,8 +17,6 @@ from gymcli.errors import RoleError, VerifierError, boundary
 from gymcli.models.roles import declared_roles
 from gymcli.types import JSON, JSONObject, Message, canonical_json
 
-__all__ = ["duplicates", "judges", "leaks", "tool_answers", "tools"]
-
 _MIN_CHARACTERS = 4
 """Shorter answers occur in many texts by chance."""
 

@@ -32,19 +32,6 @@ from gymcli.metrics.estimators import mean, percentile, standard_error
 from gymcli.metrics.intervals import t_interval
 from gymcli.types import JSON_ERRORS, Message, Rollout, canonical_json
 
-__all__ = [
-    "echo",
-    "empty",
-    "exceeds_chance",
-    "guessing",
-    "oracle",
-    "repeatable",
-    "share_of_top",
-    "speed",
-    "swapped",
-    "turns_key",
-]
-
 _CHANCE = 0.05
 """The chance that a guess is right if a task has no choices: one in twenty."""
 _LEVEL = 0.01

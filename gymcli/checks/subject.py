@@ -32,31 +32,14 @@ from gymcli.errors import (
     TasksError,
     VerifierTimeoutError,
     boundary,
-    frames_of,
 )
 from gymcli.models.roles import declared_roles
 from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, Policy, play
 from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.tasks.task_source import TaskSource, survey
+from gymcli.tracebacks import frames_of
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
-
-__all__ = [
-    "CheckedEpisode",
-    "Finding",
-    "PolicyName",
-    "ScriptedPolicy",
-    "Status",
-    "Subject",
-    "TaskSet",
-    "UnscoredError",
-    "Watch",
-    "assistant_message",
-    "failed",
-    "not_applicable",
-    "passed",
-    "read_task_set",
-]
 
 Status = Literal["ok", "failed", "skipped", "n/a"]
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from gymcli.tasks.task_row import PromptTemplate
     from gymcli.types import JSONObject
 
-__all__ = ["app"]
-
 _HEAD = (
     "name",
     "domain",

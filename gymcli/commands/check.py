@@ -27,13 +27,12 @@ from gymcli.commands.options import (
     complete_env,
     key_values,
 )
-from gymcli.errors import MissingPackageError, UnknownNameError, UsageError, did_you_mean
+from gymcli.errors import MissingPackageError, UnknownNameError, UsageError
+from gymcli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from gymcli.checks.checks import CheckReport
     from gymcli.checks.subject import Finding, Status, Watch
-
-__all__ = ["check"]
 
 _MAX_IDS = 5
 _MAX_TURN = 400

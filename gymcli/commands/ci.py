@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from gymcli.store.scored_lines import EnvironmentFacts
     from gymcli.types import AttemptKey
 
-__all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparisons"]
-
 STDOUT = Path("-")
 """Stands for stdout where a file is expected."""
 

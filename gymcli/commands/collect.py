@@ -45,10 +45,11 @@ from gymcli.commands.options import (
 from gymcli.commands.run_results import RunResult, end_runs, given_model, resume_command
 from gymcli.commands.signals import run_async, stop_at_signals
 from gymcli.commands.summary import recorded_score
-from gymcli.errors import GymError, InterruptedRunError, UsageError, did_you_mean
+from gymcli.errors import GymError, InterruptedRunError, UsageError
 from gymcli.reporting.formatting import counted
 from gymcli.runner.run_options import Heading, RowOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
+from gymcli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
     from gymcli.types import Failure, Rollout
-
-__all__ = ["EXAMPLES", "GARBAGE_THRESHOLD", "collect"]
 
 EXAMPLES = """\b
 Examples:

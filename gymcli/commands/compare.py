@@ -36,8 +36,6 @@ from gymcli.reporting.formatting import (
 if TYPE_CHECKING:
     from gymcli.comparison.comparison_results import Comparison, Difference, TaskDifference
 
-__all__ = ["EXIT_CODES", "compare"]
-
 EXIT_CODES = {"PASS": 0, "FAIL": 3, "INCONCLUSIVE": 5}
 """By verdict."""
 _WIDTH = 100

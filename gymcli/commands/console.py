@@ -18,32 +18,6 @@ from typing import TextIO, cast
 from gymcli.errors import OutputError
 from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_secrets, scrubber_of
 
-__all__ = [
-    "LOGGER",
-    "UNSAFE",
-    "SafeStream",
-    "announce",
-    "display_of",
-    "folded",
-    "guard_descriptors",
-    "harmless",
-    "hide",
-    "make_safe",
-    "message",
-    "one_line",
-    "paced_message",
-    "print_json",
-    "print_table",
-    "result",
-    "results",
-    "results_apart",
-    "scrub_display",
-    "scrubbed",
-    "terminal_width",
-    "warn",
-]
-
-
 LOGGER = logging.getLogger(__name__)
 """Logs the messages that are also printed to stderr; --verbose leaves them out."""
 UNSAFE = re.compile(

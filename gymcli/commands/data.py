@@ -30,8 +30,6 @@ from gymcli.secrets import REDACTED, scrubber_of
 if TYPE_CHECKING:
     from gymcli.data.statistics import Spread, Statistics
 
-__all__ = ["app", "warn_of_redacted"]
-
 _SPREAD_COLUMNS = ("mean", "standard_deviation", "min", "median", "p90", "p99", "max")
 _MAX_TOOLS = 10
 

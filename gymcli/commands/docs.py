@@ -9,9 +9,8 @@ import typer
 
 import gymcli
 from gymcli.commands.console import result
-from gymcli.errors import UnknownNameError, did_you_mean
-
-__all__ = ["docs"]
+from gymcli.errors import UnknownNameError
+from gymcli.suggestions import did_you_mean
 
 
 def _complete_page(incomplete: str) -> list[str]:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from gymcli.runner.collection import Collection
     from gymcli.runner.cost_estimate import BudgetForecast, RunEstimate
 
-__all__ = ["benchmark_texts", "show_plans"]
-
 
 def show_plans(collections: Sequence[Collection], *, is_json: bool) -> None:
     """Print the plan of each run, what it will take, and the body of its first request."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from gymcli.environment.registry import Found
     from gymcli.types import JSONObject
 
-__all__ = ["envs"]
-
 _FILTERS = ("structure", "capability", "domain", "task_type", "verification")
 """The properties that environments are filtered by, each with an option of its name."""
 _MAX_NAME = 24

@@ -20,8 +20,6 @@ from gymcli.secrets import scrubber_of
 if TYPE_CHECKING:
     from gymcli.store.run_index import RunIndex
 
-__all__ = ["export"]
-
 _NOTHING = "no attempt is selected; nothing was written"
 
 

@@ -19,10 +19,8 @@ import typer
 import typer.core
 
 from gymcli.commands.console import message
-from gymcli.errors import did_you_mean, pydantic_reason
 from gymcli.runner.run_options import Heading
-
-__all__ = ["CommandHeading", "HelpCommand", "HelpGroup", "wrong_usage"]
+from gymcli.suggestions import did_you_mean, pydantic_reason
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 160
 _MAX_UNGROUPED = 12

@@ -9,8 +9,6 @@ import typer
 
 from gymcli.commands.console import message, result
 
-__all__ = ["Pattern", "init"]
-
 Pattern = Literal[
     "single-step",
     "multi-step",

@@ -14,8 +14,6 @@ from gymcli.commands.summary import print_summary
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
 
-__all__ = ["merge"]
-
 
 def merge(
     runs: Annotated[

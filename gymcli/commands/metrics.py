@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from gymcli.metrics.agreement import Agreement, Labels
     from gymcli.metrics.results import RunMetrics, TaskMetrics, TokenDrift
 
-__all__ = ["metrics"]
-
 
 @with_expanded_options
 def metrics(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gymcli.mock import Recorder
     from gymcli.secrets import Scrubber
 
-__all__ = ["mock"]
-
 
 def mock(
     behaviour: Annotated[

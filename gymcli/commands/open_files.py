@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_OPEN_FILES", "allow_open_files"]
-
 MOST_OPEN_FILES = 65536
 """Requested by a server, which cannot know the number: as many connections as there are ports."""
 

@@ -27,36 +27,6 @@ if TYPE_CHECKING:
     from gymcli.runner.judges import Judges
     from gymcli.store.manifest import Manifest
 
-__all__ = [
-    "CacheOption",
-    "EnvArgOption",
-    "HostOption",
-    "JsonOption",
-    "LineEnvOption",
-    "OwnEnvArgOption",
-    "PortOption",
-    "RoleParamOption",
-    "RunsArgument",
-    "announce_settings",
-    "check_cluster_options",
-    "check_parameters",
-    "check_role_parameters",
-    "collect_defaults",
-    "complete_benchmark",
-    "complete_env",
-    "complete_model",
-    "complete_run",
-    "complete_tasks",
-    "judges_of",
-    "key_values",
-    "parameters",
-    "resolved_roles",
-    "role_params",
-    "roles",
-    "settings_secrets",
-    "with_expanded_options",
-]
-
 
 def complete_env(incomplete: str) -> list[str]:
     """Complete the name of an environment in a shell."""

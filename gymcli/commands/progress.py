@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-__all__ = ["Progress", "Running", "SeveralRuns"]
-
 _MAX_ROWS = 8
 """Environments with a row of their own in the live display."""
 _MAX_MEANS = 4

@@ -15,8 +15,6 @@ from gymcli.commands.summary import recorded_score
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
 
-__all__ = ["report"]
-
 
 @with_expanded_options
 def report(

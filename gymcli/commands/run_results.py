@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from gymcli.runner.collection import Collection
     from gymcli.types import AttemptKey, ErrorRecord
 
-__all__ = ["TYPED", "RunResult", "end_runs", "given_model", "missing_coverage", "resume_command"]
-
 TYPED = "gymcli.typed"
 """The key in a command's context of the arguments as they were typed."""
 _RETRY = "retry with:"

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from gymcli.store.manifest import Manifest
     from gymcli.types import JSONObject
 
-__all__ = ["RunSummary", "print_runs", "runs", "summary_of"]
-
 _MAX_ENVIRONMENTS = 4
 """Columns of environments; runs of more have a column with the number of the others."""
 _MAX_SETTINGS = 60

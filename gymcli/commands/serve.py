@@ -19,8 +19,6 @@ from gymcli.commands.options import (
 from gymcli.commands.signals import run_async
 from gymcli.runner.run_options import positive
 
-__all__ = ["serve"]
-
 
 def serve(
     env: Annotated[

@@ -12,13 +12,12 @@ import typer
 
 from gymcli.commands.console import harmless, one_line, print_json, print_table, result
 from gymcli.commands.options import complete_env, complete_run
-from gymcli.errors import FilterError, UnknownNameError, UsageError, did_you_mean
+from gymcli.errors import FilterError, UnknownNameError, UsageError
+from gymcli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from gymcli.store.run_index import Row, RunIndex
     from gymcli.types import Failure, Message, Rollout
-
-__all__ = ["show"]
 
 _MAX_ROWS = 30
 """Attempts in the list, unless `--limit` asks for another number."""

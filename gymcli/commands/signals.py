@@ -22,15 +22,6 @@ from gymcli.errors import InterruptedRunError, TerminatedRunError
 if TYPE_CHECKING:
     from gymcli.runner.stopping import Stopping
 
-__all__ = [
-    "exit_at_signals",
-    "exit_despite_threads",
-    "interrupt_of",
-    "raise_at_signals",
-    "run_async",
-    "stop_at_signals",
-]
-
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -33,19 +33,6 @@ if TYPE_CHECKING:
     from gymcli.store.manifest import Manifest
     from gymcli.types import RoleUse
 
-__all__ = [
-    "print_advice",
-    "print_agreement",
-    "print_all_numbers",
-    "print_at_k",
-    "print_plans",
-    "print_references",
-    "print_slices",
-    "print_summary",
-    "print_tasks",
-    "recorded_score",
-]
-
 _MAX_ANSWER = 40
 _MAX_VALUE = 24
 _MAX_WIDTH = 100

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     )
     from gymcli.runner.judges import Judges
 
-__all__ = ["print_repeats", "print_rescoring", "verify"]
-
 _FAILED = 3
 _NONE_SCORED = "the verifier scored none of the rollouts"
 _MAX_SHOWN = 20

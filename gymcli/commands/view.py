@@ -16,8 +16,6 @@ from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
 
-__all__ = ["view"]
-
 _MAX_RUNS = 2
 
 

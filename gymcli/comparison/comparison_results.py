@@ -9,23 +9,6 @@ import msgspec
 
 from gymcli.metrics.results import Bounds, Estimate, Interval, NoAnswers
 
-__all__ = [
-    "Change",
-    "Comparison",
-    "Comparisons",
-    "Difference",
-    "Direction",
-    "Drift",
-    "DriftKind",
-    "RunSide",
-    "Setting",
-    "TaskDifference",
-    "TestName",
-    "Unmatched",
-    "Verdict",
-    "worst_verdict",
-]
-
 Verdict = Literal["PASS", "INCONCLUSIVE", "FAIL"]
 """From the best to the worst."""
 

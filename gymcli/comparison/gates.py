@@ -16,40 +16,18 @@ import msgspec
 from gymcli import errors
 from gymcli.comparison.comparison_results import Comparison, Difference, Verdict
 from gymcli.comparison.planning import CHANCE, Needed, fewest
-from gymcli.errors import AttemptError, FilterError, UsageError, did_you_mean
+from gymcli.errors import AttemptError, FilterError, UsageError
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quantile
 from gymcli.metrics.results import Estimate, Interval, Metrics, NoAnswers, RunMetrics
 from gymcli.metrics.slicing import NONE, check_num_slices, slice_order
 from gymcli.store.filters import parse_expression
 from gymcli.store.scored_lines import EnvironmentFacts
+from gymcli.suggestions import did_you_mean
 from gymcli.types import StopReason, ToolFault, Usage
 
 if TYPE_CHECKING:
     from gymcli.comparison.reproduction import BenchmarkScore
-
-__all__ = [
-    "DIFFERENCE",
-    "PLAIN_NAMES",
-    "REFERENCE",
-    "Gate",
-    "GateOn",
-    "GateProblem",
-    "GateVerdict",
-    "Sign",
-    "Threshold",
-    "check_name",
-    "judge",
-    "judge_references",
-    "needed",
-    "number_of",
-    "numbers",
-    "parse_gate",
-    "too_few_attempts",
-    "why_impossible",
-    "why_no_slice",
-    "with_differences",
-]
 
 PLAIN_NAMES = (
     *("num_expected", "num_present", "num_scored", "num_unscored", "coverage"),

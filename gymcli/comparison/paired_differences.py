@@ -11,30 +11,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from gymcli.errors import UsageError, did_you_mean
+from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS, Metric, TaskRewards, values_of_k
 from gymcli.metrics.estimators import mean_of, row_means, row_sums, row_variances, sum_of, variance
 from gymcli.metrics.intervals import t_interval
 from gymcli.metrics.results import Effect, Estimate, Interval
 from gymcli.metrics.scored_attempts import Attempts, SameSize, rows_by_task
 from gymcli.store.scored_lines import EnvironmentFacts
+from gymcli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-__all__ = [
-    "Measure",
-    "PairedAttempts",
-    "PairedEstimate",
-    "RescoredAttempts",
-    "TaskValues",
-    "number_effect",
-    "paired_estimate",
-    "parse_measure",
-    "reward_effects",
-    "task_differences",
-    "with_pseudo_tasks",
-]
 
 _PAIRED_DIFFERENCES = "mean of paired task differences"
 _LEVEL = 0.95

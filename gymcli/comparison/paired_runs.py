@@ -30,17 +30,6 @@ from gymcli.types import JSON_ERRORS, AttemptKey, JSONObject, canonical_json, is
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "RunProvenance",
-    "TaskContents",
-    "TaskDrift",
-    "compare_runs",
-    "drift_of",
-    "settings",
-    "task_drift",
-    "unknown",
-]
-
 _NUM_NAMED = 3
 _HIGHEST_LEVEL = 0.999999
 _HASH = re.compile(r"[0-9a-f]{16}")

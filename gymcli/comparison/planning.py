@@ -29,22 +29,6 @@ from gymcli.metrics.estimators import variance
 from gymcli.metrics.intervals import normal_quantile, student_t_quantile
 from gymcli.metrics.results import Metrics
 
-__all__ = [
-    "ASSUMED_CORRELATION",
-    "CHANCE",
-    "Needed",
-    "Pilot",
-    "Plan",
-    "Planned",
-    "fewest",
-    "pilot_of",
-    "pilot_of_pair",
-    "plan",
-    "plans",
-    "smallest_margin",
-    "tasks_to_pass",
-]
-
 Scenario = Literal["unchanged", "other-model"]
 """B is A again, or another model that is as good on average."""
 

@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "EQUAL_WEIGHTS",
-    "BenchmarkScore",
-    "FixedTasksScore",
-    "Reference",
-    "Reproduction",
-    "Weights",
-    "half_width",
-    "mean_of_metrics",
-    "reproduction",
-    "same_model",
-    "score_of_run",
-    "weights_of_metrics",
-]
-
 _LEVEL = 0.9
 """Of the interval of the difference: 5 % on each side."""
 _Z = normal_quantile((1.0 + _LEVEL) / 2.0)

@@ -46,25 +46,6 @@ from gymcli.store.scored_lines import EnvironmentFacts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "DEFAULT_MARGIN",
-    "MAX_REGRESSIONS",
-    "NUM_FLIPS",
-    "Rule",
-    "SignFlip",
-    "among",
-    "coin_tail",
-    "compare",
-    "correlation",
-    "difference_interval",
-    "doubts",
-    "equivalence_p",
-    "holm",
-    "mcnemar_mid_p",
-    "sign_flip",
-    "verdict_of",
-]
-
 DEFAULT_MARGIN = 0.02
 """The default margin, as a share of the range of rewards."""
 

@@ -14,8 +14,6 @@ from gymcli.store.run_index import Row, RunIndex
 from gymcli.store.tokens import TokenCall, TokenFile, tokens_file
 from gymcli.types import Failure, JSONObject, Rollout
 
-__all__ = ["ExportSource", "ExportedAttempt", "LeftOutError", "has_tokens"]
-
 
 class LeftOutError(Exception):
     """Raised if a format cannot express a rollout; the message is the reason, without names."""

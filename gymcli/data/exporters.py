@@ -31,8 +31,6 @@ from gymcli.store.tokens import prompts, tokens_file
 from gymcli.tasks.table_files import needs_pyarrow
 from gymcli.types import JSONObject, Rollout
 
-__all__ = ["COLUMNS", "EXPORTERS", "JSON_COLUMNS", "Exporter"]
-
 _Kind = Literal["text", "count", "number", "truth"]
 
 _KINDS: Mapping[str, _Kind] = {

@@ -14,19 +14,18 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.environment.registry import Registry, is_code, is_plug_in
-from gymcli.errors import FilterError, TasksError, UnknownNameError, UsageError, did_you_mean
+from gymcli.errors import FilterError, TasksError, UnknownNameError, UsageError
 from gymcli.metrics.measure import index_run
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.filters import Filter, parse_filter
 from gymcli.store.lines import file_sha256, iterate_lines
 from gymcli.store.manifest import Manifest
+from gymcli.suggestions import did_you_mean
 from gymcli.tasks.task_files import RowProblem, with_shared_ids
 from gymcli.tasks.task_row import without_stamps
 from gymcli.tasks.task_source import Problems, TasksFile, TaskSource, map_tables, named_file
 from gymcli.types import JSON_ERRORS, JSONObject, RecordHead, TaskRow, digest
-
-__all__ = ["Selection", "select_rows"]
 
 
 class Selection(NamedTuple):

@@ -19,8 +19,6 @@ from gymcli.tasks.task_row import PromptTemplate, TaskReading
 from gymcli.tasks.task_source import map_tables, named_file
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, TaskRow, canonical_json
 
-__all__ = ["Spread", "Statistics", "describe_tasks"]
-
 _MAX_VALUES = 20
 """The most distinct values of a field that is counted by value."""
 _MAX_CHARACTERS = 40

@@ -20,17 +20,6 @@ from gymcli.store.sequences import sequences
 from gymcli.store.tokens import TokenCall, prompts
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, ToolCall
 
-__all__ = [
-    "ADVANTAGES",
-    "LOSSES",
-    "places_of_calls",
-    "write_dpo",
-    "write_kto",
-    "write_openenv",
-    "write_sft",
-    "write_tokens",
-]
-
 _Item = TypeVar("_Item")
 
 

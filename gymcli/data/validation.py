@@ -38,16 +38,6 @@ from gymcli.tasks.task_source import (
 )
 from gymcli.types import JSONObject, TaskRow
 
-__all__ = [
-    "GeneratedComparison",
-    "Validation",
-    "compare_generated",
-    "generated_rows",
-    "rendered_rows",
-    "validate",
-    "write_verl_table",
-]
-
 _ID_FIELDS = ("id", "task_id", "uuid")
 
 

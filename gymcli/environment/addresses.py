@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-__all__ = ["checked_address", "is_loopback"]
-
 
 def checked_address(value: str, *, what: str, example: str) -> str:
     """Return an address without its trailing slash.

@@ -11,15 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = [
-    "Box",
-    "closed_boxes",
-    "last_answer_line",
-    "last_boxed",
-    "plain_answer",
-    "without_text_commands",
-]
-
 # Soft hyphen, zero-width space, word joiner, BOM, and what sets the direction of a text. The
 # zero-width joiner and non-joiner stay: words of Persian and Sinhala, and emoji, have them.
 _INVISIBLE = str.maketrans(

@@ -38,7 +38,7 @@ from gymcli.environment.contract_checks import (
     named,
     wrong_return,
 )
-from gymcli.environment.time_limit import LateError, gather_all, within
+from gymcli.environment.time_limit import LateError, gather_all, leave_copy, within
 from gymcli.environment.tool import (
     EnvironmentOptions,
     Properties,
@@ -50,14 +50,12 @@ from gymcli.environment.tool import (
     shortened,
     tool_of,
 )
-from gymcli.errors import AttemptError, described, frames_of, leave_copy
+from gymcli.errors import AttemptError, described
+from gymcli.tracebacks import frames_of
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall, ToolFault
 
 if TYPE_CHECKING:
     from gymcli.store.scored_lines import Group
-
-__all__ = ["Cache", "Context", "Environment", "Model", "make", "shown_tools"]
-
 
 T = TypeVar("T")
 TaskT = TypeVar("TaskT", bound=Task)

@@ -20,30 +20,9 @@ import msgspec
 from pydantic import TypeAdapter
 
 from gymcli.environment.tool import Step, Tool, argument_problem, tool_of
-from gymcli.errors import (
-    AttemptError,
-    EpisodeError,
-    SetupError,
-    VerifierError,
-    described,
-    shown_place,
-)
+from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError, described
+from gymcli.tracebacks import shown_place
 from gymcli.types import JSON, Message, StopReason
-
-__all__ = [
-    "UNENCODABLE",
-    "ContractError",
-    "check_hooks",
-    "check_schema",
-    "check_tool",
-    "checked_json",
-    "checked_messages",
-    "checked_step",
-    "checked_turn",
-    "named",
-    "wrong_return",
-]
-
 
 _STOP_REASONS: tuple[str, ...] = typing.get_args(StopReason)
 

@@ -20,16 +20,6 @@ from gymcli.errors import EpisodeError
 from gymcli.store.lines import iterate_lines
 from gymcli.types import JSON, JSONObject
 
-__all__ = [
-    "EXTRAS",
-    "FieldDescription",
-    "describe",
-    "example_row",
-    "extra_of",
-    "fields_of",
-    "num_tasks",
-]
-
 EXTRAS = {
     "aviary": ("aviary", ""),
     "instruction_following": ("ifeval", "rows about sentences or languages"),

@@ -40,8 +40,6 @@ from gymcli.types import JSON, JSONObject, Message, canonical_json, digest
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
-__all__ = ["Judge", "StandIn", "Verdict"]
-
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The verdict of a judge."""

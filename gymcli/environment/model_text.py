@@ -22,20 +22,6 @@ import msgspec
 
 from gymcli.types import JSON_ERRORS, JSONObject, Message
 
-__all__ = [
-    "comparable",
-    "find_objects",
-    "follow_up",
-    "key_pattern",
-    "label_pattern",
-    "own_tags",
-    "render",
-    "tag_pattern",
-    "without_keys",
-    "without_labels",
-    "without_tags",
-]
-
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # Possessive quantifiers, here and below: hostile texts must not make the patterns backtrack.
 _TAG = re.compile(r"</?+([A-Za-z_][\w.:-]*+)(?:\s[^<>]*+|/)?+>")

@@ -39,36 +39,10 @@ from gymcli.errors import (
     UsageError,
     boundary,
     described,
-    did_you_mean,
-    frames_of,
-    pydantic_reason,
 )
+from gymcli.suggestions import did_you_mean, pydantic_reason
+from gymcli.tracebacks import frames_of
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
-
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "NUM_GENERATED",
-    "EnvironmentClass",
-    "Found",
-    "Registry",
-    "candidates",
-    "environment_options",
-    "environments_with_tasks",
-    "generated_lines",
-    "generates",
-    "has_option",
-    "is_code",
-    "is_plug_in",
-    "module_of_file",
-    "names_tasks",
-    "own_options",
-    "own_tasks",
-    "shipped_tasks",
-    "split_code",
-    "split_env_args",
-    "split_name",
-]
-
 
 EnvironmentClass = type[Environment[Task]]
 

@@ -77,16 +77,6 @@ from gymcli.nemo_gym.wire import (
 )
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, Score, ToolFault
 
-__all__ = [
-    "CONNECT_TIMEOUT",
-    "MAX_ANSWER_BYTES",
-    "RemoteEnvironment",
-    "ReverifyMode",
-    "ServerSession",
-    "remote_environment",
-    "reverify_mode",
-]
-
 T = TypeVar("T")
 
 ReverifyMode = Literal["stateless", "unsupported", "unknown"]

@@ -27,8 +27,6 @@ from gymcli.environment.model_text import (
 from gymcli.errors import RoleError
 from gymcli.types import JSONObject, Message
 
-__all__ = ["Comparison", "PairwiseJudge", "RewardModel"]
-
 _SCORE_TEMPLATE = """\
 Read the conversation and rate how well the assistant did, above all in its last message: is it \
 correct, does it help, does it do what was asked? {low} is the worst rating, {high} the best; \

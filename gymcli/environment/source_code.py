@@ -18,8 +18,6 @@ from types import ModuleType
 
 from gymcli.types import CODE_HASH
 
-__all__ = ["FILE_MODULE_PREFIX", "imported_files", "source_hash"]
-
 FILE_MODULE_PREFIX = "gymcli_file_"
 """Prefix for the names of modules that were loaded from a file; no import finds them."""
 

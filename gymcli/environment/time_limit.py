@@ -16,21 +16,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
-from gymcli.errors import leave_copy
-
-__all__ = [
-    "MAX_STRETCH",
-    "LateError",
-    "LoopClock",
-    "UnaskedCancellationError",
-    "cpu_wait",
-    "cpu_waits",
-    "gather_all",
-    "time_limit",
-    "within",
-]
-
-
 T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
@@ -221,3 +206,13 @@ async def gather_all(calls: Iterable[Coroutine[object, object, T]]) -> list[T]:
             raise result
         results.append(result)
     return results
+
+
+def leave_copy(process: int) -> None:
+    """End this process if it is a fork that returned from third-party code.
+
+    A fork that continued would be a second writer of the run. `process` is the id of the process
+    that made the call.
+    """
+    if os.getpid() != process:
+        os._exit(0)

@@ -20,21 +20,6 @@ from pydantic.fields import FieldInfo
 
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, StopReason, ToolFault
 
-__all__ = [
-    "EnvironmentOptions",
-    "Properties",
-    "Step",
-    "Task",
-    "Tool",
-    "ToolCallError",
-    "argument_problem",
-    "function_names",
-    "shortened",
-    "tool",
-    "tool_of",
-]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

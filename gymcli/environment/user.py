@@ -22,8 +22,6 @@ from gymcli.environment.model_text import label_pattern, without_labels
 from gymcli.errors import RoleError
 from gymcli.types import JSONObject, Message
 
-__all__ = ["SimulatedUser", "UserTurn"]
-
 
 class UserTurn(NamedTuple):
     """One turn of the simulated user."""

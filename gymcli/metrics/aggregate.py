@@ -21,8 +21,6 @@ from gymcli.types import ErrorRecord
 if TYPE_CHECKING:
     from gymcli.metrics.estimators import Floats
 
-__all__ = ["Aggregator"]
-
 
 class Aggregator:
     """Collects lines and returns their numbers.

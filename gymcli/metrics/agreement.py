@@ -18,8 +18,6 @@ from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.intervals import normal_quantile
 from gymcli.metrics.results import Interval
 
-__all__ = ["Agreement", "Labels", "agreement", "agreement_of", "is_pass", "labels_of_rows"]
-
 _LEVEL = 0.95
 _WORDS = {"pass": True, "true": True, "1": True, "fail": False, "false": False, "0": False}
 _EXPECTED = "write pass or fail, true or false, 1 or 0; a score has to be made one of them first"

@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "MAX_SUBSETS",
-    "METRICS",
-    "Metric",
-    "TaskRewards",
-    "majority_at_k",
-    "may_draw",
-    "pass_at_k",
-    "pass_hat_k",
-    "values_of_k",
-]
-
 MAX_SUBSETS = 200
 """The most subsets of a task's attempts that majority@k votes on; all of them if they are fewer."""
 _TASKS_AT_A_TIME = 1 << 13

@@ -19,20 +19,6 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
 
-__all__ = [
-    "clustered_standard_error",
-    "mean",
-    "mean_of",
-    "mean_of_attempts",
-    "percentile",
-    "row_means",
-    "row_sums",
-    "row_variances",
-    "standard_error",
-    "sum_of",
-    "variance",
-]
-
 _ROWS_AT_A_TIME = 1 << 13
 """Rows that are converted to Python floats together, which take four times the memory."""
 

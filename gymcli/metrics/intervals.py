@@ -9,20 +9,6 @@ from typing import NamedTuple
 
 from gymcli.metrics.results import Interval
 
-__all__ = [
-    "NO_SCALE",
-    "Range",
-    "Scale",
-    "interval_of",
-    "normal_quantile",
-    "regularised_incomplete_beta",
-    "student_t_cdf",
-    "student_t_quantile",
-    "t_interval",
-    "wilson_effective_interval",
-    "wilson_interval",
-]
-
 _PRECISION = 1e-15
 _ROUNDING = 1e-12
 """The standard error of a share that rounding alone may cause, where all tasks are equal."""

@@ -54,18 +54,6 @@ if TYPE_CHECKING:
     from gymcli.environment.tool import Task
     from gymcli.store.run_index import RunIndex
 
-__all__ = [
-    "ComparedLine",
-    "RunReading",
-    "facts_of",
-    "index_run",
-    "measure",
-    "open_run",
-    "read_compared_lines",
-    "selected",
-]
-
-
 _BLOCK_BYTES = 1 << 20
 """Bytes read at a time: some hundred lines, which are counted together."""
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")

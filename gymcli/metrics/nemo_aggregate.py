@@ -18,8 +18,6 @@ from gymcli.metrics.slicing import field_of
 from gymcli.store.scored_lines import EnvironmentFacts, OwnMetrics, ScoredLine
 from gymcli.types import JSON, JSONObject, Rollout
 
-__all__ = ["NemoAggregate"]
-
 _INDEX = "_ng_task_index"
 
 _CURVES = {

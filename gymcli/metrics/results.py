@@ -12,26 +12,6 @@ import msgspec
 from gymcli.metrics.at_k import METRICS
 from gymcli.types import RoleUse
 
-__all__ = [
-    "FEW_TASKS",
-    "NO_ANSWER",
-    "Bounds",
-    "Curve",
-    "Effect",
-    "Estimate",
-    "Interval",
-    "IntervalMethod",
-    "Latency",
-    "Metrics",
-    "NoAnswers",
-    "Percentiles",
-    "RunMetrics",
-    "TaskMetrics",
-    "TokenDrift",
-    "TokenNumbers",
-    "Variance",
-]
-
 FEW_TASKS = 10
 """With fewer tasks, the spread between them is too uncertain for an exact interval."""
 

@@ -35,14 +35,6 @@ from gymcli.metrics.results import (
 )
 from gymcli.metrics.tally import EnvironmentPart, Totals
 
-__all__ = [
-    "advice_of",
-    "best_num_attempts",
-    "estimate_of",
-    "summarise",
-    "variance_parts",
-]
-
 _MEAN_OF_TASKS = "mean of task means"
 _RULE_OF_THREE_LEVEL = 0.95
 

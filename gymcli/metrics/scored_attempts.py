@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Attempts", "SameSize", "Texts", "rows_by_task"]
-
-
 Numbers: TypeAlias = "NDArray[np.int32] | NDArray[np.int64] | NDArray[np.intp]"
 
 

@@ -12,16 +12,6 @@ import msgspec
 from gymcli.errors import UsageError
 from gymcli.types import JSON, JSON_ERRORS, canonical_json
 
-__all__ = [
-    "MAX_SLICES",
-    "NONE",
-    "FieldValues",
-    "check_num_slices",
-    "field_of",
-    "slice_name",
-    "slice_order",
-]
-
 FieldValues: TypeAlias = Sequence[str | None]
 """A task row's value of each field, as `field_of` returns it."""
 

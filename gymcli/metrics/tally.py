@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["EnvironmentPart", "EnvironmentTally", "Totals"]
-
-
 _CUT = ("length", "context_overflow", "episode_tokens")
 """The stop reasons of attempts that a limit on tokens cut off."""
 

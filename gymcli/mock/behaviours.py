@@ -16,28 +16,12 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from gymcli.errors import UsageError, did_you_mean
+from gymcli.errors import UsageError
 from gymcli.mock.faults import DeliveryFault
 from gymcli.models.token_ids import PROBE
 from gymcli.store.lines import iterate_lines
+from gymcli.suggestions import did_you_mean
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, Request, Usage, digest
-
-__all__ = [
-    "Behaviour",
-    "MockAnswer",
-    "ScriptLine",
-    "argument_text",
-    "conversation_digest",
-    "echo",
-    "fixed",
-    "in_order",
-    "last_user_text",
-    "num_turns",
-    "parse_behaviour",
-    "read_script",
-    "refusal_of",
-    "scripted",
-]
 
 
 class MockAnswer(

@@ -18,19 +18,6 @@ from gymcli.mock.recording import Exchange
 from gymcli.mock.wire_formats import ParsedRequest, RenderedAnswer
 from gymcli.types import JSONObject, Request, Usage
 
-__all__ = [
-    "HUGE",
-    "UNKNOWN_FINISH",
-    "UNKNOWN_TOOL",
-    "deliver",
-    "error_answer",
-    "key_refused",
-    "model_not_found",
-    "refusal_for",
-    "too_many_requests",
-    "with_content_fault",
-]
-
 
 def error_answer(
     status: int,

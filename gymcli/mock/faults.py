@@ -13,24 +13,8 @@ from collections.abc import Callable, Iterable
 from statistics import NormalDist
 from typing import Literal, NamedTuple, Self, get_args
 
-from gymcli.errors import UsageError, did_you_mean
-
-__all__ = [
-    "BURST_LENGTH",
-    "CONTENT_FAULTS",
-    "DELIVERY_FAULTS",
-    "STATUS_FAULTS",
-    "ContentFault",
-    "DeliveryFault",
-    "FaultKind",
-    "FaultRule",
-    "Faults",
-    "Latency",
-    "Outage",
-    "StatusFault",
-    "body_hash",
-    "draw",
-]
+from gymcli.errors import UsageError
+from gymcli.suggestions import did_you_mean
 
 _BITS = 52  # one less than a float has, so that adding half a step is exact and no draw is 0 or 1
 

@@ -14,8 +14,6 @@ from gymcli.mock.process import serving
 from gymcli.mock.server import MockServer
 from gymcli.mock.tokenizer import TokenSampler
 
-__all__ = ["gym_mock"]
-
 
 @pytest.fixture
 def gym_mock() -> Iterator[Callable[..., MockServer]]:

@@ -14,8 +14,6 @@ from aiohttp import web
 from gymcli.errors import UsageError
 from gymcli.listening import quiet_about_clients
 
-__all__ = ["Listener", "reset"]
-
 _BACKLOG = 4096
 _SHUTDOWN = 0.1
 """Seconds that running requests get when the server ends."""

@@ -14,8 +14,6 @@ from gymcli.errors import UsageError
 from gymcli.listening import stop_signals
 from gymcli.mock.server import MockServer
 
-__all__ = ["serve", "serving"]
-
 
 async def serve(
     server: MockServer, announce: Callable[[str], None], *, with_parent: bool = False

@@ -24,8 +24,6 @@ from gymcli.models.dialects import DIALECTS
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import JSONObject, Request
 
-__all__ = ["Exchange", "LineFile", "Recorder", "Stats"]
-
 
 class Exchange(msgspec.Struct, kw_only=True):
     """One request and its result, without headers, which may contain keys."""

@@ -57,8 +57,6 @@ from gymcli.models.limits import Bucket
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import JSON_ERRORS, JSONObject, Tokens
 
-__all__ = ["MockServer", "Received"]
-
 _MAX_TEXT = 200
 """How many characters of the last user text are logged."""
 

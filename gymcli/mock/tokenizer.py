@@ -14,26 +14,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gymcli.errors import UsageError, did_you_mean
+from gymcli.errors import UsageError
 from gymcli.mock.behaviours import MockAnswer, argument_text
 from gymcli.mock.wire_formats import FORMATS, ParsedRequest
 from gymcli.nemo_gym.payload import list_in, object_in
 from gymcli.nemo_gym.responses_items import messages_from_items
+from gymcli.suggestions import did_you_mean
 from gymcli.types import FunctionCall, JSONObject, Message, Tokens, TokenSource, ToolCall
-
-__all__ = [
-    "END",
-    "END_TEXT",
-    "TokenSampler",
-    "decode",
-    "encode",
-    "render",
-    "tokenized",
-    "tokens_of",
-    "with_logprobs",
-    "with_token_logprobs",
-    "written",
-]
 
 _SOURCES: tuple[TokenSource, ...] = ("vllm", "token_id", "llamacpp", "nemo_gym")
 _PAIRS = 256

@@ -24,17 +24,6 @@ from gymcli.nemo_gym.payload import object_in, objects_in, text_in
 from gymcli.nemo_gym.responses_items import messages_from_items
 from gymcli.types import JSON, JSONObject, Message, Request, Tokens, Usage
 
-__all__ = [
-    "ANY_MODEL",
-    "FORMATS",
-    "ParsedRequest",
-    "RenderedAnswer",
-    "WireFormat",
-    "parse_request",
-    "rendered",
-    "usage_of",
-]
-
 ANY_MODEL = "mock"
 """The model's name if neither the server nor the request names one."""
 _MAX_CHOICES = 128  # OpenAI's limit

@@ -43,24 +43,6 @@ from gymcli.nemo_gym.payload import argument_text, object_in, objects_in
 from gymcli.secrets import Scrubber
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
-__all__ = [
-    "claims_of",
-    "error_in_answer",
-    "error_of_body",
-    "error_of_status",
-    "error_words",
-    "innermost_error",
-    "is_absence",
-    "is_connect_timeout",
-    "is_fatal",
-    "is_overload",
-    "is_retried",
-    "is_silence",
-    "is_unreachable",
-    "one_line",
-    "retry_after_seconds",
-]
-
 _CLASSES: dict[int, type[ModelError]] = {
     401: AuthenticationError,
     403: AuthenticationError,

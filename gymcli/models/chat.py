@@ -41,15 +41,6 @@ from gymcli.types import (
     canonical_json,
 )
 
-__all__ = [
-    "Chat",
-    "decode",
-    "decode_events",
-    "error_in",
-    "is_thought",
-    "usage_of",
-]
-
 _RESPONSES_ONLY = (
     "background",
     "context_management",

@@ -50,8 +50,6 @@ from gymcli.nemo_gym.payload import chosen, text_in
 from gymcli.store.tokens import problem_of
 from gymcli.types import JSON, Answer, Message, Request, TokenSource
 
-__all__ = ["Client", "Conversation", "Lend"]
-
 _MAX_EMPTY_ANSWERS = 3
 """How often a request is sent at most while its answers are empty and lack their token counts."""
 

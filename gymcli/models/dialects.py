@@ -8,8 +8,6 @@ from gymcli.models.chat import Chat
 from gymcli.models.responses import Responses
 from gymcli.models.scalar import CLASSIFY, POOLING, SCORE, Scalar
 
-__all__ = ["DIALECTS", "Dialect"]
-
 Dialect: TypeAlias = Chat | Responses | Scalar
 """One wire format; it holds no state and does no I/O."""
 

@@ -26,8 +26,6 @@ from gymcli.types import (
     text_of,
 )
 
-__all__ = ["emulate", "may_call", "restore"]
-
 _REPLY = "Reply with JSON only."
 _CALL = 'To use a tool: {"tool": "<name>", "arguments": {…}}'
 _ANSWER = 'To answer: {"answer": "<text>"}'

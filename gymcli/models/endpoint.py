@@ -22,22 +22,6 @@ from gymcli.environment.addresses import checked_address
 from gymcli.secrets import credentials, passwords
 from gymcli.types import JSONObject, LogprobMode, Usage
 
-__all__ = [
-    "RESERVED_PARAMETERS",
-    "SCALAR_DIALECTS",
-    "TOKEN_LIMITS",
-    "BaseURL",
-    "DialectName",
-    "Endpoint",
-    "EndpointLimits",
-    "EndpointOptions",
-    "RequestParameters",
-    "checked_base_url",
-    "max_answer_tokens",
-    "merged_params",
-]
-
-
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -14,16 +14,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from gymcli.models.chat import decode
 from gymcli.models.endpoint import max_answer_tokens
 
-__all__ = [
-    "TOO_LONG_ANSWERS",
-    "WORDINGS",
-    "Meaning",
-    "Wording",
-    "meanings_of",
-    "quoted_call",
-    "start_of_wrapped",
-]
-
 Meaning: TypeAlias = Literal[
     "context overflow",
     "full cache",

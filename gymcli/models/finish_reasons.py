@@ -30,8 +30,6 @@ from gymcli.types import (
     Usage,
 )
 
-__all__ = ["MAX_CALLS", "finished_answer", "split_thought", "tool_calls_of"]
-
 _FINISH_REASONS: dict[str, FinishReason] = {
     # A normal end; the empty word is a missing one.
     **dict.fromkeys(("", "stop", "eos", "eos_token", "end_turn", "stop_sequence"), "stop"),

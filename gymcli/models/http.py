@@ -35,15 +35,6 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.models.token_ids import take_tokens
 from gymcli.types import Answer, JSONObject, TokenSource, Tries
 
-__all__ = [
-    "MAX_ANSWER_BYTES",
-    "EventReader",
-    "Target",
-    "Transport",
-    "read_body",
-]
-
-
 MAX_ANSWER_BYTES = 64 * 2**20
 """The longest unpacked answer; a longer one means that the endpoint is broken."""
 _MAX_VALUES = 8_000_000

@@ -18,8 +18,6 @@ from gymcli.types import (
     Usage,
 )
 
-__all__ = ["InProcessPolicy", "PolicyModel"]
-
 
 @runtime_checkable
 class PolicyModel(Protocol):

@@ -31,20 +31,6 @@ from gymcli.models.api_errors import (
 from gymcli.models.endpoint import Endpoint, EndpointLimits, max_answer_tokens
 from gymcli.types import JSONObject, Tries, Usage
 
-__all__ = [
-    "FIRST_CONTACT_DEADLINE",
-    "MIN_FAILURES",
-    "AdaptiveLimit",
-    "Bucket",
-    "CircuitBreaker",
-    "Clock",
-    "ConcurrencyLimiter",
-    "RateLimits",
-    "RequestState",
-    "SharedLimiters",
-    "Sleep",
-]
-
 _LOGGER = logging.getLogger(__name__)
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]

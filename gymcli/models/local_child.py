@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import xllamacpp
 
-__all__ = ["main"]
-
 NUM_SLOTS = 4
 """Requests answered in parallel; others wait in the server's queue."""
 

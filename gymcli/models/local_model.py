@@ -24,16 +24,6 @@ from typing import IO, Self
 from gymcli.errors import MissingPackageError, RunError, UsageError
 from gymcli.secrets import NOTHING_SECRET
 
-__all__ = [
-    "DEFAULT",
-    "LocalServer",
-    "default_weights",
-    "has_tool_template",
-    "model_name",
-    "parse_local",
-]
-
-
 DEFAULT = "local"
 
 _PREFIX = f"{DEFAULT}:"

@@ -25,8 +25,6 @@ from gymcli.nemo_gym.responses_items import (
 )
 from gymcli.types import JSON, Answer, JSONObject, Request
 
-__all__ = ["Responses"]
-
 _LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 

@@ -14,8 +14,6 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.models.limits import FIRST_CONTACT_DEADLINE, Clock, RequestState, Sleep
 from gymcli.types import Answer
 
-__all__ = ["RetryPolicy"]
-
 _BACKOFF = wait_random_exponential(multiplier=1.0, min=0.5, max=30.0)
 """Seconds: any between 0.5 and a limit that doubles from 1 to 30."""
 

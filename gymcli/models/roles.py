@@ -17,32 +17,15 @@ from typing import Self, TypeAlias
 
 from gymcli.environment.contract import Cache, Environment, Model
 from gymcli.environment.tool import Task
-from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary, did_you_mean
+from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary
 from gymcli.models.client import Client, Lend
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint, merged_params
 from gymcli.models.limits import CircuitBreaker, SharedLimiters
 from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
 from gymcli.models.settings import Settings, resolve_endpoint
 from gymcli.store.verdicts import Verdicts, compact_answer, verdict_key
+from gymcli.suggestions import did_you_mean
 from gymcli.types import Answer, JSONObject, Message, Request, RoleUse, Usage
-
-__all__ = [
-    "ORACLE",
-    "ModelPool",
-    "ModelSource",
-    "RoleModel",
-    "RoleModels",
-    "RoleSource",
-    "check_declared",
-    "check_missing",
-    "declared_roles",
-    "needs_model",
-    "role_identity",
-    "role_name",
-    "role_sources",
-    "spec_of",
-    "waits_to_score",
-]
 
 ORACLE = "oracle"
 """The scripted model of `Environment.stand_ins`."""

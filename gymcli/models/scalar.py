@@ -17,8 +17,6 @@ from gymcli.nemo_gym.payload import list_in, objects_in, text_in, usage_in
 from gymcli.nemo_gym.responses_items import added_body, unsent_among
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
-__all__ = ["CLASSIFY", "POOLING", "SCORE", "Scalar"]
-
 _PARAMS = (
     "activation",
     "mm_processor_kwargs",

@@ -23,32 +23,12 @@ from pydantic import (
 )
 
 from gymcli.environment.addresses import is_loopback
-from gymcli.errors import (
-    ConfigError,
-    FatalEndpointError,
-    InvalidAnswerError,
-    UsageError,
-    described,
-    did_you_mean,
-    pydantic_reason,
-)
+from gymcli.errors import ConfigError, FatalEndpointError, InvalidAnswerError, UsageError, described
 from gymcli.models.endpoint import Endpoint, EndpointLimits, EndpointOptions, checked_base_url
 from gymcli.models.http import read_body
 from gymcli.store.lines import read_toml
+from gymcli.suggestions import did_you_mean, pydantic_reason
 from gymcli.types import JSON_ERRORS
-
-__all__ = [
-    "OPENAI_URL",
-    "CollectSettings",
-    "ModelSettings",
-    "Settings",
-    "load_settings",
-    "proxy_for",
-    "resolve_endpoint",
-    "served_model",
-    "settings_file",
-]
-
 
 OPENAI_URL = "https://api.openai.com/v1"
 

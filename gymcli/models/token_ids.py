@@ -25,18 +25,6 @@ from gymcli.types import (
     TokenSource,
 )
 
-__all__ = [
-    "PROBE",
-    "PROBED",
-    "TEMPLATE_FIELDS",
-    "TOKEN_FIELDS",
-    "WITHOUT_PROMPT",
-    "ask_for_tokens",
-    "set_prompt",
-    "take_tokens",
-    "with_ids",
-]
-
 PROBE = "Which token ids does this server report?"
 """What a probe asks; scripts of `gym mock` need no line for it."""
 

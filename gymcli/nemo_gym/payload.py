@@ -12,19 +12,6 @@ import msgspec
 
 from gymcli.types import JSON, JSONObject, Usage
 
-__all__ = [
-    "CallParts",
-    "argument_text",
-    "chosen",
-    "extra_in",
-    "joined_text",
-    "list_in",
-    "object_in",
-    "objects_in",
-    "text_in",
-    "usage_in",
-]
-
 
 def object_in(value: JSON) -> JSONObject:
     """Return the value if it is an object, else an empty one."""

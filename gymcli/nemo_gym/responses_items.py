@@ -23,26 +23,6 @@ from gymcli.nemo_gym.payload import (
 )
 from gymcli.types import JSON, FunctionCall, JSONObject, Message, Role, ToolCall
 
-__all__ = [
-    "CONVERSATION",
-    "IGNORED_PARAMS",
-    "NOT_IN_RESPONSES",
-    "ItemTurn",
-    "added_body",
-    "items_from_messages",
-    "messages_from_items",
-    "params_from_responses",
-    "params_to_responses",
-    "part_from_responses",
-    "part_to_responses",
-    "read_turn",
-    "tool_choice_from_responses",
-    "tool_choice_to_responses",
-    "tools_from_responses",
-    "tools_to_responses",
-    "unsent_among",
-]
-
 _ROLES = ("system", "developer", "user", "assistant")
 _KNOWN_TYPES = ("message", "reasoning", "function_call", "function_call_output")
 _MADE_BY_MODEL = ("mcp_list_tools", "mcp_approval_request", "compaction")

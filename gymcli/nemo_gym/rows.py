@@ -26,17 +26,6 @@ from gymcli.types import (
     digest,
 )
 
-__all__ = [
-    "Prompt",
-    "agent_name",
-    "is_nemo_rollout",
-    "is_nemo_row",
-    "own_task_id",
-    "read_prompt",
-    "read_rollout",
-    "with_task_data",
-]
-
 _STAMPS = ("responses_create_params", "response", "reward", "agent_ref", "skills_ref")
 _SCORE_FIELDS = ("extracted_answer", "reward_components")
 _STAMP_PREFIXES = ("_ng_", "ng_")

@@ -28,26 +28,6 @@ from gymcli.nemo_gym.responses_items import (
 )
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, StopReason, Usage, digest
 
-__all__ = [
-    "MAX_DETAILS",
-    "OWN_KEY",
-    "SEED_HEADER",
-    "Opened",
-    "Said",
-    "Stepped",
-    "Verified",
-    "add_token_fields",
-    "check_verdict",
-    "game_answer",
-    "game_messages",
-    "opening_answer",
-    "own_fields",
-    "response_of",
-    "row_of",
-    "score_of",
-    "verdict",
-]
-
 _CREATE_PARAMS = (
     "background",
     "include",

@@ -45,17 +45,6 @@ from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Message, Rollout, TokenSource, Usage
 from gymcli.version import __version__
 
-__all__ = [
-    "Job",
-    "Orders",
-    "RayActor",
-    "Report",
-    "SentAttempt",
-    "SentCode",
-    "causes_of",
-    "restore_causes",
-]
-
 T = TypeVar("T")
 
 _IDLE_SECONDS = 0.25

@@ -58,15 +58,6 @@ from gymcli.version import __version__
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-__all__ = [
-    "JOIN_SECONDS",
-    "Assignment",
-    "Assignments",
-    "RayEngine",
-    "WorkerLostError",
-    "check_address",
-]
-
 T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)

@@ -16,33 +16,6 @@ if TYPE_CHECKING:
     from gymcli.comparison.reproduction import BenchmarkScore, Reproduction
     from gymcli.metrics.results import Bounds, Interval, Metrics, TokenNumbers
 
-__all__ = [
-    "ROWS_OF_RUNS",
-    "Clean",
-    "at_n",
-    "between",
-    "cost",
-    "counted",
-    "have_flaky",
-    "headline",
-    "legible",
-    "number",
-    "one_line",
-    "p_value",
-    "passes_with",
-    "plain",
-    "reference_reason",
-    "reference_source",
-    "reference_text",
-    "rounded_up",
-    "rows_of_runs",
-    "settings_text",
-    "share",
-    "signed",
-    "token_facts",
-    "with_command",
-]
-
 Clean: TypeAlias = Callable[[str], str]
 """Remove secrets from a text."""
 

@@ -27,8 +27,6 @@ from gymcli.reporting.html_parts import (
     sample_of,
 )
 
-__all__ = ["MAX_TASKS", "ComparisonSection", "read_comparison"]
-
 MAX_TASKS = 50
 """The most rows of each table of tasks."""
 

@@ -16,8 +16,6 @@ from gymcli.reporting.html_comparison import ComparisonSection
 from gymcli.reporting.html_parts import Chart, Shown
 from gymcli.reporting.html_run import ReportedRun, run_section, runs_table
 
-__all__ = ["MARK", "html_report"]
-
 MARK = '<meta name="generator" content="gym report">'
 """Near the beginning of every page; marks files that `gym report` may replace."""
 

@@ -15,32 +15,6 @@ from gymcli.metrics.results import Bounds, Estimate, Interval
 from gymcli.reporting.formatting import between, share
 from gymcli.types import JSONObject
 
-__all__ = [
-    "ESTIMATE_HEAD",
-    "MAX_DRAWN",
-    "MAX_POINTS",
-    "Card",
-    "Cell",
-    "Chart",
-    "Curve",
-    "Shown",
-    "Table",
-    "amount_cell",
-    "bars",
-    "count_cell",
-    "distinct_labels",
-    "estimate_cells",
-    "interval_cell",
-    "lines",
-    "method_cell",
-    "number_cell",
-    "points",
-    "ranges",
-    "sample_of",
-    "share_cell",
-    "total_cell",
-]
-
 MAX_DRAWN = 40
 """The most rows of a table that its chart draws."""
 MAX_POINTS = 1500

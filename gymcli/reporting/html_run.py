@@ -57,33 +57,6 @@ from gymcli.reporting.html_parts import (
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.types import JSONObject
 
-__all__ = [
-    "MAX_ATTEMPTS",
-    "MAX_FLAKY",
-    "MAX_TASKS",
-    "AttemptColumns",
-    "Bin",
-    "EnvironmentSection",
-    "ReportedRun",
-    "RunSection",
-    "TaskData",
-    "bins_of",
-    "component_chart",
-    "counts_tables",
-    "curve_chart",
-    "effort_charts",
-    "environments_table",
-    "failure_chart",
-    "flaky_table",
-    "groups_of",
-    "read_run",
-    "reward_chart",
-    "run_section",
-    "runs_table",
-    "slice_charts",
-    "task_data",
-]
-
 MAX_TASKS = 20_000
 """The most tasks of a run on a page; of more, those with the lowest mean rewards."""
 MAX_ATTEMPTS = 64

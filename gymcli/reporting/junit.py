@@ -22,8 +22,6 @@ from gymcli.reporting.run_report import RunReport
 from gymcli.store.run_index import Row, RunIndex
 from gymcli.types import AttemptKey, Failure, Rollout
 
-__all__ = ["IndexedReport", "TaskPasses", "write_junit"]
-
 TaskPasses: TypeAlias = Literal["any", "majority", "all"]
 """How many attempts of a task must pass so that its case passes."""
 

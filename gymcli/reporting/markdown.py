@@ -29,17 +29,6 @@ from gymcli.reporting.formatting import (
 )
 from gymcli.reporting.run_report import RunReport
 
-__all__ = [
-    "MAX_CHARACTERS",
-    "MarkdownText",
-    "comparison_blocks",
-    "comparison_markdown",
-    "comparisons_markdown",
-    "joined",
-    "markdown",
-    "table",
-]
-
 MAX_CHARACTERS = 65_000
 """A GitHub comment may have 65,536 characters, a step summary 1 MiB."""
 _MAX_ROWS = 30

@@ -19,8 +19,6 @@ from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.formatting import Clean, plain
 from gymcli.types import AttemptKey
 
-__all__ = ["MetricsReport", "MetricsReports", "RunReport", "environments_csv", "tasks_csv"]
-
 
 class RunReport(NamedTuple):
     """One run, as Markdown, tables and JUnit files show it."""

@@ -43,28 +43,6 @@ from gymcli.store.run_index import Refreshed, Row, RunIndex
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Rollout
 from gymcli.version import __version__
 
-__all__ = [
-    "KINDS",
-    "MAX_RECORD_BYTES",
-    "CachedMeasurement",
-    "Kind",
-    "Listing",
-    "Listings",
-    "Measurement",
-    "RefusedError",
-    "TaskScores",
-    "ViewedRun",
-    "ViewedTask",
-    "ViewedTasks",
-    "ViewerAnswers",
-    "ViewerQuery",
-    "differences",
-    "failures_of",
-    "quoted",
-    "serve",
-    "viewer_runner",
-]
-
 T = TypeVar("T")
 
 

@@ -60,16 +60,6 @@ from gymcli.types import AttemptKey, Failure, JSONObject, Rollout, Verifier
 if TYPE_CHECKING:
     from gymcli.ray.driver import RayEngine
 
-__all__ = [
-    "LoopJob",
-    "find_recorded",
-    "iterate_async",
-    "recorded_environments",
-    "rescore_in_loop",
-    "rescore_run",
-    "verify",
-]
-
 
 class LoopJob(NamedTuple):
     """The settings with which the lines of a file are rescored."""

@@ -21,12 +21,7 @@ import msgspec
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Found, Registry, environment_options
 from gymcli.environment.tool import EnvironmentOptions, Task
-from gymcli.errors import (
-    AttemptError,
-    GymError,
-    VerifierCrashedError,
-    VerifierTimeoutError,
-)
+from gymcli.errors import AttemptError, GymError, VerifierCrashedError, VerifierTimeoutError
 from gymcli.rollout.scoring import Workers
 from gymcli.rollout.verifier_worker import (
     Channel,
@@ -41,20 +36,6 @@ from gymcli.rollout.worker_pool import DONE, RequestKind
 from gymcli.store.lines import Line, Part, iterate_parts
 from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
-
-__all__ = [
-    "LineScorer",
-    "RescoreJob",
-    "Rescored",
-    "VerifierNumbers",
-    "calls_before",
-    "compared",
-    "kept",
-    "new_line",
-    "rescore_file",
-    "rescore_lines",
-    "unscored",
-]
 
 _MIN_BYTES, _MAX_BYTES = 1 << 15, 1 << 22
 """The size of a part of a file."""

@@ -65,20 +65,6 @@ from gymcli.types import (
 if TYPE_CHECKING:
     from gymcli.ray.driver import RayEngine
 
-__all__ = [
-    "Disagreement",
-    "EnvironmentAgreement",
-    "EnvironmentFlips",
-    "Flips",
-    "Pending",
-    "RepeatReport",
-    "Repeats",
-    "Rescoring",
-    "RescoringReport",
-    "RewardChange",
-    "score_pending",
-]
-
 _MAX_CHANGES = 1_000
 _MAX_DISAGREEMENTS = 1_000
 """A report lists no more; its counts include all."""

@@ -41,6 +41,7 @@ from gymcli.environment.contract_checks import (
     checked_step,
     checked_turn,
 )
+from gymcli.environment.time_limit import leave_copy
 from gymcli.environment.tool import EnvironmentOptions, Step, Task
 from gymcli.errors import (
     AttemptError,
@@ -56,7 +57,6 @@ from gymcli.errors import (
     UnknownUsageError,
     VerifierError,
     boundary,
-    leave_copy,
     text_of,
 )
 from gymcli.nemo_gym.payload import object_in
@@ -77,17 +77,6 @@ from gymcli.types import (
     Timing,
     Usage,
 )
-
-__all__ = [
-    "DEFAULT_MAX_TURNS",
-    "Episode",
-    "EpisodeFailedError",
-    "EpisodeLimits",
-    "EpisodePlan",
-    "Policy",
-    "attempt_seed",
-    "play",
-]
 
 _LOGGER = logging.getLogger(__name__)
 

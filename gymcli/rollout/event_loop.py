@@ -26,12 +26,8 @@ from types import CodeType, FrameType
 from typing import IO, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.time_limit import MAX_STRETCH, LoopClock, cpu_wait
-from gymcli.errors import leave_copy
+from gymcli.environment.time_limit import MAX_STRETCH, LoopClock, cpu_wait, leave_copy
 from gymcli.store.supervised import opened_out_of_reach
-
-__all__ = ["Watchdog", "Watched", "close", "drive", "new_event_loop", "run"]
-
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -31,8 +31,6 @@ from pathlib import Path
 
 from gymcli.store.supervised import out_of_reach
 
-__all__ = ["Fork", "forget_fork_servers", "fork", "serve", "socket_pair", "start_fork_server"]
-
 _COMMAND = """
 import sys
 sys.path[:] = sys.argv[3:]

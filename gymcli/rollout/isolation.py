@@ -20,7 +20,8 @@ from typing import Literal, TypeVar, cast
 import msgspec
 
 from gymcli.environment.registry import module_of_file
-from gymcli.errors import VerifierCrashedError, VerifierError, described, leave_copy
+from gymcli.environment.time_limit import leave_copy
+from gymcli.errors import VerifierCrashedError, VerifierError, described
 from gymcli.rollout.worker_pool import (
     DONE,
     READY,
@@ -31,8 +32,6 @@ from gymcli.rollout.worker_pool import (
     load_code,
 )
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-
-__all__ = ["IsolatedProcesses"]
 
 T = TypeVar("T")
 

@@ -27,8 +27,6 @@ from gymcli.rollout.worker_pool import ProcessPool, RequestKind, code_reference
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import Rollout, Score, Verifier
 
-__all__ = ["Workers", "score", "score_group", "verifies_in_loop"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -22,7 +22,7 @@ import msgspec
 
 from gymcli import errors
 from gymcli.environment.contract import Environment
-from gymcli.environment.time_limit import LoopClock
+from gymcli.environment.time_limit import LoopClock, leave_copy
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
@@ -30,28 +30,13 @@ from gymcli.errors import (
     VerifierError,
     boundary,
     described,
-    frames_of,
-    leave_copy,
     text_of,
 )
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.verify_context import VerifyContext, scores_of
 from gymcli.rollout.worker_pool import DONE, READY, CodeReference, load_code
+from gymcli.tracebacks import frames_of
 from gymcli.types import Rollout, Score
-
-__all__ = [
-    "Channel",
-    "Definition",
-    "ErrorReply",
-    "Method",
-    "ScoreReply",
-    "as_error",
-    "as_reply",
-    "call_verifier",
-    "main",
-    "prepare",
-]
-
 
 _CALLS_SECONDS = 2.5
 """The time limit of all warm-up calls of a verifier."""

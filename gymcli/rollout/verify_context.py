@@ -21,6 +21,7 @@ from gymcli.environment.contract_checks import (
     named,
     wrong_return,
 )
+from gymcli.environment.time_limit import leave_copy
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
@@ -29,13 +30,9 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
     boundary,
-    leave_copy,
 )
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.types import LARGEST, Message, Rollout, Score, StopReason
-
-__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "scores_of"]
-
 
 _LOGGER = logging.getLogger(__name__)
 

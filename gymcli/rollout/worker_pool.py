@@ -40,18 +40,6 @@ from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutEr
 from gymcli.rollout.fork_server import fork, socket_pair
 from gymcli.store.supervised import out_of_reach
 
-__all__ = [
-    "DONE",
-    "READY",
-    "CodeReference",
-    "ProcessPool",
-    "RequestKind",
-    "WorkerProcess",
-    "code_reference",
-    "load_code",
-]
-
-
 READY = b"ready"
 """The reply of a process that has loaded a definition."""
 DONE = b"done"

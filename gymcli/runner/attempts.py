@@ -38,7 +38,6 @@ from gymcli.errors import (
     RoleError,
     UnfinishedAttemptError,
     UnknownUsageError,
-    frames_of,
     text_of,
 )
 from gymcli.models.api_errors import is_fatal, is_unreachable
@@ -51,6 +50,7 @@ from gymcli.runner.stopping import Stopping
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.rollout_files import redacted
+from gymcli.tracebacks import frames_of
 from gymcli.types import (
     Answer,
     AttemptKey,
@@ -62,18 +62,6 @@ from gymcli.types import (
     Rollout,
     Verifier,
 )
-
-__all__ = [
-    "POLICY",
-    "Attempt",
-    "FailFast",
-    "Outcome",
-    "RunOutcomes",
-    "Shared",
-    "failure_of",
-    "run_attempts",
-    "run_together",
-]
 
 POLICY = ""
 """The name of the policy among the roles."""

@@ -19,13 +19,12 @@ from pydantic import (
 )
 from typer.models import OptionInfo
 
-from gymcli.errors import UsageError, did_you_mean, pydantic_reason
+from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
 from gymcli.runner.run_options import RowOptions, RunOptions
 from gymcli.store.manifest import BenchmarkRecord
-
-__all__ = ["CollectOptions"]
+from gymcli.suggestions import did_you_mean, pydantic_reason
 
 T = TypeVar("T")
 

@@ -73,9 +73,6 @@ from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout, TaskRow
 if TYPE_CHECKING:
     from gymcli.ray.driver import RayEngine
 
-__all__ = ["STOPS_EARLY", "Collection", "collect"]
-
-
 STOPS_EARLY = (BudgetReachedError, FatalEndpointError, EngineError, TooManyFailuresError)
 """Errors that stop a run early; what it has recorded is valid."""
 

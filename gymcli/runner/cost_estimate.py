@@ -16,8 +16,6 @@ from gymcli.runner.collection import Collection
 from gymcli.runner.stopping import spent_on_record
 from gymcli.types import Message, Request, Usage
 
-__all__ = ["CHARACTERS_PER_TOKEN", "BudgetForecast", "RunEstimate", "budget_forecasts", "estimate"]
-
 CHARACTERS_PER_TOKEN = 4
 """Of English text, in the tokenizers of today's models; other languages and code take more tokens.
 

@@ -28,21 +28,6 @@ from gymcli.tasks.task_source import Survey, TaskSource
 from gymcli.types import JSONObject, digest
 from gymcli.version import __version__
 
-__all__ = [
-    "command_params",
-    "declared_sources",
-    "default_out",
-    "emulates_tools",
-    "file_safe",
-    "identity_of",
-    "new_manifest",
-    "parameter_warnings",
-    "policy_source",
-    "rescored_manifest",
-    "role_identities",
-    "unused",
-]
-
 
 def policy_source(options: CollectOptions) -> ModelSource | None:
     """Return the source of the policy; None: a model in this process or the oracle plays."""

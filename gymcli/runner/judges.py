@@ -18,8 +18,6 @@ from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_keys
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Rollout, Usage
 
-__all__ = ["Judges", "open_shared", "scrubber_of_run"]
-
 
 class Judges(NamedTuple):
     """The models that play the roles of a run."""

@@ -29,8 +29,6 @@ from gymcli.store.rollout_files import ROLLOUTS, TOKENS
 from gymcli.store.run_directory import check_unused, new_run_directory
 from gymcli.store.shards import Shard
 
-__all__ = ["Merging"]
-
 
 class Merging:
     """Runs to merge, in this order; the constructor reads and compares them.

@@ -39,16 +39,6 @@ from gymcli.types import (
     is_other_source,
 )
 
-__all__ = [
-    "CUT_OFF",
-    "ResumeState",
-    "RunPlan",
-    "failed_attempts",
-    "resumed_manifest",
-    "source_warnings",
-]
-
-
 _NUM_NAMED = 3
 
 

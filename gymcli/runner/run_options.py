@@ -17,21 +17,6 @@ import typer
 
 from gymcli.store.shards import Shard
 
-__all__ = [
-    "AddressOption",
-    "EngineOption",
-    "Heading",
-    "IdFieldOption",
-    "MapOption",
-    "PromptOption",
-    "RowOptions",
-    "RunOptions",
-    "WorkersOption",
-    "not_negative",
-    "positive",
-    "shard_of",
-]
-
 
 class Heading(StrEnum):
     """The groups of options in the help of a command with many, in this order."""

@@ -16,8 +16,6 @@ from gymcli.store.run_directory import RunDirectory
 from gymcli.store.supervised import Supervised, Tag
 from gymcli.types import FinishReason, Rollout
 
-__all__ = ["RunWriter"]
-
 _LOGGER = logging.getLogger(__name__)
 
 _FINISH_REASONS = get_args(FinishReason)

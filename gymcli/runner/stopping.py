@@ -33,9 +33,6 @@ from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.rollout_files import FAILURES, GENERATIONS, ROLLOUTS, read_structs
 from gymcli.types import AttemptKey, RecordNumbers, RoleUse, Usage
 
-__all__ = ["Budget", "Spent", "Stopping", "check_prices", "spent_on_record"]
-
-
 _VERIFY_SECONDS = 5.0
 """How long verifiers may still take when the endpoint is down."""
 

@@ -17,9 +17,6 @@ from gymcli.listening import listen
 from gymcli.serving.protocol import HttpStatusError, ServedRequest, headers_of
 from gymcli.serving.service import MAX_BODY, Service
 
-__all__ = ["AsgiApplication", "aiohttp_application", "serve"]
-
-
 _Event: TypeAlias = MutableMapping[str, Any]
 """A message of ASGI, with values of any type."""
 

@@ -13,8 +13,6 @@ import msgspec
 from gymcli.nemo_gym.wire import SEED_HEADER
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
-__all__ = ["HttpStatusError", "ServedAnswer", "ServedRequest", "headers_of", "json_answer"]
-
 
 class ServedRequest(NamedTuple):
     """A request, from any HTTP server."""

@@ -88,8 +88,6 @@ from gymcli.types import (
 )
 from gymcli.version import __version__
 
-__all__ = ["MAX_BODY", "Limits", "Service", "aggregated"]
-
 _LOGGER = logging.getLogger(__name__)
 
 MAX_BODY = 64 * 2**20

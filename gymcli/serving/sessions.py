@@ -18,9 +18,6 @@ from gymcli.models.roles import RoleModels
 from gymcli.serving.protocol import HttpStatusError
 from gymcli.types import Rollout
 
-__all__ = ["Session", "Sessions", "close", "limited"]
-
-
 T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)

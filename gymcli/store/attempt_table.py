@@ -25,8 +25,6 @@ from gymcli.types import JSON_ERRORS, ErrorRecord, RecordNumbers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAX_ANSWER_CHARACTERS", "STATUSES", "AttemptTable", "Entry", "Status", "read_entry"]
-
 Status = Literal["failed", "waiting", "scored"]
 """The status of an attempt; `waiting`: its conversation is complete but has no score yet."""
 STATUSES: tuple[Status, ...] = get_args(Status)

@@ -24,21 +24,6 @@ from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.supervised import out_of_reach
 from gymcli.types import JSON_ERRORS
 
-__all__ = [
-    "LineAppender",
-    "Syncer",
-    "displaced",
-    "mend_file",
-    "open_file",
-    "open_folder",
-    "replace_file",
-    "reserved_descriptor",
-    "sync_folder",
-    "unfinished_end",
-    "write_error",
-]
-
-
 _SYNC_SECONDS = 1.0
 """The time between syncs: the most that a crash of the machine can lose."""
 

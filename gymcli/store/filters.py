@@ -19,17 +19,8 @@ from typing import NamedTuple
 
 from simpleeval import EvalWithCompoundTypes, NameNotDefined
 
-from gymcli.errors import FilterError, did_you_mean
-
-__all__ = [
-    "FUNCTIONS",
-    "MAX_CHARACTERS",
-    "OPERATORS",
-    "Expression",
-    "Filter",
-    "parse_expression",
-    "parse_filter",
-]
+from gymcli.errors import FilterError
+from gymcli.suggestions import did_you_mean
 
 MAX_CHARACTERS = 2000
 """The longest expression, since the cost grows with the length."""

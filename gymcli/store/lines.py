@@ -25,32 +25,6 @@ from gymcli.types import JSON, JSON_ERRORS, JSONObject
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = [
-    "BYTE_ORDER_MARK",
-    "MAX_LINE_BYTES",
-    "TOO_DEEP",
-    "TOO_LONG",
-    "Block",
-    "Line",
-    "Part",
-    "begins_array",
-    "decode_block",
-    "decoded_lines",
-    "file_sha256",
-    "is_plain",
-    "iterate_blocks",
-    "iterate_lines",
-    "iterate_parts",
-    "lines_of",
-    "open_bytes",
-    "read_errors",
-    "read_text",
-    "read_toml",
-    "refuse_archive",
-    "refuse_utf16",
-]
-
-
 MAX_LINE_BYTES = 1 << 27
 """The longest line that is read or written, uncompressed: a small file may unpack to any size."""
 TOO_LONG = f"is longer than the limit of {MAX_LINE_BYTES >> 20} MB"

@@ -15,8 +15,6 @@ from pathlib import Path
 from gymcli.errors import RunDirectoryError
 from gymcli.store.durability import displaced, open_file, open_folder, sync_folder, write_error
 
-__all__ = ["LOCK", "RunLock", "shared_run_lock"]
-
 LOCK = ".lock"
 """Names the process that writes the run."""
 

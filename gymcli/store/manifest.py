@@ -10,16 +10,6 @@ from gymcli.errors import RunFileError
 from gymcli.store.rollout_files import ROLLOUTS
 from gymcli.types import JSON_ERRORS, SCHEMA_VERSION, JSONObject
 
-__all__ = [
-    "MANIFEST",
-    "BenchmarkRecord",
-    "EnvironmentRecord",
-    "Manifest",
-    "differences",
-    "read_manifest",
-]
-
-
 MANIFEST = "run.json"
 
 

@@ -30,18 +30,6 @@ from gymcli.store.tokens import TokenPlay
 from gymcli.types import JSONObject, RecordHead, is_other_source
 from gymcli.version import __version__
 
-__all__ = [
-    "MergedLines",
-    "NamedLine",
-    "RunRecord",
-    "check_mergeable",
-    "merged_manifest",
-    "missing_shards",
-    "named_shards",
-    "version_warnings",
-]
-
-
 T = TypeVar("T")
 
 _FACTS = ("version", "options", "max_reward", "pass_threshold", "rescore")

@@ -17,8 +17,6 @@ from typing import BinaryIO, cast
 from gymcli.errors import UsageError
 from gymcli.store.durability import sync_folder
 
-__all__ = ["compressing", "replacing", "whole_file"]
-
 
 @contextmanager
 def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:

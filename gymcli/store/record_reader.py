@@ -18,16 +18,6 @@ from gymcli.store.lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, TOO_LONG, open_b
 from gymcli.store.rollout_files import FAILURES, RolloutReading, decode_rollout, is_json
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, RecordHead, Rollout
 
-__all__ = [
-    "GrowingFile",
-    "LazyText",
-    "LineFields",
-    "Place",
-    "PlacedLine",
-    "RecordReader",
-    "text_of_messages",
-]
-
 
 class Place(NamedTuple):
     """The place of an attempt's line."""

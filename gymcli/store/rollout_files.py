@@ -17,34 +17,6 @@ from gymcli.store.durability import unfinished_end
 from gymcli.store.lines import Line, decode_block, is_plain, iterate_blocks, iterate_lines
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, RecordHead, Rollout, Verifier
 
-__all__ = [
-    "FAILURES",
-    "GENERATIONS",
-    "MAX_ATTEMPT",
-    "METRICS",
-    "ROLLOUTS",
-    "TOKENS",
-    "VERDICTS",
-    "WAYS_OUT",
-    "Done",
-    "DoneTasks",
-    "RolloutReading",
-    "decode_rollout",
-    "environment_names",
-    "find_record",
-    "is_json",
-    "line_environment",
-    "lines_with_structs",
-    "read_done",
-    "read_structs",
-    "redacted",
-    "rollout_lines",
-    "rollouts_file",
-    "torn_line_warning",
-    "without_torn",
-]
-
-
 ROLLOUTS = "rollouts.jsonl"
 FAILURES = "failures.jsonl"
 GENERATIONS = "generations.jsonl"

@@ -53,17 +53,6 @@ from gymcli.store.rollout_files import (
 from gymcli.store.supervised import STACK_FILE, out_of_reach
 from gymcli.types import JSON_ERRORS, AttemptKey, ErrorRecord, Failure, JSONObject, Rollout
 
-__all__ = [
-    "UNFINISHED",
-    "BegunFile",
-    "RunDirectory",
-    "Suspects",
-    "Waiting",
-    "check_unused",
-    "new_run_directory",
-]
-
-
 BEGUN = "begun"
 """The file with the attempts in flight."""
 

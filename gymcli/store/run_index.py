@@ -44,8 +44,6 @@ from gymcli.types import JSON, Failure, Rollout
 if TYPE_CHECKING:
     from gymcli.store.filters import Filter
 
-__all__ = ["OPEN_NAMES", "ROW_NAMES", "FactsOf", "Refreshed", "Row", "RunIndex"]
-
 OPEN_NAMES = ("components", "metrics", "task", "details")
 """The first parts of dotted names in a filter."""
 

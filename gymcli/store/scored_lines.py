@@ -14,18 +14,6 @@ import msgspec
 from gymcli.errors import VerifierError
 from gymcli.types import JSON, LARGEST, ErrorRecord, RoleUse, Timing, Usage
 
-__all__ = [
-    "LAST_ATTEMPT",
-    "AttemptScore",
-    "EnvironmentFacts",
-    "FailureLine",
-    "Group",
-    "OwnMetrics",
-    "ScoredDetails",
-    "ScoredLine",
-    "ScoredTiming",
-]
-
 LAST_ATTEMPT = (1 << 63) - 1
 """The largest number of an attempt: columns hold them in 64 bits."""
 

@@ -15,8 +15,6 @@ import msgspec
 from gymcli.store.tokens import TokenCall, check_shared
 from gymcli.types import Rollout, StopReason
 
-__all__ = ["FORK_THRESHOLD", "TokenSequence", "sequences"]
-
 FORK_THRESHOLD = 1024
 """From this many changed ids at the end of a sample on, a new sequence begins."""
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from gymcli.errors import RunMismatchError
 
-__all__ = ["Shard", "check_same_shard"]
-
 _MAX_SHARDS = 100_000
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, NamedTuple, NoReturn
 
-__all__ = ["STACK_FILE", "Death", "Supervised", "Tag", "opened_out_of_reach", "out_of_reach"]
-
 STACK_FILE = "blocked.stack"
 """The file in the run directory with the stack of a blocked or dying process."""
 

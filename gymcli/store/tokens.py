@@ -28,21 +28,6 @@ from gymcli.types import (
     TokenSource,
 )
 
-__all__ = [
-    "TOKENS",
-    "TOKEN_SOURCES",
-    "PlayTokens",
-    "TokenCall",
-    "TokenFile",
-    "TokenPlay",
-    "check_shared",
-    "neutral_params",
-    "num_common",
-    "problem_of",
-    "prompts",
-    "tokens_file",
-]
-
 TOKEN_SOURCES: Mapping[TokenSource, str] = {
     "vllm": "return_token_ids",
     "token_id": "return_tokens_as_token_ids and /tokenize",

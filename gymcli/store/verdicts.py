@@ -16,8 +16,6 @@ from gymcli.store.rollout_files import VERDICTS, read_structs
 from gymcli.store.run_directory import RunDirectory
 from gymcli.types import JSONObject, Message, digest
 
-__all__ = ["Verdicts", "compact_answer", "copy_verdicts", "rescoring_verdicts", "verdict_key"]
-
 
 class _VerdictLine(msgspec.Struct, omit_defaults=True, kw_only=True):
     key: str

@@ -26,17 +26,6 @@ from gymcli.tasks.table_files import local_rows, mapped_rows, table_columns
 from gymcli.tasks.task_row import listed
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
-__all__ = [
-    "CHOICE_ENV",
-    "TABLE_DEFAULTS",
-    "TableMap",
-    "infer_map",
-    "mapped_file",
-    "refuse_raw_rows",
-    "set_defaults",
-    "table_defaults",
-]
-
 CHOICE_ENV = "mcqa"
 """The environment of multiple-choice tables."""
 RowDefaults = Mapping[str, JSONObject]

@@ -29,20 +29,6 @@ from gymcli.tasks.task_row import Hints, PromptTemplate, TaskReading
 from gymcli.tasks.task_source import Problems
 from gymcli.types import JSONObject
 
-__all__ = [
-    "HUB",
-    "MappedRows",
-    "Provenance",
-    "Pulled",
-    "SourceTable",
-    "hub_address",
-    "hub_tables",
-    "map_rows",
-    "pull",
-    "within",
-    "write_tasks",
-]
-
 T = TypeVar("T")
 
 HUB = "https://huggingface.co"

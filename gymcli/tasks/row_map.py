@@ -22,11 +22,10 @@ from pydantic import (
     model_validator,
 )
 
-from gymcli.errors import UsageError, pydantic_reason
+from gymcli.errors import UsageError
+from gymcli.suggestions import pydantic_reason
 from gymcli.tasks.task_row import PromptTemplate, listed, read_yaml
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
-
-__all__ = ["TRANSFORMS", "RowMap", "json_value", "map_text", "read_map"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)

@@ -39,16 +39,6 @@ from gymcli.types import JSON_ERRORS, JSONObject
 if TYPE_CHECKING:
     from gymcli.tasks.row_map import RowMap
 
-__all__ = [
-    "SourceRow",
-    "is_table",
-    "local_rows",
-    "mapped_rows",
-    "needs_pyarrow",
-    "table_columns",
-    "table_notes",
-]
-
 _BATCH_ROWS = 1000
 """Rows of a Parquet file that are converted to Python values at a time."""
 _MAX_ARRAY_BYTES = 1 << 28

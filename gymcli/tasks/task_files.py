@@ -31,17 +31,6 @@ from gymcli.store.lines import (
 from gymcli.tasks.task_row import TaskReading, row_prompt, task_row, without_stamps
 from gymcli.types import JSONObject, TaskRow, digest
 
-__all__ = [
-    "IgnoredParameter",
-    "RowFields",
-    "RowProblem",
-    "SharedIdsError",
-    "TaskReader",
-    "read_row_fields",
-    "read_tasks",
-    "with_shared_ids",
-]
-
 _DECODER = msgspec.json.Decoder(JSONObject)
 T = TypeVar("T")
 

@@ -23,20 +23,6 @@ from gymcli.nemo_gym.rows import (
 from gymcli.store.lines import read_text
 from gymcli.types import JSON, JSONObject, Message, TaskRow, digest
 
-__all__ = [
-    "Hints",
-    "PromptTemplate",
-    "RowPrompt",
-    "TaskReading",
-    "listed",
-    "read_yaml",
-    "row_prompt",
-    "task_row",
-    "without_stamps",
-    "working_directory",
-]
-
-
 _CONTROL_FIELDS = frozenset({"responses_create_params", "params", "env", "agent_ref", "max_turns"})
 _MESSAGES_FIELDS = _CONTROL_FIELDS | {"messages", "tools"}
 _PROMPT_FIELDS = _CONTROL_FIELDS | {"prompt", "tools"}

@@ -28,37 +28,18 @@ from gymcli.environment.registry import (
     shipped_tasks,
 )
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import (
-    EpisodeError,
-    TasksError,
-    UnknownNameError,
-    UsageError,
-    did_you_mean,
-    pydantic_reason,
-)
+from gymcli.errors import EpisodeError, TasksError, UnknownNameError, UsageError
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import Line, decoded_lines, file_sha256
 from gymcli.store.shards import Shard
+from gymcli.suggestions import did_you_mean, pydantic_reason
 from gymcli.tasks.column_inference import infer_map, mapped_file, refuse_raw_rows, table_defaults
 from gymcli.tasks.row_map import read_map
 from gymcli.tasks.table_files import is_table, table_notes
 from gymcli.tasks.task_files import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
 from gymcli.tasks.task_row import PromptTemplate, TaskReading, task_row, working_directory
 from gymcli.types import JSONObject, TaskRow
-
-__all__ = [
-    "MappedTables",
-    "Problems",
-    "Survey",
-    "TaskSource",
-    "TasksFile",
-    "env_of_tasks",
-    "map_tables",
-    "named_file",
-    "row_problems",
-    "survey",
-]
 
 _MAX_LISTED = 20
 _MAX_NUMBERS = 5

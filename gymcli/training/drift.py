@@ -34,8 +34,6 @@ from gymcli.store.sequences import sequences
 from gymcli.store.tokens import TokenCall, TokenFile, num_common, prompts
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Request, Rollout
 
-__all__ = ["Renderer", "measure_drift", "open_renderer"]
-
 
 class Renderer(Protocol):
     """Applies a chat template and a tokenizer."""

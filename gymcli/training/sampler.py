@@ -22,12 +22,7 @@ from gymcli.environment.registry import (
     own_tasks,
 )
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import (
-    TasksError,
-    UnknownNameError,
-    UsageError,
-    did_you_mean,
-)
+from gymcli.errors import TasksError, UnknownNameError, UsageError
 from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import InProcessPolicy, PolicyModel
@@ -43,10 +38,9 @@ from gymcli.store.manifest import Manifest
 from gymcli.store.sequences import TokenSequence, sequences
 from gymcli.store.tokens import TokenCall, neutral_params
 from gymcli.store.verdicts import Verdicts
+from gymcli.suggestions import did_you_mean
 from gymcli.tasks.task_source import Survey, TaskSource, env_of_tasks, row_problems, survey
 from gymcli.types import Failure, JSONObject, Message, Rollout, TaskRow
-
-__all__ = ["SampledRollout", "Sampler", "TaskTable", "Tasks"]
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -38,8 +38,6 @@ from gymcli.runner.identity import command_params
 from gymcli.training.sampler import SampledRollout, Sampler, Tasks, TaskTable
 from gymcli.types import FunctionCall, JSONObject, Message, ToolCall
 
-__all__ = ["RolloutFunction", "TrlEnvironment", "dataset", "environment", "reward", "rollout_func"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

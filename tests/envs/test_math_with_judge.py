@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 
 from gymcli.envs.math_with_judge import JUDGE, MathWithJudge
 from gymcli.envs.math_with_judge.math_answer import _formula, compare, stated_answer
-from gymcli.errors import (
-    MissingPackageError,
-    RoleError,
-    VerifierError,
-    VerifierTimeoutError,
-)
+from gymcli.errors import MissingPackageError, RoleError, VerifierError, VerifierTimeoutError
 from gymcli.types import Message
 from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, scored

@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-from gymcli.errors import (
-    ModelError,
-)
+from gymcli.errors import ModelError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import Behaviour, echo
 from gymcli.models.client import Client

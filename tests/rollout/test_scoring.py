@@ -14,12 +14,7 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.judge import StandIn
 from gymcli.environment.registry import Registry
 from gymcli.environment.tool import Task
-from gymcli.errors import (
-    RoleError,
-    VerifierCrashedError,
-    VerifierError,
-    VerifierTimeoutError,
-)
+from gymcli.errors import RoleError, VerifierCrashedError, VerifierError, VerifierTimeoutError
 from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.rollout.worker_pool import WorkerProcess
 from gymcli.types import Rollout, Score, Verifier

@@ -193,7 +193,7 @@ def test_append_says_that_the_disk_is_full(appender, monkeypatch):
 OUT_OF_FILES = """
 import os, resource, sys
 from pathlib import Path
-from gymcli.errors import EpisodeError, RunDirectoryError
+from gymcli.errors import (EpisodeError, RunDirectoryError)
 from gymcli.store.durability import LineAppender
 appender = LineAppender(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -230,7 +230,7 @@ def test_append_says_that_there_are_too_many_open_files(tmp_path):
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from gymcli.errors import EpisodeError, RunDirectoryError
+from gymcli.errors import (EpisodeError, RunDirectoryError)
 from gymcli.store.durability import LineAppender
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,0 +1,55 @@
+"""Says in words what is wrong with a name or a value, and which name may have been meant."""
+
+from collections.abc import Iterable, Mapping
+
+
+def did_you_mean(name: str, known: Iterable[str], place: str = "") -> str:
+    """Ask whether the known name closest to `name` was meant; empty if none is close."""
+    import difflib  # late: only errors need it
+
+    by_folded, folded = {one.casefold(): one for one in known}, name.casefold()
+    close = (
+        [one for one in by_folded if one.endswith(f".{folded}")]
+        or difflib.get_close_matches(folded, by_folded, n=1)
+        or [one for one in by_folded if len(folded) > 2 and one.startswith(folded)]
+    )
+    return f'did you mean "{by_folded[close[0]]}"{place and f" {place}"}?' if close else ""
+
+
+_PYDANTIC_REASONS = {
+    "int_parsing": "is not a whole number",
+    "int_type": "is not a whole number",
+    "int_from_float": "is not a whole number",
+    "int_parsing_size": "is too large",
+    "float_parsing": "is not a number",
+    "float_type": "is not a number",
+    "finite_number": "is not a finite number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "string_pattern_mismatch": "must match {pattern}",
+    "string_too_short": "must not be empty",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must hold keys with values",
+    "model_type": "must hold keys with values",
+    "missing": "is missing",
+    "extra_forbidden": "is unknown",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be {le} or less",
+}
+"""By pydantic's type of an error; others keep pydantic's message."""
+
+
+def pydantic_reason(detail: Mapping[str, object]) -> str:
+    """Return what is wrong with a value, from one of the errors that a ValidationError lists."""
+    reason = _PYDANTIC_REASONS.get(str(detail["type"]))
+    if reason is None:
+        # pydantic prefixes the messages of validators.
+        return str(detail["msg"]).removeprefix("Value error, ")
+    limits = detail.get("ctx")
+    known = limits if isinstance(limits, Mapping) else {}
+    return reason.format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in known.items()})
