@@ -27,12 +27,13 @@ from gymcli.rollout.verifier_worker import (
     Channel,
     Definition,
     ErrorReply,
+    Scorer,
     as_error,
     as_reply,
     call_verifier,
     prepare,
 )
-from gymcli.rollout.worker_pool import DONE, RequestKind
+from gymcli.rollout.worker_pool import DONE, CodeReference, RequestKind
 from gymcli.store.lines import Line, Part, iterate_parts
 from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
@@ -236,8 +237,9 @@ async def _in_workers(
     registry = Registry(job.env_specs)
     environments = [registry.find(name).environment for name in sorted(job.env_names)]
     definition = Definition(
-        "rescore",
-        job=msgspec.Raw(msgspec.json.encode(job)),
+        "custom",
+        CodeReference(__name__, "", line_scorer.__name__),
+        msgspec.json.encode(job).decode(),
         calls_before=calls_before(job.repeat),
     )
     kind = RequestKind(
@@ -331,6 +333,11 @@ class _PieceTask:
             rollout = decode_rollout(line.number, line.data, self._job.reading)
             _environment_of(rollout, self._job, self._registry)
         raise as_error(reply)
+
+
+def line_scorer(job: str) -> Scorer:
+    """Return the function that scores stored lines in a worker process, for a `RescoreJob`."""
+    return LineScorer(msgspec.json.decode(job, type=RescoreJob)).score
 
 
 class LineScorer:

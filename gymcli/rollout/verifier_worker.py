@@ -49,12 +49,12 @@ Method = Literal["verify", "verify_group"]
 class Definition(msgspec.Struct, omit_defaults=True):
     """What all records of one kind have in common."""
 
-    method: Literal["verify", "verify_group", "rescore"]
-    code: CodeReference | None = None
+    method: Literal["verify", "verify_group", "custom"]
+    code: CodeReference
+    """An environment; for a custom method, a function that takes `options` and returns a
+    `Scorer`."""
     options: str = ""
     """As JSON."""
-    job: msgspec.Raw = msgspec.Raw(b"null")
-    """A `RescoreJob`."""
     calls_before: int = 0
     """Warm-up calls of the verifier with the first record."""
 
@@ -174,19 +174,15 @@ def prepare(environment: type[Environment[Task]], options: EnvironmentOptions) -
         _LOGGER.warning("prepare of %s in a worker: %s", environment.__name__, described(error))
 
 
-_Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
+Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
 """Scores a record and sends the reply, which may be several lines."""
 
 
-def _scorer(definition: Definition) -> _Scorer:
+def _scorer(definition: Definition) -> Scorer:
     """Import the environment of a definition and return the function that scores its records."""
-    if definition.code is None:
-        from gymcli.rescoring.line_rescoring import (  # late: few need the files
-            LineScorer,
-            RescoreJob,
-        )
-
-        return LineScorer(msgspec.json.decode(definition.job, type=RescoreJob)).score
+    if definition.method == "custom":
+        make_scorer = cast("Callable[[str], Scorer]", load_code(definition.code))
+        return make_scorer(definition.options)
     try:
         environment = cast("type[Environment[Task]]", load_code(definition.code))
         options = environment.Options.model_validate_json(definition.options)
@@ -224,7 +220,7 @@ async def _serve(handle: int) -> None:
     async with LoopClock() as clock:
         channel = Channel(handle, clock.now)
         process = os.getpid()
-        scorers: list[_Scorer] = []
+        scorers: list[Scorer] = []
         async for line in channel.lines():
             if line.startswith(b"{"):
                 definition = msgspec.json.decode(line, type=Definition)
