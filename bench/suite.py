@@ -117,7 +117,7 @@ def generated(folder: Path, num_benchmarks: int, rows: int) -> dict[str, int]:
 def shipped(folder: Path) -> dict[str, int]:
     """Fill a cache with rows for the benchmarks that ship; return the attempts of each, by name."""
     # Late: it needs the libraries of the Hub, and reads HF_ENDPOINT once.
-    from tests.benchmarks.shipped import pull
+    from tests.datasets.shipped import pull
     from tests.tasks.hub import running_hub
 
     cache = folder / "cache" / "gymcli" / "benchmarks"

@@ -6,6 +6,8 @@ import inspect
 import json
 import pkgutil
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -47,12 +49,35 @@ def schema_text(*kinds: type) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def packages() -> str:
-    """Return a table of the packages with the first line of their docstrings."""
-    rows = ["| package | contents |", "| --- | --- |"]
-    for path in sorted((ROOT / "gymcli").glob("*/__init__.py")):
+def layers() -> Iterator[list[str]]:
+    """Yield the modules and packages of each layer, the top one first."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    for layer in settings["tool"]["importlinter"]["contracts"][0]["layers"]:
+        names = [name.strip() for name in layer.split("|")]
+        if built := [name for name in names if not name.startswith("(")]:
+            yield built
+
+
+def layer_picture() -> str:
+    """Return a picture of the layers: a box for each, the top one first."""
+    width = max(len(" │ ".join(names)) for names in layers()) + 2
+    boxes = [" │ ".join(names).center(width) for names in layers()]
+    border = "─" * width
+    inside = f"│\n├{border}┤\n│".join(boxes)
+    return f"```text\n┌{border}┐\n│{inside}│\n└{border}┘\n```\n"
+
+
+def rooms() -> str:
+    """Return a table of the modules and packages, by layer, with the first line of each docstring.
+
+    Small modules that any other may use (the version, the path of `envs/`) are left out.
+    """
+    rows = ["| room | contents |", "| --- | --- |"]
+    for name in (name for names in layers() for name in names):
+        package, module = ROOT / "gymcli" / name / "__init__.py", ROOT / "gymcli" / f"{name}.py"
+        path, shown = (package, f"{name}/") if package.exists() else (module, f"{name}.py")
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        rows.append(f"| `{path.parent.name}/` | {docstring.splitlines()[0]} |")
+        rows.append(f"| `{shown}` | {docstring.splitlines()[0]} |")
     return "\n".join(rows) + "\n"
 
 
@@ -140,7 +165,8 @@ def pages() -> dict[Path, str]:
     """Return the new text of every file that is generated, completely or in part."""
     schemas = {DOCS / name: schema_text(*kinds) for name, kinds in SCHEMAS.items()}
     parts = {
-        README: {"exit_codes": exit_codes(), "packages": packages()},
+        README: {"exit_codes": exit_codes()},
+        DOCS / "architecture.md": {"layers": layer_picture(), "rooms": rooms()},
         DOCS / "environment-list.md": {"environments": environments()},
         DOCS / "benchmark-list.md": {"benchmarks": benchmarks()},
         DOCS / "reliability.md": {"tests": promises()},

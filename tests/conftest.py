@@ -1,7 +1,9 @@
 """Fixtures that several packages of tests use."""
 
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import hypothesis
@@ -15,6 +17,24 @@ hypothesis.settings.register_profile("gymcli", deadline=None)
 # Fewer examples for other versions of Python: those runs check the language, not the laws.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("gymcli")
+
+
+_RAY_SETTINGS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": "0123456789abcdef" * 4,
+}
+
+_RAY_HEAD = """
+import sys, ray
+context = ray.init(
+    address="local", num_cpus=2, include_dashboard=False, log_to_driver=False,
+    object_store_memory=100 * 2**20, _temp_dir=sys.argv[1], _node_ip_address="127.0.0.1",
+)
+print(context.address_info["gcs_address"], flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,3 +68,27 @@ def mock_server() -> Iterator[MockServer]:
     """
     with serving(MockServer()) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """Yield the address of a cluster with two cores; it ends with the tests.
+
+    Ray must not be imported earlier: at import it reads the variable that keeps it on the loopback
+    address.
+    """
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder,
+    ):
+        for name, value in _RAY_SETTINGS.items():
+            patch.setenv(name, value)
+        command = [sys.executable, "-c", _RAY_HEAD, folder]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as head:
+            assert head.stdin is not None
+            assert head.stdout is not None
+            yield head.stdout.readline().decode().strip()
+            head.stdin.close()
+            head.wait()

@@ -1,1 +1,1 @@
-"""One module per command: options, wiring, printing."""
+"""One module per command: declares its options, calls the library and prints."""

@@ -1,4 +1,4 @@
-"""Validates, selects, renders, generates and pulls tasks; benchmarks; exports to other formats."""
+"""Validates, selects, renders and generates tasks; exports rollouts for training and tables."""
 
 from gymcli.data.selection import select_rows
 from gymcli.data.statistics import describe_tasks

@@ -1,1 +1,1 @@
-"""For authors of environments: the contract, tools, roles, remote servers and the registry."""
+"""What an author touches: the contract, tools, judges, simulated users, and the registry."""

@@ -1,1 +1,1 @@
-"""Metrics of runs: estimators, aggregation, comparison, gates and filters."""
+"""The numbers of a run: reads its lines, estimates and aggregates."""

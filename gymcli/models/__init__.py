@@ -1,1 +1,1 @@
-"""Models: endpoints, the client, limits, retries, dialects, the embedded model and roles."""
+"""Whoever answers: endpoints, the client, limits, retries, dialects, the embedded model, roles."""

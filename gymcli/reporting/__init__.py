@@ -1,1 +1,1 @@
-"""Reports for people: the HTML report, the viewer, JUnit, Markdown and CSV."""
+"""What people look at: the HTML report, the viewer, JUnit, Markdown and CSV."""

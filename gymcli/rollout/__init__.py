@@ -1,1 +1,1 @@
-"""One attempt: the loop that plays it between model and environment, and its scoring."""
+"""One attempt: played by the loop between model and environment, and scored."""

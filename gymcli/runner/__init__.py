@@ -1,1 +1,1 @@
-"""Many attempts: collect, resume, budgets, stop, verify and merge."""
+"""Many attempts: plans, collects, resumes and merges runs, within budgets, and stops them."""

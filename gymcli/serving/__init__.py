@@ -1,4 +1,4 @@
-"""Environments of gymcli behind NeMo Gym's resources-server protocol."""
+"""Plays environments for others, in NeMo Gym's resources-server protocol."""
 
 from __future__ import annotations
 

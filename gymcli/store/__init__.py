@@ -1,1 +1,1 @@
-"""Reads, appends to, resumes and merges the files of tasks and runs."""
+"""The files of a run: reads, appends, resumes, merges, indexes and filters them."""

@@ -1,8 +1,8 @@
 """Pulls benchmarks from a stand-in of their sources and checks the tasks.
 
-`python -m tests.benchmarks.shipped [NAME...]` does it for all, and prints a line for each.
+`python -m tests.datasets.shipped [NAME...]` does it for all, and prints a line for each.
 
-The rows are made by hand in `tests/benchmarks/rows/<name>.py`, whose `rows(rng, num)` returns those
+The rows are made by hand in `tests/datasets/rows/<name>.py`, whose `rows(rng, num)` returns those
 of `num` tasks by configuration or by the last part of the address, "" where a benchmark names none.
 `EXAMPLES` there are the rows of the split with the examples of its variants.
 The real loading code fetches them, so all but `rows`, `sha256`, `url` and the tested part of
@@ -95,7 +95,7 @@ def stand_in(hub, benchmark):
     if source.env is not None:
         changed["sha256"] = ()
     else:
-        module = importlib.import_module(f"tests.benchmarks.rows.{re.sub('[-.]', '_', base.name)}")
+        module = importlib.import_module(f"tests.datasets.rows.{re.sub('[-.]', '_', base.name)}")
         tables = module.rows(random.Random(0), NUM_TASKS)
     if source.hf is not None:
         changed["config"] = tuple(name for name in source.config if name in tables)

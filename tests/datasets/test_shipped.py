@@ -11,7 +11,7 @@ from gymcli.benchmarks.benchmark import find_benchmark
 from gymcli.benchmarks.benchmark_files import pulled_tasks, tasks_path
 from gymcli.tasks.row_map import read_map
 from gymcli.tasks.task_row import PromptTemplate
-from tests.benchmarks.shipped import all_names
+from tests.datasets.shipped import all_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def test_generated_tasks_have_the_hash_of_their_benchmark(name, tmp_path):
 def test_gold_answers_of_every_benchmark_pass_and_silence_does_not():
     """Rows made by hand pass through the real loading code and map, and are played."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.shipped"],
+        [sys.executable, "-m", "tests.datasets.shipped"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "HF_TOKEN": "hf_token"},
         capture_output=True,

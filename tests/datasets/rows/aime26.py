@@ -1,5 +1,5 @@
 """Rows of math-ai/aime26, which look like those of the year before."""
 
-from tests.benchmarks.rows.aime25 import rows
+from tests.datasets.rows.aime25 import rows
 
 __all__ = ["rows"]
