@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import msgspec
 
@@ -27,13 +26,15 @@ from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.emulated_tools import emulate, may_call, restore
 from gymcli.models.endpoint import SENT_BACK, Endpoint, max_answer_tokens, merged_params
-from gymcli.models.http import Target, Transport
+from gymcli.models.http import Transport
 from gymcli.models.limits import (
     Clock,
-    ConcurrencyLimiter,
+    Lend,
+    Replica,
     RequestState,
     SharedLimiters,
     Sleep,
+    slot,
 )
 from gymcli.models.retry import RetryPolicy
 from gymcli.models.token_ids import (
@@ -52,18 +53,6 @@ from gymcli.types import JSON, Answer, Message, Request, TokenSource
 
 _MAX_EMPTY_ANSWERS = 3
 """How often a request is sent at most while its answers are empty and lack their token counts."""
-
-
-Lend = Callable[[bool], bool]
-"""Lets another attempt run while a request waits that the endpoint refuses again and again; returns
-whether one may. The argument is whether the endpoint refuses hardly any other request."""
-
-
-class Replica(NamedTuple):
-    """One address of the endpoint."""
-
-    target: Target
-    limiter: ConcurrencyLimiter
 
 
 class Client:
@@ -212,7 +201,7 @@ class Conversation:
 
     client: Client
     lend: Lend | None = None
-    """Called when a request is refused often."""
+    """Called while a request is refused often."""
     replica: Replica | None = None
     failed_at: Replica | None = None
     """The replica of the last failure."""
@@ -243,7 +232,7 @@ class Conversation:
         """
         client, endpoint = self.client, self.client.endpoint
         payload = client.payload(request, sends_back=sends_back)
-        state = RequestState(client.clock(), len(payload), request.params, request.tries)
+        state = RequestState(client.clock(), len(payload), request.params, request.tries, self.lend)
         source = client.token_source if sends_back else None
         num_empty, max_empty = 0, min(_MAX_EMPTY_ANSWERS, endpoint.max_attempts)
         while True:
@@ -308,47 +297,31 @@ class Conversation:
     async def _try(
         self, payload: bytes, request: RequestState, source: TokenSource | None
     ) -> Answer:
-        """Wait for a slot at a replica, ask it once and record the outcome."""
+        """Wait for a slot at a replica and ask it once."""
         client = self.client
-        replica = self._choose(request)
-        if replica.limiter.admit(request) > 0:
-            self.idle_since = self.idle_since or client.clock()
-            while not await replica.limiter.acquire(request):
-                replica = self._choose(request)
-        if self.idle_since is not None:
+        self.idle_since = self.idle_since or client.clock()
+        async with slot(request, self._choose) as replica:
             self.past_waits, self.idle_since = self.waited, None
-        self.replica, limiter = replica, replica.limiter
-        began_at = client.clock()
-        try:
-            answer = await client.transport.ask(
-                replica.target, payload, request.tries, source=source
-            )
-        except MalformedCallError as error:  # the model has answered
-            message = Message(role="assistant", content=error.text)
-            answer = Answer(message=message, finish_reason="malformed_call")
-        except ModelError as error:
-            error.follows_answers = client.has_answered
-            limiter.failed(request, error)
-            # A first refusal is no reason to leave a replica that has cached the conversation.
-            if request.num_refused != 1:
-                self.failed_at, self.replica = replica, None
-            if (
-                self.lend is not None
-                and (request.is_singled_out or request.is_suspect)
-                and self.lend(request.is_singled_out)
-            ):
-                request.is_set_apart = True
-            if is_retried(error):
-                # Time that the endpoint spent on the failed try is not waiting.
-                was_worked_on = not (is_overload(error) or is_absence(error))
-                self.idle_since = client.clock() if was_worked_on else began_at
-            raise
-        except BaseException:  # a cancelled task too must return its slot
-            limiter.cancelled(request)
-            raise
-        client.has_answered = True
-        request.usage = answer.usage
-        limiter.succeeded(request)
+            self.replica, began_at = replica, client.clock()
+            try:
+                answer = await client.transport.ask(
+                    replica.target, payload, request.tries, source=source
+                )
+            except MalformedCallError as error:  # the model has answered
+                message = Message(role="assistant", content=error.text)
+                answer = Answer(message=message, finish_reason="malformed_call")
+            except ModelError as error:
+                error.follows_answers = client.has_answered
+                # A first refusal is no reason to leave a replica that has cached the conversation.
+                if request.num_refused or not is_overload(error):
+                    self.failed_at, self.replica = replica, None
+                if is_retried(error):
+                    # Time that the endpoint spent on the failed try is not waiting.
+                    was_worked_on = not (is_overload(error) or is_absence(error))
+                    self.idle_since = client.clock() if was_worked_on else began_at
+                raise
+            client.has_answered = True
+            request.usage = answer.usage
         return answer
 
     def _choose(self, request: RequestState) -> Replica:

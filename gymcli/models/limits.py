@@ -8,14 +8,15 @@ user's limits (a token bucket for each rate), the concurrency that the address s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -29,12 +30,17 @@ from gymcli.models.api_errors import (
     is_unreachable,
 )
 from gymcli.models.endpoint import Endpoint, EndpointLimits, max_answer_tokens
+from gymcli.models.http import Target
 from gymcli.types import JSONObject, Tries, Usage
 
 _LOGGER = logging.getLogger(__name__)
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 Clock: TypeAlias = Callable[[], float]
+
+Lend: TypeAlias = Callable[[bool], bool]
+"""Lets another attempt run while a request waits that the endpoint refuses again and again; returns
+whether one may. The argument is whether the endpoint refuses hardly any other request."""
 
 _MAX_TOKENS = 10**7
 """The most tokens a request counts for, so that one absurd number does not stop all others."""
@@ -408,6 +414,8 @@ class RequestState(msgspec.Struct, eq=False):
     """Its parameters, which may limit the tokens of its answer."""
     tries: Tries = msgspec.field(default_factory=Tries)
     """Its failed tries."""
+    lend: Lend | None = None
+    """Called after each refusal that may be the request's own fault."""
     waited: float = 0.0
     """Seconds in the queue, without the pauses that the endpoint imposed on this request."""
     num_refused: int = 0
@@ -446,8 +454,8 @@ class RequestState(msgspec.Struct, eq=False):
 class ConcurrencyLimiter:
     """Decides when requests may go to one address with one key; the oldest goes first.
 
-    After `admit` or `acquire` let a request through, the caller ends it with `succeeded`, `failed`
-    or `cancelled`.
+    After `admit` or `acquire` let a request through, it ends with `record_answer`, `record_failure`
+    or `release`; `slot` does both.
 
     Args:
         breaker: Knows whether the address is up.
@@ -542,6 +550,8 @@ class ConcurrencyLimiter:
 
         Return False if an address changed its state: then another one may be a better choice.
         """
+        if self.admit(request) <= 0:
+            return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         # The counter decides between requests of the same time, since futures have no order.
         heapq.heappush(self._line, (request.place, next(self._order), future, request))
@@ -553,7 +563,7 @@ class ConcurrencyLimiter:
         except asyncio.CancelledError:
             # `_serve` may have given it a slot just before this task was cancelled.
             if not future.cancelled() and future.result():
-                self.cancelled(request)
+                self.release(request)
             else:
                 self._serve()  # the next request may take its turn
             raise
@@ -563,7 +573,7 @@ class ConcurrencyLimiter:
             # for an address that is down.
             request.waited += max(0.0, self._clock() - max(started, request.paused_until))
 
-    def succeeded(self, request: RequestState) -> None:
+    def record_answer(self, request: RequestState) -> None:
         """End a request that was answered."""
         self._num_answered += 1
         self._paused_until = 0.0
@@ -578,7 +588,7 @@ class ConcurrencyLimiter:
         if is_back:
             self._on_change()
 
-    def failed(self, request: RequestState, error: ModelError) -> None:
+    def record_failure(self, request: RequestState, error: ModelError) -> None:
         """End a request that failed."""
         breaker, num_others = self.breaker, self.num_under_way - 1
         is_refused = is_overload(error)
@@ -599,11 +609,11 @@ class ConcurrencyLimiter:
             self.limit.record_refusal(num_others)
         if is_retried(error):
             self._num_failures_in_a_row = min(self._num_failures_in_a_row + 1, _MOST_FAILURES)
-        self.cancelled(request)
+        self.release(request)
         if is_change:
             self._on_change()
 
-    def cancelled(self, request: RequestState) -> None:
+    def release(self, request: RequestState) -> None:
         """End a request that got no answer."""
         if self._rates is not None:
             self._rates.give_back(request.tokens)
@@ -640,6 +650,9 @@ class ConcurrencyLimiter:
         request.is_set_apart |= request.is_singled_out
         if request.is_singled_out or (is_refused_often and not num_refusals):
             request.yielded_at = self._clock()
+        is_own_fault = request.is_singled_out or request.is_suspect
+        if is_own_fault and request.lend is not None and request.lend(request.is_singled_out):
+            request.is_set_apart = True
 
     def _slow_down(self, request: RequestState, error: ModelError) -> None:
         """Lower the limit, and pause for as long as the endpoint asks or until its next answer.
@@ -695,6 +708,40 @@ class ConcurrencyLimiter:
         if self.breaker.is_overdue and not self.num_under_way and self.breaker.give_up():
             self._on_change()
         self._serve()
+
+
+class Replica(NamedTuple):
+    """One address of an endpoint."""
+
+    target: Target
+    limiter: ConcurrencyLimiter
+
+
+@contextlib.asynccontextmanager
+async def slot(
+    request: RequestState, choose: Callable[[RequestState], Replica]
+) -> AsyncGenerator[Replica]:
+    """Wait for a slot at the replica that `choose` returns, and yield that replica.
+
+    When an address goes down or comes back, `choose` is asked again. How the block ends tells the
+    limiter what became of the request: it was answered, it failed (ModelError), or it was cancelled
+    (any other exception).
+
+    Raises:
+        EndpointGoneError: `choose` raised it, since every replica was given up.
+    """
+    replica = choose(request)
+    while not await replica.limiter.acquire(request):
+        replica = choose(request)
+    try:
+        yield replica
+    except ModelError as error:
+        replica.limiter.record_failure(request, error)
+        raise
+    except BaseException:  # a cancelled task too must return its slot
+        replica.limiter.release(request)
+        raise
+    replica.limiter.record_answer(request)
 
 
 class SharedLimiters:

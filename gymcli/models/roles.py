@@ -18,9 +18,9 @@ from typing import Self, TypeAlias
 from gymcli.environment.contract import Cache, Environment, Model
 from gymcli.environment.tool import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary
-from gymcli.models.client import Client, Lend
+from gymcli.models.client import Client
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint, merged_params
-from gymcli.models.limits import CircuitBreaker, SharedLimiters
+from gymcli.models.limits import CircuitBreaker, Lend, SharedLimiters
 from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
 from gymcli.models.settings import Settings, resolve_endpoint
 from gymcli.store.verdicts import Verdicts, compact_answer, verdict_key

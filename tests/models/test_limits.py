@@ -29,8 +29,10 @@ from gymcli.models.limits import (
     CircuitBreaker,
     ConcurrencyLimiter,
     RateLimits,
+    Replica,
     RequestState,
     SharedLimiters,
+    slot,
 )
 from gymcli.types import Usage
 from tests.models.asking import FakeTime, ShortTime
@@ -241,7 +243,7 @@ async def settle() -> None:
 def test_admit_keeps_to_the_ceiling():
     limiter = limiter_at(FakeTime(), ceiling=3)
     assert [is_admitted(limiter, request()) for _ in range(5)] == [True, True, True, False, False]
-    limiter.cancelled(request())
+    limiter.release(request())
     assert is_admitted(limiter, request())
 
 
@@ -257,16 +259,56 @@ def test_acquire_serves_who_came_first():
             assert await limiter.acquire(one)
             served.append(since)
             await asyncio.sleep(0)
-            limiter.succeeded(one)
+            limiter.record_answer(one)
 
         tasks = [asyncio.create_task(ask(since)) for since in (5.0, 3.0, 9.0, 1.0)]
         await settle()
         assert not served
         assert not is_admitted(limiter, request(0.0))  # nobody overtakes those who wait
-        limiter.succeeded(under_way)
+        limiter.record_answer(under_way)
         await asyncio.gather(*tasks)
         assert served == [1.0, 3.0, 5.0, 9.0]
         assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "num_refused", "limit"),
+    [(None, 0, 4), (BUSY, 1, 3), (ServerError("oops", status=500), 0, 4), (ValueError(), 0, 4)],
+)
+def test_slot_ends_with_the_outcome_of_its_block(error, num_refused, limit):
+    async def run():
+        limiter = limiter_at(FakeTime())
+        sent = request()
+        with suppress(ModelError, ValueError):
+            async with slot(sent, lambda _: Replica(None, limiter)) as replica:
+                assert (replica.limiter, limiter.num_under_way) == (limiter, 1)
+                if error is not None:
+                    raise error
+        assert (limiter.num_under_way, limiter.limit.current) == (0, limit)
+        assert sent.num_refused == num_refused
+        assert limiter.breaker.was_reached == (not isinstance(error, ValueError))
+
+    asyncio.run(run())
+
+
+def test_slot_chooses_again_when_an_address_changes_its_state():
+    async def run():
+        busy, idle = limiter_at(FakeTime(), ceiling=1), limiter_at(FakeTime())
+        assert is_admitted(busy, request())
+        limiters = [busy, idle]
+
+        async def ask() -> ConcurrencyLimiter:
+            async with slot(request(), lambda _: Replica(None, limiters.pop(0))) as replica:
+                return replica.limiter
+
+        task = asyncio.create_task(ask())
+        await settle()
+        assert busy.num_waiting == 1
+        busy.send_away()
+        assert await task is idle
+        assert (busy.num_waiting, busy.num_under_way, idle.num_under_way) == (0, 1, 0)
 
     asyncio.run(run())
 
@@ -298,9 +340,9 @@ class Crowd:
             return
         one = self.under_way.pop(pick % len(self.under_way))
         if error is None:
-            self.limiter.succeeded(one)
+            self.limiter.record_answer(one)
         else:
-            self.limiter.failed(one, error)
+            self.limiter.record_failure(one, error)
 
     async def cancel(self, pick: int) -> None:
         """Cancel a waiting request, half of the time in the moment in which one is admitted."""
@@ -358,7 +400,7 @@ def test_acquire_gives_a_place_back_that_came_with_the_cancellation():
         is_admitted(limiter, under_way)
         task = asyncio.create_task(limiter.acquire(request()))
         await settle()
-        limiter.succeeded(under_way)  # the place is assigned to the task,
+        limiter.record_answer(under_way)  # the place is assigned to the task,
         task.cancel()  # which is cancelled before it resumes
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -368,16 +410,16 @@ def test_acquire_gives_a_place_back_that_came_with_the_cancellation():
     asyncio.run(run())
 
 
-def test_failed_pauses_as_long_as_asked_and_one_answer_lifts_that():
+def test_record_failure_pauses_as_long_as_asked_and_one_answer_lifts_that():
     async def run():
         time = FakeTime()
         limiter = limiter_at(time)
         first, second = request(), request()
         assert is_admitted(limiter, first)
         assert is_admitted(limiter, second)
-        limiter.failed(first, RateLimitError("busy", status=429, retry_after=3600))
+        limiter.record_failure(first, RateLimitError("busy", status=429, retry_after=3600))
         assert not is_admitted(limiter, request())
-        limiter.succeeded(second)
+        limiter.record_answer(second)
         assert is_admitted(limiter, request())
 
     asyncio.run(run())
@@ -390,7 +432,7 @@ def test_acquire_ends_with_the_pause(asked, low, high):
         limiter = limiter_at(time)
         one = request()
         is_admitted(limiter, one)
-        limiter.failed(one, RateLimitError("busy", status=429, retry_after=asked))
+        limiter.record_failure(one, RateLimitError("busy", status=429, retry_after=asked))
         started = time.now
         assert await limiter.acquire(one)
         assert low <= time.now - started <= high
@@ -399,20 +441,20 @@ def test_acquire_ends_with_the_pause(asked, low, high):
     asyncio.run(run())
 
 
-def test_failed_pauses_nothing_with_the_first_refusal_after_an_answer():
+def test_record_failure_pauses_nothing_with_the_first_refusal_after_an_answer():
     limiter = limiter_at(FakeTime())
     for _ in range(3):
         one = request()
         assert is_admitted(limiter, one)
-        limiter.failed(one, BUSY)
+        limiter.record_failure(one, BUSY)
         assert not limiter.is_paused
         one = request()
         assert is_admitted(limiter, one)
-        limiter.succeeded(one)
+        limiter.record_answer(one)
 
 
 @pytest.mark.parametrize("answers_others", [True, False])
-def test_failed_pauses_nobody_for_a_request_that_alone_is_refused(answers_others):
+def test_record_failure_pauses_nobody_for_a_request_that_alone_is_refused(answers_others):
     time = FakeTime()
     limiter = limiter_at(time)
     one, other = request(), request()
@@ -420,16 +462,16 @@ def test_failed_pauses_nobody_for_a_request_that_alone_is_refused(answers_others
         time.now += 3600  # longer than any pause
         if answers_others:
             assert is_admitted(limiter, other)
-            limiter.succeeded(other)
+            limiter.record_answer(other)
         time.now += 1
         assert is_admitted(limiter, one)
-        limiter.failed(one, RateLimitError("busy", status=429, retry_after=60))
+        limiter.record_failure(one, RateLimitError("busy", status=429, retry_after=60))
         is_singled_out = answers_others and number >= 2
         assert one.is_singled_out == is_singled_out
         assert limiter.is_paused != is_singled_out
     time.now += 3600
     assert is_admitted(limiter, one)
-    limiter.failed(one, ServerError("broken", status=500))
+    limiter.record_failure(one, ServerError("broken", status=500))
     assert not one.is_singled_out
     assert one.num_refused == 0
 
@@ -443,12 +485,12 @@ def test_no_request_is_singled_out_by_an_address_that_refuses_many():
             other = request()
             time.now += 3600
             assert is_admitted(limiter, other)
-            limiter.failed(other, BUSY)
+            limiter.record_failure(other, BUSY)
             time.now += 3600  # longer than any pause
             assert is_admitted(limiter, other)
-            limiter.succeeded(other)
+            limiter.record_answer(other)
         assert is_admitted(limiter, one)
-        limiter.failed(one, BUSY)
+        limiter.record_failure(one, BUSY)
         assert not one.is_singled_out
 
 
@@ -463,7 +505,7 @@ def test_acquire_lets_those_who_wait_go_before_a_request_that_alone_is_refused()
                 pass
             served.append(name)
             await asyncio.sleep(0)
-            limiter.succeeded(one)
+            limiter.record_answer(one)
 
         seldom, often = request(1.0), request(0.0)
         for one, num_refusals in ((seldom, 2), (often, 3)):
@@ -471,9 +513,9 @@ def test_acquire_lets_those_who_wait_go_before_a_request_that_alone_is_refused()
                 other = request()
                 time.now += 3600  # longer than any pause
                 assert is_admitted(limiter, other)
-                limiter.succeeded(other)
+                limiter.record_answer(other)
                 assert is_admitted(limiter, one)
-                limiter.failed(one, BUSY)
+                limiter.record_failure(one, BUSY)
         time.now += 3600
         under_way = request()
         assert is_admitted(limiter, under_way)
@@ -487,7 +529,7 @@ def test_acquire_lets_those_who_wait_go_before_a_request_that_alone_is_refused()
             )
         ]
         await settle()
-        limiter.succeeded(under_way)
+        limiter.record_answer(under_way)
         await asyncio.gather(*asking)
         assert served == ["refused seldom", "younger", "refused often", "youngest"]
 
@@ -501,16 +543,16 @@ def test_load_is_more_where_requests_fail_and_most_in_a_pause():
     for _ in range(9):
         one = request()
         assert is_admitted(failing, one)
-        failing.failed(one, ServerError("oops", status=500))
+        failing.record_failure(one, ServerError("oops", status=500))
     assert failing.load > busy.load
     assert failing.load == (False, 9 / 4)  # and no more than that, since it may have recovered
     one = request()
     assert is_admitted(busy, one)
-    busy.failed(one, RateLimitError("busy", status=429, retry_after=9))
+    busy.record_failure(one, RateLimitError("busy", status=429, retry_after=9))
     assert busy.load > failing.load
 
 
-def test_failed_pauses_longer_each_time_that_nothing_was_answered():
+def test_record_failure_pauses_longer_each_time_that_nothing_was_answered():
     async def run():
         time = FakeTime()
         limiter = limiter_at(time)
@@ -519,11 +561,11 @@ def test_failed_pauses_longer_each_time_that_nothing_was_answered():
             one = request()
             assert is_admitted(limiter, one) or await limiter.acquire(one)
             started = time.now
-            limiter.failed(one, BUSY)
+            limiter.record_failure(one, BUSY)
             again = request()
             assert await limiter.acquire(again)
             pauses.append(time.now - started)
-            limiter.cancelled(again)
+            limiter.release(again)
         assert max(pauses[:1]) <= 1.01
         assert max(pauses) > 10
         assert max(pauses) <= 30.01
@@ -531,25 +573,25 @@ def test_failed_pauses_longer_each_time_that_nothing_was_answered():
     asyncio.run(run())
 
 
-def test_failed_does_not_take_500_for_overload():
+def test_record_failure_does_not_take_500_for_overload():
     limiter = limiter_at(FakeTime())
     for _ in range(100):
         one = request()
         assert is_admitted(limiter, one)
-        limiter.failed(one, ServerError("oops", status=500))
+        limiter.record_failure(one, ServerError("oops", status=500))
     assert (limiter.limit.current, limiter.breaker.is_open) == (4, False)
 
 
-def test_failed_takes_a_connect_timeout_under_load_for_overload():
+def test_record_failure_takes_a_connect_timeout_under_load_for_overload():
     limiter = limiter_at(FakeTime())
     error = EndpointConnectionError("late")
     error.__cause__ = aiohttp.ConnectionTimeoutError()
     one, other = request(), request()
     is_admitted(limiter, one)
     is_admitted(limiter, other)
-    limiter.failed(one, error)
+    limiter.record_failure(one, error)
     assert limiter.limit.current == 3
-    limiter.failed(other, error)
+    limiter.record_failure(other, error)
     assert limiter.limit.current == 3  # without other requests, it says nothing about the load
 
 
@@ -562,14 +604,14 @@ def test_acquire_probes_an_address_that_is_gone_one_at_a_time():
         for one in sent:
             assert is_admitted(limiter, one)
         for one in sent:
-            limiter.failed(one, refused())
+            limiter.record_failure(one, refused())
         tasks = [asyncio.create_task(limiter.acquire(one)) for one in sent]
         await settle()
         assert limiter.num_under_way == 1  # half a second has passed
         assert await tasks[0]
         assert limiter.breaker.probe is sent[0]
         assert not any(task.done() for task in tasks[1:])
-        limiter.succeeded(sent[0])
+        limiter.record_answer(sent[0])
         assert all(await asyncio.gather(*tasks[1:]))
         assert not limiter.breaker.is_open
         assert sent[0].waited >= 0.5  # which counts towards no deadline
@@ -584,11 +626,11 @@ def test_acquire_sends_everybody_away_when_the_address_is_given_up():
         limiter.breaker.was_reached = True
         for _ in range(8):
             is_admitted(limiter, one := request())
-            limiter.failed(one, refused())
+            limiter.record_failure(one, refused())
         answers = []
         while not limiter.breaker.has_given_up:
             if await limiter.acquire(one := request()):
-                limiter.failed(one, refused())
+                limiter.record_failure(one, refused())
             else:
                 answers.append(False)
         assert 30 <= limiter.breaker.outage_seconds <= 36
@@ -602,7 +644,7 @@ def gone(time: FakeTime, **options) -> ConcurrencyLimiter:
     limiter.breaker.was_reached = True
     for _ in range(8):
         is_admitted(limiter, one := request())
-        limiter.failed(one, refused())
+        limiter.record_failure(one, refused())
     assert limiter.breaker.is_open
     return limiter
 
@@ -619,14 +661,14 @@ def test_acquire_gives_up_nothing_while_a_probe_is_under_way():
         time.now += 100
         await settle()
         assert not waiting.done()
-        limiter.succeeded(probe)
+        limiter.record_answer(probe)
         assert await waiting
         assert not limiter.breaker.is_open
 
     asyncio.run(run())
 
 
-def test_failed_gives_up_with_a_probe_that_got_no_answer_in_time():
+def test_record_failure_gives_up_with_a_probe_that_got_no_answer_in_time():
     async def run():
         time = FakeTime()
         limiter = gone(time, outage_deadline=30)
@@ -635,7 +677,7 @@ def test_failed_gives_up_with_a_probe_that_got_no_answer_in_time():
         waiting = asyncio.create_task(limiter.acquire(request(2)))
         await settle()
         time.now += 100
-        limiter.failed(probe, EndpointTimeoutError("no answer within 600 seconds"))
+        limiter.record_failure(probe, EndpointTimeoutError("no answer within 600 seconds"))
         assert not await waiting
         assert limiter.breaker.has_given_up
         assert probe.met_outage  # and it costs no attempt
@@ -643,19 +685,19 @@ def test_failed_gives_up_with_a_probe_that_got_no_answer_in_time():
     asyncio.run(run())
 
 
-def test_failed_takes_429_on_a_probe_for_the_end_of_an_outage():
+def test_record_failure_takes_429_on_a_probe_for_the_end_of_an_outage():
     async def run():
         time = FakeTime()
         limiter = gone(time)
         probe = request(1)
         assert await limiter.acquire(probe)
-        limiter.failed(probe, BUSY)
+        limiter.record_failure(probe, BUSY)
         assert not limiter.breaker.is_open
 
     asyncio.run(run())
 
 
-def test_failed_takes_503_beside_others_for_overload_only():
+def test_record_failure_takes_503_beside_others_for_overload_only():
     time = FakeTime()
     limiter = limiter_at(time, ceiling=200)
     is_admitted(limiter, request())
@@ -664,7 +706,7 @@ def test_failed_takes_503_beside_others_for_overload_only():
         if not is_admitted(limiter, one):
             time.now += 60  # no pause is longer
             assert is_admitted(limiter, one)
-        limiter.failed(one, ServerError("overloaded", status=503))
+        limiter.record_failure(one, ServerError("overloaded", status=503))
     assert not limiter.breaker.is_open
 
 
@@ -677,7 +719,7 @@ def test_limiter_keeps_to_the_requests_of_a_minute():
             one = request()
             assert is_admitted(limiter, one) or await limiter.acquire(one)
             times.append(time.now)
-            limiter.succeeded(one)
+            limiter.record_answer(one)
         assert times[-1] - times[0] == pytest.approx(60, abs=0.1)
 
     asyncio.run(run())
@@ -693,7 +735,7 @@ def test_limiter_corrects_its_guess_of_tokens():
         assert is_admitted(limiter, one)
         assert one.tokens == 60
         one.usage = Usage(prompt_tokens=10, completion_tokens=11)
-        limiter.succeeded(one)
+        limiter.record_answer(one)
         assert await limiter.acquire(request(num_bytes=4, params={"max_tokens": 5}))
         assert time.now - 1000 == pytest.approx(21, abs=0.1)
 
@@ -707,21 +749,21 @@ def test_limiter_survives_any_number_of_tokens(max_tokens):
     async def run():
         time = FakeTime()
         limiter = limiter_at(time, limits=EndpointLimits(tokens_per_minute=10**7))
-        for end in (limiter.cancelled, lambda one: limiter.failed(one, no)):
+        for end in (limiter.release, lambda one: limiter.record_failure(one, no)):
             odd = request(num_bytes=100, params={"max_tokens": max_tokens})
             assert is_admitted(limiter, odd) or await limiter.acquire(odd)
             end(odd)
             other = request()
             assert is_admitted(limiter, other)  # no tokens are owed
-            limiter.cancelled(other)
+            limiter.release(other)
         started = time.now
         odd = request(num_bytes=100, params={"max_tokens": max_tokens})
         assert is_admitted(limiter, odd) or await limiter.acquire(odd)
-        limiter.succeeded(odd)
+        limiter.record_answer(odd)
         other = request()
         assert is_admitted(limiter, other) or await limiter.acquire(other)
         assert time.now - started <= 61
-        limiter.cancelled(other)
+        limiter.release(other)
         assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
 
     no = RequestRefusedError("max_tokens is out of range", status=400)
@@ -734,7 +776,7 @@ def test_limiter_guesses_answers_by_the_others():
         one = request(num_bytes=400)
         assert is_admitted(limiter, one)
         one.usage = Usage(prompt_tokens=100, completion_tokens=1000)
-        limiter.succeeded(one)
+        limiter.record_answer(one)
     assert one.tokens == pytest.approx(1100, rel=0.01)
 
 
@@ -771,7 +813,7 @@ def test_acquire_leaves_no_timer_behind():
     async def run():
         limiter = limiter_at(NoTime())
         is_admitted(limiter, one := request())
-        limiter.failed(one, RateLimitError("busy", status=429, retry_after=9))
+        limiter.record_failure(one, RateLimitError("busy", status=429, retry_after=9))
         task = asyncio.create_task(limiter.acquire(one))
         await settle()
         assert len(asyncio.all_tasks()) == 3  # the test, the waiting task and the timer
