@@ -54,15 +54,23 @@ def test_update_writes_what_is_old(write: ModuleType, tmp_path: Path) -> None:
     write.update(texts, is_check=True)
 
 
-def test_readme_lists_packages_and_exit_codes(write: ModuleType) -> None:
+def test_readme_lists_exit_codes_and_counts(write: ModuleType) -> None:
     text = write.README.read_text(encoding="utf-8")
 
-    assert "| `rollout/` | " in text
     assert "| 130 | " in text
     assert f"{len(benchmark_names())} at pinned revisions" in text
     assert f"{len(Registry.names())} environments" in text
     assert f"\n{len(benchmark_names())} [benchmarks]" in text
     assert len(text.splitlines()) <= 250
+
+
+def test_architecture_shows_every_room(write: ModuleType) -> None:
+    text = (write.DOCS / "architecture.md").read_text(encoding="utf-8")
+    packages = {path.parent.name for path in (write.ROOT / "gymcli").glob("*/__init__.py")}
+
+    assert packages <= {*re.findall(r"\| `(\w+)/` \|", text)}
+    picture = text.partition("```text")[2].partition("```")[0]
+    assert packages <= {*re.findall(r"\w+", picture)}
 
 
 def test_readme_environment_scores(write: ModuleType, tmp_path: Path) -> None:
