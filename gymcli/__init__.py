@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from gymcli.errors import UsageError as UsageError
     from gymcli.errors import VerifierError as VerifierError
     from gymcli.errors import VerifierTimeoutError as VerifierTimeoutError
+    from gymcli.library import collect as collect
     from gymcli.models.endpoint import Endpoint as Endpoint
     from gymcli.rescoring.file_rescoring import verify as verify
-    from gymcli.runner.collection import collect as collect
     from gymcli.store.scored_lines import AttemptScore as AttemptScore
     from gymcli.store.scored_lines import Group as Group
     from gymcli.types import JSON as JSON
@@ -90,7 +90,7 @@ _MODULES = {
     "benchmark": "benchmarks.benchmark_runs",
     "check": "checks.checks",
     "closed_boxes": "environment.answers",
-    "collect": "runner.collection",
+    "collect": "library",
     "last_answer_line": "environment.answers",
     "last_boxed": "environment.answers",
     "plain_answer": "environment.answers",

@@ -239,6 +239,7 @@ def collect(
     """
     from pydantic import SecretStr  # late: heavy
 
+    from gymcli.library import engine_of_run
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
 
@@ -299,6 +300,7 @@ def collect(
                 supervised=supervised,
                 notify=notify,
                 beside=next(iter(runs.values()), None),
+                engine=engine_of_run(own_tasks, own_options),
             )
             benchmark = own_options.benchmark
             parts = [benchmark.name] if benchmark is not None and len(benchmarks) > 1 else []

@@ -40,13 +40,13 @@ from gymcli.reporting.formatting import legible, share
 from gymcli.runner.run_options import AddressOption, EngineOption, Heading, WorkersOption
 
 if TYPE_CHECKING:
-    from gymcli.ray.driver import RayEngine
     from gymcli.rescoring.run_rescoring import (
         EnvironmentFlips,
         Flips,
         RepeatReport,
         RescoringReport,
     )
+    from gymcli.runner.engine import Engine
     from gymcli.runner.judges import Judges
 
 _FAILED = 3
@@ -179,6 +179,7 @@ def verify(
     With --benchmark the answers become a run of that benchmark, whatever scored them before, and
     its numbers are printed as `gym metrics` does.
     """
+    from gymcli.library import make_engine
     from gymcli.rescoring.run_rescoring import Rescoring
     from gymcli.store.manifest import read_manifest
     from gymcli.store.rollout_files import torn_line_warning
@@ -215,13 +216,11 @@ def verify(
     manifest = read_manifest(run) if run.is_dir() else None
     judges = judges_of(role or (), role_param or (), concurrency, manifest=manifest)
     with ExitStack() as stack:
-        on_ray = None
-        if engine == "ray":
-            from gymcli.ray.driver import RayEngine  # late: few commands need it
-
-            on_ray = stack.enter_context(RayEngine(address, workers, env=env))
+        cluster = make_engine(engine, address=address, num_workers=workers, env=env)
+        if cluster is not None:
+            stack.callback(cluster.close)
         if run.is_dir() and repeat is None:
-            _score_waiting(run, env, judges, on_ray, is_pending=pending)
+            _score_waiting(run, env, judges, cluster, is_pending=pending)
         if pending:
             return
         rescoring = Rescoring(
@@ -231,7 +230,7 @@ def verify(
             task_files=tasks or [],
             judges=judges,
             out=out,
-            engine=on_ray,
+            engine=cluster,
         )
         tell = paced_message(math.inf if quiet else 5.0)
         try:
@@ -365,7 +364,7 @@ def _score_answers(
 
 
 def _score_waiting(
-    run: Path, env: str | None, judges: Judges, engine: RayEngine | None, *, is_pending: bool
+    run: Path, env: str | None, judges: Judges, engine: Engine | None, *, is_pending: bool
 ) -> None:
     from gymcli.rescoring.run_rescoring import score_pending
 

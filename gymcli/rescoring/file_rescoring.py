@@ -19,7 +19,7 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Found, Registry, environment_options
@@ -43,6 +43,7 @@ from gymcli.rollout.fork_server import forget_fork_servers
 from gymcli.rollout.scoring import Workers, verifies_in_loop
 from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.runner.attempts import Attempt, Shared, run_attempts
+from gymcli.runner.engine import Engine
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.store.lines import Line, is_plain
 from gymcli.store.manifest import Manifest, read_manifest
@@ -56,9 +57,6 @@ from gymcli.store.rollout_files import (
 )
 from gymcli.store.verdicts import Verdicts, rescoring_verdicts
 from gymcli.types import AttemptKey, Failure, JSONObject, Rollout, Verifier
-
-if TYPE_CHECKING:
-    from gymcli.ray.driver import RayEngine
 
 
 class LoopJob(NamedTuple):
@@ -290,7 +288,7 @@ def rescore_run(
     keeps_lines: bool,
     out: Path | None = None,
     warn: Callable[[str], None] = _LOGGER.warning,
-    engine: RayEngine | None = None,
+    engine: Engine | None = None,
     repeat: int = 0,
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore every line of a run or a file whose environments are known; yield the results.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, closing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,6 +36,7 @@ from gymcli.rescoring.file_rescoring import (
 )
 from gymcli.rescoring.line_rescoring import Rescored, VerifierNumbers
 from gymcli.runner.attempts import Attempt, Outcome, run_attempts
+from gymcli.runner.engine import Engine
 from gymcli.runner.identity import rescored_manifest, role_identities
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.plan import failed_attempts
@@ -61,9 +62,6 @@ from gymcli.types import (
     Rollout,
     Verifier,
 )
-
-if TYPE_CHECKING:
-    from gymcli.ray.driver import RayEngine
 
 _MAX_CHANGES = 1_000
 _MAX_DISAGREEMENTS = 1_000
@@ -93,7 +91,7 @@ class Rescoring:
         task_files: Sequence[Path] = (),
         judges: Judges | None = None,
         out: Path | None = None,
-        engine: RayEngine | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.warnings: list[str] = []
         self._judges = judges or Judges()
@@ -259,7 +257,7 @@ async def score_pending(
     env: str | None = None,
     judges: Judges | None = None,
     leave: Callable[[str], None] | None = None,
-    engine: RayEngine | None = None,
+    engine: Engine | None = None,
 ) -> Pending:
     """Score the finished conversations of a run that have no score, and append the results.
 

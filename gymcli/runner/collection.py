@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 import msgspec
 
@@ -36,7 +36,6 @@ from gymcli.errors import (
     UsageError,
     boundary,
 )
-from gymcli.metrics.measure import measure
 from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.models.client import Client
 from gymcli.models.in_process import InProcessPolicy
@@ -47,6 +46,7 @@ from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of, run_attempts
 from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.engine import Engine
 from gymcli.runner.identity import (
     default_out,
     identity_of,
@@ -69,9 +69,6 @@ from gymcli.store.tokens import TOKEN_SOURCES, neutral_params
 from gymcli.store.verdicts import Verdicts
 from gymcli.tasks.task_source import TaskSource, env_of_tasks, survey
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout, TaskRow
-
-if TYPE_CHECKING:
-    from gymcli.ray.driver import RayEngine
 
 STOPS_EARLY = (BudgetReachedError, FatalEndpointError, EngineError, TooManyFailuresError)
 """Errors that stop a run early; what it has recorded is valid."""
@@ -112,6 +109,7 @@ class Collection:
         notify: Shows the user a line immediately.
         beside: A run of the same command that opens before this one and closes after it. Both share
             its concurrency, budgets, clients, workers and watchdog.
+        engine: Plays the attempts, and is closed with the run; None: this process plays them.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong. Nothing was sent or written.
@@ -126,21 +124,14 @@ class Collection:
         supervised: Supervised | None = None,
         notify: Callable[[str], None] = _LOGGER.warning,
         beside: Collection | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self._started = time.monotonic()
         self._beside = beside
         tasks = list(tasks)
         env = env_of_tasks(tasks, options.env)
         self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
-        self._engine: RayEngine | None = None
-        # First, since it refuses a missing package or a malformed address before any task is read.
-        if options.engine == "ray":
-            from gymcli.ray.driver import RayEngine  # late: few runs need it
-
-            policy = policy_source(options)
-            self._engine = RayEngine(
-                options.address, options.num_workers, env=options.env, policy=policy
-            )
+        self._engine = engine
         self.supervised = supervised
         self._notify = notify
         weights = parse_local(options.model)
@@ -239,7 +230,7 @@ class Collection:
         self.stack_file: IO[str] | None = None
         """Open in a supervised run; the one of several models that came first has it."""
         self._shared: Shared | None = None
-        self._outages: RayEngine | ModelPool | None = self._engine
+        self._outages: Engine | ModelPool | None = self._engine
         """Counts how often endpoints were down."""
         self._stack = AsyncExitStack()
 
@@ -667,40 +658,6 @@ class Collection:
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
         """Write the metrics, as JSON, and the end of the run; `ended_at` is None if stopped."""
         self._writer.finish(metrics, ended_at)
-
-
-async def collect(
-    tasks: str | Path | Iterable[str | Path], **options: object
-) -> AsyncGenerator[Rollout | Failure]:
-    """Run tasks against a model and yield each rollout when it ends, in arbitrary order.
-
-    Args:
-        tasks: A task file, several, or the name of an environment for its shipped tasks.
-        options: The fields of `gymcli.runner.collect_options.CollectOptions`: `endpoint`, or
-            `model` for `local`, `oracle` and a model in this process; `env`, `repeats`, `seed`,
-            `params` and so on. With `out`, a run directory is written, or resumed if it exists;
-            attempts that are already done are not yielded again.
-
-    Raises:
-        GymError: Any error that would end `gym collect`, before or during the run.
-    """
-    given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
-    checked = CollectOptions.from_arguments("collect", options)
-    collection = Collection(given, checked, has_directory=checked.out is not None)
-    async with collection:
-        cause: GymError | None = None
-        try:
-            async with aclosing(collection.run()) as records:
-                async for record in records:
-                    yield record
-        except STOPS_EARLY as error:
-            # The results so far are valid: their metrics are written before the error is raised.
-            cause = error
-        if collection.path is not None:
-            metrics = measure(collection.path, env=collection.options.env).metrics()
-            collection.finish(msgspec.json.encode(metrics), None if cause else time.time())
-        if cause is not None:
-            raise cause
 
 
 def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:

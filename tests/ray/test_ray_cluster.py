@@ -14,9 +14,9 @@ from queue import SimpleQueue
 import pytest
 
 from gymcli.errors import EngineError, MissingPackageError, UsageError
+from gymcli.library import engine_of_run
 from gymcli.ray.driver import JOIN_SECONDS, RayEngine, check_address
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.collection import Collection
 from tests.commands.running import FLAKY, clean_environment, gym, gym_process
 
 on_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'gymcli[ray]'")
@@ -296,9 +296,7 @@ def test_verify_without_ray_says_how_to_get_it(tmp_path, monkeypatch, more):
 def test_collection_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackageError):
-        Collection(
-            ["arithmetic"], CollectOptions(model="oracle", engine="ray"), has_directory=False
-        )
+        engine_of_run(["arithmetic"], CollectOptions(model="oracle", engine="ray"))
 
 
 @pytest.mark.parametrize("option", [("--address", "auto"), ("--workers", "2")])
