@@ -76,5 +76,5 @@ def serve(
         warn(text)
     if not is_loopback(host):
         warn(f"--host {host}: other machines may reach the server, which needs no key")
-    message(f"serving {service.found.name}")
+    message(f"serving {service.name}")
     run_async(serve_until_stopped(service, host=host, port=port, announce=announce))

@@ -62,18 +62,18 @@ from gymcli.errors import (
 )
 from gymcli.nemo_gym.payload import object_in
 from gymcli.nemo_gym.wire import (
-    OWN_KEY,
+    EXTENSION_KEY,
     SEED_HEADER,
-    Opened,
-    Said,
-    Stepped,
-    Verified,
+    EpisodeStart,
+    ModelOutput,
+    StepReply,
+    VerifierScore,
     check_verdict,
     game_messages,
-    own_fields,
     response_of,
     row_of,
     score_of,
+    verdict_fields,
 )
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, Score, ToolFault
 
@@ -153,7 +153,7 @@ class RemoteEnvironment(Environment[Task]):
     """The end of the episode, as recorded in `final_state`."""
     _info: JSONObject
     """The `info` in the first answer of a gymnasium server."""
-    _opened: Opened
+    _opened: EpisodeStart
     """The first answer of a gymcli server."""
     _num_known = 0
     """The number of messages of the record that a gymcli server has."""
@@ -184,7 +184,7 @@ class RemoteEnvironment(Environment[Task]):
                 "servers have; their dialect is not supported"
             )
         # A server that merely echoes our key from the row is not a gymcli server.
-        if OWN_KEY not in answer or answer[OWN_KEY] == self._row.get(OWN_KEY):
+        if EXTENSION_KEY not in answer or answer[EXTENSION_KEY] == self._row.get(EXTENSION_KEY):
             for name in function_names(self.rollout.tools):
                 # A slash could lead to another address on servers that decode before they route.
                 if name in _PROTOCOL_PATHS or "/" in name or name in ("", ".", ".."):
@@ -195,7 +195,7 @@ class RemoteEnvironment(Environment[Task]):
                     )
             return []
         try:
-            self._opened = opened = msgspec.convert(answer[OWN_KEY], type=Opened)
+            self._opened = opened = msgspec.convert(answer[EXTENSION_KEY], type=EpisodeStart)
         except msgspec.ValidationError as error:
             raise SetupError(f"{reply.place}: not an answer of gym serve: {error}") from error
         self._protocol = "gymcli"
@@ -237,18 +237,18 @@ class RemoteEnvironment(Environment[Task]):
     async def step(self, message: Message) -> Step:
         """Answer a message of the model in the server's dialect."""
         if self._protocol == "gymcli":
-            return await self._own_step()
+            return await self._gymcli_step()
         if self._protocol == "gymnasium":
             return await self._game_step(message)
         return await super().step(message)
 
-    async def _own_step(self) -> Step:
+    async def _gymcli_step(self) -> Step:
         """Send the last message, after those that no step answered (of only reasoning)."""
         messages = self.rollout.messages
         known = max(self._num_known, self.rollout.num_prompt_messages)
-        said: JSONObject = {OWN_KEY: msgspec.to_builtins(Said(messages[known:]))}
+        said: JSONObject = {EXTENSION_KEY: msgspec.to_builtins(ModelOutput(messages[known:]))}
         reply = await self._post("step", said, EpisodeError)
-        stepped = _own(reply, Stepped, EpisodeError)
+        stepped = _own(reply, StepReply, EpisodeError)
         # Including the answer, which the driver adds to the record afterwards.
         self._num_known = len(messages) + len(stepped.messages)
         self.tool_errors.update(cast("dict[ToolFault, int]", stepped.tool_errors))
@@ -291,10 +291,12 @@ class RemoteEnvironment(Environment[Task]):
             if self._protocol == "seed":
                 state["verify"] = await self._asked_verdict(session, rollout, self._row)
             else:
-                said = Said(rollout.responses, rollout.stop_reason, rollout.model, rollout.usage)
-                payload: JSONObject = {OWN_KEY: msgspec.to_builtins(said)}
+                said = ModelOutput(
+                    rollout.responses, rollout.stop_reason, rollout.model, rollout.usage
+                )
+                payload: JSONObject = {EXTENSION_KEY: msgspec.to_builtins(said)}
                 reply = await self._post("verify", payload, VerifierError)
-                _own(reply, Verified, VerifierError)
+                _own(reply, VerifierScore, VerifierError)
                 self._is_over = True
                 state["verify"] = reply.json_object(VerifierError)
                 return state
@@ -375,7 +377,7 @@ class RemoteEnvironment(Environment[Task]):
         )
         answer = reply.json_object(VerifierError)
         check_verdict(answer, reply.place)
-        return own_fields(answer, row)
+        return verdict_fields(answer, row)
 
 
 def remote_environment(
@@ -453,7 +455,7 @@ def _own(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> 
     """Decode the part of an answer under our key."""
     answer = reply.json_object(error_class)
     try:
-        return msgspec.convert(answer.get(OWN_KEY), type=kind)
+        return msgspec.convert(answer.get(EXTENSION_KEY), type=kind)
     except msgspec.ValidationError as error:
         raise error_class(
             f"{reply.place}: the answer lacks what gym serve returns: {error}"

@@ -204,8 +204,8 @@ def _script_line(line: bytes, place: str) -> ScriptLine:
     except JSON_ERRORS as error:
         raise UsageError(f"{place}: not a line of a script: {error}") from error
     if entry.request is not None and (entry.match is not None or not entry.answers):
-        wrong = "no answers" if entry.match is None else 'both "match" and "request"'
-        raise UsageError(f"{place}: not a line of a script: it has {wrong}")
+        reason = "no answers" if entry.match is None else 'both "match" and "request"'
+        raise UsageError(f"{place}: not a line of a script: it has {reason}")
     for answer in entry.answers:
         if problem := _problem(answer):
             raise UsageError(f"{place}: not a line of a script: {problem}")
@@ -232,16 +232,16 @@ def _recorded(
     by_request: Mapping[str, Sequence[MockAnswer]], by_match: Mapping[str, list[MockAnswer | str]]
 ) -> Behaviour:
     # The k-th request of a conversation gets its k-th answer; after the last, the first again.
-    others = scripted(by_match) if by_match else None
-    seen: Counter[str] = Counter()
+    scripted_behaviour = scripted(by_match) if by_match else None
+    num_requests: Counter[str] = Counter()
 
     def behave(request: Request) -> MockAnswer | str:
         key = conversation_digest(request)
         if answers := by_request.get(key):
-            seen[key] += 1
-            return answers[(seen[key] - 1) % len(answers)]
-        if others is not None:
-            return others(request)
+            num_requests[key] += 1
+            return answers[(num_requests[key] - 1) % len(answers)]
+        if scripted_behaviour is not None:
+            return scripted_behaviour(request)
         text, turn = last_user_text(request)[:80], num_turns(request)
         return refusal_of(400, f"the recording has no answer for turn {turn} after {text!r}")
 
@@ -257,7 +257,7 @@ def parse_behaviour(text: str) -> Behaviour:
         return fixed(argument)
     if name == "script" and argument:
         return read_script(Path(argument))
-    known = ("echo", "fixed", "script")
-    hint = "" if name in known else did_you_mean(name, known)
+    names = ("echo", "fixed", "script")
+    hint = "" if name in names else did_you_mean(name, names)
     reason = f"--behaviour {text}: is not one of echo, fixed:TEXT, script:FILE.jsonl"
     raise UsageError(f"{reason}; {hint}" if hint else reason)

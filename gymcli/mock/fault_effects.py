@@ -90,8 +90,8 @@ def refusal_for(kind: str, model: str, text: str) -> MockAnswer:
     if kind == "500-echo":
         return error_answer(500, f"The server failed while answering: {text}", "server_error")
     assert kind == "422-echo", f"no answer for the fault {kind}"
-    wrong = {"type": "extra_forbidden", "loc": ["body"], "msg": "Not permitted", "input": text}
-    body = msgspec.json.encode({"detail": [wrong]}).decode()  # in FastAPI's shape
+    problem = {"type": "extra_forbidden", "loc": ["body"], "msg": "Not permitted", "input": text}
+    body = msgspec.json.encode({"detail": [problem]}).decode()  # in FastAPI's shape
     return MockAnswer(status=422, body=body)
 
 
@@ -102,7 +102,7 @@ UNKNOWN_TOOL = "mock_unknown_tool"
 
 
 def with_content_fault(
-    answer: MockAnswer, fault: str | None, about: ParsedRequest
+    answer: MockAnswer, fault: str | None, parsed_request: ParsedRequest
 ) -> tuple[MockAnswer, str | None]:
     """Return the answer with the wrong content of a fault, and the fault that happens.
 
@@ -113,8 +113,15 @@ def with_content_fault(
     if fault is None or fault not in CONTENT_FAULTS:
         return answer, fault or answer.fault
     # An answer that is one number can have no other wrong content.
-    has_room = about.format.events is not None or fault in ("empty-choices", "null-content")
-    changed = _wrong(answer, fault, about.request) if has_room and answer.body is None else None
+    has_room = parsed_request.format.events is not None or fault in (
+        "empty-choices",
+        "null-content",
+    )
+    changed = (
+        _wrong(answer, fault, parsed_request.model_request)
+        if has_room and answer.body is None
+        else None
+    )
     return (answer, answer.fault) if changed is None else (changed, fault)
 
 

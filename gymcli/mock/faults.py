@@ -121,10 +121,10 @@ class FaultRule(NamedTuple):
             raise UsageError(f'--fault {spec}: no fault "{kind}"; {hint}')
         if at and not match:
             raise UsageError(f"--fault {spec}: the text after @ is missing")
-        wrong = f"--fault {spec}: the rate must be a number from 0 to 1"
-        rate = _number(text, wrong) if equals else 1.0
+        error_message = f"--fault {spec}: the rate must be a number from 0 to 1"
+        rate = _number(text, error_message) if equals else 1.0
         if rate > 1:
-            raise UsageError(wrong)
+            raise UsageError(error_message)
         return cls(kind, rate, match)
 
     @property
@@ -133,14 +133,14 @@ class FaultRule(NamedTuple):
         return self.kind in ("500-once", "500-always", "403-always")
 
 
-def _number(text: str, wrong: str) -> float:
-    """Read a finite number of at least 0; `wrong` is the error message for any other text."""
+def _number(text: str, error_message: str) -> float:
+    """Read a finite number of at least 0; `error_message` is raised for any other text."""
     try:
         number = float(text)
     except ValueError:
         number = -1.0
     if not (math.isfinite(number) and number >= 0):
-        raise UsageError(wrong)
+        raise UsageError(error_message)
     return number
 
 
@@ -167,15 +167,15 @@ class Faults:
     def draw(self, *, seed: int, body: str, occurrence: int, text: str) -> str | None:
         """Return the fault of a request with this last user text; see `draw` for the rest."""
         # Rules drawn per body divide the range of one draw, the others that of a second one.
-        # `taken` is the share that the first draw took; the others divide the rest.
-        body_low = low = taken = 0.0
+        # `body_share` is the share that the first draw took; the others divide the rest.
+        body_low = low = body_share = 0.0
         for rule in self.rules:
             if rule.match not in text:
                 continue
-            left = 1 - (low if rule.is_of_body else taken)
-            if left <= 0:
+            remaining_share = 1 - (low if rule.is_of_body else body_share)
+            if remaining_share <= 0:
                 return None
-            width = rule.rate / left
+            width = rule.rate / remaining_share
             if not rule.is_of_body:
                 if low <= draw(seed, "fault", body, occurrence) < low + width:
                     return rule.kind
@@ -184,7 +184,7 @@ class Faults:
             if rule.kind != "500-once" or occurrence == 0:
                 if body_low <= draw(seed, "fault of a body", body, 0) < body_low + width:
                     return rule.kind
-                taken += width
+                body_share += width
             body_low += width
         return None
 
@@ -214,13 +214,13 @@ class Latency(NamedTuple):
     @classmethod
     def parse(cls, spec: str) -> Self:
         """Read `0.2`, `uniform:LOW:HIGH`, `lognormal:MEDIAN:SIGMA` or `exponential:MEAN`."""
-        name, colon, rest = spec.partition(":")
+        name, colon, parameters = spec.partition(":")
         if colon and name not in _SHAPES:
             hint = did_you_mean(name, _SHAPES) or f"use {_FORMS}"
             raise UsageError(f'--latency {spec}: no distribution "{name}"; {hint}')
         numbers = [
             _number(text, f'--latency {spec}: "{text}" is not a number of seconds; use {_FORMS}')
-            for text in (rest.split(":") if colon else [name])
+            for text in (parameters.split(":") if colon else [name])
         ]
         if not colon:
             return cls((numbers[0],))
@@ -253,17 +253,17 @@ class Outage(NamedTuple):
     """Seconds that it stays down; None means until it is brought back."""
 
     @classmethod
-    def parse(cls, after: str | None, lasts: str | None = None) -> Self:
+    def parse(cls, down_after: str | None, down_for: str | None = None) -> Self:
         """Read `5s` or `100r`, and `20s` or `for-ever`; without the first there is no outage."""
-        if after is None:
-            if lasts is not None:
-                raise UsageError(f"--down-for {lasts}: needs --down-after")
+        if down_after is None:
+            if down_for is not None:
+                raise UsageError(f"--down-for {down_for}: needs --down-after")
             return cls()
         seconds = None
-        if lasts not in (None, "for-ever"):
-            wrong = f"--down-for {lasts}: expected 20s or for-ever"
-            seconds = _number(lasts.removesuffix("s"), wrong)
-        if after.endswith("r") and after[:-1].isascii() and after[:-1].isdigit():
-            return cls(None, int(after[:-1]), seconds)
-        wrong = f"--down-after {after}: expected 5s or 100r"
-        return cls(_number(after.removesuffix("s"), wrong), None, seconds)
+        if down_for not in (None, "for-ever"):
+            error_message = f"--down-for {down_for}: expected 20s or for-ever"
+            seconds = _number(down_for.removesuffix("s"), error_message)
+        if down_after.endswith("r") and down_after[:-1].isascii() and down_after[:-1].isdigit():
+            return cls(None, int(down_after[:-1]), seconds)
+        error_message = f"--down-after {down_after}: expected 5s or 100r"
+        return cls(_number(down_after.removesuffix("s"), error_message), None, seconds)

@@ -82,9 +82,9 @@ class Listener:
         await self._open.aclose()
 
     async def fall(
-        self, seconds: float | None = None, *, spared: asyncio.BaseTransport | None = None
+        self, seconds: float | None = None, *, answering: asyncio.BaseTransport | None = None
     ) -> None:
-        """Stop listening and reset every connection but `spared`; if already down, plan the return.
+        """Stop listening; reset all connections but `answering`; if down already, plan the return.
 
         It returns after `seconds`, or only when `rise` is called.
         """
@@ -95,7 +95,7 @@ class Listener:
                 await self._leave()
                 self._bind()
                 for connection in self._server.connections:
-                    if connection.transport is not spared:
+                    if connection.transport is not answering:
                         reset(connection.transport)
             if seconds is not None:
                 self._planned_rise = self._tasks.create_task(self._rise_after(seconds))
@@ -115,12 +115,12 @@ class Listener:
                 raise UsageError(f"cannot listen on {place} again: {error.strerror}") from error
             self.is_down = False
 
-    def fall_after(self, seconds: float, lasts: float | None) -> None:
-        """Plan a fall after `seconds` that lasts `lasts` seconds, regardless of earlier falls."""
+    def fall_after(self, seconds: float, down_seconds: float | None) -> None:
+        """Plan a fall after `seconds` that lasts `down_seconds`, regardless of earlier falls."""
 
         async def fall() -> None:
             await asyncio.sleep(seconds)
-            await self.fall(lasts)
+            await self.fall(down_seconds)
 
         _stop(self._planned_fall)
         self._planned_fall = self._tasks.create_task(fall())
@@ -135,10 +135,9 @@ class Listener:
 
     def _bind(self) -> None:
         """Bind the port; until `_listen`, connections are refused."""
-        [found, *_] = socket.getaddrinfo(
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, kind, protocol, _, address = found
         bound = socket.socket(family, kind, protocol)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -24,13 +24,13 @@ async def serve(
     so that it does not outlive its parent.
     """
     loop = asyncio.get_running_loop()
-    rise_wanted = asyncio.Event()
-    loop.add_signal_handler(signal.SIGUSR1, rise_wanted.set)
+    rise_signal = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, rise_signal.set)
 
     async def rise_when_wanted() -> None:
         while True:
-            await rise_wanted.wait()
-            rise_wanted.clear()
+            await rise_signal.wait()
+            rise_signal.clear()
             await server.site.rise()
 
     try:
@@ -46,9 +46,9 @@ async def serve(
                 raise UsageError(f"cannot listen on {place}: {error.strerror}") from error
             announce(server.base_url)
             async with asyncio.TaskGroup() as tasks:
-                rising = tasks.create_task(rise_when_wanted())
+                rise_task = tasks.create_task(rise_when_wanted())
                 await stopped.wait()
-                rising.cancel()
+                rise_task.cancel()
     except ExceptionGroup as group:  # a planned return failed
         raise group.exceptions[0] from None
 

@@ -173,16 +173,16 @@ class Recorder:
         try:
             answer = await self._post(DIALECTS[dialect].path, plain)
             if answer.status == 200:
-                said = DIALECTS[dialect].answer(decode((answer.body or "").encode()))
-                message = said.message
+                model_answer = DIALECTS[dialect].answer(decode((answer.body or "").encode()))
+                message = model_answer.message
                 answer = MockAnswer(
                     text=message.text if message.content is not None else None,
                     reasoning=message.reasoning,
                     refusal=message.refusal,
                     tool_calls=[(call.name, call.arguments) for call in message.tool_calls],
                     call_ids=[call.id for call in message.tool_calls],
-                    finish_reason=said.finish_reason,
-                    usage=said.usage,
+                    finish_reason=model_answer.finish_reason,
+                    usage=model_answer.usage,
                     logprobs=message.logprobs,
                     response_items=message.response_items,
                 )
@@ -209,8 +209,10 @@ class Recorder:
         ) as response:
             # Endpoints repeat the key in their error messages.
             text = self.secrets.text((await response.read()).decode("utf-8", "replace"))
-            kept = ("Content-Type", "Retry-After")
-            headers = {name: response.headers[name] for name in kept if name in response.headers}
+            header_names = ("Content-Type", "Retry-After")
+            headers = {
+                name: response.headers[name] for name in header_names if name in response.headers
+            }
             return MockAnswer(status=response.status, body=text, headers=headers)
 
 

@@ -141,8 +141,8 @@ class MockServer:
         self._log: LineFile | None = None
         self._recorder = recorder
         self._sampler = sampler
-        known = secrets if recorder is None else recorder.secrets
-        self._secrets = known.also([api_key] if api_key else ())
+        scrubber = secrets if recorder is None else recorder.secrets
+        self._secrets = scrubber.also([api_key] if api_key else ())
         self._occurrences: Counter[str] = Counter()
         self._num_left_of_burst = 0
         self._started = time.monotonic()
@@ -220,8 +220,8 @@ class MockServer:
         if request.path == "/v1/models" or request.path.startswith("/v1/models/"):
             if not self._is_authorized(request):
                 return _response(key_refused())
-            owned = {"object": "model", "created": 0, "owned_by": "gymcli"}
-            models = {name: {"id": name, **owned} for name in self._models or (ANY_MODEL,)}
+            model_fields = {"object": "model", "created": 0, "owned_by": "gymcli"}
+            models = {name: {"id": name, **model_fields} for name in self._models or (ANY_MODEL,)}
             if request.path == "/v1/models":
                 return _json({"object": "list", "data": list(models.values())})
             name = request.path.removeprefix("/v1/models/")
@@ -242,7 +242,7 @@ class MockServer:
             seconds = -1.0
         if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
             return _response(error_answer(400, f"seconds={text}: expected a number of seconds"))
-        await self.site.fall(seconds, spared=request.transport)
+        await self.site.fall(seconds, answering=request.transport)
         response = _json({"seconds": seconds})
         # `fall` spared this connection for its answer only.
         response.force_close()
@@ -257,12 +257,12 @@ class MockServer:
         if self._keeps_requests:
             self.requests.append(Received(request.path, request.headers, raw))
         try:
-            found = tokenized(request.path, raw, sampler.source)
+            answer = tokenized(request.path, raw, sampler.source)
         except (ValueError, *JSON_ERRORS) as error:
             return _response(error_answer(400, f"not a request: {error}"))
-        if found is None:
+        if answer is None:
             return _response(error_answer(404, f"no such address: {request.path}"))
-        return _json(found)
+        return _json(answer)
 
     def _admits_one_more(self) -> bool:
         if self._max_in_flight is not None and self.stats.in_flight >= self._max_in_flight:
@@ -277,9 +277,11 @@ class MockServer:
     def _is_authorized(self, request: web.BaseRequest) -> bool:
         if self._api_key is None:
             return True
-        given = request.headers.get("Authorization", "")
-        wanted = f"Bearer {self._api_key}"
-        return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+        authorization = request.headers.get("Authorization", "")
+        expected_authorization = f"Bearer {self._api_key}"
+        return hmac.compare_digest(
+            authorization.encode("utf-8", "replace"), expected_authorization.encode()
+        )
 
     async def _answer(
         self,
@@ -294,30 +296,32 @@ class MockServer:
             self.requests.append(Received(request.path, request.headers, raw))
         exchange.body = body_hash(raw)
         try:
-            parsed = parse_request(raw, wire_format)
+            parsed_request = parse_request(raw, wire_format)
         except (ValueError, *JSON_ERRORS) as error:
             return _refuse(error_answer(400, f"not a request: {error}"), exchange)
-        exchange.model, exchange.turn = parsed.model, parsed.turn
+        exchange.model, exchange.turn = parsed_request.model, parsed_request.turn
         # In this order, since half of a secret that was cut would not be found.
-        exchange.text = self._secrets.text(parsed.text)[:_MAX_TEXT]
+        exchange.text = self._secrets.text(parsed_request.text)[:_MAX_TEXT]
 
         # These three are refused immediately, whatever fault is drawn.
         if not self._is_authorized(request):
             return _refuse(key_refused(), exchange)
         if not is_admitted:
             return _refuse(too_many_requests(), exchange)
-        if self._models and parsed.model not in self._models:
-            return _refuse(model_not_found(parsed.model), exchange)
+        if self._models and parsed_request.model not in self._models:
+            return _refuse(model_not_found(parsed_request.model), exchange)
 
-        fault, seconds = self._draw(exchange.body, parsed.text)
+        fault, seconds = self._draw(exchange.body, parsed_request.text)
         if seconds:
             await asyncio.sleep(seconds)
         if fault is not None and fault in STATUS_FAULTS:
             exchange.fault = fault
-            return _refuse(refusal_for(fault, parsed.model, parsed.text), exchange)
+            return _refuse(refusal_for(fault, parsed_request.model, parsed_request.text), exchange)
         try:
-            answers, fault, parsed = self._completed(await self._ask(parsed), fault, parsed)
-            wire_answer = rendered(answers, parsed)
+            answers, fault, parsed_request = self._completed(
+                await self._ask(parsed_request), fault, parsed_request
+            )
+            wire_answer = rendered(answers, parsed_request)
         except Exception as error:  # noqa: BLE001 (a behaviour may raise anything)
             text = f"the mock's behaviour failed: {type(error).__name__}: {error}"
             return _refuse(error_answer(500, text, "server_error"), exchange)
@@ -325,22 +329,22 @@ class MockServer:
             await asyncio.sleep(answers[0].delay)
         exchange.fault = fault
         if answers[0].body is None:
-            usage = usage_of(answers, parsed)
+            usage = usage_of(answers, parsed_request)
             self.stats.num_prompt_tokens += usage.prompt_tokens
             self.stats.num_completion_tokens += usage.completion_tokens
         delivery_fault = fault if fault in DELIVERY_FAULTS else None
         return await deliver(request, wire_answer, delivery_fault, exchange)
 
-    async def _ask(self, parsed: ParsedRequest) -> list[MockAnswer]:
+    async def _ask(self, parsed_request: ParsedRequest) -> list[MockAnswer]:
         """Return an answer for each choice, or the first that is sent as it is."""
         answers = []
-        for _ in range(parsed.num_choices):
+        for _ in range(parsed_request.num_choices):
             if self._recorder is not None:
                 answer: MockAnswer | str = await self._recorder.answer(
-                    parsed.format.dialect, parsed.body, parsed.request
+                    parsed_request.format.dialect, parsed_request.body, parsed_request.model_request
                 )
             else:
-                answer = self.behaviour(parsed.request)
+                answer = self.behaviour(parsed_request.model_request)
             if isinstance(answer, str):
                 answer = MockAnswer(text=answer)
             if answer.body is not None:
@@ -349,27 +353,27 @@ class MockServer:
         return answers
 
     def _completed(
-        self, answers: Sequence[MockAnswer], fault: str | None, parsed: ParsedRequest
+        self, answers: Sequence[MockAnswer], fault: str | None, parsed_request: ParsedRequest
     ) -> tuple[Sequence[MockAnswer], str | None, ParsedRequest]:
         """Add the content of a fault, log-probabilities and token ids to answers."""
-        sampler, params = self._sampler, parsed.request.params
-        if sampler is not None and parsed.format.dialect not in sampler.dialects:
+        sampler, params = self._sampler, parsed_request.model_request.params
+        if sampler is not None and parsed_request.format.dialect not in sampler.dialects:
             sampler = None
         is_raw = answers[0].body is not None
         if sampler is None and not is_raw:
             answers = [with_logprobs(answer, params) for answer in answers]
-        changed = [with_content_fault(answer, fault, parsed) for answer in answers]
+        changed = [with_content_fault(answer, fault, parsed_request) for answer in answers]
         answers, fault = [answer for answer, _ in changed], changed[0][1]
         if sampler is None or is_raw:
-            return answers, fault, parsed
-        tokens = [tokens_of(answer, parsed, sampler) for answer in answers]
+            return answers, fault, parsed_request
+        tokens = [tokens_of(answer, parsed_request, sampler) for answer in answers]
         if self._keeps_requests:
             self.tokens.extend(tokens)
         answers = [
             with_token_logprobs(answer, ids, params)
             for answer, ids in zip(answers, tokens, strict=True)
         ]
-        return answers, fault, parsed._replace(tokens=tokens)
+        return answers, fault, parsed_request._replace(tokens=tokens)
 
     def _draw(self, body: str, text: str) -> tuple[str | None, float]:
         latency, faults = self.latency, self.faults

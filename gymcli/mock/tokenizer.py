@@ -48,8 +48,8 @@ def encode(text: str, *, parse_special: bool = True) -> list[int]:
 
 def decode(ids: Iterable[int]) -> str:
     """Return the text of ids, without special ones; bytes that are no UTF-8 are replaced."""
-    said = b"".join(_bytes_of(number) for number in ids if number < _START)
-    return said.decode("utf-8", "replace")
+    encoded_text = b"".join(_bytes_of(number) for number in ids if number < _START)
+    return encoded_text.decode("utf-8", "replace")
 
 
 def render(messages: Sequence[Message], tools: Sequence[JSONObject] = ()) -> str:
@@ -57,7 +57,7 @@ def render(messages: Sequence[Message], tools: Sequence[JSONObject] = ()) -> str
     listed = "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in tools)
     turns = [("system", f"# Tools\n{listed}")] if tools else []
     turns += [(message.role, written(message)) for message in messages]
-    text = "".join(f"<|im_start|>{role}\n{said}<|im_end|>\n" for role, said in turns)
+    text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
     return f"{text}<|im_start|>assistant\n"
 
 
@@ -168,15 +168,15 @@ def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
     )
     if not is_asked or answer.logprobs is not None or not answer.text:
         return answer
-    wanted = params.get("top_logprobs")
-    num_top = min(wanted, 20) if isinstance(wanted, int) else 0  # OpenAI's limit
+    top_logprobs = params.get("top_logprobs")
+    num_top = min(top_logprobs, 20) if isinstance(top_logprobs, int) else 0  # OpenAI's limit
     content: list[JSONObject] = []
     for start in range(0, len(answer.text), 4):  # characters of a token, as in the usage
         token = answer.text[start : start + 4]
         encoded = token.encode("utf-8", "replace")
         first = _logprob(token, -(zlib.crc32(encoded) % 1000 + 1) / 1000)
-        others = [_logprob(f"{token}{rank}", -1.0 - rank) for rank in range(1, num_top)]
-        content.append({**first, "top_logprobs": [first, *others][:num_top]})
+        alternatives = [_logprob(f"{token}{rank}", -1.0 - rank) for rank in range(1, num_top)]
+        content.append({**first, "top_logprobs": [first, *alternatives][:num_top]})
     return msgspec.structs.replace(answer, logprobs={"content": content})
 
 
@@ -185,7 +185,7 @@ def _logprob(token: str, logprob: float) -> JSONObject:
     return {"token": token, "logprob": logprob, "bytes": list(encoded)}
 
 
-def tokens_of(answer: MockAnswer, about: ParsedRequest, sampler: TokenSampler) -> Tokens:
+def tokens_of(answer: MockAnswer, request: ParsedRequest, sampler: TokenSampler) -> Tokens:
     """Sample the ids of an answer."""
     message = Message(
         role="assistant",
@@ -199,7 +199,7 @@ def tokens_of(answer: MockAnswer, about: ParsedRequest, sampler: TokenSampler) -
     )
     items = [*answer.response_items]
     text = "".join(map(written, messages_from_items(items) if items else [message]))
-    return sampler.sample(_prompt_ids(about), text, is_cut=answer.finish_reason == "length")
+    return sampler.sample(_prompt_ids(request), text, is_cut=answer.finish_reason == "length")
 
 
 def with_token_logprobs(answer: MockAnswer, tokens: Tokens, params: JSONObject) -> MockAnswer:
@@ -225,19 +225,19 @@ def with_token_logprobs(answer: MockAnswer, tokens: Tokens, params: JSONObject) 
     return msgspec.structs.replace(answer, logprobs={"content": content})
 
 
-def _prompt_ids(about: ParsedRequest) -> list[int]:
+def _prompt_ids(request: ParsedRequest) -> list[int]:
     """Return the ids of a prompt: those that the last assistant message has, then what follows."""
-    key = "messages" if "messages" in about.body else "input"
-    entries = list_in(about.body.get(key))
+    key = "messages" if "messages" in request.body else "input"
+    entries = list_in(request.body.get(key))
     for index in reversed(range(len(entries))):
         entry = object_in(entries[index])
         if "generation_token_ids" in entry:
-            held = msgspec.convert(entry.get("prompt_token_ids"), list[int])
-            held += msgspec.convert(entry["generation_token_ids"], list[int])
-            rest, _ = about.format.read({key: entries[index + 1 :]})
+            ids = msgspec.convert(entry.get("prompt_token_ids"), list[int])
+            ids += msgspec.convert(entry["generation_token_ids"], list[int])
+            new_messages, _ = request.format.read({key: entries[index + 1 :]})
             # The template ends a message that was cut.
-            return held + encode(f"{'' if held[-1:] == [END] else END_TEXT}\n{render(rest)}")
-    return encode(render(about.request.messages, about.request.tools))
+            return ids + encode(f"{'' if ids[-1:] == [END] else END_TEXT}\n{render(new_messages)}")
+    return encode(render(request.model_request.messages, request.model_request.tools))
 
 
 def tokenized(path: str, raw: bytes, source: TokenSource) -> JSONObject | None:

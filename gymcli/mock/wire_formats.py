@@ -34,7 +34,7 @@ class ParsedRequest(NamedTuple):
 
     format: WireFormat
     body: JSONObject
-    request: Request
+    model_request: Request
     model: str
     text: str
     """The last user text."""
@@ -58,7 +58,7 @@ def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
     body = msgspec.json.decode(raw, type=JSONObject)
     messages, consumed = wire_format.read(body)
     left_out = {"model", "tools", *consumed}
-    request = Request(
+    model_request = Request(
         messages=messages,
         tools=msgspec.convert(body.get("tools") or [], list[JSONObject]),
         params={key: value for key, value in body.items() if key not in left_out},
@@ -67,10 +67,10 @@ def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
     return ParsedRequest(
         format=wire_format,
         body=body,
-        request=request,
+        model_request=model_request,
         model=str(body.get("model") or ANY_MODEL),
-        text=last_user_text(request),
-        turn=num_turns(request),
+        text=last_user_text(model_request),
+        turn=num_turns(model_request),
         prompt_characters=sum(len(message.text) for message in messages),
         created=int(time.time()),
         is_streamed=body.get("stream") is True and wire_format.events is not None,
@@ -80,12 +80,12 @@ def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
 
 
 def _num_choices(body: JSONObject) -> int:
-    wanted = body.get("n")
-    if wanted is None:
+    n = body.get("n")
+    if n is None:
         return 1
-    if not isinstance(wanted, int) or wanted is True or not 1 <= wanted <= _MAX_CHOICES:
+    if not isinstance(n, int) or n is True or not 1 <= n <= _MAX_CHOICES:
         raise ValueError(f'"n" must be a whole number from 1 to {_MAX_CHOICES}')
-    return wanted
+    return n
 
 
 class RenderedAnswer(NamedTuple):
@@ -98,7 +98,7 @@ class RenderedAnswer(NamedTuple):
     is_stream: bool = False
 
 
-def rendered(answers: Sequence[MockAnswer], about: ParsedRequest) -> RenderedAnswer:
+def rendered(answers: Sequence[MockAnswer], request: ParsedRequest) -> RenderedAnswer:
     """Return answers, one for each choice, in the format of their request.
 
     The first one decides status and headers.
@@ -107,11 +107,11 @@ def rendered(answers: Sequence[MockAnswer], about: ParsedRequest) -> RenderedAns
     kind, is_stream = "application/json", False
     if first.body is not None:
         pieces = [first.body.encode()]
-    elif about.is_streamed and about.format.events is not None:
-        pieces = list(about.format.events(answers, about))
+    elif request.is_streamed and request.format.events is not None:
+        pieces = list(request.format.events(answers, request))
         kind, is_stream = "text/event-stream", True
     else:
-        pieces = [msgspec.json.encode(about.format.body(answers, about))]
+        pieces = [msgspec.json.encode(request.format.body(answers, request))]
     headers = {"Content-Type": kind, **first.headers}
     return RenderedAnswer(first.status, headers, pieces, is_stream)
 
@@ -151,72 +151,73 @@ _NORMAL_ENDS = (
 """Finish reasons of chat servers that make a response completed."""
 
 
-def _chat_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+def _chat_body(answers: Sequence[MockAnswer], request: ParsedRequest) -> JSONObject:
     return {
-        **_chat_head(about, "chat.completion"),
-        **_prompt_fields(about),
+        **_chat_head(request, "chat.completion"),
+        **_prompt_fields(request),
         "choices": [
-            _chat_choice(index, answer, tokens, about)
-            for index, answer, tokens in _choices(answers, about)
+            _chat_choice(index, answer, tokens, request)
+            for index, answer, tokens in _choices(answers, request)
         ],
-        **({"usage": _chat_usage(usage_of(answers, about))} if answers[0].has_usage else {}),
+        **({"usage": _chat_usage(usage_of(answers, request))} if answers[0].has_usage else {}),
     }
 
 
 def _choices(
-    answers: Sequence[MockAnswer], about: ParsedRequest
+    answers: Sequence[MockAnswer], request: ParsedRequest
 ) -> Iterator[tuple[int, MockAnswer, Tokens | None]]:
     for index, answer in enumerate(answers):
         if answer.has_choices:
-            yield index, answer, about.tokens[index] if about.tokens else None
+            yield index, answer, request.tokens[index] if request.tokens else None
 
 
 def _chat_choice(
-    index: int, answer: MockAnswer, tokens: Tokens | None, about: ParsedRequest
+    index: int, answer: MockAnswer, tokens: Tokens | None, request: ParsedRequest
 ) -> JSONObject:
     message: JSONObject = {"role": "assistant", "content": answer.text, "refusal": answer.refusal}
     if answer.reasoning is not None:
         message["reasoning_content"] = answer.reasoning
     if answer.tool_calls:
-        message["tool_calls"] = _chat_calls(answer, about)
+        message["tool_calls"] = _chat_calls(answer, request)
     choice: JSONObject = {
         "index": index,
         "message": {**message, **_nemo_gym_fields(tokens)} if answer.has_message else {},
         "logprobs": answer.logprobs,
         "finish_reason": _finish_reason(answer),
     }
-    if tokens is not None and _reports_ids(about):
+    if tokens is not None and _reports_ids(request):
         choice["token_ids"] = tokens.sampled
     return choice
 
 
-def _chat_events(answers: Sequence[MockAnswer], about: ParsedRequest) -> Iterator[bytes]:
-    head = _chat_head(about, "chat.completion.chunk")
-    has_usage = about.wants_usage and answers[0].has_usage
+def _chat_events(answers: Sequence[MockAnswer], request: ParsedRequest) -> Iterator[bytes]:
+    head = _chat_head(request, "chat.completion.chunk")
+    has_usage = request.wants_usage and answers[0].has_usage
     if has_usage:
         head["usage"] = None
     by_choice = [
-        _chunks(index, answer, tokens, about) for index, answer, tokens in _choices(answers, about)
+        _chunks(index, answer, tokens, request)
+        for index, answer, tokens in _choices(answers, request)
     ]
     # The chunks of several choices alternate, since a server generates them concurrently.
     rounds = itertools.zip_longest(*by_choice)
     chunks = [chunk for parts in rounds for chunk in parts if chunk is not None]
-    yield _event({**head, **_prompt_fields(about), "choices": chunks[:1]})
+    yield _event({**head, **_prompt_fields(request), "choices": chunks[:1]})
     for chunk in chunks[1:]:
         yield _event({**head, "choices": [chunk]})
     # In a last chunk without choices, as OpenAI sends it.
     if has_usage:
-        usage = _chat_usage(usage_of(answers, about))
+        usage = _chat_usage(usage_of(answers, request))
         yield _event({**head, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
 
 
 def _chunks(
-    index: int, answer: MockAnswer, tokens: Tokens | None, about: ParsedRequest
+    index: int, answer: MockAnswer, tokens: Tokens | None, request: ParsedRequest
 ) -> list[JSONObject]:
     """Return the pieces of a streamed choice."""
     frame: JSONObject = {"index": index, "delta": {}, "logprobs": None, "finish_reason": None}
-    chunks: list[JSONObject] = [{**frame, **piece} for piece in _chat_pieces(answer, about)]
+    chunks: list[JSONObject] = [{**frame, **piece} for piece in _chat_pieces(answer, request)]
     chunks.append(
         {
             **frame,
@@ -227,11 +228,11 @@ def _chunks(
         }
     )
     if tokens is not None:
-        _share_out(chunks[1:] or chunks, tokens, answer.logprobs, about)
+        _share_out(chunks[1:] or chunks, tokens, answer.logprobs, request)
     return chunks
 
 
-def _chat_pieces(answer: MockAnswer, about: ParsedRequest) -> Iterator[JSONObject]:
+def _chat_pieces(answer: MockAnswer, request: ParsedRequest) -> Iterator[JSONObject]:
     if answer.has_message:
         yield {"delta": {"role": "assistant", "content": None if answer.text is None else ""}}
     for piece in _pieces(answer.reasoning or ""):
@@ -240,7 +241,7 @@ def _chat_pieces(answer: MockAnswer, about: ParsedRequest) -> Iterator[JSONObjec
         yield {"delta": {"content": piece}, "logprobs": {"content": entries} if entries else None}
     for piece in _pieces(answer.refusal or ""):
         yield {"delta": {"refusal": piece}}
-    for index, call in enumerate(_chat_calls(answer, about)):
+    for index, call in enumerate(_chat_calls(answer, request)):
         function = call["function"]
         assert isinstance(function, dict)
         # The first delta of a call has its id and name, the others have pieces of the arguments.
@@ -251,7 +252,7 @@ def _chat_pieces(answer: MockAnswer, about: ParsedRequest) -> Iterator[JSONObjec
 
 
 def _share_out(
-    choices: Sequence[JSONObject], tokens: Tokens, logprobs: JSON, about: ParsedRequest
+    choices: Sequence[JSONObject], tokens: Tokens, logprobs: JSON, request: ParsedRequest
 ) -> None:
     """Put the ids of each piece of a stream, and their log-probabilities, into its choice."""
     entries = objects_in(object_in(logprobs).get("content"))
@@ -260,28 +261,28 @@ def _share_out(
             index * len(tokens.sampled) // len(choices),
             (index + 1) * len(tokens.sampled) // len(choices),
         )
-        if _reports_ids(about):
+        if _reports_ids(request):
             choice["token_ids"] = tokens.sampled[part]
         if len(entries) == len(tokens.sampled):
-            shown = entries[part]
+            choice_entries = entries[part]
             if tokens.source == "llamacpp":  # whose streams leave out the end of the message
-                shown = [entry for entry in shown if entry["token"]]
-            choice["logprobs"] = {"content": shown}
+                choice_entries = [entry for entry in choice_entries if entry["token"]]
+            choice["logprobs"] = {"content": choice_entries}
 
 
-def _chat_head(about: ParsedRequest, kind: str) -> JSONObject:
+def _chat_head(request: ParsedRequest, kind: str) -> JSONObject:
     return {
-        "id": f"chatcmpl-mock-{about.turn}",
+        "id": f"chatcmpl-mock-{request.turn}",
         "object": kind,
-        "created": about.created,
-        "model": about.model,
+        "created": request.created,
+        "model": request.model,
     }
 
 
-def _chat_calls(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
+def _chat_calls(answer: MockAnswer, request: ParsedRequest) -> list[JSONObject]:
     return [
         {
-            "id": _call_id(answer, about, index),
+            "id": _call_id(answer, request, index),
             "type": "function",
             "function": {"name": name, "arguments": argument_text(arguments)},
         }
@@ -299,8 +300,8 @@ def _chat_usage(usage: Usage) -> JSONObject:
     }
 
 
-def _responses_events(answers: Sequence[MockAnswer], about: ParsedRequest) -> Iterator[bytes]:
-    for number, event in enumerate(_response_stream(_responses_body(answers, about))):
+def _responses_events(answers: Sequence[MockAnswer], request: ParsedRequest) -> Iterator[bytes]:
+    for number, event in enumerate(_response_stream(_responses_body(answers, request))):
         yield _event({**event, "sequence_number": number})
 
 
@@ -373,9 +374,9 @@ _SETTINGS: JSONObject = {
 """The settings that a response repeats, with OpenAI's defaults."""
 
 
-def _responses_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+def _responses_body(answers: Sequence[MockAnswer], request: ParsedRequest) -> JSONObject:
     answer = answers[0]
-    usage = usage_of(answers, about)
+    usage = usage_of(answers, request)
     word = _finish_reason(answer)
     # Responses have no finish reason: whatever is not an ordinary end makes them incomplete.
     status, reason, error = "completed", None, None
@@ -383,19 +384,19 @@ def _responses_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSON
         status, error = word, {"code": "server_error", "message": "The model failed."}
     elif word is not None and word not in _NORMAL_ENDS:
         status, reason = "incomplete", "max_output_tokens" if word == "length" else word
-    version = about.tokens[0].weight_version if about.tokens else ""
-    asked = {key: about.body[key] for key in _SETTINGS if about.body.get(key) is not None}
+    version = request.tokens[0].weight_version if request.tokens else ""
+    settings = {key: request.body[key] for key in _SETTINGS if request.body.get(key) is not None}
     return {
-        "id": f"resp_mock_{about.turn}",
+        "id": f"resp_mock_{request.turn}",
         "object": "response",
-        "created_at": about.created,
-        "model": about.model,
+        "created_at": request.created,
+        "model": request.model,
         "status": status,
         "incomplete_details": {"reason": reason} if reason else None,
         "error": error,
         **_SETTINGS,
-        **asked,
-        "output": _items(answer, about, is_whole=status == "completed"),
+        **settings,
+        "output": _items(answer, request, is_whole=status == "completed"),
         "usage": {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
@@ -409,24 +410,24 @@ def _responses_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSON
     }
 
 
-def _items(answer: MockAnswer, about: ParsedRequest, *, is_whole: bool) -> list[JSONObject]:
+def _items(answer: MockAnswer, request: ParsedRequest, *, is_whole: bool) -> list[JSONObject]:
     items = list(answer.response_items)
     if not items and answer.has_choices and answer.has_message:
-        items = _made_items(answer, about)
+        items = _made_items(answer, request)
         # Only the last item can have been cut.
         if not is_whole and "status" in items[-1]:
             items[-1]["status"] = "incomplete"
-    if items and about.tokens:
-        items[-1] = {**items[-1], **_nemo_gym_fields(about.tokens[0])}
+    if items and request.tokens:
+        items[-1] = {**items[-1], **_nemo_gym_fields(request.tokens[0])}
     return items
 
 
-def _made_items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
+def _made_items(answer: MockAnswer, request: ParsedRequest) -> list[JSONObject]:
     items: list[JSONObject] = []
     if answer.reasoning is not None:
         content = [{"type": "reasoning_text", "text": answer.reasoning}]
         reasoning: JSONObject = {"type": "reasoning", "summary": [], "content": content}
-        items.append({**reasoning, "id": f"rs_{about.turn}"})
+        items.append({**reasoning, "id": f"rs_{request.turn}"})
     parts: list[JSONObject] = []
     if answer.text is not None:
         logprobs = objects_in(object_in(answer.logprobs).get("content"))
@@ -437,35 +438,35 @@ def _made_items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
     # An answer without any content is an empty message, not an empty output.
     if parts or not (items or answer.tool_calls):
         message: JSONObject = {"type": "message", "role": "assistant", "status": "completed"}
-        items.append({**message, "id": f"msg_{about.turn}", "content": parts})
+        items.append({**message, "id": f"msg_{request.turn}", "content": parts})
     for index, (name, arguments) in enumerate(answer.tool_calls):
         call: JSONObject = {"type": "function_call", "status": "completed", "name": name}
-        call_id = _call_id(answer, about, index)
-        identity = {"id": f"fc_{about.turn}_{index}", "call_id": call_id}
+        call_id = _call_id(answer, request, index)
+        identity = {"id": f"fc_{request.turn}_{index}", "call_id": call_id}
         items.append({**call, **identity, "arguments": argument_text(arguments)})
     return items
 
 
-def _score_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
-    return _scalar_body(answers, about, {"object": "score", "score": _number(answers[0])})
+def _score_body(answers: Sequence[MockAnswer], request: ParsedRequest) -> JSONObject:
+    return _scalar_body(answers, request, {"object": "score", "score": _number(answers[0])})
 
 
-def _pooling_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+def _pooling_body(answers: Sequence[MockAnswer], request: ParsedRequest) -> JSONObject:
     rows = [[0.0], [_number(answers[0])]]  # of two tokens; the last one counts
-    return _scalar_body(answers, about, {"object": "pooling", "data": rows})
+    return _scalar_body(answers, request, {"object": "pooling", "data": rows})
 
 
-def _classify_body(answers: Sequence[MockAnswer], about: ParsedRequest) -> JSONObject:
+def _classify_body(answers: Sequence[MockAnswer], request: ParsedRequest) -> JSONObject:
     probs = [_number(answers[0])]
-    return _scalar_body(answers, about, {"label": "LABEL_0", "probs": probs, "num_classes": 1})
+    return _scalar_body(answers, request, {"label": "LABEL_0", "probs": probs, "num_classes": 1})
 
 
 def _scalar_body(
-    answers: Sequence[MockAnswer], about: ParsedRequest, item: JSONObject
+    answers: Sequence[MockAnswer], request: ParsedRequest, item: JSONObject
 ) -> JSONObject:
-    num_tokens = usage_of(answers, about).prompt_tokens
+    num_tokens = usage_of(answers, request).prompt_tokens
     usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens, "completion_tokens": 0}
-    head = {"object": "list", "created": about.created, "model": about.model}
+    head = {"object": "list", "created": request.created, "model": request.model}
     data = [{"index": 0, **item}] if answers[0].has_choices else []
     return {**head, "data": data, "usage": usage}
 
@@ -476,15 +477,15 @@ def _number(answer: MockAnswer) -> float | None:
     return None
 
 
-def usage_of(answers: Sequence[MockAnswer], about: ParsedRequest) -> Usage:
+def usage_of(answers: Sequence[MockAnswer], request: ParsedRequest) -> Usage:
     """Return the token counts of answers: their ids, their own, or one for four characters.
 
     The prompt counts once.
     """
-    if about.tokens:
-        num_sampled = sum(len(tokens.sampled) for tokens in about.tokens)
-        return Usage(prompt_tokens=len(about.tokens[0].prompt), completion_tokens=num_sampled)
-    usages = [answer.usage or _counted(answer, about) for answer in answers]
+    if request.tokens:
+        num_sampled = sum(len(tokens.sampled) for tokens in request.tokens)
+        return Usage(prompt_tokens=len(request.tokens[0].prompt), completion_tokens=num_sampled)
+    usages = [answer.usage or _counted(answer, request) for answer in answers]
     return Usage(
         prompt_tokens=usages[0].prompt_tokens,
         completion_tokens=sum(usage.completion_tokens for usage in usages),
@@ -493,10 +494,12 @@ def usage_of(answers: Sequence[MockAnswer], about: ParsedRequest) -> Usage:
     )
 
 
-def _counted(answer: MockAnswer, about: ParsedRequest) -> Usage:
+def _counted(answer: MockAnswer, request: ParsedRequest) -> Usage:
     length = len(answer.text or "") + len(answer.reasoning or "") + len(answer.refusal or "")
     length += sum(len(name) + len(argument_text(a)) for name, a in answer.tool_calls)
-    return Usage(prompt_tokens=about.prompt_characters // 4 + 1, completion_tokens=length // 4 + 1)
+    return Usage(
+        prompt_tokens=request.prompt_characters // 4 + 1, completion_tokens=length // 4 + 1
+    )
 
 
 def _finish_reason(answer: MockAnswer) -> str | None:
@@ -505,10 +508,10 @@ def _finish_reason(answer: MockAnswer) -> str | None:
     return answer.finish_reason or None
 
 
-def _call_id(answer: MockAnswer, about: ParsedRequest, index: int) -> str:
+def _call_id(answer: MockAnswer, request: ParsedRequest, index: int) -> str:
     if index < len(answer.call_ids):
         return answer.call_ids[index]
-    return f"call_{about.turn}_{index}"
+    return f"call_{request.turn}_{index}"
 
 
 def _pieces(text: str) -> list[str]:
@@ -533,19 +536,19 @@ def _event(payload: JSONObject) -> bytes:
     return name + b"data: " + msgspec.json.encode(payload) + b"\n\n"
 
 
-def _reports_ids(about: ParsedRequest) -> bool:
+def _reports_ids(request: ParsedRequest) -> bool:
     """Whether the fields that `return_token_ids` asks for are sent."""
-    is_vllm = any(tokens.source == "vllm" for tokens in about.tokens)
-    return is_vllm and about.request.params.get("return_token_ids") is True
+    is_vllm = any(tokens.source == "vllm" for tokens in request.tokens)
+    return is_vllm and request.model_request.params.get("return_token_ids") is True
 
 
-def _prompt_fields(about: ParsedRequest) -> JSONObject:
+def _prompt_fields(request: ParsedRequest) -> JSONObject:
     """Return the fields at the top of a chat answer, or of the first chunk of its stream."""
     fields: JSONObject = {}
-    if about.tokens and about.tokens[0].weight_version:
-        fields["weight_version"] = about.tokens[0].weight_version
-    if _reports_ids(about):
-        fields["prompt_token_ids"] = about.tokens[0].prompt
+    if request.tokens and request.tokens[0].weight_version:
+        fields["weight_version"] = request.tokens[0].weight_version
+    if _reports_ids(request):
+        fields["prompt_token_ids"] = request.tokens[0].prompt
     return fields
 
 

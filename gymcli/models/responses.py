@@ -88,7 +88,7 @@ class Responses:
             calls=turn.calls,
             logprobs=_logprobs(output),
             extra=turn.extra,
-            response_items=output if turn.others or is_opaque else None,
+            response_items=output if turn.other_items or is_opaque else None,
             usage=usage_in(body.get("usage"), "input", "output"),
         )
 

@@ -33,12 +33,12 @@ def text_in(value: JSON) -> str:
     return value if isinstance(value, str) else ""
 
 
-def extra_in(fields: JSONObject, known: Collection[str]) -> JSONObject:
+def extra_in(fields: JSONObject, known_names: Collection[str]) -> JSONObject:
     """Return the members that are neither known nor empty."""
     return {
         name: value
         for name, value in fields.items()
-        if name not in known and value not in (None, "", [], {})
+        if name not in known_names and value not in (None, "", [], {})
     }
 
 

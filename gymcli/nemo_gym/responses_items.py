@@ -38,7 +38,7 @@ class ItemTurn(typing.NamedTuple):
     reasoning: list[str]
     refusal: str
     calls: list[CallParts]
-    others: list[JSONObject]
+    other_items: list[JSONObject]
     """The items that chat shape cannot express."""
     extra: JSONObject
     """The members of messages that the format does not define."""
@@ -109,8 +109,7 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
                 # In a request, the content may be plain text.
                 raw = item.get("content")
                 parts = [{"type": "output_text", "text": raw}] if isinstance(raw, str) else raw
-                said = [part_from_responses(part) for part in objects_in(parts)]
-                for part in said:
+                for part in map(part_from_responses, objects_in(parts)):
                     if part.get("type") == "refusal":
                         refusals.append(text_in(part.get("refusal")))
                     else:
@@ -123,10 +122,10 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
                 pieces = objects_in(item.get("summary")) or objects_in(item.get("content"))
                 turn.reasoning.append("\n".join(text_in(piece.get("text")) for piece in pieces))
             case "function_call":
-                called = item.get("call_id"), item.get("name"), item.get("arguments")
-                turn.calls.append(CallParts(*called, extra_in(item, _ITEM_MEMBERS)))
+                call_fields = item.get("call_id"), item.get("name"), item.get("arguments")
+                turn.calls.append(CallParts(*call_fields, extra_in(item, _ITEM_MEMBERS)))
             case _:
-                turn.others.append(item)
+                turn.other_items.append(item)
     return turn._replace(refusal="".join(refusals))
 
 
@@ -217,8 +216,8 @@ def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSO
     content = _content_to_responses(message)
     if message.refusal:
         parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
-        said = parts if content else []
-        content = [*said, {"type": "refusal", "refusal": message.refusal}]
+        refusal: JSONObject = {"type": "refusal", "refusal": message.refusal}
+        content = [*(parts if content else []), refusal]
     if content or not message.tool_calls:
         items.append(
             {"role": "assistant", "content": content, **chosen(message.extra, send_fields)}
@@ -254,36 +253,36 @@ _OUTPUT_ONLY = ("annotations", "logprobs")
 
 def part_from_responses(part: JSONObject) -> JSONObject:
     """Return a content part in chat shape; parts that chat cannot express are unchanged."""
-    rest = {key: value for key, value in part.items() if key != "type"}
+    members = {key: value for key, value in part.items() if key != "type"}
     match part.get("type"):
         case "input_text" | "output_text":
-            kept = {key: value for key, value in rest.items() if key not in _OUTPUT_ONLY}
-            return {"type": "text", **kept}
-        case "input_image" if isinstance(rest.get("image_url"), str):
-            url = rest.pop("image_url")
-            detail = rest.pop("detail", None)
+            text_members = {key: value for key, value in members.items() if key not in _OUTPUT_ONLY}
+            return {"type": "text", **text_members}
+        case "input_image" if isinstance(members.get("image_url"), str):
+            url = members.pop("image_url")
+            detail = members.pop("detail", None)
             image = {"url": url} if detail is None else {"url": url, "detail": detail}
-            return {"type": "image_url", "image_url": image, **rest}
+            return {"type": "image_url", "image_url": image, **members}
         case "input_file":
-            return {"type": "file", "file": rest}
+            return {"type": "file", "file": members}
         case _:  # input_audio is the same in both formats
             return part
 
 
 def part_to_responses(part: JSONObject, role: str) -> JSONObject:
     """Return a chat content part in Responses shape; other parts are unchanged."""
-    rest = {key: value for key, value in part.items() if key != "type"}
+    members = {key: value for key, value in part.items() if key != "type"}
     match part.get("type"):
         case "text":
-            return {"type": "output_text" if role == "assistant" else "input_text", **rest}
-        case "image_url" if "url" in object_in(rest.get("image_url")):
-            image = dict(object_in(rest.pop("image_url")))
-            return {"type": "input_image", "image_url": image.pop("url"), **image, **rest}
+            return {"type": "output_text" if role == "assistant" else "input_text", **members}
+        case "image_url" if "url" in object_in(members.get("image_url")):
+            image = dict(object_in(members.pop("image_url")))
+            return {"type": "input_image", "image_url": image.pop("url"), **image, **members}
         case "image_url":  # some writers put the URL here
-            return {"type": "input_image", **rest}
-        case "file" if isinstance(rest.get("file"), dict):
-            file = object_in(rest.pop("file"))
-            return {"type": "input_file", **file, **rest}
+            return {"type": "input_image", **members}
+        case "file" if isinstance(members.get("file"), dict):
+            file = object_in(members.pop("file"))
+            return {"type": "input_file", **file, **members}
         case _:
             return part
 
@@ -396,14 +395,18 @@ def params_from_responses(create_params: JSONObject) -> JSONObject:
     for outer, names in _NESTED.items():
         value = params.get(outer)
         if isinstance(value, dict):
-            rest = dict(value)
-            taken = {names[key]: rest.pop(key) for key in names if rest.get(key) is not None}
+            other_members = dict(value)
+            flat_params = {
+                names[key]: other_members.pop(key)
+                for key in names
+                if other_members.get(key) is not None
+            }
             # An object that was empty before stays, so that `params_to_responses` restores it.
-            if rest or not taken:
-                params[outer] = rest
+            if other_members or not flat_params:
+                params[outer] = other_members
             else:
                 del params[outer]
-            params.update(taken)
+            params.update(flat_params)
     if "response_format" in params:
         params["response_format"] = _format_from_responses(params["response_format"])
     included = list_in(params.get("include"))
@@ -448,8 +451,10 @@ def params_to_responses(params: JSONObject) -> JSONObject:
 
 def added_body(extra_body: JSON) -> JSONObject:
     """Return the members of an `extra_body` without those that gymcli sets itself."""
-    decided = (*IGNORED_PARAMS, *CONVERSATION)
-    return {name: value for name, value in object_in(extra_body).items() if name not in decided}
+    excluded_names = (*IGNORED_PARAMS, *CONVERSATION)
+    return {
+        name: value for name, value in object_in(extra_body).items() if name not in excluded_names
+    }
 
 
 def unsent_among(params: JSONObject, unknown: tuple[str, ...]) -> list[str]:

@@ -55,11 +55,13 @@ def read_prompt(create_params: object) -> Prompt:
         messages = messages_from_items(items)
     except ValueError as error:
         raise ValueError(f'"responses_create_params.input": {error}') from error
-    kept = {name: value for name, value in create_params.items() if name not in IGNORED_PARAMS}
+    used_params = {
+        name: value for name, value in create_params.items() if name not in IGNORED_PARAMS
+    }
     return Prompt(
         messages,
         None if tools is None else tools_from_responses(tools),
-        params_from_responses(kept),
+        params_from_responses(used_params),
         [n for n in IGNORED_PARAMS if create_params.get(n) is not None],
     )
 
@@ -131,12 +133,12 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     else:
         messages = [*prompt.messages, *messages]
     answers = messages[num_prompt_messages:]
-    own = {
+    line_fields = {
         name: value
         for name, value in line.items()
         if name not in (*_STAMPS, *_SCORE_FIELDS) and not name.startswith(_STAMP_PREFIXES)
     }
-    task = {**with_task_data(own), **(row_fields or {})}
+    task = {**with_task_data(line_fields), **(row_fields or {})}
     content_hash = digest({"responses_create_params": line.get("responses_create_params"), **task})
     # NeMo Gym itself names a task only by the position of its row.
     index = _index(line, "_ng_task_index")

@@ -6,11 +6,11 @@ output item without a type. A verdict is a `reward`, optional `reward_components
 fields; NeMo Gym's own tools average the numbers among them.
 
 Between a gymcli server and a gymcli client there is an extension: a client that sends `SEED_HEADER`
-with `/seed_session` receives `Opened` in the answer under `OWN_KEY`. It then sends `Said` under
-that key: each model message to `/step`, answered by `Stepped`, and finally the whole conversation
-to `/verify`, answered by `Verified`. These carry the data that the protocol has no place for: the
-environment's own prompt, tools and stop reasons, and the parts of a score. A server that does not
-know the header ignores it.
+with `/seed_session` receives `EpisodeStart` in the answer under `EXTENSION_KEY`. It then sends
+`ModelOutput` under that key: each model message to `/step`, answered by `StepReply`, and finally
+the whole conversation to `/verify`, answered by `VerifierScore`. These carry the data that the
+protocol has no place for: the environment's own prompt, tools and stop reasons, and the parts of a
+score. A server that does not know the header ignores it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _INCOMPLETE = {
 SEED_HEADER = "Gymcli-Seed"
 """The header with the attempt's seed, which seeds the environment's random numbers."""
 
-OWN_KEY = "gymcli"
+EXTENSION_KEY = "gymcli"
 
 MAX_DETAILS = 10_000
 """The most bytes of JSON in a score's details; the record's `final_state` has everything."""
@@ -88,9 +88,9 @@ def row_of(rollout: Rollout) -> JSONObject:
     }
     if rollout.tools:
         # NeMo Gym rejects a function without these keys.
-        needed = {"parameters": None, "strict": None}
+        required_keys = {"parameters": None, "strict": None}
         create_params["tools"] = [
-            {**needed, **spec} if spec.get("type") == "function" else spec
+            {**required_keys, **spec} if spec.get("type") == "function" else spec
             for spec in tools_to_responses(rollout.tools)
         ]
     return {**rollout.task, "responses_create_params": create_params}
@@ -152,12 +152,14 @@ def _typed(item: JSONObject, position: int) -> JSONObject:
     parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
     assert isinstance(parts, list)
     # OpenAI's schema of an output message requires annotations, an id and a status.
-    said = [{"annotations": [], **p} if p.get("type") == "output_text" else p for p in parts]
-    made = {"id": f"msg_{position}", "status": "completed"}
-    return {**made, **item, "type": "message", "content": said}
+    annotated_parts = [
+        {"annotations": [], **p} if p.get("type") == "output_text" else p for p in parts
+    ]
+    message_keys = {"id": f"msg_{position}", "status": "completed"}
+    return {**message_keys, **item, "type": "message", "content": annotated_parts}
 
 
-class Opened(msgspec.Struct, omit_defaults=True):
+class EpisodeStart(msgspec.Struct, omit_defaults=True):
     """The start of an episode."""
 
     messages: list[Message] = []
@@ -167,7 +169,7 @@ class Opened(msgspec.Struct, omit_defaults=True):
     max_turns: int | None = None
 
 
-class Said(msgspec.Struct, omit_defaults=True):
+class ModelOutput(msgspec.Struct, omit_defaults=True):
     """The model's messages and, at the end, other record fields that a verifier may read."""
 
     messages: list[Message]
@@ -177,7 +179,7 @@ class Said(msgspec.Struct, omit_defaults=True):
     usage: Usage | None = None
 
 
-class Stepped(msgspec.Struct, omit_defaults=True):
+class StepReply(msgspec.Struct, omit_defaults=True):
     """The environment's answer to a message."""
 
     messages: list[Message] = []
@@ -187,7 +189,7 @@ class Stepped(msgspec.Struct, omit_defaults=True):
     """Calls of this message that could not be executed, by kind of error."""
 
 
-class Verified(msgspec.Struct):
+class VerifierScore(msgspec.Struct):
     """The result of the verifier."""
 
     score: Score
@@ -232,7 +234,7 @@ def check_verdict(answer: JSONObject, place: str) -> None:
         raise VerifierError(f'{place}: the answer has no number "reward" ({reward!r})')
 
 
-def own_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
+def verdict_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
     """Return the fields that a verdict adds to the row that it echoes, without nulls."""
     return {
         name: value
@@ -248,15 +250,15 @@ def score_of(answer: JSONObject) -> Score:
     A gymcli server sends the score itself. In other verdicts top-level numbers are metrics, and
     text and objects are details.
     """
-    if OWN_KEY in answer:
-        return msgspec.convert(answer[OWN_KEY], type=Verified).score
+    if EXTENSION_KEY in answer:
+        return msgspec.convert(answer[EXTENSION_KEY], type=VerifierScore).score
     reward, extracted = answer["reward"], answer.get("extracted_answer")
     assert isinstance(reward, int | float)
     components = _numbers(object_in(answer.get("reward_components")))
-    rest = {n: v for n, v in answer.items() if n not in (*_SCORE_KEYS, "mask_sample")}
+    other_fields = {n: v for n, v in answer.items() if n not in (*_SCORE_KEYS, "mask_sample")}
     # A server may repeat its components at the top level.
-    metrics = {n: v for n, v in _numbers(rest).items() if n not in components}
-    details = {n: v for n, v in rest.items() if not isinstance(v, int | float)}
+    metrics = {n: v for n, v in _numbers(other_fields).items() if n not in components}
+    details = {n: v for n, v in other_fields.items() if not isinstance(v, int | float)}
     if extracted is not None and not isinstance(extracted, str):
         details["extracted_answer"] = extracted
     answer_text = extracted if isinstance(extracted, str) else None
@@ -269,7 +271,7 @@ def _numbers(fields: JSONObject) -> dict[str, float]:
 
 def _bounded(details: JSONObject) -> JSONObject:
     """Return the details that fit, in order, and the names of the others under `left_out`."""
-    kept: JSONObject = {}
+    fitting_details: JSONObject = {}
     left_out = []
     num_bytes = 0
     for name, value in details.items():
@@ -278,8 +280,8 @@ def _bounded(details: JSONObject) -> JSONObject:
             left_out.append(name)
             continue
         num_bytes += size
-        kept[name] = value
-    return {**kept, "left_out": left_out} if left_out else kept
+        fitting_details[name] = value
+    return {**fitting_details, "left_out": left_out} if left_out else fitting_details
 
 
 def _words(value: JSON) -> str:

@@ -105,9 +105,11 @@ class AsgiApplication:
             )
             request = ServedRequest(scope["method"], _path(scope), headers, body)
             answer = await self._service.answer(request)
-        own = [("Content-Type", answer.content_type), *answer.headers]
-        own.append(("Content-Length", str(len(answer.body))))
-        encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in own]
+        answer_headers = [("Content-Type", answer.content_type), *answer.headers]
+        answer_headers.append(("Content-Length", str(len(answer.body))))
+        encoded = [
+            (name.lower().encode(), value.encode("latin-1")) for name, value in answer_headers
+        ]
         start = {"type": "http.response.start", "status": answer.status, "headers": encoded}
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})

@@ -28,8 +28,8 @@ class ServedRequest(NamedTuple):
         """Return the value of a cookie; malformed other cookies are ignored."""
         # `http.cookies` would drop every cookie because of one that is malformed.
         for part in self.headers.get("cookie", "").split(";"):
-            found, _, value = part.strip().partition("=")
-            if found == name:
+            cookie_name, _, value = part.strip().partition("=")
+            if cookie_name == name:
                 return value
         return None
 

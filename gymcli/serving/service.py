@@ -55,11 +55,11 @@ from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.models.roles import RoleModels, check_declared, check_missing
 from gymcli.nemo_gym.rows import read_rollout
 from gymcli.nemo_gym.wire import (
-    OWN_KEY,
-    Opened,
-    Said,
-    Stepped,
-    Verified,
+    EXTENSION_KEY,
+    EpisodeStart,
+    ModelOutput,
+    StepReply,
+    VerifierScore,
     game_answer,
     opening_answer,
     verdict,
@@ -142,26 +142,28 @@ class Service:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.found = found = Registry((env,)).find(env)
-        self._environment: type[Environment[Task]] = found.environment
+        named_environment = Registry((env,)).find(env)
+        self.name = name = named_environment.name
+        self._environment: type[Environment[Task]] = named_environment.environment
+        self._named_environment = named_environment
         if issubclass(self._environment, RemoteEnvironment):
-            raise UsageError(f"{found.name}: is on a server already; give an environment's code")
+            raise UsageError(f"{name}: is on a server already; give an environment's code")
         if self._environment.scores_groups():
             raise UsageError(
-                f"environment {found.name}: scores all attempts of a task together, and a server "
+                f"environment {name}: scores all attempts of a task together, and a server "
                 "is asked about one at a time; collect it in one process, by its name"
             )
-        given = split_env_args(env_args or {}, [found])[found.name]
-        self._options = environment_options(found.environment, found.name, given, {})
-        prepare(found, self._options)
+        args = split_env_args(env_args or {}, [named_environment])[name]
+        self._options = environment_options(self._environment, name, args, {})
+        prepare(named_environment, self._options)
         self._judges = judges = judges or Judges()
-        self.warnings = check_missing(judges.missing, {found.name: found.environment})
-        check_declared(judges.sources, judges.given, {found.name: found.environment})
+        self.warnings = check_missing(judges.missing, {name: self._environment})
+        check_declared(judges.sources, judges.given, {name: self._environment})
         self._scrubber = judges.scrubber()
         # Exceptions of environment code may quote any variable, not only keys in use.
         self._errors = self._scrubber.also(environment_secrets(os.environ))
         # Cookies do not distinguish ports: servers of two environments on one host need two names.
-        self._cookie = "gymcli___" + _NO_COOKIE_NAME.sub("_", found.name)
+        self._cookie = "gymcli___" + _NO_COOKIE_NAME.sub("_", name)
         self._is_open = False
         self._stack = AsyncExitStack()
         limits = limits or Limits()
@@ -207,8 +209,8 @@ class Service:
         except HttpStatusError as error:
             return error.answer()
         except GymError as error:
-            told = self._errors.text(described(error))
-            _LOGGER.warning("%s %s: %s", request.method, request.path, told)
+            log_message = self._errors.text(described(error))
+            _LOGGER.warning("%s %s: %s", request.method, request.path, log_message)
             text, name = self._without_secrets(str(error)), type(error).__name__
             phase = error.phase if isinstance(error, AttemptError) else "environment"
             failure: JSONObject = {"class": name, "phase": phase, "message": text}
@@ -227,20 +229,20 @@ class Service:
         segments = [unquote(part) for part in request.path.strip("/").split("/")]
         if segments[0] == _PREFIX and len(segments) > 2:
             segments = segments[2:]
-        [name, *rest] = segments
-        if rest:
+        if len(segments) > 1:
             raise HttpStatusError(404, "Not Found")
+        name = segments[0]
         route = self._routes.get((request.method, name))
         if route is not None:
             return await route(request)
-        if any(known == name for _, known in self._routes):
+        if any(route_name == name for _, route_name in self._routes):
             raise HttpStatusError(405, "Method Not Allowed")
         if request.method != "POST":
             raise HttpStatusError(404, "Not Found")
         return await self._call_tool(request, name)
 
     async def _up(self, _: ServedRequest) -> _Reply:
-        state = {"status": "ok", "environment": self.found.name, "gymcli": __version__}
+        state = {"status": "ok", "environment": self.name, "gymcli": __version__}
         return json_answer({**state, "num_sessions": len(self._sessions)}), None
 
     async def _seed(self, request: ServedRequest) -> _Reply:
@@ -251,15 +253,15 @@ class Service:
         # go on.
         refused = HttpStatusError(
             404,
-            f"environment {self.found.name} answers the model itself: play it by /reset and /step",
+            f"environment {self.name} answers the model itself: play it by /reset and /step",
         )
         if seed is None and self._overrides("step", "reply"):
             raise refused
-        session, opening = await self._open(request.json_object(), seed, is_own=seed is not None)
+        session, opening = await self._open(request.json_object(), seed, is_exact=seed is not None)
         if seed is not None:
-            session.is_own = True
-            opened = Opened(opening, session.rollout.tools, session.environment.max_turns)
-            return json_answer({OWN_KEY: msgspec.to_builtins(opened)}), session
+            session.is_gymcli_client = True
+            start = EpisodeStart(opening, session.rollout.tools, session.environment.max_turns)
+            return json_answer({EXTENSION_KEY: msgspec.to_builtins(start)}), session
         if opening:
             await self._sessions.end(session)
             raise refused
@@ -267,7 +269,7 @@ class Service:
 
     async def _reset(self, request: ServedRequest) -> _Reply:
         self._check_unseeded(request)
-        session, opening = await self._open(request.json_object(), request.seed(), is_own=True)
+        session, opening = await self._open(request.json_object(), request.seed(), is_exact=True)
         return json_answer(opening_answer(opening)), session
 
     async def _call_tool(self, request: ServedRequest, name: str) -> _Reply:
@@ -276,7 +278,7 @@ class Service:
             environment = session.environment
             if not environment.executes_tools:
                 raise HttpStatusError(
-                    404, f"environment {self.found.name} records tool calls and runs none"
+                    404, f"environment {self.name} records tool calls and runs none"
                 )
             before = Counter(environment.tool_errors)
             # Checked like the arguments of any call, so that a wrong body is answered to the model.
@@ -296,31 +298,31 @@ class Service:
         async with self._sessions.turn(session):
             if session.is_finished:
                 raise HttpStatusError(409, "the episode is over; ask /verify or /close")
-            if session.is_own:
-                answer = await self._own_step(session, _said(body))
+            if session.is_gymcli_client:
+                answer = await self._gymcli_step(session, _model_output(body))
             else:
-                answer = await self._game_step(session, _played(body))
+                answer = await self._game_step(session, _read_response(body))
             return json_answer(answer), session
 
-    async def _own_step(self, session: Session, said: Said) -> JSONObject:
+    async def _gymcli_step(self, session: Session, output: ModelOutput) -> JSONObject:
         before = Counter(session.environment.tool_errors)
-        step = await self._play(session, said.messages)
+        step = await self._play(session, output.messages)
         session.is_finished = step.stop_reason is not None or not step.messages
         new = session.environment.tool_errors - before
         errors = {str(fault): number for fault, number in new.items()}
-        stepped = Stepped(step.messages, step.reward, step.stop_reason, errors)
-        return {OWN_KEY: msgspec.to_builtins(stepped)}
+        reply = StepReply(step.messages, step.reward, step.stop_reason, errors)
+        return {EXTENSION_KEY: msgspec.to_builtins(reply)}
 
-    async def _game_step(self, session: Session, played: Rollout) -> JSONObject:
+    async def _game_step(self, session: Session, response: Rollout) -> JSONObject:
         """Answer as `gym collect` does: a message that was cut off ends the episode."""
         rollout = session.rollout
-        rollout.model = played.model
-        rollout.usage.add(played.usage)
-        if played.stop_reason in ("length", "content_filter"):
-            rollout.messages += played.messages
-            step = Step([], stop_reason=played.stop_reason)
+        rollout.model = response.model
+        rollout.usage.add(response.usage)
+        if response.stop_reason in ("length", "content_filter"):
+            rollout.messages += response.messages
+            step = Step([], stop_reason=response.stop_reason)
         else:
-            step = await self._play(session, played.messages)
+            step = await self._play(session, response.messages)
         stop_reason: StopReason | None = step.stop_reason
         if stop_reason is None and not step.messages:
             stop_reason = "done"
@@ -332,8 +334,8 @@ class Service:
             session.is_finished = True
             rollout.stop_reason = stop_reason
             # The score is known only now, and the rewards of all steps have to add up to it.
-            given = math.fsum(one or 0.0 for one in rollout.step_rewards)
-            reward += (await self._score_session(session)).reward - given
+            earlier_rewards = math.fsum(step_reward or 0.0 for step_reward in rollout.step_rewards)
+            reward += (await self._score_session(session)).reward - earlier_rewards
         return game_answer(step.messages, reward=reward, stop_reason=stop_reason)
 
     async def _close(self, request: ServedRequest) -> _Reply:
@@ -357,27 +359,27 @@ class Service:
                 raise HttpStatusError(
                     422, f'the body must be a row with "{_PARAMS}" and "response"'
                 )
-            rollout = self._unscored(_read(body, self.found.name), seed, is_own=False)
-            found = await self._score(rollout, self._models())
-            return _verified(found, body if seed is None else None), None
+            rollout = self._unscored(_read(body, self.name), seed, is_exact=False)
+            final_score = await self._score(rollout, self._models())
+            return _verify_answer(final_score, body if seed is None else None), None
         session = self._sessions.find(token)
         body = request.json_object()
         async with self._sessions.turn(session):
             rollout = session.rollout
-            said = _said(body) if session.is_own else _played(body)
+            output = _model_output(body) if session.is_gymcli_client else _read_response(body)
             # The messages of `/step` count: a client could send others here.
-            was_stepped = not session.is_own and rollout.env_version and rollout.responses
+            was_stepped = not session.is_gymcli_client and rollout.env_version and rollout.responses
             if not was_stepped:
-                rollout.messages[rollout.num_prompt_messages :] = said.messages
-                rollout.model, rollout.usage = said.model, said.usage or Usage()
+                rollout.messages[rollout.num_prompt_messages :] = output.messages
+                rollout.model, rollout.usage = output.model, output.usage or Usage()
                 # Without a version, a replay does not compare texts, which another program wrote.
-                rollout.env_version = rollout.env_version if session.is_own else ""
-            if session.is_own or not session.is_finished:
-                rollout.stop_reason = said.stop_reason
-            found = await self._score_session(session)
+                rollout.env_version = rollout.env_version if session.is_gymcli_client else ""
+            if session.is_gymcli_client or not session.is_finished:
+                rollout.stop_reason = output.stop_reason
+            final_score = await self._score_session(session)
             # Not if the verifier failed: then the client may ask again.
             await self._sessions.end(session)
-            return _verified(found, None if session.is_own else body), session
+            return _verify_answer(final_score, None if session.is_gymcli_client else body), session
 
     async def _reverify_mode(self, _: ServedRequest) -> _Reply:
         return json_answer("stateless" if self._is_stateless else "unsupported"), None
@@ -389,40 +391,45 @@ class Service:
             pass_threshold=environment.pass_threshold,
             can_be_negative=environment.max_reward is None,
         )
-        verified = request.json_object().get("verify_responses")
-        own = None
+        answers = request.json_object().get("verify_responses")
+        environment_metrics = None
         if environment.computes_metrics():
-            own = OwnMetrics(environment.metrics, environment.slice_fields)
-        name = self.found.name
+            environment_metrics = OwnMetrics(environment.metrics, environment.slice_fields)
         # In a thread, since many rows take seconds and must not hold up the sessions.
-        found = await asyncio.to_thread(aggregated, verified, env=name, facts=facts, own=own)
-        return json_answer(found), None
+        metrics = await asyncio.to_thread(
+            aggregate_metrics,
+            answers,
+            env=self.name,
+            facts=facts,
+            environment_metrics=environment_metrics,
+        )
+        return json_answer(metrics), None
 
     def _check_unseeded(self, request: ServedRequest) -> None:
         """Refuse to seed a session twice: some agents let a model call any address."""
         if self._sessions.has(request.cookie(self._cookie)):
             raise HttpStatusError(409, "this session has started; for a new one, send no cookie")
 
-    # `is_own`: no other program writes the conversation or interprets its calls.
+    # `is_exact`: no other program writes the conversation or interprets its calls.
     async def _open(
-        self, row: JSONObject, seed: int | None, *, is_own: bool
+        self, row: JSONObject, seed: int | None, *, is_exact: bool
     ) -> tuple[Session, list[Message]]:
         if _PARAMS not in row:
             raise HttpStatusError(
                 422, f'"{_PARAMS}" is missing: the body must be a row of a tasks file'
             )
-        rollout = _read({**row, "response": {"output": []}}, self.found.name)
+        rollout = _read({**row, "response": {"output": []}}, self.name)
         # The same attempt of NeMo Gym gets the same seed whenever it is played.
         if seed is None and "_ng_rollout_index" in row:
             seed = attempt_seed(0, rollout.task_id, rollout.attempt)
-        rollout = self._unscored(rollout, seed, is_own=is_own)
+        rollout = self._unscored(rollout, seed, is_exact=is_exact)
         models = self._models()
         async with self._sessions.reserve():
             environment = self._make(rollout, models)
             environment.rollout = rollout
             environment.now = self._shared.watchdog.now
             environment.tool_error_text = lambda error: self._without_secrets(described(error))
-            environment.reads_arguments_laxly = not is_own
+            environment.reads_arguments_laxly = not is_exact
             try:
                 opening = await _set_up(environment)
             # Also if the request is cancelled: `setup` may have started something.
@@ -433,7 +440,7 @@ class Service:
             self._sessions.touch(session)
         return session, opening
 
-    def _unscored(self, rollout: Rollout, seed: int | None, *, is_own: bool) -> Rollout:
+    def _unscored(self, rollout: Rollout, seed: int | None, *, is_exact: bool) -> Rollout:
         """Return the record with the environment's version, options and seed, without a score.
 
         Only a conversation written here or by a client of gymcli gets our version, since its replay
@@ -441,17 +448,17 @@ class Service:
         """
         return msgspec.structs.replace(
             rollout.unscored(),
-            env_version=self._environment.version if is_own else "",
+            env_version=self._environment.version if is_exact else "",
             env_options=self._options.model_dump(mode="json", exclude_defaults=True),
             seed=secrets.randbits(31) if seed is None else seed,
             timing=Timing(started_at=round(time.time(), 3)),
         )
 
     def _make(self, rollout: Rollout, models: RoleModels) -> Environment[Task]:
-        name = self.found.name
+        name = self.name
         try:
             with boundary(SetupError):
-                made = make(
+                environment = make(
                     self._environment,
                     rollout.task,
                     options=self._options,
@@ -466,10 +473,10 @@ class Service:
             raise
         try:
             with boundary(SetupError):
-                self._environment.check_task(made.task, self._options)
+                self._environment.check_task(environment.task, self._options)
         except SetupError as error:
             raise HttpStatusError(422, f"environment {name}: {error}") from error
-        return made
+        return environment
 
     async def _play(self, session: Session, messages: list[Message]) -> Step:
         if not messages or messages[-1].role != "assistant":
@@ -499,17 +506,21 @@ class Service:
 
     async def _score(self, rollout: Rollout, models: RoleModels) -> Score:
         environment = self._environment
-        scored = await score(
+        scored_rollout = await score(
             environment,
             rollout,
-            verifier=Verifier(environment.version, self.found.source_hash),
+            verifier=Verifier(environment.version, self._named_environment.source_hash),
             options=self._options,
             roles=models.of(environment, rollout.task, {}),
             workers=self._shared.workers,
         )
-        assert scored.reward is not None, "what is scored has a reward"
+        assert scored_rollout.reward is not None, "what is scored has a reward"
         return Score(
-            scored.reward, scored.components, scored.metrics, scored.answer, scored.details
+            scored_rollout.reward,
+            scored_rollout.components,
+            scored_rollout.metrics,
+            scored_rollout.answer,
+            scored_rollout.details,
         )
 
     # Made for each session, so that cached answers end with it.
@@ -522,8 +533,10 @@ class Service:
         )
 
     def _overrides(self, *names: str) -> bool:
-        own = self._environment
-        return any(getattr(own, name) is not getattr(Environment, name) for name in names)
+        environment_class = self._environment
+        return any(
+            getattr(environment_class, name) is not getattr(Environment, name) for name in names
+        )
 
     def _without_secrets(self, text: str) -> str:
         """Return a text on one line, without secrets and without paths of this machine."""
@@ -538,23 +551,23 @@ def _read(line: JSONObject, env: str) -> Rollout:
         raise HttpStatusError(422, str(error)) from error
 
 
-def _played(body: JSONObject) -> Rollout:
+def _read_response(body: JSONObject) -> Rollout:
     """Return a record of a response's messages, without the prompt."""
     return _read({"response": body.get("response"), _PARAMS: {}}, "")
 
 
-def _said(body: JSONObject) -> Said:
+def _model_output(body: JSONObject) -> ModelOutput:
     try:
-        return msgspec.convert(body.get(OWN_KEY), type=Said)
+        return msgspec.convert(body.get(EXTENSION_KEY), type=ModelOutput)
     except msgspec.ValidationError as error:
-        raise HttpStatusError(422, f'"{OWN_KEY}": {error}') from error
+        raise HttpStatusError(422, f'"{EXTENSION_KEY}": {error}') from error
 
 
-def _verified(found: Score, body: JSONObject | None) -> ServedAnswer:
+def _verify_answer(final_score: Score, body: JSONObject | None) -> ServedAnswer:
     if body is None:
-        own: JSONObject = {OWN_KEY: msgspec.to_builtins(Verified(found))}
-        return json_answer({"reward": found.reward, **own})
-    return json_answer(verdict(found, body))
+        extension: JSONObject = {EXTENSION_KEY: msgspec.to_builtins(VerifierScore(final_score))}
+        return json_answer({"reward": final_score.reward, **extension})
+    return json_answer(verdict(final_score, body))
 
 
 async def _set_up(environment: Environment[Task]) -> list[Message]:
@@ -580,8 +593,12 @@ def _num_turns(rollout: Rollout) -> int:
     return sum(message.role == "assistant" for message in rollout.responses)
 
 
-def aggregated(
-    verified: JSON, *, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None
+def aggregate_metrics(
+    answers: JSON,
+    *,
+    env: str,
+    facts: EnvironmentFacts,
+    environment_metrics: OwnMetrics | None = None,
 ) -> JSONObject:
     """Return the metrics over answers of `/verify`, including those that the environment computes.
 
@@ -592,15 +609,15 @@ def aggregated(
         HttpStatusError: They are not a list of such answers, two of them are of the same attempt,
             or their numbers are too large to be added up.
     """
-    if not isinstance(verified, list):
+    if not isinstance(answers, list):
         raise HttpStatusError(422, '"verify_responses" must be a list of answers of /verify')
-    aggregate = NemoAggregate(env, facts, own)
+    aggregate = NemoAggregate(env, facts, environment_metrics)
     try:
-        for position, row in enumerate(verified):
+        for position, row in enumerate(answers):
             rollout = _aggregated_row(row, env, position)
             if rollout.reward is not None:
                 aggregate.add(row, rollout)
-        found: JSONObject = {
+        metrics: JSONObject = {
             "group_level_metrics": list(aggregate.group_level_metrics()),
             **aggregate.totals(),
         }
@@ -611,7 +628,7 @@ def aggregated(
         raise HttpStatusError(422, str(error)) from error
     for warning in aggregate.warnings:
         _LOGGER.warning(warning)
-    return found
+    return metrics
 
 
 def _aggregated_row(row: object, env: str, position: int) -> Rollout:

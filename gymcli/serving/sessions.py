@@ -37,7 +37,7 @@ class Session:
         self.environment = environment
         self.models = models
         """Caches the answers to equal requests of this session."""
-        self.is_own = False
+        self.is_gymcli_client = False
         """Whether its client is gymcli."""
         self.is_finished = False
         """Whether the environment ended the episode."""

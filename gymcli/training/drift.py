@@ -53,7 +53,7 @@ async def measure_drift(
         UsageError: The run has no token ids, or a conversation cannot be rendered.
     """
     reading = open_run(run, env=env)
-    found: dict[str, TokenDrift] = {}
+    drift_by_environment: dict[str, TokenDrift] = {}
     with TokenFile(run) as file:
         if not file.path.is_file() or reading.rollouts is None:
             raise UsageError(
@@ -68,8 +68,8 @@ async def measure_drift(
             except ModelError as error:
                 place = f"attempt {rollout.attempt} of task {rollout.task_id} ({rollout.env})"
                 raise UsageError(f"--tokenizer: {place} cannot be rendered: {error}") from error
-            found.setdefault(name, TokenDrift()).add(drift)
-    return found
+            drift_by_environment.setdefault(name, TokenDrift()).add(drift)
+    return drift_by_environment
 
 
 async def _drift_of(rollout: Rollout, calls: list[TokenCall], renderer: Renderer) -> TokenDrift:
@@ -87,18 +87,22 @@ async def _drift_of(rollout: Rollout, calls: list[TokenCall], renderer: Renderer
     for end, call, prompt in zip(ends, calls, prompts(calls), strict=bool(calls)):
         if call.problem:
             continue
-        held = prompt + call.sampled
-        rendered = await renderer.render(messages[:end], rollout.tools)
-        num_changed = min(len(held) - num_common(held, rendered), len(call.sampled))
+        recorded_ids = prompt + call.sampled
+        rendered_ids = await renderer.render(messages[:end], rollout.tools)
+        num_changed = min(
+            len(recorded_ids) - num_common(recorded_ids, rendered_ids), len(call.sampled)
+        )
         drift.num_calls += 1
         drift.num_sampled += len(call.sampled)
         drift.num_changed_sampled += num_changed
         if num_changed:
             changed.add(call.call)
-    sequences_of_calls = [one.calls for one in sequences(rollout, calls)]
+    sequences_of_calls = [sequence.calls for sequence in sequences(rollout, calls)]
     drift.num_changed_calls = len(changed)
     drift.num_sequences = len(sequences_of_calls)
-    drift.num_changed_sequences = sum(not changed.isdisjoint(one) for one in sequences_of_calls)
+    drift.num_changed_sequences = sum(
+        not changed.isdisjoint(sequence) for sequence in sequences_of_calls
+    )
     return drift
 
 
@@ -206,9 +210,9 @@ class _ServerRenderer:
         return await self._tokens(msgspec.json.encode({**text, "parse_special": True}))
 
     async def _tokens(self, payload: bytes) -> list[int]:
-        found = await self._transport.call(self._target, "/tokenize", payload)
+        answer = await self._transport.call(self._target, "/tokenize", payload)
         try:
-            return msgspec.convert(found.get("tokens"), list[int])
+            return msgspec.convert(answer.get("tokens"), list[int])
         except msgspec.ValidationError as error:
             raise InvalidAnswerError(f"/tokenize: no ids: {error}", status=200) from error
 

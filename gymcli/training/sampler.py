@@ -90,9 +90,9 @@ class TaskTable:
     def __init__(
         self, env: str | EnvironmentClass | None, tasks: Tasks | None, options: CollectOptions
     ) -> None:
-        given = [tasks] if isinstance(tasks, str | Path | dict) else list(tasks or ())
-        files = [one for one in given if not isinstance(one, dict)]
-        rows: list[JSONObject] = [one for one in given if isinstance(one, dict)]
+        sources = [tasks] if isinstance(tasks, str | Path | dict) else list(tasks or ())
+        files = [source for source in sources if not isinstance(source, dict)]
+        rows: list[JSONObject] = [source for source in sources if isinstance(source, dict)]
         if isinstance(env, type):
             registry = Registry()
             env = registry.add(env)
@@ -102,36 +102,38 @@ class TaskTable:
         self.options = options = options.model_copy(update={"env": env})
         """The given options, with the name of the environment."""
         self._own_options: dict[str, EnvironmentOptions] = {}
-        self.found = Survey()
+        self.survey = Survey()
         """The environments; `group_sizes` is empty."""
         if env is not None:
-            found = registry.find(env)
-            self.found.environments[found.name] = found
+            named_environment = registry.find(env)
+            self.survey.environments[named_environment.name] = named_environment
             if tasks is None:
-                shipped = own_tasks(found)
-                files = [] if shipped is None else [shipped]
-                if shipped is None and generates(found):
-                    rows = [msgspec.json.decode(line) for line in generated_lines(found)]
+                shipped_file = own_tasks(named_environment)
+                files = [] if shipped_file is None else [shipped_file]
+                if shipped_file is None and generates(named_environment):
+                    rows = [
+                        msgspec.json.decode(line) for line in generated_lines(named_environment)
+                    ]
         self.source = TaskSource(files, options, registry)
-        read: list[TaskRow] = []
+        task_rows: list[TaskRow] = []
         if files:
-            surveyed = survey(self.source, registry, scrubber_of_run(options))
-            self.found.environments.update(surveyed.environments)
-            read += self.source.rows()
+            file_survey = survey(self.source, registry, scrubber_of_run(options))
+            self.survey.environments.update(file_survey.environments)
+            task_rows += self.source.rows()
         for number, fields in enumerate(rows, 1):
-            parsed = self.source.row(fields, place=f"row {number} of tasks")
-            self.found.environments.setdefault(parsed.env, registry.find(parsed.env))
-            read.append(self._checked(parsed))
+            row = self.source.row(fields, place=f"row {number} of tasks")
+            self.survey.environments.setdefault(row.env, registry.find(row.env))
+            task_rows.append(self._checked(row))
         hashes: dict[tuple[str, str], str] = {}
-        for row in read:
+        for row in task_rows:
             if hashes.setdefault((row.env, row.id), row.hash) != row.hash:
                 raise TasksError(f"{row.place}: another row has the same id and other content")
         ids = Counter(task_id for _, task_id in hashes)
-        self.ids = [row.id if ids[row.id] == 1 else f"{row.env}/{row.id}" for row in read]
+        self.ids = [row.id if ids[row.id] == 1 else f"{row.env}/{row.id}" for row in task_rows]
         """The id of each row, in order; ENV/ID where several environments have the id."""
-        self.rows = dict(zip(self.ids, read, strict=True))
+        self.rows = dict(zip(self.ids, task_rows, strict=True))
         """The tasks by these ids."""
-        if not self.found.environments:
+        if not self.survey.environments:
             raise UsageError("name an environment, or tasks that name theirs")
 
     def find(self, task: str | JSONObject) -> TaskRow:
@@ -151,13 +153,13 @@ class TaskTable:
         return self.rows[task]
 
     def _checked(self, row: TaskRow) -> TaskRow:
-        found = self.found.environments.get(row.env)
-        if found is None:
-            known = ", ".join(self.found.environments)
-            raise UsageError(f"{row.place}: its environment {row.env} is not one of: {known}")
+        named_environment = self.survey.environments.get(row.env)
+        if named_environment is None:
+            names = ", ".join(self.survey.environments)
+            raise UsageError(f"{row.place}: its environment {row.env} is not one of: {names}")
         if row.env not in self._own_options:
-            self._own_options[row.env] = own_options(self.options.env_args, found)
-        if problems := row_problems(row, found, self._own_options[row.env]):
+            self._own_options[row.env] = own_options(self.options.env_args, named_environment)
+        if problems := row_problems(row, named_environment, self._own_options[row.env]):
             raise TasksError("\n".join(f"{row.place}: {problem}" for problem in problems))
         return row
 
@@ -198,9 +200,9 @@ class Sampler:
             raise UsageError(f"first_attempt={first_attempt}: is negative; numbers begin at 0")
         for name in options.keys() - _OPTIONS:
             hint = did_you_mean(name, _OPTIONS)
-            known = ", ".join(sorted(_OPTIONS))
+            option_names = ", ".join(sorted(_OPTIONS))
             raise UsageError(
-                f"a Sampler has no option {name}{hint and f'; {hint}'} (has: {known}; "
+                f"a Sampler has no option {name}{hint and f'; {hint}'} (has: {option_names}; "
                 "request parameters go into params=)"
             )
         if policy is not None and not isinstance(policy, PolicyModel):
@@ -215,13 +217,13 @@ class Sampler:
             raise UsageError("a Sampler needs an endpoint= or a policy=")
         records_tokens = options.get("model") != ORACLE
         options["record_tokens"] = records_tokens
-        checked = CollectOptions.from_arguments("Sampler", options)
-        checked = checked.with_outage_deadline()
-        self.tasks = TaskTable(env, tasks, checked)
+        collect_options = CollectOptions.from_arguments("Sampler", options)
+        collect_options = collect_options.with_outage_deadline()
+        self.tasks = TaskTable(env, tasks, collect_options)
         """The tasks that `group` finds by their ids."""
         self.options = self.tasks.options
         """What the attempts are made with."""
-        self._plan = RunPlan(self.tasks.source, self.options, self.tasks.found, self.options.model)
+        self._plan = RunPlan(self.tasks.source, self.options, self.tasks.survey, self.options.model)
         self._is_warned = False
         """Whether a call without usable token ids was reported."""
         self.first_attempt = first_attempt
@@ -298,8 +300,8 @@ class Sampler:
         row = self.tasks.find(task)
         first = max(self.first_attempt, self._next_attempts.get((row.env, row.id), 0))
         self._next_attempts[row.env, row.id] = first + attempts
-        scores_groups = self.tasks.found.environments[row.env].environment.scores_groups()
-        planned = [
+        scores_groups = self.tasks.survey.environments[row.env].environment.scores_groups()
+        new_attempts = [
             self._plan.attempt(row, number, group_size=attempts if scores_groups else 0)
             for number in range(first, first + attempts)
         ]
@@ -308,7 +310,7 @@ class Sampler:
         # A group ends for itself: a later one may find that the endpoint is up again.
         shared = self._shared._replace(stopping=Stopping(), save_tokens=lines.extend)
         records = run_attempts(
-            iter(planned),
+            iter(new_attempts),
             shared,
             concurrency=attempts,
             write=self._writer.write,

@@ -77,23 +77,23 @@ def dataset(
         raise MissingPackageError(
             "gymcli.training.trl.dataset needs the package datasets: pip install trl"
         ) from error
-    given: list[JSONObject] = []
+    dataset_rows: list[JSONObject] = []
     for task_id in table.ids:
         row = table.rows[task_id]
         if not messages:
-            given.append({"prompt": task_id})
+            dataset_rows.append({"prompt": task_id})
             continue
-        if not all(isinstance(one.content, str) for one in row.messages):
+        if not all(isinstance(message.content, str) for message in row.messages):
             raise UsageError(
                 f"{row.place}: the prompt is more than texts, which TRL cannot render here; use "
                 "rollout_func"
             )
-        prompt = [{"role": one.role, "content": one.content} for one in row.messages]
+        prompt = [{"role": message.role, "content": message.content} for message in row.messages]
         # TRL adds what `reset` returns to the last message.
         prompt = prompt or [{"role": "user", "content": ""}]
-        given.append({"prompt": prompt, "task_id": task_id, "environment": row.env})
-    made: Sequence[JSONObject] = from_list(given)
-    return made
+        dataset_rows.append({"prompt": prompt, "task_id": task_id, "environment": row.env})
+    trl_dataset: Sequence[JSONObject] = from_list(dataset_rows)
+    return trl_dataset
 
 
 def rollout_func(
@@ -186,20 +186,23 @@ class RolloutFunction:
             raise UsageError(
                 "a prompt is no id of a task: make the dataset with gymcli.training.trl.dataset"
             )
-        sizes = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
+        sizes = [
+            (prompt, len(list(equal_prompts)))
+            for prompt, equal_prompts in itertools.groupby(prompts)
+        ]
         step = trainer.state.global_step
         if self._is_new:  # a training that was resumed must not repeat its first seeds
             self._is_new = False
             self.sampler.first_attempt = max(self.sampler.first_attempt, step * _STEP_ATTEMPTS)
-        sampled = self._thread.run(self._sample, sizes, step)
-        if any(one.reward is not None for one in sampled) and not any(
-            one.sequences for one in sampled
+        rollouts = self._thread.run(self._sample, sizes, step)
+        if any(rollout.reward is not None for rollout in rollouts) and not any(
+            rollout.sequences for rollout in rollouts
         ):
             raise RunError(
                 "the policy reports no usable token ids, so nothing can be trained; a warning "
                 "in the log says why"
             )
-        rows = [self._row(one) for one in sampled]
+        rows = [self._row(rollout) for rollout in rollouts]
         return {name: [getattr(row, name) for row in rows] for name in _TrainedRow._fields}
 
     def close(self) -> None:
@@ -209,23 +212,23 @@ class RolloutFunction:
     async def _sample(self, sizes: list[tuple[str, int]], version: int) -> list[SampledRollout]:
         group = self.sampler.group
         try:
-            async with asyncio.TaskGroup() as together:
-                groups = [
-                    together.create_task(group(task_id, attempts=size, version=version))
+            async with asyncio.TaskGroup() as tasks:
+                group_tasks = [
+                    tasks.create_task(group(task_id, attempts=size, version=version))
                     for task_id, size in sizes
                 ]
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return [one for sampled in groups for one in sampled.result()]
+        return [rollout for group_task in group_tasks for rollout in group_task.result()]
 
-    def _row(self, one: SampledRollout) -> _TrainedRow:
+    def _row(self, sampled_rollout: SampledRollout) -> _TrainedRow:
         self.counts["rows"] += 1
-        if not one.sequences:
-            self.counts["unscored" if one.reward is None else "without_ids"] += 1
+        if not sampled_rollout.sequences:
+            self.counts["unscored" if sampled_rollout.reward is None else "without_ids"] += 1
             return _TrainedRow([0], [0], [0.0], [0], None)
-        last = one.sequences[-1]
+        last = sampled_rollout.sequences[-1]
         start = last.prompt_length
-        is_forked = len(one.sequences) > 1
+        is_forked = len(sampled_rollout.sequences) > 1
         mask = last.loss_mask[start:]
         if is_forked:
             if not self.counts["forked"]:
@@ -233,9 +236,9 @@ class RolloutFunction:
                     "%s %s: what the policy sampled is not how later prompts show it, so this "
                     "attempt has %d sequences, and TRL can train only one of each: it is masked. "
                     "`counts` of the rollout function counts such attempts",
-                    one.rollout.env,
-                    one.rollout.task_id,
-                    len(one.sequences),
+                    sampled_rollout.rollout.env,
+                    sampled_rollout.rollout.task_id,
+                    len(sampled_rollout.sequences),
                 )
             self.counts["forked"] += 1
             mask = [0] * len(mask)
@@ -246,7 +249,7 @@ class RolloutFunction:
             last.input_ids[start:],
             last.logprobs[start:],
             mask,
-            None if is_forked else one.reward,
+            None if is_forked else sampled_rollout.reward,
         )
 
 
@@ -284,29 +287,29 @@ class _SamplerThread:
             raise
 
     def _open(self) -> None:
-        opened: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        future: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         sampler = self.sampler  # not `self`, which would then never be collected
         thread = threading.Thread(
-            target=lambda: event_loop.run(_keep_open(sampler, opened)), daemon=True
+            target=lambda: event_loop.run(_keep_open(sampler, future)), daemon=True
         )
         thread.start()
-        self._loop, is_over = opened.result()
+        self._loop, is_over = future.result()
         # At the end of the process too: worker processes are closed, not left behind.
         self.close = weakref.finalize(self, _end, self._loop, is_over, thread)
 
 
 async def _keep_open(
-    sampler: Sampler, opened: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
+    sampler: Sampler, future: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
 ) -> None:
     try:
         async with sampler:
             is_over = asyncio.Event()
-            opened.set_result((asyncio.get_running_loop(), is_over))
+            future.set_result((asyncio.get_running_loop(), is_over))
             await is_over.wait()
     except BaseException as error:
-        if opened.done():
+        if future.done():
             raise
-        opened.set_exception(error)  # raised in the thread that waits for it
+        future.set_exception(error)  # raised in the thread that waits for it
 
 
 def _end(loop: asyncio.AbstractEventLoop, is_over: asyncio.Event, thread: threading.Thread) -> None:
@@ -338,32 +341,37 @@ def environment(
     Raises:
         UsageError: TRL cannot play in this environment, or an argument is wrong.
     """
-    if needless := options.keys() & {"endpoint", "policy"}:
-        raise UsageError(f"{min(needless)}=: leave it out, since TRL generates")
+    if refused_options := options.keys() & {"endpoint", "policy"}:
+        raise UsageError(f"{min(refused_options)}=: leave it out, since TRL generates")
     # TRL resets all environments of a batch before any of them ends.
     options["concurrency"] = _MAX_OPEN
     sampler = Sampler(
         env,
         tasks=tasks,
         endpoint=None,
-        policy=_PlayedByTrl(),
+        policy=_TrlPolicy(),
         first_attempt=first_attempt,
         **options,
     )
-    found = next(iter(sampler.tasks.found.environments.values()))
-    played = found.environment
+    named_environment = next(iter(sampler.tasks.survey.environments.values()))
+    environment_class = named_environment.environment
     for is_wrong, why in (
-        (len(sampler.tasks.found.environments) > 1, "its tasks belong to several environments"),
-        (played.scores_groups(), "it scores all attempts of a task together"),
-        (played.reply is not Environment.reply, "it answers texts, and TRL only calls tools"),
-        (not played.method_tools(), "it has no tools"),
-        (played.tools is not Environment.tools, "its tools depend on the task"),
+        (len(sampler.tasks.survey.environments) > 1, "its tasks belong to several environments"),
+        (environment_class.scores_groups(), "it scores all attempts of a task together"),
+        (
+            environment_class.reply is not Environment.reply,
+            "it answers texts, and TRL only calls tools",
+        ),
+        (not environment_class.method_tools(), "it has no tools"),
+        (environment_class.tools is not Environment.tools, "its tools depend on the task"),
     ):
         if is_wrong:
-            raise UsageError(f"{found.name}: TRL cannot play in it, since {why}; use rollout_func")
-    methods = {name: _method(tool) for name, tool in played.method_tools().items()}
-    others = {"_thread": _SamplerThread(sampler), "__doc__": played.__doc__}
-    return type(played.__name__, (TrlEnvironment,), {**methods, **others})
+            raise UsageError(
+                f"{named_environment.name}: TRL cannot play in it, since {why}; use rollout_func"
+            )
+    methods = {name: _method(tool) for name, tool in environment_class.method_tools().items()}
+    class_attributes = {"_thread": _SamplerThread(sampler), "__doc__": environment_class.__doc__}
+    return type(environment_class.__name__, (TrlEnvironment,), {**methods, **class_attributes})
 
 
 class TrlEnvironment:
@@ -392,9 +400,9 @@ class TrlEnvironment:
         _TURNS.set(turns)
         group = self._thread.sampler.group(task_id, attempts=1)
         turns.playing = asyncio.create_task(group)  # its context has the turns
-        shown = len(self._thread.sampler.tasks.find(task_id).messages)
+        num_prompt_messages = len(self._thread.sampler.tasks.find(task_id).messages)
         opening = await turns.next_messages()
-        return "\n".join(message.text for message in opening[shown:]) or None
+        return "\n".join(message.text for message in opening[num_prompt_messages:]) or None
 
     async def _call(self, name: str, arguments: JSONObject) -> str:
         turns = self._turns
@@ -405,7 +413,9 @@ class TrlEnvironment:
         call = ToolCall(id=f"call_{turns.num_calls}", function=FunctionCall(name, text))
         turns.answers.put_nowait(Message(role="assistant", tool_calls=[call]))
         messages = await turns.next_messages()
-        results = itertools.takewhile(lambda one: one.role != "assistant", reversed(messages))
+        results = itertools.takewhile(
+            lambda message: message.role != "assistant", reversed(messages)
+        )
         return "\n".join(message.text for message in reversed(list(results)))
 
     async def _end(self, turns: _Turns) -> float | None:
@@ -433,11 +443,11 @@ class _Turns:
     async def next_messages(self) -> list[Message]:
         """Wait until the environment waits for the model, or the episode has ended."""
         assert self.playing is not None
-        asked = asyncio.create_task(self.requests.get())
-        await asyncio.wait((asked, self.playing), return_when=asyncio.FIRST_COMPLETED)
-        if asked.done():
-            return asked.result()
-        asked.cancel()
+        next_request = asyncio.create_task(self.requests.get())
+        await asyncio.wait((next_request, self.playing), return_when=asyncio.FIRST_COMPLETED)
+        if next_request.done():
+            return next_request.result()
+        next_request.cancel()
         return self.playing.result()[0].messages
 
     async def cancel(self) -> None:
@@ -451,7 +461,7 @@ _TURNS: ContextVar[_Turns] = ContextVar("_TURNS")
 """The turns of the episode that the current task plays."""
 
 
-class _PlayedByTrl:
+class _TrlPolicy:
     """A policy that waits for what TRL does."""
 
     name = "trl"
@@ -483,7 +493,7 @@ class _Schema(msgspec.Struct, rename={"any_of": "anyOf"}):
         """A type from which transformers makes the schema again, or a wider one."""
         if self.enum:
             return Literal[tuple(self.enum)]
-        hints = [one.hint for one in self.any_of] or [
+        hints = [schema.hint for schema in self.any_of] or [
             _HINTS.get(name, Any)
             for name in ([self.type] if isinstance(self.type, str) else self.type)
         ]
@@ -514,11 +524,11 @@ def _method(tool: Tool) -> Callable[..., str]:
     def method(self: TrlEnvironment, **arguments: object) -> str:
         return self._thread.run(self._call, tool.name, arguments)
 
-    known = msgspec.convert(tool.parameters, _Arguments)
+    arguments_schema = msgspec.convert(tool.parameters, _Arguments)
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    lines = [tool.description, *(["", "Args:"] if known.properties else [])]
-    for name, schema in known.properties.items():
-        default = inspect.Parameter.empty if name in known.required else schema.default
+    lines = [tool.description, *(["", "Args:"] if arguments_schema.properties else [])]
+    for name, schema in arguments_schema.properties.items():
+        default = inspect.Parameter.empty if name in arguments_schema.required else schema.default
         parameters.append(
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=schema.hint
@@ -528,7 +538,7 @@ def _method(tool: Tool) -> Callable[..., str]:
     method.__name__ = method.__qualname__ = tool.name
     method.__doc__ = "\n".join(lines)
     method.__annotations__ = {
-        **{one.name: one.annotation for one in parameters[1:]},
+        **{parameter.name: parameter.annotation for parameter in parameters[1:]},
         "return": str,
     }
     method.__signature__ = inspect.Signature(parameters, return_annotation=str)  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from gymcli.data.exporters import COLUMNS, JSON_COLUMNS
 from gymcli.data.training_formats import LOSSES
 from gymcli.errors import MissingPackageError, UsageError
 from gymcli.secrets import scrubber_of
-from gymcli.serving.service import aggregated
+from gymcli.serving.service import aggregate_metrics
 from gymcli.store.run_index import RunIndex
 from gymcli.store.scored_lines import EnvironmentFacts
 from gymcli.types import FunctionCall, Message, ToolCall
@@ -116,7 +116,7 @@ def test_nemo_gym_writes_the_numbers_beside(tmp_path):
     assert (other["agent_ref"], other["agent_metrics"]["max/reward"]) == ({"name": "other"}, 0.5)
     # These equal the numbers that our server computes from the same rows.
     rows = [row for row in exported.rows if row["agent_ref"] == {"name": "quiz"}]
-    served = aggregated(rows, env="quiz", facts=EnvironmentFacts(max_reward=1.0))
+    served = aggregate_metrics(rows, env="quiz", facts=EnvironmentFacts(max_reward=1.0))
     for group in (*quiz["group_level_metrics"], *served["group_level_metrics"]):
         del group["task_id"]
     assert {"agent_ref": {"name": "quiz"}, **served} == quiz

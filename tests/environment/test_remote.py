@@ -18,7 +18,7 @@ from gymcli.environment.remote import (
     reverify_mode,
 )
 from gymcli.errors import EpisodeError, RunError, SetupError, UsageError, VerifierError
-from gymcli.nemo_gym.wire import OWN_KEY, SEED_HEADER
+from gymcli.nemo_gym.wire import EXTENSION_KEY, SEED_HEADER
 from gymcli.rollout.episode import play
 from gymcli.types import Message, Rollout
 from tests.environment.remote_playing import (
@@ -729,7 +729,7 @@ class OwnServer(ResourcesServer):
 
     def routes(self):
         def answers(value):
-            return lambda *_: ({OWN_KEY: value, "reward": 0.5},)
+            return lambda *_: ({EXTENSION_KEY: value, "reward": 0.5},)
 
         routes = {("POST", f"/{path}"): answers(value) for path, value in self.answers.items()}
         return {**routes, ("POST", "/close"): lambda *_: ({},)}
@@ -762,7 +762,7 @@ def test_the_server_tells_opening_tools_and_score():
     assert server.paths() == ["/seed_session", "/step", "/verify"], "a verdict ends the session"
     [said] = server.bodies("/verify")
     assert said == {
-        OWN_KEY: {
+        EXTENSION_KEY: {
             "messages": [{"role": "assistant", "content": "hello"}],
             "stop_reason": "env_done",
             "model": "scripted",
@@ -784,8 +784,8 @@ def test_a_step_sends_all_messages_without_an_answer():
     thought = Message(role="assistant", reasoning="Hm.")
     play_counter(server, says("a"), thought, says("b"))
     first, second = server.bodies("/step")
-    assert [m["content"] for m in first[OWN_KEY]["messages"]] == ["a"]
-    assert second[OWN_KEY]["messages"] == [
+    assert [m["content"] for m in first[EXTENSION_KEY]["messages"]] == ["a"]
+    assert second[EXTENSION_KEY]["messages"] == [
         {"role": "assistant", "reasoning": "Hm."},
         {"role": "assistant", "content": "b"},
     ]
@@ -804,7 +804,7 @@ def test_a_server_that_echoes_the_row_is_not_taken_for_one_of_gymcli():
     async def episode(server):
         environment = remote_environment("counter", server.base_url)
         row = counter_row()
-        row.fields[OWN_KEY] = "a field"
+        row.fields[EXTENSION_KEY] = "a field"
         return await played(environment, row, says("hello"))
 
     server = Echoing()

@@ -9,10 +9,10 @@ from gymcli.errors import VerifierError
 from gymcli.nemo_gym.wire import (
     MAX_DETAILS,
     check_verdict,
-    own_fields,
     response_of,
     row_of,
     score_of,
+    verdict_fields,
 )
 from gymcli.types import Message, Rollout, Usage
 from tests.environment.remote_server import complaint
@@ -207,7 +207,7 @@ def test_response_of_any_conversation_is_accepted(messages):
     assert {**again, "response": response_of(read, again, read.responses, read.usage)} == payload
 
 
-def test_own_fields_leaves_out_the_echo():
+def test_verdict_fields_leaves_out_the_echo():
     row = {"id": 1, "expected": 5, "reward": 1.0, "changed": 1}
     answer = {
         **row,
@@ -218,7 +218,7 @@ def test_own_fields_leaves_out_the_echo():
         "extracted_answer": None,
         "judge": None,
     }
-    found = own_fields(answer, row)
+    found = verdict_fields(answer, row)
     assert found == {"reward": 1.0, "changed": 2, "extracted_answer": None}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.serving.protocol import HttpStatusError
-from gymcli.serving.service import aggregated
+from gymcli.serving.service import aggregate_metrics
 from gymcli.store.scored_lines import EnvironmentFacts, OwnMetrics
 
 FACTS = EnvironmentFacts(max_reward=1.0)
@@ -25,7 +25,7 @@ def test_aggregated_gives_the_worked_example():
         for task in (0, 1)
         for attempt in range(4)
     ]
-    found = aggregated(rows, env="e", facts=FACTS)
+    found = aggregate_metrics(rows, env="e", facts=FACTS)
     agent = found["agent_metrics"]
     assert agent["mean/reward"] == 0.5
     assert agent["std/reward"] == pytest.approx(0.5345, abs=1e-4)
@@ -45,20 +45,20 @@ def test_aggregated_gives_the_worked_example():
 
 def test_aggregated_leaves_out_what_has_no_score():
     rows = [verified(0, 0, 1.0), verified(1, 0, 0.0, _ng_failure_class="judge_failed")]
-    found = aggregated(rows, env="e", facts=FACTS)
+    found = aggregate_metrics(rows, env="e", facts=FACTS)
     assert found["agent_metrics"]["mean/reward"] == 1.0
     assert len(found["group_level_metrics"]) == 1
 
 
 def test_aggregated_makes_up_no_index():
     row = {"reward": 1.0, "id": "9" * 5000}
-    [group] = aggregated([row], env="e", facts=FACTS)["group_level_metrics"]
+    [group] = aggregate_metrics([row], env="e", facts=FACTS)["group_level_metrics"]
     assert group["task_id"] == row["id"]
     assert "_ng_task_index" not in group
 
 
 def test_aggregated_of_nothing_is_nothing():
-    assert aggregated([], env="e", facts=FACTS) == {
+    assert aggregate_metrics([], env="e", facts=FACTS) == {
         "group_level_metrics": [],
         "agent_metrics": {},
         "key_metrics": {},
@@ -78,7 +78,7 @@ def test_aggregated_of_nothing_is_nothing():
 )
 def test_aggregated_refuses_what_is_no_list_of_attempts(rows, words):
     with pytest.raises(HttpStatusError, match=words):
-        aggregated(rows, env="e", facts=FACTS)
+        aggregate_metrics(rows, env="e", facts=FACTS)
 
 
 def test_aggregated_has_what_the_environment_computes_itself():
@@ -87,7 +87,7 @@ def test_aggregated_has_what_the_environment_computes_itself():
 
     rows = [verified(n, 0, reward, level=n) for n, reward in enumerate((1.0, 1.0, 0.0))]
     own = OwnMetrics(highest, ("level",))
-    found = aggregated(rows, env="e", facts=FACTS, own=own)
+    found = aggregate_metrics(rows, env="e", facts=FACTS, environment_metrics=own)
     assert found["agent_metrics"]["highest"] == found["key_metrics"]["highest"] == 1.0
 
 
@@ -95,7 +95,9 @@ def test_aggregated_goes_on_where_the_environment_fails(caplog):
     def fail(groups):
         raise ValueError("no level")
 
-    found = aggregated([verified(0, 0, 1.0)], env="e", facts=FACTS, own=OwnMetrics(fail))
+    found = aggregate_metrics(
+        [verified(0, 0, 1.0)], env="e", facts=FACTS, environment_metrics=OwnMetrics(fail)
+    )
     assert found["agent_metrics"]["pass@1/accuracy"] == 100.0
     [record] = caplog.records
     assert "the metrics of environment e failed: ValueError: no level" in record.getMessage()
