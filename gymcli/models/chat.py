@@ -182,7 +182,7 @@ class Chat:
             elif name not in _MESSAGE_MEMBERS and value not in (None, "", [], {}):
                 extra[name] = value
         has_calls = fields.get("tool_calls") or fields.get("function_call")
-        logprobs = choice.get("logprobs")
+        logprobs = object_in(choice.get("logprobs"))
         answer = finished_answer(
             body,
             choice.get("finish_reason"),
@@ -191,7 +191,7 @@ class Chat:
             reasoning=[texts["reasoning_content"] or texts["reasoning"], thinking],
             refusal=texts["refusal"] or refusal,
             calls=_read_calls(fields) if has_calls else [],
-            logprobs=_said_logprobs(logprobs) if logprobs else None,
+            logprobs={name: value for name, value in logprobs.items() if value is not None} or None,
             extra=extra,
             usage=usage_in(body.get("usage")),
         )
@@ -308,18 +308,18 @@ def _add_metadata(body: JSONObject, metadata: JSON) -> None:
 
     These parts never override the request's own parameters or the fields that gymcli sets itself.
     """
-    rest = dict(metadata) if isinstance(metadata, dict) else metadata
-    if isinstance(rest, dict):
+    if isinstance(metadata, dict):
+        metadata = dict(metadata)
         for name in ("extra_body", "chat_template_kwargs"):
-            value = _object_in_text(rest.get(name))
+            value = _object_in_text(metadata.get(name))
             if value is None:
                 continue
-            del rest[name]
+            del metadata[name]
             added = value if name == "extra_body" else {name: value}
             for key, item in added_body(added).items():
                 body.setdefault(key, item)
-    if rest:
-        body["metadata"] = rest
+    if metadata:
+        body["metadata"] = metadata
 
 
 def _object_in_text(text: JSON) -> JSONObject | None:
@@ -328,11 +328,6 @@ def _object_in_text(text: JSON) -> JSONObject | None:
     except JSON_ERRORS:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _said_logprobs(logprobs: JSON) -> JSON:
-    said = {name: value for name, value in object_in(logprobs).items() if value is not None}
-    return said or None
 
 
 def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:

@@ -216,8 +216,9 @@ class Conversation:
 
         They wait in the queue, during a pause, for an address that is down, and between two tries.
         """
-        current = 0.0 if self.idle_since is None else self.client.clock() - self.idle_since
-        return self.past_waits + current
+        if self.idle_since is None:
+            return self.past_waits
+        return self.past_waits + self.client.clock() - self.idle_since
 
     async def answer(self, request: Request, *, sends_back: bool = True) -> Answer:
         """Answer a request with one message.
@@ -285,14 +286,14 @@ class Conversation:
                 # As its server tokenises the prompt of a chat: the template's own first token is
                 # left out where the tokenizer adds one.
                 text = {"content": text_in(template.get("prompt")), "add_special": True}
-                asked: JSON = {**text, "parse_special": True}
+                body: JSON = {**text, "parse_special": True}
             else:
-                asked = chosen(decode(payload), TEMPLATE_FIELDS)
-            found = await transport.call(replica.target, "/tokenize", msgspec.json.encode(asked))
+                body = chosen(decode(payload), TEMPLATE_FIELDS)
+            reply = await transport.call(replica.target, "/tokenize", msgspec.json.encode(body))
         except ModelError as error:
             tokens.problem = f"the prompt's token ids cannot be had: {error}"
             return
-        set_prompt(answer, found.get("tokens"))
+        set_prompt(answer, reply.get("tokens"))
 
     async def _try(
         self, payload: bytes, request: RequestState, source: TokenSource | None
@@ -325,28 +326,32 @@ class Conversation:
         return answer
 
     def _choose(self, request: RequestState) -> Replica:
-        current, failed_at = self.replica, self.failed_at
+        last_replica, failed_at = self.replica, self.failed_at
         # The replica of the last turn has the conversation in its prefix cache.
-        if current and not (current.limiter.breaker.is_open or current.limiter.is_paused):
-            return current
+        if last_replica and not (
+            last_replica.limiter.breaker.is_open or last_replica.limiter.is_paused
+        ):
+            return last_replica
         up: list[Replica] = []
-        gone: list[Replica] = []
+        down: list[Replica] = []
         for replica in self.client.replicas:
-            (gone if replica.limiter.breaker.is_open else up).append(replica)
+            (down if replica.limiter.breaker.is_open else up).append(replica)
         if not up:
-            waited_for = [one for one in gone if one.limiter.breaker.rearm(request.since)]
+            waited_for = [
+                replica for replica in down if replica.limiter.breaker.rearm(request.since)
+            ]
             if not waited_for:
-                last = min(gone, key=lambda replica: replica.limiter.breaker.outage_seconds)
-                raise last.limiter.breaker.error()
-        if gone and (current is None or not up):
+                shortest = min(down, key=lambda replica: replica.limiter.breaker.outage_seconds)
+                raise shortest.limiter.breaker.error()
+        if down and (last_replica is None or not up):
             # A probe may be due. It costs a new conversation least, and when all addresses are
             # down, one that was given up may be back.
-            for replica in gone:
+            for replica in down:
                 if not replica.limiter.breaker.delay and replica is not failed_at:
                     return replica
         if not up:
             return min(waited_for, key=lambda replica: replica.limiter.num_waiting)
         if len(up) == 1:
             return up[0]
-        others = [replica for replica in up if replica is not failed_at]
-        return min(others, key=lambda replica: replica.limiter.load)
+        candidates = [replica for replica in up if replica is not failed_at]
+        return min(candidates, key=lambda replica: replica.limiter.load)

@@ -54,8 +54,10 @@ def emulate(request: Request) -> Request:
     functions, may_answer = _chosen(functions, choice)
     answer: JSONObject | None = None
     if may_answer:  # in the format that the request asks for, or any text
-        asked = object_in(object_in(params.get("response_format")).get("json_schema")).get("schema")
-        answer = asked if isinstance(asked, dict) else {"type": "string"}
+        schema = object_in(object_in(params.get("response_format")).get("json_schema")).get(
+            "schema"
+        )
+        answer = schema if isinstance(schema, dict) else {"type": "string"}
     params["response_format"] = {
         "type": "json_schema",
         "json_schema": {"name": "reply", "schema": _schema(functions, answer)},
@@ -116,15 +118,15 @@ def _begun_text(value: str) -> str:
         return value
     # It may end within an escape sequence; the longest, a surrogate pair, has twelve characters.
     closed = (value[: len(value) - num] + '"' for num in range(min(len(value), 12)))
-    for whole in (value, *closed):
+    for literal in (value, *closed):
         with suppress(msgspec.MsgspecError, UnicodeError):
-            return msgspec.json.decode(whole, type=str)
+            return msgspec.json.decode(literal, type=str)
     return ""
 
 
 def _functions(request: Request) -> list[JSONObject]:
-    found = (tool.get("function") for tool in request.tools)
-    return [function for function in found if isinstance(function, dict)]
+    functions = (tool.get("function") for tool in request.tools)
+    return [function for function in functions if isinstance(function, dict)]
 
 
 def _chosen(functions: list[JSONObject], choice: JSON) -> tuple[list[JSONObject], bool]:
@@ -202,8 +204,8 @@ def _prompt(functions: list[JSONObject], *, may_answer: bool) -> str:
             if key not in ("type", "additionalProperties")
         }
         schema = msgspec.json.encode(parameters).decode()
-        said = [f"{function.get('name')}:", description, schema]
-        lines.append(" ".join(text for text in said if text))
+        parts = [f"{function.get('name')}:", description, schema]
+        lines.append(" ".join(filter(None, parts)))
     lines += [_REPLY, _CALL]
     if may_answer:
         lines.append(_ANSWER)

@@ -206,21 +206,21 @@ class Endpoint(EndpointOptions):
         return _longest_first((*super().secrets, *key))
 
 
-def merged_params(*given: JSONObject) -> JSONObject:
+def merged_params(*sources: JSONObject) -> JSONObject:
     """Merge request parameters; later ones win, even if a token limit has two names."""
     merged: JSONObject = {}
-    for own in given:
-        if not TOKEN_LIMITS.isdisjoint(own):
+    for params in sources:
+        if not TOKEN_LIMITS.isdisjoint(params):
             merged = {name: value for name, value in merged.items() if name not in TOKEN_LIMITS}
-        merged.update(own)
+        merged.update(params)
     return merged
 
 
 def max_answer_tokens(params: JSONObject) -> int | None:
     """Return a request's limit for the tokens of its answer; None if it has no limit."""
     names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-    asked = (params.get(name) for name in names)
-    return next((value for value in asked if isinstance(value, int) and value > 0), None)
+    limits = (params.get(name) for name in names)
+    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:

@@ -421,36 +421,36 @@ WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
 TOO_LONG_ANSWERS = (
     # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum
     # context length is 8192 tokens and your request has 20 input tokens (9000 > 8192 - 20)."
-    r"'max_tokens' or 'max_completion_tokens' is too large: (?P<asked>\d{1,12})\b"
+    r"'max_tokens' or 'max_completion_tokens' is too large: (?P<answer>\d{1,12})\b"
     r".{0,40}context length is (?P<window>\d{1,12})",
     # vLLM: "You passed 20 input tokens and requested 9000 output tokens. However, the model's
     # context length is only 8192 tokens"
-    r"you passed \d+ input tokens and requested (?P<asked>\d{1,12}) output tokens\b"
+    r"you passed \d+ input tokens and requested (?P<answer>\d{1,12}) output tokens\b"
     r".{0,40}length is only (?P<window>\d{1,12})",
     # OpenAI and vLLM: "This model's maximum context length is 8192 tokens. However, you requested
     # 9020 tokens (20 in the messages, 9000 in the completion)."
     r"this model's maximum context length is (?P<window>\d{1,12}) tokens"
-    r".{0,120} (?P<asked>\d{1,12}) in the completion",
+    r".{0,120} (?P<answer>\d{1,12}) in the completion",
     # OpenRouter: "This endpoint's maximum context length is 8192 tokens. However, you requested
     # about 9020 tokens (20 of text input, 9000 in the output)."
     r"this endpoint's maximum context length is (?P<window>\d{1,12}) tokens"
-    r".{0,120} (?P<asked>\d{1,12}) in the output",
+    r".{0,120} (?P<answer>\d{1,12}) in the output",
     # vLLM: "This model's maximum context length is 8192 tokens. However, you requested 9000 output
     # tokens and your prompt contains at least 20 input tokens"
     r"this model's maximum context length is (?P<window>\d{1,12}) tokens\. however, you requested "
-    r"(?P<asked>\d{1,12}) output tokens",
+    r"(?P<answer>\d{1,12}) output tokens",
     # SGLang: "Requested token count exceeds the model's maximum context length of 8192 tokens. You
     # requested a total of 9020 tokens: 20 tokens from the input messages and 9000 tokens for the
     # completion."
     r"requested token count exceeds the model's maximum context length of (?P<window>\d{1,12}) "
-    r"tokens\..{0,120} (?P<asked>\d{1,12}) tokens for the completion",
+    r"tokens\..{0,120} (?P<answer>\d{1,12}) tokens for the completion",
     # Anthropic: "input length and `max_tokens` exceed context limit: 20 + 9000 > 8192"
-    r"input length and `?max_tokens`? exceed context limit: \d+ \+ (?P<asked>\d{1,12}) > "
+    r"input length and `?max_tokens`? exceed context limit: \d+ \+ (?P<answer>\d{1,12}) > "
     r"(?P<window>\d{1,12})",
     # Text Generation Inference: "Input validation error: `inputs` tokens + `max_new_tokens` must be
     # <= 8192. Given: 20 `inputs` tokens and 9000 `max_new_tokens`"
     r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <= "
-    r"(?P<window>\d{1,12})\. given: \d+ `inputs` tokens and (?P<asked>\d{1,12}) `max_new",
+    r"(?P<window>\d{1,12})\. given: \d+ `inputs` tokens and (?P<answer>\d{1,12}) `max_new",
     # Cerebras: "Please reduce the length of the messages or completion. Current length is 9020
     # while limit is 8192"
     r"please reduce the length of the messages or completion\. current length is \d+ while limit "
@@ -468,7 +468,7 @@ TOO_LONG_ANSWERS = (
     r"too many tokens: total number of tokens \(prompt and prediction\) cannot exceed "
     r"(?P<window>\d{1,12})",
 )
-"""Refusals of too many tokens: `window` is the model's limit, `asked` what the answer may take.
+"""Refusals of too many tokens: `window` is the model's limit, `answer` what the answer may take.
 
 Where a message does not say what the answer may take, the request does.
 """
@@ -509,8 +509,8 @@ def meanings_of(claims: Sequence[str], request: bytes = b"{}") -> set[Meaning]:
     meanings = {name for name, pattern in _PATTERNS.items() if any(map(pattern.match, starts))}
     for pattern in _TOO_LONG_ANSWERS:
         for match in filter(None, map(pattern.match, starts)):
-            asked = match.groupdict().get("asked") or max_answer_tokens(decode(request)) or 0
-            if int(asked) >= int(match["window"]):
+            limit = match.groupdict().get("answer") or max_answer_tokens(decode(request)) or 0
+            if int(limit) >= int(match["window"]):
                 # The answer alone exceeds the window: a shorter conversation would not help.
                 meanings = meanings - {"context overflow"} | {"permanent", "hopeless"}
     return meanings

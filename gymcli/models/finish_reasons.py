@@ -197,16 +197,16 @@ def split_thought(text: str, *, is_separate: bool = False) -> tuple[str, str]:
 
 def tool_calls_of(calls: Sequence[CallParts]) -> list[ToolCall]:
     """Return tool calls; those without an id get a unique `call_<n>`."""
-    taken = {call.id for call in calls if isinstance(call.id, str)}
-    made = []
+    ids = {call.id for call in calls if isinstance(call.id, str)}
+    tool_calls = []
     number = 0
     for position, call in enumerate(calls):
-        identifier = text_in(call.id)
-        if not identifier:
+        call_id = text_in(call.id)
+        if not call_id:
             number = max(number, position)
-            while (identifier := f"call_{number}") in taken:
+            while (call_id := f"call_{number}") in ids:
                 number += 1
-            taken.add(identifier)
+            ids.add(call_id)
         function = FunctionCall(text_in(call.name), argument_text(call.arguments))
-        made.append(ToolCall(identifier, function, extra=call.extra or msgspec.UNSET))
-    return made
+        tool_calls.append(ToolCall(call_id, function, extra=call.extra or msgspec.UNSET))
+    return tool_calls

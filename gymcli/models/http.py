@@ -160,22 +160,22 @@ class Transport:
     ) -> Answer:
         """Read the body or the events of an answer."""
         endpoint = self._endpoint
-        whole: JSONObject = {}
+        answer_object: JSONObject = {}
         try:
-            whole = (
+            answer_object = (
                 decode(body) if isinstance(body, bytes) else self._dialect.assemble(body, payload)
             )
-            answer = self._dialect.answer(whole)
+            answer = self._dialect.answer(answer_object)
         except ModelError as error:
-            if isinstance(body, list) and not whole:
-                whole = _last_object(body)
-            tries.usage.add(usage_of(whole))
+            if isinstance(body, list) and not answer_object:
+                answer_object = _last_object(body)
+            tries.usage.add(usage_of(answer_object))
             # Not `from error`: a traceback would show the message with its secrets.
             raise error_of_body(
-                error, whole, request=payload, place=place, endpoint=endpoint
+                error, answer_object, request=payload, place=place, endpoint=endpoint
             ) from None
         if source is not None:
-            take_tokens(answer, whole, endpoint.logprob_mode)
+            take_tokens(answer, answer_object, endpoint.logprob_mode)
         return answer
 
     async def call(self, target: Target, path: str, payload: bytes) -> JSONObject:
@@ -225,11 +225,11 @@ class Transport:
             raise EndpointConnectionError(f"{place}: {self._break_text(error)}") from error
         if is_refusal:
             # Groq sends the refusal of a streamed answer as the only event of a stream.
-            whole = body if isinstance(body, bytes) else b"".join(body[:1])
+            refusal = body if isinstance(body, bytes) else b"".join(body[:1])
             raise error_of_status(
                 response.status,
                 response.headers,
-                whole,
+                refusal,
                 request=payload,
                 place=place,
                 endpoint=endpoint,
@@ -311,13 +311,13 @@ class _Connection(ResponseHandler):
         is_in_body = self._payload is not None and not self._payload.is_eof()
         if self._held or (data.startswith(_INTERIM) and not is_in_body):
             data = self._held + data
-            found = _INTERIM_RESPONSES.match(data)
-            if found is None and b"\n\r\n" not in data and len(data) < _MAX_HEAD:
+            interim = _INTERIM_RESPONSES.match(data)
+            if interim is None and b"\n\r\n" not in data and len(data) < _MAX_HEAD:
                 self._held = data
                 return
             self._held = b""
-            if found is not None:
-                data = _CONTINUE + data[found.end() :]
+            if interim is not None:
+                data = _CONTINUE + data[interim.end() :]
         super().data_received(data)
 
 
@@ -387,12 +387,12 @@ class EventReader:
         text = self._held + chunk
         self._held = b"\r" if text.endswith(b"\r") else b""
         # The last line is unfinished; the dot keeps it where it is empty.
-        end, *others = ((text[:-1] if self._held else text) + b".").splitlines()
-        if not others:
-            self._line.append(end[:-1])
+        lines = ((text[:-1] if self._held else text) + b".").splitlines()
+        if len(lines) == 1:
+            self._line.append(lines[0][:-1])
             return []
-        *lines, rest = b"".join((*self._line, end)), *others
-        self._line = [rest[:-1]]
+        lines[0] = b"".join((*self._line, lines[0]))
+        self._line = [lines.pop()[:-1]]
         self.num_lines += len(lines)
         if self._at_start:
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")

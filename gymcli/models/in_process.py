@@ -49,7 +49,8 @@ class InProcessPolicy:
         self._model = model
         parameters = inspect.signature(model.complete).parameters.values()
         self._takes_params = any(
-            one.name == "params" or one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters
+            parameter.name == "params" or parameter.kind is inspect.Parameter.VAR_KEYWORD
+            for parameter in parameters
         )
 
     async def answer(self, request: Request) -> Answer:
@@ -62,8 +63,8 @@ class InProcessPolicy:
             **({"params": request.params} if self._takes_params else {}),
         )
         if not isinstance(message, Message):
-            name, found = type(self._model).__name__, type(message).__name__
-            raise TypeError(f"{name}.complete must return a Message, not {found}")
+            kind = type(self._model).__name__
+            raise TypeError(f"{kind}.complete must return a Message, not {type(message).__name__}")
         reason: FinishReason = "refusal" if message.refusal is not None else "stop"
         if message.tool_calls:
             reason = "tool_calls"

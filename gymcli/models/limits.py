@@ -166,9 +166,9 @@ class RateLimits:
         used = min(usage.prompt_tokens + usage.completion_tokens, _MAX_TOKENS)
         if used:
             self.give_back(tokens - used)
-            of_answer = min(usage.completion_tokens, _MAX_TOKENS)
+            answer_tokens = min(usage.completion_tokens, _MAX_TOKENS)
             # An exponential moving average: answers of one run have similar lengths.
-            self._answer_tokens += 0.1 * (of_answer - self._answer_tokens)
+            self._answer_tokens += 0.1 * (answer_tokens - self._answer_tokens)
 
 
 class AdaptiveLimit:
@@ -228,11 +228,11 @@ class AdaptiveLimit:
         if self._num_ended < self.capacity:
             return
         has_many = self._num_refused >= _MANY_REFUSALS * self._num_ended
-        less = self.capacity / 2 if has_many else self.capacity - 1
+        lowered = self.capacity / 2 if has_many else self.capacity - 1
         # The endpoint bears as many as were in flight when it answered (Little's law), so refusals
         # at random cannot lower the capacity further.
-        seen = self._sum_under_way / max(1, self._num_ended - self._num_refused)
-        self.capacity = max(1.0, min(self.capacity, max(less, seen)))
+        mean_under_way = self._sum_under_way / max(1, self._num_ended - self._num_refused)
+        self.capacity = max(1.0, min(self.capacity, max(lowered, mean_under_way)))
         self.current = min(self.current, self.capacity)
         self._num_ended = self._num_refused = self._sum_under_way = 0
 

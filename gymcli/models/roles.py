@@ -46,7 +46,7 @@ _WAYS_OUT = (
 
 
 def role_sources(
-    given: Mapping[str, str], settings: Settings, environ: Mapping[str, str]
+    specs: Mapping[str, str], settings: Settings, environ: Mapping[str, str]
 ) -> dict[str, RoleSource]:
     """Return the model of each role from `ROLE=NAME_OR_URL`.
 
@@ -56,7 +56,7 @@ def role_sources(
     Raises:
         UsageError: A model is unknown, or an address is invalid or incomplete.
     """
-    return {role: _source(role, spec, settings, environ) for role, spec in given.items()}
+    return {role: _source(role, spec, settings, environ) for role, spec in specs.items()}
 
 
 def needs_model(spec: str) -> str | None:
@@ -134,7 +134,7 @@ def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
     return identity
 
 
-def _asked_name(source: RoleSource) -> str:
+def _model_name(source: RoleSource) -> str:
     """Return the model's name for keys of verdicts; it includes any dialect other than `chat`."""
     if isinstance(source, Endpoint) and source.dialect != "chat":
         return f"{source.model}\0{source.dialect}"
@@ -155,7 +155,7 @@ def waits_to_score(environment: type[Environment[Task]], roles: Collection[str])
 
 def check_declared(
     sources: Mapping[str, RoleSource],
-    given: Iterable[str],
+    roles: Iterable[str],
     environments: Mapping[str, type[Environment[Task]]],
 ) -> None:
     """Check that every required role has a model, and every role of an option is declared.
@@ -174,13 +174,13 @@ def check_declared(
     declared = {
         role for environment in environments.values() for role in declared_roles(environment)
     }
-    for role in given:
+    for role in roles:
         if role not in declared:
             hint = did_you_mean(role, declared)
-            known = ", ".join(sorted(declared)) or "none"
+            names = ", ".join(sorted(declared)) or "none"
             raise UsageError(
                 f"the role {role}: no environment of this run uses it{hint and f'; {hint}'} "
-                f"(roles: {known})"
+                f"(roles: {names})"
             )
     for role, source in sources.items():
         if isinstance(source, str) and source != ORACLE and parse_local(source) is None:
@@ -236,8 +236,8 @@ class ModelPool:
         """
         async with self._opening:  # concurrent first requests must not start a server twice
             # A list, since an endpoint holds dicts and cannot be hashed.
-            for known, client in self._clients:
-                if known == source:
+            for client_source, client in self._clients:
+                if client_source == source:
                     return client
             if self._owner is not None:
                 client = await self._owner.client(source)
@@ -422,9 +422,10 @@ class _EndpointModel:
             )
         if models.ignores_verdicts:
             return compact_answer(await self._ask(messages, params, schema, total))
-        kept = cache if isinstance(cache, Cache) else Cache(cache, lambda message: True)
+        if not isinstance(cache, Cache):
+            cache = Cache(cache, lambda message: True)
         key = verdict_key(
-            _asked_name(source), messages, schema=schema, params=params, cache=kept.text
+            _model_name(source), messages, schema=schema, params=params, cache=cache.text
         )
         while (asking := models.under_way.get(key)) is not None:
             # Awaiting the future itself would cancel it for all others if this task is cancelled.
@@ -433,16 +434,16 @@ class _EndpointModel:
                 message = asking.result()  # raises the error of the first one
                 total.num_cached += 1
                 return message
-        known = models.verdicts.get(key)
-        if known is not None and kept.keeps(known):
+        verdict = models.verdicts.get(key)
+        if verdict is not None and cache.keeps(verdict):
             total.num_cached += 1
-            return compact_answer(known)
+            return compact_answer(verdict)
         asking = models.under_way[key] = asyncio.get_running_loop().create_future()
         try:
             answer = await self._ask(messages, params, schema, total)
             # The first to ask gets the same shortened answer, or scores would depend on the order.
             message = compact_answer(answer)
-            if kept.keeps(message):
+            if cache.keeps(message):
                 models.verdicts.add(key, answer, role=role, model=role_name(source))
             asking.set_result(message)
         except GymError as error:

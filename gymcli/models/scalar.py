@@ -78,9 +78,10 @@ class Scalar(NamedTuple):
         """Return the names in `params` that the format lacks, such as sampling parameters."""
         unknown = tuple(name for name in params if name not in (*self.params, "extra_body"))
         # `extra_body` cannot replace the conversation.
-        own = self.conversation([], None)
+        conversation = self.conversation([], None)
         added = added_body(params.get("extra_body"))
-        return unsent_among(params, unknown) + [f"extra_body.{n}" for n in added if n in own]
+        unsent = [f"extra_body.{name}" for name in added if name in conversation]
+        return unsent_among(params, unknown) + unsent
 
     def answer(self, body: JSONObject) -> Answer:
         """Read the number; its `repr` becomes the text of the message."""
@@ -113,16 +114,16 @@ def _as_messages(messages: list[Message], send_reasoning: str | None) -> JSONObj
 
 def _as_pair(messages: list[Message], send_reasoning: str | None) -> JSONObject:
     """Return all messages but the last as the first text, and the last as the second."""
-    before = [(message.role, _said(message)) for message in messages[:-1]]
+    earlier = [(message.role, _text_and_calls(message)) for message in messages[:-1]]
     # Cross-encoders are trained on bare questions; only several messages need their roles.
-    if len(before) == 1:
-        [(_, text)] = before
+    if len(earlier) == 1:
+        [(_, first)] = earlier
     else:
-        text = "\n\n".join(f"{role}: {said}" for role, said in before)
-    return {"text_1": text, "text_2": _said(messages[-1]) if messages else ""}
+        first = "\n\n".join(f"{role}: {text}" for role, text in earlier)
+    return {"text_1": first, "text_2": _text_and_calls(messages[-1]) if messages else ""}
 
 
-def _said(message: Message) -> str:
+def _text_and_calls(message: Message) -> str:
     calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
     return "\n".join(text for text in (message.text, *calls) if text)
 

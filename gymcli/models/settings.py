@@ -40,12 +40,12 @@ _WAYS_OUT = (
 
 def _addresses(value: object) -> object:
     """Return one address or several as a tuple; pydantic's message would number a single one."""
-    listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+    addresses = [value] if isinstance(value, str) else value
+    if not isinstance(addresses, list) or not all(isinstance(text, str) for text in addresses):
         raise ValueError("must be an address, or a list of addresses")
-    if not listed:
+    if not addresses:
         raise ValueError("the list of addresses is empty")
-    return tuple(checked_base_url(one) for one in listed)
+    return tuple(map(checked_base_url, addresses))
 
 
 class ModelSettings(EndpointOptions):
@@ -124,11 +124,11 @@ class Settings(BaseModel):
 
     def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """Return every key and password in the file or in a variable that it names."""
-        found: list[str] = []
+        secrets: list[str] = []
         for model in self.models.values():
-            found += model.secrets
-            found.append(environ.get(model.api_key_env or "", "").strip())
-        return tuple(filter(None, found))
+            secrets += model.secrets
+            secrets.append(environ.get(model.api_key_env or "", "").strip())
+        return tuple(filter(None, secrets))
 
 
 def settings_file() -> Path | None:
@@ -161,16 +161,16 @@ def load_settings(path: Path | None = None) -> Settings:
     Raises:
         ConfigError: The file cannot be read, is not TOML, or has an unknown key or invalid value.
     """
-    given = path or settings_file()
-    if given is None:
+    path = path or settings_file()
+    if path is None:
         return Settings()
     try:
-        settings = Settings.model_validate(read_toml(given))
+        settings = Settings.model_validate(read_toml(path))
     except UsageError as error:
         raise ConfigError(str(error)) from error
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{given}: {line}" for line in _problems(error))) from error
-    folder = given.parent
+        raise ConfigError("\n".join(f"{path}: {line}" for line in _problems(error))) from error
+    folder = path.parent
     models = {
         name: model.model_copy(update={"ca_file": folder / model.ca_file})
         if model.ca_file is not None
@@ -198,18 +198,18 @@ def _problems(error: ValidationError) -> list[str]:
     lines = []
     for detail in error.errors(include_url=False, include_input=False):
         path = [str(step) for step in detail["loc"]]
-        what = pydantic_reason(detail)
+        reason = pydantic_reason(detail)
         if detail["type"] == "extra_forbidden":
-            known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
+            fields = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
             if "limits" in path[:-1]:
-                known = EndpointLimits.model_fields
+                fields = EndpointLimits.model_fields
             elif path[0] == "collect":
-                known = CollectSettings.model_fields
-            hint = did_you_mean(path[-1], known)
+                fields = CollectSettings.model_fields
+            hint = did_you_mean(path[-1], fields)
             if path[0] == "collect" and path[-1] in ModelSettings.model_fields:
                 hint = "it belongs to [models.NAME]"
-            what = f"unknown key{hint and f' ({hint})'}"
-        lines.append(f"{'.'.join(path)}: {what}")
+            reason = f"unknown key{hint and f' ({hint})'}"
+        lines.append(f"{'.'.join(path)}: {reason}")
     return lines
 
 
@@ -235,15 +235,15 @@ def resolve_endpoint(
     Raises:
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
     """
-    given = model
+    name = model
     base_urls = [base_url] if isinstance(base_url, str) else list(base_url or ())
-    named = settings.models.get(model or "") if not base_urls else None
+    table = settings.models.get(model or "") if not base_urls else None
     options: dict[str, object] = {}
-    if named is not None:
-        options = {name: getattr(named, name) for name in EndpointOptions.model_fields}
-        options["params"] = named.request_params
-        addresses, key = list(named.base_url), _key_of(api_key_env or named.api_key_env, environ)
-        model = named.model or model
+    if table is not None:
+        options = {field: getattr(table, field) for field in EndpointOptions.model_fields}
+        options["params"] = table.request_params
+        addresses, key = list(table.base_url), _key_of(api_key_env or table.api_key_env, environ)
+        model = table.model or model
     else:
         addresses = base_urls or [_known_address(model, settings, environ, ways_out)]
         key = _key_of(api_key_env, environ)
@@ -251,16 +251,16 @@ def resolve_endpoint(
         if not key and not base_urls:
             key = environ.get("OPENAI_API_KEY", "").strip()
     try:
-        first, *others = dict.fromkeys(checked_base_url(address) for address in addresses)
+        first, *replicas = dict.fromkeys(checked_base_url(address) for address in addresses)
     except ValueError as error:
         raise UsageError(f"endpoint: base_url: {error}") from error
     if not model:
         raise UsageError("the endpoint needs the name of a model: --model NAME")
     if dialect is not None:
         options["dialect"] = dialect
-    options["proxy"] = options.get("proxy") or _shared_proxy([first, *others], environ)
-    options["name"] = given if not base_urls else None
-    places = {"base_url": first, "replicas": tuple(others)}
+    options["proxy"] = options.get("proxy") or _shared_proxy([first, *replicas], environ)
+    options["name"] = name if not base_urls else None
+    places = {"base_url": first, "replicas": tuple(replicas)}
     try:
         return Endpoint.model_validate(
             {**options, **places, "model": model, "api_key": key or None}
@@ -315,10 +315,10 @@ def _known_address(
     if model and environ.get("OPENAI_API_KEY") and older in ("", OPENAI_URL):
         return OPENAI_URL
     hint = did_you_mean(model or "", settings.models, "of gym.toml")
-    what = f"no endpoint{f' for model {model}' if model else ''}{hint and f' ({hint})'}"
+    problem = f"no endpoint{f' for model {model}' if model else ''}{hint and f' ({hint})'}"
     if older:
         ways_out = f"OPENAI_API_BASE is not read, set OPENAI_BASE_URL instead; or {ways_out}"
-    raise UsageError(f"{what}: {ways_out}")
+    raise UsageError(f"{problem}: {ways_out}")
 
 
 def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:
@@ -354,32 +354,32 @@ async def served_model(base_url: str) -> str:
         base_url = checked_base_url(base_url)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    way_out = "name the model after the address: URL#MODEL"
+    advice = "name the model after the address: URL#MODEL"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        status, body = await _get(session, f"{base_url}/models", way_out)
+        status, body = await _get(session, f"{base_url}/models", advice)
         if status == 404:  # a reward model's address does not end in /v1
-            status, body = await _get(session, f"{base_url}/v1/models", way_out)
+            status, body = await _get(session, f"{base_url}/v1/models", advice)
     if status >= 500:
         raise FatalEndpointError(f"GET {base_url}/models: status {status}")
     try:
         names = [model.id for model in msgspec.json.decode(body, type=_ModelList).data]
     except JSON_ERRORS as error:
-        text = f"GET {base_url}/models: status {status}, not a list of models; {way_out}"
+        text = f"GET {base_url}/models: status {status}, not a list of models; {advice}"
         raise UsageError(text) from error
     if len(names) != 1:
-        raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {way_out}")
+        raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {advice}")
     return names[0]
 
 
-async def _get(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[int, bytes]:
+async def _get(session: aiohttp.ClientSession, url: str, advice: str) -> tuple[int, bytes]:
     try:
         async with session.get(url, allow_redirects=False) as response:
             return response.status, await read_body(response, f"GET {url}", _TIMEOUT)
     except InvalidAnswerError as error:
-        raise UsageError(f"{error}; {way_out}") from error
+        raise UsageError(f"{error}; {advice}") from error
     except (aiohttp.ClientConnectionError, TimeoutError) as error:
         question = "is the server running, and the address right?"
         raise FatalEndpointError(f"GET {url}: {described(error)}; {question}") from error
     except (aiohttp.ClientError, ValueError) as error:
-        raise UsageError(f"GET {url}: {described(error)}; {way_out}") from error
+        raise UsageError(f"GET {url}: {described(error)}; {advice}") from error

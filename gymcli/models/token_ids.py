@@ -91,7 +91,7 @@ def with_ids(request: Request, tokens: Tokens, *, in_items: bool) -> Request:
 
     They are in the `extra` under NeMo Gym's names; `in_items`: of what becomes its last item.
     """
-    positions = [n for n, one in enumerate(request.messages) if one.role == "assistant"]
+    positions = [n for n, sent in enumerate(request.messages) if sent.role == "assistant"]
     if tokens.problem or not positions:
         return request
     messages = list(request.messages)
@@ -121,7 +121,7 @@ def take_tokens(answer: Answer, body: JSONObject, mode: LogprobMode | None) -> N
     choice = next(iter(objects_in(body.get("choices"))), {})
     entries = objects_in(object_in(choice.get("logprobs")).get("content"))
     holders = [object_in(choice.get("message")), *objects_in(body.get("output"))]
-    holder = next((one for one in reversed(holders) if one.get(TOKEN_FIELDS[1])), None)
+    holder = next((item for item in reversed(holders) if item.get(TOKEN_FIELDS[1])), None)
     prompt: JSON = []
     logprobs: JSON = [entry.get("logprob") for entry in entries]
     source: TokenSource
@@ -141,8 +141,8 @@ def take_tokens(answer: Answer, body: JSONObject, mode: LogprobMode | None) -> N
         return
     problem = ""
     try:
-        found = {"prompt": prompt, "sampled": sampled, "logprobs": logprobs}
-        ids = msgspec.convert(found, _Ids)
+        fields = {"prompt": prompt, "sampled": sampled, "logprobs": logprobs}
+        ids = msgspec.convert(fields, _Ids)
     except msgspec.ValidationError as error:
         ids, problem = _Ids([], [], []), f"the token ids cannot be read: {error}"
     if not problem:
@@ -175,10 +175,10 @@ def set_prompt(answer: Answer, ids: JSON) -> None:
         tokens.problem = tokens.problem or problem
 
 
-def _count_problem(ids: list[int], num_counted: int, what: str) -> str:
+def _count_problem(ids: list[int], num_counted: int, part: str) -> str:
     if num_counted in (0, len(ids)):  # 0: the endpoint does not report its usage
         return ""
-    return f"the endpoint counted {num_counted} {what} tokens, but sent {len(ids)} ids"
+    return f"the endpoint counted {num_counted} {part} tokens, but sent {len(ids)} ids"
 
 
 def _marked_id(token: JSON) -> int | None:
