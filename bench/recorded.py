@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from gymcli.environment.registry import Found, Registry
+from gymcli.environment.registry import Registration, Registry
 from gymcli.store.manifest import MANIFEST, EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import ROLLOUTS
 from gymcli.types import (
@@ -77,7 +77,7 @@ def write_run(folder: Path, *, num_tasks: int, num_attempts: int, seed: int = 0)
     return path
 
 
-def _manifest(found: Found, num_expected: int) -> Manifest:
+def _manifest(found: Registration, num_expected: int) -> Manifest:
     environment = found.environment
     record = EnvironmentRecord(
         version=environment.version,

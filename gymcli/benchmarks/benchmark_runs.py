@@ -20,7 +20,7 @@ from gymcli.comparison.reproduction import (
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import (
     EnvironmentClass,
-    Found,
+    Registration,
     Registry,
     environment_options,
     has_option,
@@ -177,7 +177,7 @@ def _hub_deviations(found: Benchmark, tasks: Path) -> list[str]:
     return [f"rows of {hub}, which no hash pins"] if hub else []
 
 
-def check_with_environment(found: Benchmark, item: Found) -> None:
+def check_with_environment(found: Benchmark, item: Registration) -> None:
     """Refuse options, roles and references of a benchmark that its environment cannot have."""
     try:
         environment_options(item.environment, item.name, found.env_arg_texts, {})
@@ -220,7 +220,7 @@ def _as_spelt(params: JSONObject, options: CollectOptions) -> JSONObject:
     return {spelt if name in TOKEN_LIMITS else name: value for name, value in params.items()}
 
 
-def _environment(options: CollectOptions, found: Benchmark) -> Found:
+def _environment(options: CollectOptions, found: Benchmark) -> Registration:
     # Code is named on the command line only: never by a benchmark.toml.
     env = options.env
     return Registry().find(found.env) if env is None else Registry((env,)).find(env)
@@ -230,7 +230,7 @@ def _has_own_env(options: CollectOptions, found: Benchmark) -> bool:
     return options.env in (None, found.env)
 
 
-def _deviations(options: CollectOptions, found: Benchmark, item: Found) -> Iterator[str]:
+def _deviations(options: CollectOptions, found: Benchmark, item: Registration) -> Iterator[str]:
     """Yield in words each setting of a run that is not the benchmark's and may move its score."""
     if not _has_own_env(options, found):
         yield f"environment {options.env}, not {found.env}"

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gymcli.environment.contract import Model
 from gymcli.environment.registry import (
     NUM_GENERATED,
-    Found,
+    Registration,
     Registry,
     generated_lines,
     generates,
@@ -135,7 +135,7 @@ class TaskSet(NamedTuple):
 
 
 def read_task_set(
-    found: Found,
+    found: Registration,
     registry: Registry,
     given: Path | None,
     *,
@@ -163,7 +163,7 @@ def read_task_set(
 
 
 @contextmanager
-def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
+def _tasks_file(found: Registration, given: Path | None) -> Iterator[tuple[Path, str]]:
     path = given or own_tasks(found)
     if path is not None:
         yield path, str(path)
@@ -200,7 +200,7 @@ def _tasks_finding(
     return passed(f"{len(rows)} valid, each with a unique id")
 
 
-def _is_valid(row: TaskRow, found: Found) -> bool:
+def _is_valid(row: TaskRow, found: Registration) -> bool:
     try:
         found.environment.parse_task(row.fields)
     except ValidationError:
@@ -276,7 +276,7 @@ class Subject:
 
     def __init__(
         self,
-        found: Found,
+        found: Registration,
         tasks: TaskSet,
         options: EnvironmentOptions,
         *,

@@ -20,7 +20,7 @@ from gymcli.errors import EnvironmentImportError, UsageError
 
 if TYPE_CHECKING:
     from gymcli.environment.description import FieldDescription
-    from gymcli.environment.registry import Found
+    from gymcli.environment.registry import Registration
     from gymcli.types import JSONObject
 
 _FILTERS = ("structure", "capability", "domain", "task_type", "verification")
@@ -117,7 +117,7 @@ def _print_list(described: list[JSONObject]) -> None:
         result(folded(f"{name:{_MAX_NAME}}  {text}", _MAX_NAME + 2))
 
 
-def _describe_one(found: Found, *, is_json: bool) -> None:
+def _describe_one(found: Registration, *, is_json: bool) -> None:
     """Print what an environment is, what its rows hold, and what ships with it."""
     from gymcli.environment.description import (
         describe,

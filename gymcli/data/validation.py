@@ -12,7 +12,7 @@ import msgspec
 
 from gymcli.environment.registry import (
     NUM_GENERATED,
-    Found,
+    Registration,
     Registry,
     generated_lines,
     generates,
@@ -114,7 +114,7 @@ def validate(
     Raises:
         UsageError: A file, the template or the environment cannot be read, or an option is wrong.
     """
-    environments: dict[str, tuple[Found, EnvironmentOptions]] = {}
+    environments: dict[str, tuple[Registration, EnvironmentOptions]] = {}
     env = env_of_tasks(tasks, env)
     registry = Registry((env,) if env else ())
     options = CollectOptions(
@@ -281,7 +281,7 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
     return {**row, **{name: value for name, value in control.items() if value is not None}}
 
 
-def _verl_row(task: TaskRow, index: int, find: Callable[[str], Found]) -> JSONObject:
+def _verl_row(task: TaskRow, index: int, find: Callable[[str], Registration]) -> JSONObject:
     """Return the row of a task as verl's documentation describes it, "Prepare data"."""
     if not task.env:
         raise ValueError("no environment, which is verl's data_source; use --env NAME")

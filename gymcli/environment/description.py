@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError
 
-from gymcli.environment.registry import Found, generated_lines, generates, own_tasks
+from gymcli.environment.registry import Registration, generated_lines, generates, own_tasks
 from gymcli.errors import EpisodeError
 from gymcli.store.lines import iterate_lines
 from gymcli.types import JSON, JSONObject
@@ -51,7 +51,7 @@ class FieldDescription(msgspec.Struct):
     meaning: str
 
 
-def describe(found: Found) -> JSONObject:
+def describe(found: Registration) -> JSONObject:
     """Return the description of an environment as JSON."""
     environment = found.environment
     lines = (inspect.getdoc(environment) or "").splitlines()
@@ -75,19 +75,19 @@ def describe(found: Found) -> JSONObject:
     }
 
 
-def extra_of(found: Found) -> tuple[str, str]:
+def extra_of(found: Registration) -> tuple[str, str]:
     """Return the extra that an environment needs, empty without one, and for what."""
     is_built_in = found.environment.__module__.startswith("gymcli.envs.")
     return EXTRAS.get(found.name, ("", "")) if is_built_in else ("", "")
 
 
-def num_tasks(found: Found) -> int:
+def num_tasks(found: Registration) -> int:
     """Return the number of tasks that ship with an environment."""
     path = own_tasks(found)
     return 0 if path is None else sum(1 for _ in iterate_lines(path))
 
 
-def example_row(found: Found) -> JSONObject | None:
+def example_row(found: Registration) -> JSONObject | None:
     """Return the first row that ships with an environment, else one that it generates."""
     path = own_tasks(found)
     try:

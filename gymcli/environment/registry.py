@@ -84,7 +84,7 @@ _HARNESSES = (
 _SUFFIXES = (*(f"_{harness}_agent" for harness in _HARNESSES), "_agent", "_resources_server")
 
 
-class Found(NamedTuple):
+class Registration(NamedTuple):
     """An environment with its name in records."""
 
     name: str
@@ -113,8 +113,8 @@ class Registry:
     """
 
     def __init__(self, specs: tuple[str, ...] = ()) -> None:
-        self._found: dict[str, Found] = {}
-        self._given: dict[str, Found] = {}
+        self._found: dict[str, Registration] = {}
+        self._given: dict[str, Registration] = {}
         self._default_of: dict[str, str] = {}
         """The environment that plays instead, for agents without a known one."""
         for spec in specs:
@@ -136,7 +136,7 @@ class Registry:
         self._given[name] = _checked(environment, name, repr(environment))
         return name
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> Registration:
         """Find an environment by the name in a row, a record or on the command line.
 
         Raises:
@@ -150,7 +150,7 @@ class Registry:
             known = self._found[name] = next(given, None) or _by_name(name)
         return known
 
-    def find_agent(self, name: str, default: str | None) -> Found:
+    def find_agent(self, name: str, default: str | None) -> Registration:
         """Find the environment of a NeMo Gym agent; if it is unknown, return the default one."""
         if default is not None and self._default_of.get(name) == default:
             return self.find(default)
@@ -192,14 +192,14 @@ class Registry:
         return sorted({*_built_in_names(), *_plug_ins()})
 
 
-def _by_name(name: str) -> Found:
+def _by_name(name: str) -> Registration:
     built_in = _built_in_names()
     # Built-in environments first: no plug-in can replace one by its name.
     for candidate in candidates(name):
         if candidate in built_in:
             with _importing(candidate):
                 module = importlib.import_module(f"gymcli.envs.{candidate}")
-            return Found(candidate, _only_environment(module, candidate))
+            return Registration(candidate, _only_environment(module, candidate))
     plug_ins = _plug_ins()  # late: it reads the metadata of all packages
     for candidate in candidates(name):
         if candidate in plug_ins:
@@ -256,7 +256,7 @@ def _plug_ins() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def _from_address(spec: str) -> Found | None:
+def _from_address(spec: str) -> Registration | None:
     """Return the environment of a server: `NAME=http://host:port`, or only the address."""
     head, equals, tail = spec.partition("=")
     name, address = (head, tail) if equals and "://" not in head else (REMOTE, spec)
@@ -264,10 +264,10 @@ def _from_address(spec: str) -> Found | None:
         return None
     from gymcli.environment.remote import remote_environment
 
-    return Found(name, remote_environment(name, address), "")
+    return Registration(name, remote_environment(name, address), "")
 
 
-def _from_code(spec: str) -> Found:
+def _from_code(spec: str) -> Registration:
     """Load `path/to/file.py:Class`, `file.py` or `module:Class`, named after the file or module."""
     place, class_name = split_code(spec)
     if place.endswith(".py"):
@@ -349,16 +349,16 @@ def _own_environments(module: ModuleType) -> dict[str, EnvironmentClass]:
     }
 
 
-def _checked(loaded: object, name: str, place: str) -> Found:
+def _checked(loaded: object, name: str, place: str) -> Registration:
     if not (inspect.isclass(loaded) and issubclass(loaded, Environment)):
         raise EnvironmentImportError(f"{place} is not a subclass of gymcli.Environment")
     for method_tool in loaded.method_tools().values():
         with _importing(name):
             check_schema(loaded, method_tool)
-    return Found(name, loaded)
+    return Registration(name, loaded)
 
 
-def prepare(found: Found, options: EnvironmentOptions) -> None:
+def prepare(found: Registration, options: EnvironmentOptions) -> None:
     """Let an environment check that it can be played with these options.
 
     Raises:
@@ -439,7 +439,7 @@ def environments_with_tasks() -> list[str]:
     return sorted({*filter(shipped_tasks, _built_in_names()), *_plug_ins()})
 
 
-def own_tasks(found: Found) -> Path | None:
+def own_tasks(found: Registration) -> Path | None:
     """Return the tasks file that ships with an environment, if there is one.
 
     A third-party environment has none, even if it has the name of a built-in one.
@@ -449,7 +449,7 @@ def own_tasks(found: Found) -> Path | None:
 
 
 def split_env_args(
-    given: Mapping[str, str], environments: Iterable[Found]
+    given: Mapping[str, str], environments: Iterable[Registration]
 ) -> dict[str, dict[str, str]]:
     """Assign options to environments: by the name before the dot, else to the only one with it.
 
@@ -481,14 +481,14 @@ def split_env_args(
     return assigned
 
 
-def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
+def own_options(given: Mapping[str, str], found: Registration) -> EnvironmentOptions:
     """Parse the options that belong to one environment, and ignore all others."""
     prefix = f"{found.name}."
     own = {k.removeprefix(prefix): text for k, text in given.items() if has_option(found, k)}
     return environment_options(found.environment, found.name, own, {})
 
 
-def has_option(found: Found, key: str) -> bool:
+def has_option(found: Registration, key: str) -> bool:
     """Return whether `[ENV.]KEY` is meant for an environment."""
     return key.startswith(f"{found.name}.") or key in found.environment.Options.model_fields
 
@@ -533,14 +533,14 @@ NUM_GENERATED = 60
 """The default number of tasks to generate."""
 
 
-def generates(found: Found) -> bool:
+def generates(found: Registration) -> bool:
     """Return whether an environment overrides `generate`."""
     own = found.environment.generate.__func__  # type: ignore[attr-defined]
     return own is not Environment.generate.__func__  # type: ignore[attr-defined]
 
 
 def generated_lines(
-    found: Found,
+    found: Registration,
     num: int = NUM_GENERATED,
     *,
     seed: int = 0,

@@ -50,7 +50,7 @@ from gymcli.types import (
 
 if TYPE_CHECKING:
     from gymcli.environment.contract import Environment
-    from gymcli.environment.registry import Found, Registry
+    from gymcli.environment.registry import Registration, Registry
     from gymcli.environment.tool import Task
     from gymcli.store.run_index import RunIndex
 
@@ -91,7 +91,7 @@ class RunReading(NamedTuple):
     failures: Path | None
     reading: RolloutReading
     """How the lines are decoded."""
-    found: dict[str, Found]
+    found: dict[str, Registration]
     """For a bare file, the installed environments that its lines name."""
 
     @property
@@ -128,7 +128,7 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     # A run may have only failures so far. Without a run there, `rollouts_file` raises the error.
     file = rollouts_file(path) if has_scored or not is_known else None
     reading = RolloutReading(str(file), env)
-    known: dict[str, Found] = {}
+    known: dict[str, Registration] = {}
     if file is not None and manifest is None:
         registry = _registry_with(env)
         for name in environment_names(file, reading):

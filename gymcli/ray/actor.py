@@ -24,7 +24,7 @@ import msgspec
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import (
-    Found,
+    Registration,
     Registry,
     environment_options,
     prepare,
@@ -262,7 +262,7 @@ class _Session:
         self._stopping = Stopping()
         self._attempts: asyncio.Queue[Attempt | None] = asyncio.Queue()
         self._verdicts = _SentVerdicts(verdicts)
-        self._environments: dict[tuple[str, bytes], tuple[Found, EnvironmentOptions]] = {}
+        self._environments: dict[tuple[str, bytes], tuple[Registration, EnvironmentOptions]] = {}
         self._report = Report()
         self._has_news = asyncio.Event()
         self._num_saved = 0
@@ -365,7 +365,7 @@ class _Session:
             )
         return attempt._replace(environment=found.environment, options=options, plan=plan)
 
-    def _find(self, sent: SentAttempt) -> tuple[Found, EnvironmentOptions]:
+    def _find(self, sent: SentAttempt) -> tuple[Registration, EnvironmentOptions]:
         key = (sent.env, msgspec.json.encode(sent.options))
         if key not in self._environments:
             found = self._registry.find(sent.env)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.registry import Found, Registry, environment_options
+from gymcli.environment.registry import Registration, Registry, environment_options
 from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import UnknownNameError, UsageError
@@ -63,7 +63,7 @@ class LoopJob(NamedTuple):
     """The settings with which the lines of a file are rescored."""
 
     reading: RolloutReading
-    find: Callable[[str], Found]
+    find: Callable[[str], Registration]
     env_args: Mapping[str, Mapping[str, str]] = {}
     keeps_lines: bool = False
     concurrency: int = 64
@@ -177,7 +177,7 @@ def _compared(before: _EarlierRecord, record: Rollout | Failure, job: LoopJob) -
 
 def find_recorded(
     registry: Registry, name: str, run: Path, manifest: Manifest | None = None
-) -> Found:
+) -> Registration:
     """Find the environment of a run's record.
 
     An environment that is not installed is found without its code if the manifest says that it
@@ -191,7 +191,7 @@ def find_recorded(
     except UnknownNameError as error:
         record = None if manifest is None else manifest.environments.get(name)
         if record is not None and record.rescore == "recorded":
-            return Found(name, RemoteEnvironment, record.source_hash)
+            return Registration(name, RemoteEnvironment, record.source_hash)
         raise UnknownNameError(
             f"{run}: {error}; if it is your own code, set --env FILE.py:CLASS; "
             f"if it is a server, set --env {name}=http://HOST:PORT"
@@ -250,7 +250,7 @@ def verify(
     return (result for batch in iterate_async(batches) for result in batch)
 
 
-def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
+def recorded_environments(run: Path, env: str | None) -> dict[str, Registration]:
     """Return the environments that a run or a file names, by name."""
     manifest = read_manifest(run) if run.is_dir() else None
     if manifest is not None:
@@ -265,7 +265,7 @@ def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
     return {found.name: found for found in map(_with_stateless_server, environments)}
 
 
-def _with_stateless_server(found: Found) -> Found:
+def _with_stateless_server(found: Registration) -> Registration:
     """Return the environment, rescorable if its server reports that verifying needs no session."""
     environment = found.environment
     if not (issubclass(environment, RemoteEnvironment) and environment.base_url):
@@ -279,7 +279,7 @@ def _with_stateless_server(found: Found) -> Found:
 
 def rescore_run(
     run: Path,
-    environments: Mapping[str, Found],
+    environments: Mapping[str, Registration],
     *,
     env: str | None,
     env_args: Mapping[str, Mapping[str, str]],
@@ -311,7 +311,7 @@ def rescore_run(
     specs = (env,) if env is not None else ()
     registry = Registry(specs)
 
-    def find(name: str) -> Found:
+    def find(name: str) -> Registration:
         return environments.get(name) or find_recorded(registry, name, run)
 
     # The class of an environment that the manifest does not list is looked up per line.
@@ -387,7 +387,7 @@ async def _opened(
             yield shared
 
 
-def _waits(found: Found, judges: Judges) -> bool:
+def _waits(found: Registration, judges: Judges) -> bool:
     """Return whether lines are scored in this process; workers do not know a server's class."""
     environment = found.environment
     return (

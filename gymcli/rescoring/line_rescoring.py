@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.registry import Found, Registry, environment_options
+from gymcli.environment.registry import Registration, Registry, environment_options
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import AttemptError, GymError, VerifierCrashedError, VerifierTimeoutError
 from gymcli.rollout.scoring import Workers
@@ -346,7 +346,7 @@ class LineScorer:
     def __init__(self, job: RescoreJob) -> None:
         self._job = job
         self._registry = Registry(job.env_specs)
-        self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
+        self._known: dict[bytes, tuple[Registration, EnvironmentOptions]] = {}
         for name in job.env_names:  # import now, so that no verifier is charged for it
             with suppress(GymError):
                 self._registry.find(name)
@@ -390,7 +390,7 @@ class LineScorer:
             result.line = new_line(old_line, before, scored, environment, options)
         return result
 
-    def _look_up(self, rollout: Rollout) -> tuple[Found, EnvironmentOptions]:
+    def _look_up(self, rollout: Rollout) -> tuple[Registration, EnvironmentOptions]:
         key = msgspec.json.encode((rollout.env, rollout.env_options))
         if key not in self._known:
             found, options = _environment_of(rollout, self._job, self._registry)
@@ -402,7 +402,7 @@ class LineScorer:
 
 def _environment_of(
     rollout: Rollout, job: RescoreJob, registry: Registry
-) -> tuple[Found, EnvironmentOptions]:
+) -> tuple[Registration, EnvironmentOptions]:
     """Find the environment of a record and the options to score it with."""
     found = registry.find(rollout.env)
     environment = found.environment

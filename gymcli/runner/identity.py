@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gymcli.environment.registry import Found, environment_options
+from gymcli.environment.registry import Registration, environment_options
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import UsageError
 from gymcli.models.dialects import DIALECTS
@@ -73,7 +73,7 @@ def identity_of(
     model: str,
     options: CollectOptions,
     template_hash: str | None,
-    environments: Mapping[str, Found],
+    environments: Mapping[str, Registration],
     env_options: Mapping[str, EnvironmentOptions],
     *,
     param_names: Collection[str] = (),
@@ -152,7 +152,7 @@ def _in_one_spelling(value: object) -> object:
 
 
 def declared_sources(
-    options: CollectOptions, environments: Mapping[str, Found]
+    options: CollectOptions, environments: Mapping[str, Registration]
 ) -> dict[str, RoleSource]:
     """Return the models of the roles that the environments of a run declare."""
     declared = {
@@ -233,7 +233,7 @@ def new_manifest(
 
 def rescored_manifest(
     before: Manifest | None,
-    environments: Mapping[str, Found],
+    environments: Mapping[str, Registration],
     *,
     env_args: Mapping[str, Mapping[str, str]],
     judges: Judges,
@@ -291,7 +291,7 @@ def rescored_manifest(
     )
 
 
-def _asked(environments: Mapping[str, Found]) -> set[str]:
+def _asked(environments: Mapping[str, Registration]) -> set[str]:
     return {
         role
         for found in environments.values()
@@ -305,7 +305,7 @@ def _others(by_role: Mapping[str, T], roles: set[str]) -> dict[str, T]:
 
 
 def _record_of(
-    found: Found, options: EnvironmentOptions, before: EnvironmentRecord
+    found: Registration, options: EnvironmentOptions, before: EnvironmentRecord
 ) -> EnvironmentRecord:
     """Return a record updated from the present environment."""
     environment = found.environment

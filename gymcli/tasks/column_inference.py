@@ -19,7 +19,7 @@ import msgspec
 from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from gymcli.environment.registry import Found
+from gymcli.environment.registry import Registration
 from gymcli.errors import UsageError
 from gymcli.tasks.row_map import TRANSFORMS, RowMap, map_text
 from gymcli.tasks.table_files import local_rows, mapped_rows, table_columns
@@ -112,7 +112,7 @@ def mapped_file(
 
 
 def table_defaults(
-    env: str | None, find: Callable[[str], Found], *, has_choices: bool = True
+    env: str | None, find: Callable[[str], Registration], *, has_choices: bool = True
 ) -> RowDefaults:
     """Return the fields that rows of tables have unless they say otherwise.
 
@@ -146,7 +146,7 @@ def set_defaults(row: JSONObject, defaults: RowDefaults) -> None:
 def infer_map(
     path: Path,
     env: str | None,
-    find: Callable[[str], Found],
+    find: Callable[[str], Registration],
     *,
     has_template: bool,
     id_field: str | None = None,
@@ -184,7 +184,7 @@ def infer_map(
     return _answer_map(table, found, has_template=has_template)
 
 
-def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Found]) -> None:
+def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Registration]) -> None:
     """Raise UsageError with a map for JSON Lines whose first row has a question, but no prompt.
 
     They are not mapped unasked, as a table is: a row of this shape is for a prompt file.
@@ -433,7 +433,7 @@ def _letter_or_none(transform: str, answer: JSON, options: JSON) -> JSON:
         return None
 
 
-def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
+def _answer_map(table: _Table, found: Registration, *, has_template: bool) -> TableMap:
     own = found.environment.Task.model_fields
     fields: _Fields = {}
     renamed: list[str] = []
@@ -472,7 +472,7 @@ def _answer_map(table: _Table, found: Found, *, has_template: bool) -> TableMap:
     return TableMap(row_map, None, _note(renamed, found.name) if renamed else "")
 
 
-def _conversion(table: _Table, found: Found, name: str, column: str) -> list[str]:
+def _conversion(table: _Table, found: Registration, name: str, column: str) -> list[str]:
     """Return the transforms that turn the values of a table into the type of a field."""
     if name in _CONTROLS or column == table.id_field:
         return table.conversion(name, column)
@@ -485,7 +485,7 @@ def _conversion(table: _Table, found: Found, name: str, column: str) -> list[str
     return [transform] if transform and table.holds(column, str) else []
 
 
-def _json_types(found: Found, name: str) -> set[str]:
+def _json_types(found: Registration, name: str) -> set[str]:
     """Return the JSON types that a field may have; none if they are unknown."""
     try:
         schema = found.environment.Task.model_json_schema()
@@ -504,7 +504,7 @@ def _json_types(found: Found, name: str) -> set[str]:
     return kinds
 
 
-def _check_first(table: _Table, found: Found, row_map: RowMap) -> None:
+def _check_first(table: _Table, found: Registration, row_map: RowMap) -> None:
     """Raise UsageError if the first row lacks a field that the environment needs."""
     first = next((row for row in table.rows() if row_map.takes(row)), None)
     if first is None:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import (
     NUM_GENERATED,
-    Found,
+    Registration,
     Registry,
     environments_with_tasks,
     generated_lines,
@@ -271,7 +271,7 @@ def map_tables(
     map_file: Path | None,
     *,
     env: str | None,
-    find: Callable[[str], Found],
+    find: Callable[[str], Registration],
     has_template: bool,
     id_field: str | None = None,
 ) -> MappedTables:
@@ -307,7 +307,7 @@ def map_tables(
     return found
 
 
-def _generated(spec: str, find: Callable[[str], Found] | None) -> list[bytes]:
+def _generated(spec: str, find: Callable[[str], Registration] | None) -> list[bytes]:
     code = (find or Registry((spec,)).find)(spec)
     if not generates(code):
         raise UsageError(
@@ -387,7 +387,7 @@ class Problems:
             raise TasksError("\n".join(self.lines()))
 
 
-def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> list[str]:
+def row_problems(row: TaskRow, found: Registration, options: EnvironmentOptions) -> list[str]:
     """Return the problems of a row in its environment with these options."""
     problems: list[str] = []
     try:
@@ -402,7 +402,7 @@ def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> lis
     return problems
 
 
-def _missing_mark(row: TaskRow, found: Found, options: EnvironmentOptions) -> str:
+def _missing_mark(row: TaskRow, found: Registration, options: EnvironmentOptions) -> str:
     """Return what an answer to this row needs in order to be read, if no message mentions it."""
     try:
         mark = found.environment.answer_mark(found.environment.parse_task(row.fields), options)
@@ -421,7 +421,7 @@ def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
             yield f"{what}{pydantic_reason(detail)} (environment {env})"
 
 
-def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:
+def _tool_problems(tools: list[JSONObject], found: Registration) -> Iterator[str]:
     environment = found.environment
     # An overridden `tools` can be called only on an instance, in an episode.
     if not environment.executes_tools or environment.tools is not Environment.tools:
@@ -439,7 +439,7 @@ def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:
 class Survey:
     """The results of the first pass over the tasks."""
 
-    environments: dict[str, Found] = field(default_factory=dict)
+    environments: dict[str, Registration] = field(default_factory=dict)
     num_rows: Counter[str] = field(default_factory=Counter)
     """Selected rows by environment."""
     num_rows_of_all_shards: Counter[str] = field(default_factory=Counter)

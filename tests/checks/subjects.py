@@ -3,7 +3,7 @@
 from gymcli import Environment, Message, Score, Task
 from gymcli.checks.checks import run_check
 from gymcli.checks.subject import Subject, TaskSet, passed
-from gymcli.environment.registry import Found
+from gymcli.environment.registry import Registration
 from gymcli.types import TaskRow
 from tests.pooled import pooled_workers, run_pooled
 
@@ -51,7 +51,7 @@ def rows_of(answers, *, prompt="Task {}?", tools=None, **fields):
 def subject_of(environment, rows=None, *, watch=len, workers=None):
     rows = rows_of([f"gold-{number}" for number in range(12)]) if rows is None else rows
     task_set = TaskSet(rows, "a test", passed("read"))
-    found = Found("sound", environment, "")
+    found = Registration("sound", environment, "")
     return Subject(
         found, task_set, environment.Options(), workers=workers or pooled_workers(), watch=watch
     )

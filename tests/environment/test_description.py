@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 import gymcli.envs
 from gymcli import Environment, Task
 from gymcli.environment.description import EXTRAS, example_row, fields_of, num_tasks
-from gymcli.environment.registry import Found, Registry
+from gymcli.environment.registry import Registration, Registry
 
 
 class Point(BaseModel):
@@ -86,5 +86,5 @@ class Failing(Silent):
 
 def test_an_environment_may_have_no_rows():
     for environment in (Silent, Failing):
-        found = Found("silent", environment, "")
+        found = Registration("silent", environment, "")
         assert (num_tasks(found), example_row(found)) == (0, None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gymcli.environment.contract import Environment
 from gymcli.environment.description import describe
 from gymcli.environment.registry import (
-    Found,
+    Registration,
     Registry,
     candidates,
     environment_options,
@@ -357,7 +357,7 @@ def test_describe_of_one_without_a_docstring_is_empty():
         pass
 
     Silent.__doc__ = ""
-    assert describe(Found("silent", Silent, ""))["description"] == ""
+    assert describe(Registration("silent", Silent, ""))["description"] == ""
 
 
 def test_shipped_tasks_are_those_of_a_name_only(tmp_path):
@@ -417,7 +417,7 @@ class Third(Environment):
     """Has no options."""
 
 
-FOUND = [Found("one", First, ""), Found("two", Second, "")]
+REGISTRATIONS = [Registration("one", First, ""), Registration("two", Second, "")]
 
 
 @pytest.mark.parametrize(
@@ -430,22 +430,34 @@ FOUND = [Found("one", First, ""), Found("two", Second, "")]
     ],
 )
 def test_split_env_args_assigns_by_name_or_to_the_only_one_that_fits(given, expected):
-    assert split_env_args(given, FOUND) == expected
+    assert split_env_args(given, REGISTRATIONS) == expected
 
 
 @pytest.mark.parametrize(
     ("key", "environments", "words"),
     [
-        ("level", FOUND, "--env-arg level: one and two have this option; write one.level=..."),
+        (
+            "level",
+            REGISTRATIONS,
+            "--env-arg level: one and two have this option; write one.level=...",
+        ),
         (
             "levl",
-            FOUND,
+            REGISTRATIONS,
             "--env-arg levl: no environment of this run has it (options: one.level, one.label, "
             "one.kinds, one.ratio, two.level, two.must)",
         ),
-        ("three.level", FOUND[:1], "--env-arg three.level: no environment of this run has it"),
-        ("one.", FOUND[:1], "--env-arg one.: no environment of this run has it"),
-        ("level", [Found("three", Third, "")], "no environment of this run has it (options: none)"),
+        (
+            "three.level",
+            REGISTRATIONS[:1],
+            "--env-arg three.level: no environment of this run has it",
+        ),
+        ("one.", REGISTRATIONS[:1], "--env-arg one.: no environment of this run has it"),
+        (
+            "level",
+            [Registration("three", Third, "")],
+            "no environment of this run has it (options: none)",
+        ),
     ],
 )
 def test_split_env_args_says_why_an_option_fits_nowhere(key, environments, words):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.environment.registry import Found, Registry
+from gymcli.environment.registry import Registration, Registry
 from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text
@@ -140,7 +140,7 @@ def test_a_rescored_run_keeps_the_roles_of_scores_that_it_keeps():
     )
     after = rescored_manifest(
         before,
-        {"kept": Found("kept", kept, ""), "judged": Found("judged", Judged, "")},
+        {"kept": Registration("kept", kept, ""), "judged": Registration("judged", Judged, "")},
         env_args={},
         judges=Judges({"judge": "oracle", "user": "oracle"}),
         num_lines={},
