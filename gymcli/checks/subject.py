@@ -36,7 +36,7 @@ from gymcli.errors import (
 from gymcli.models.roles import declared_roles
 from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, Policy, play
 from gymcli.rollout.scoring import Workers, score, score_group
-from gymcli.runner.collect_options import CollectOptions
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import TaskSource, survey
 from gymcli.tracebacks import frames_of
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
@@ -151,7 +151,7 @@ def read_task_set(
     """
     try:
         with _tasks_file(found, given) as (path, origin):
-            options = CollectOptions(model="check", env=found.name, prompt=prompt)
+            options = TaskOptions(env=found.name, prompt=prompt)
             source = TaskSource([path], options, registry)
             # A given file may have rows of several environments.
             rows = [row for row in _rows(source) if row.env == found.name]

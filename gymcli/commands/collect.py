@@ -177,6 +177,7 @@ def collect(
         ),
     ] = None,
     role_param: RoleParamOption = None,
+    row_options: RowOptions,
     run_options: RunOptions,
     sampling: SamplingOptions,
     seed: Annotated[
@@ -194,7 +195,6 @@ def collect(
             rich_help_panel=Heading.SAMPLING,
         ),
     ] = None,
-    row_options: RowOptions,
     cache: CacheOption = None,
     min_coverage: Annotated[
         float,
@@ -282,8 +282,8 @@ def collect(
             default_roles=default_roles,
             missing_roles=missing_roles,
             role_params=params_by_role,
-            **{name: value for name, value in vars(out).items() if name not in unset},
-            **vars(row_options),
+            **vars(out),
+            **{name: value for name, value in vars(row_options).items() if name not in unset},
         )
         for (name, endpoint), out in zip(policies * max(1, len(benchmarks)), outs, strict=True)
     ]

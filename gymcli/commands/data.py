@@ -20,11 +20,10 @@ from gymcli.commands.options import (
     complete_run,
     complete_tasks,
     key_values,
-    with_expanded_options,
 )
 from gymcli.errors import TasksError, UsageError
 from gymcli.reporting.formatting import counted
-from gymcli.runner.run_options import IdFieldOption, MapOption, PromptOption, RowOptions
+from gymcli.runner.run_options import IdByFileOption, IdFieldOption, MapOption, PromptOption
 from gymcli.secrets import REDACTED, scrubber_of
 
 if TYPE_CHECKING:
@@ -423,7 +422,6 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{one_line(name) or 'none'} {count}" for name, count in counts.items())
 
 
-@with_expanded_options
 def validate(
     files: _FilesArgument,
     *,
@@ -436,7 +434,10 @@ def validate(
         ),
     ] = None,
     env_arg: EnvArgOption = None,
-    row_options: RowOptions,
+    prompt: PromptOption = None,
+    map_file: MapOption = None,
+    id_field: IdFieldOption = None,
+    id_by_file: IdByFileOption = False,
     json: JsonOption = False,
 ) -> None:
     """List what is wrong with rows, and where; exit with 2 if anything is.
@@ -450,7 +451,15 @@ def validate(
     from gymcli.tasks.task_source import Problems
 
     env_args = key_values("--env-arg", env_arg or ())
-    found = validate_files(files, env=env, env_args=env_args, **vars(row_options))
+    found = validate_files(
+        files,
+        env=env,
+        env_args=env_args,
+        prompt=prompt,
+        map_file=map_file,
+        id_field=id_field,
+        id_by_file=id_by_file,
+    )
     for text in found.notes:
         message(text)
     for text in found.warnings:

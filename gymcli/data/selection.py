@@ -17,12 +17,12 @@ from gymcli.environment.registry import Registry, is_code, is_plug_in
 from gymcli.errors import FilterError, TasksError, UnknownNameError, UsageError
 from gymcli.metrics.measure import index_run
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.filters import Filter, parse_filter
 from gymcli.store.lines import file_sha256, iterate_lines
 from gymcli.store.manifest import Manifest
 from gymcli.suggestions import did_you_mean
 from gymcli.tasks.task_files import RowProblem, with_shared_ids
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_row import without_stamps
 from gymcli.tasks.task_source import Problems, TasksFile, TaskSource, map_tables, named_file
 from gymcli.types import JSON_ERRORS, JSONObject, RecordHead, TaskRow, digest
@@ -185,7 +185,7 @@ def _of_file(name: str | Path, env: str | None) -> _Source:
     if file.env is not None:  # an environment, to which its own tasks belong
         env = file.env if is_code(file.env) else None
     registry = Registry((env,) if env else ())
-    source = TaskSource([name], CollectOptions(model="none", env=env), registry)
+    source = TaskSource([name], TaskOptions(env=env), registry)
 
     def read(shared_ids: frozenset[tuple[str, str]]) -> dict[str, dict[str, str]]:
         source.shared_ids = shared_ids

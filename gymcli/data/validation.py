@@ -24,9 +24,9 @@ from gymcli.environment.registry import (
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import EpisodeError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.runner.collect_options import CollectOptions
 from gymcli.tasks.table_files import needs_pyarrow
 from gymcli.tasks.task_files import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_row import Hints, PromptTemplate, TaskReading
 from gymcli.tasks.task_source import (
     Problems,
@@ -117,8 +117,7 @@ def validate(
     environments: dict[str, tuple[Registration, EnvironmentOptions]] = {}
     env = env_of_tasks(tasks, env)
     registry = Registry((env,) if env else ())
-    options = CollectOptions(
-        model="none",
+    options = TaskOptions(
         env=env,
         env_args=dict(env_args or {}),
         prompt=prompt,

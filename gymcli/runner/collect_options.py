@@ -7,8 +7,6 @@ from typing import Self, TypeVar
 
 import typer
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     InstanceOf,
     SecretStr,
@@ -22,17 +20,16 @@ from typer.models import OptionInfo
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
-from gymcli.runner.run_options import RowOptions, RunOptions
+from gymcli.runner.run_options import RunOptions
 from gymcli.store.manifest import BenchmarkRecord
 from gymcli.suggestions import did_you_mean, pydantic_reason
+from gymcli.tasks.task_options import TaskOptions
 
 T = TypeVar("T")
 
 
-class CollectOptions(BaseModel, RunOptions, RowOptions):
+class CollectOptions(TaskOptions, RunOptions):
     """The options of `gymcli.collect`; `gym collect` fills them from its own."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field(min_length=1)
     """A model's name at the endpoint, `local`, `local:PATH.gguf`, or `oracle` for gold answers.
@@ -46,14 +43,8 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     """The endpoint of the model; None for `local` and `oracle`."""
     benchmark: InstanceOf[BenchmarkRecord] | None = Field(default=None, exclude=True)
     """The benchmark that the tasks and other options come from."""
-    env: str | None = None
-    """The environment of rows that do not name one."""
-    env_args: dict[str, str] = {}
-    """Options of environments: `key` or `env.key`."""
     params: dict[str, object] = {}
     """Request parameters; they override those of a row."""
-    seed: int | None = None
-    """Seeds environments and requests; None seeds environments with 0 and requests not at all."""
     roles: dict[str, Endpoint | str] = {}
     """Models of roles: an endpoint, `local`, `local:PATH.gguf`, or `oracle` for the environment's
     own stand-in."""

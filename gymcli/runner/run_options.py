@@ -118,48 +118,6 @@ class RunOptions:
             rich_help_panel=Heading.RESULTS,
         ),
     ] = False
-    repeats: Annotated[
-        int, typer.Option(min=1, help="Attempts per task.", rich_help_panel=Heading.AMOUNT)
-    ] = 1
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            "-n",
-            min=1,
-            help="Use only the first N rows of each file.",
-            rich_help_panel=Heading.AMOUNT,
-        ),
-    ] = None
-    """Counted after `shuffle`."""
-    task_ids: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task",
-            metavar="ID",
-            help="Run only the task with this id.",
-            rich_help_panel=Heading.AMOUNT,
-        ),
-    ] = None
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I/N",
-            callback=shard_of,
-            help="Run only this part of the tasks, 1/N to N/N.",
-            rich_help_panel=Heading.DISTRIBUTED,
-        ),
-    ] = None
-    """A part of the tasks that the other options select."""
-    shuffle: Annotated[
-        bool,
-        typer.Option(
-            "--shuffle",
-            help="Run the tasks in a random order, which loads them all.",
-            rich_help_panel=Heading.AMOUNT,
-        ),
-    ] = False
-    """The order depends on the seed only."""
     concurrency: Annotated[
         int,
         typer.Option(
@@ -328,8 +286,50 @@ IdByFileOption = Annotated[
 
 @dataclass(kw_only=True)
 class RowOptions:
-    """How rows become tasks."""
+    """Which tasks are read, and how rows become tasks."""
 
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Attempts per task.", rich_help_panel=Heading.AMOUNT)
+    ] = 1
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            help="Use only the first N rows of each file.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
+    ] = None
+    """Counted after `shuffle`."""
+    task_ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            metavar="ID",
+            help="Run only the task with this id.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
+    ] = None
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            callback=shard_of,
+            help="Run only this part of the tasks, 1/N to N/N.",
+            rich_help_panel=Heading.DISTRIBUTED,
+        ),
+    ] = None
+    """A part of the tasks that the other options select."""
+    shuffle: Annotated[
+        bool,
+        typer.Option(
+            "--shuffle",
+            help="Run the tasks in a random order, which loads them all.",
+            rich_help_panel=Heading.AMOUNT,
+        ),
+    ] = False
+    """The order depends on the seed only."""
     prompt: PromptOption = None
     map_file: MapOption = None
     """For the files that are named by a path; without it, that of a CSV or Parquet file is inferred

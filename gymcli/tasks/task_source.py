@@ -29,7 +29,6 @@ from gymcli.environment.registry import (
 )
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import EpisodeError, TasksError, UnknownNameError, UsageError
-from gymcli.runner.collect_options import CollectOptions
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import Line, decoded_lines, file_sha256
 from gymcli.store.shards import Shard
@@ -38,6 +37,7 @@ from gymcli.tasks.column_inference import infer_map, mapped_file, refuse_raw_row
 from gymcli.tasks.row_map import read_map
 from gymcli.tasks.table_files import is_table, table_notes
 from gymcli.tasks.task_files import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_row import PromptTemplate, TaskReading, task_row, working_directory
 from gymcli.types import JSONObject, TaskRow
 
@@ -63,7 +63,7 @@ class TaskSource:
     def __init__(
         self,
         tasks: Iterable[str | Path],
-        options: CollectOptions,
+        options: TaskOptions,
         registry: Registry,
         *,
         needs_env: bool = True,

@@ -34,11 +34,13 @@ from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.plan import RunPlan
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Stopping
+from gymcli.secrets import Scrubber
 from gymcli.store.manifest import Manifest
 from gymcli.store.sequences import TokenSequence, sequences
 from gymcli.store.tokens import TokenCall, neutral_params
 from gymcli.store.verdicts import Verdicts
 from gymcli.suggestions import did_you_mean
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import Survey, TaskSource, env_of_tasks, row_problems, survey
 from gymcli.types import Failure, JSONObject, Message, Rollout, TaskRow
 
@@ -81,14 +83,19 @@ class TaskTable:
     Args:
         env: As in `Sampler`.
         tasks: As in `Sampler`.
-        options: The options of the sampler.
+        options: How rows become tasks.
+        scrubber: Knows the keys that no row may name.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong.
     """
 
     def __init__(
-        self, env: str | EnvironmentClass | None, tasks: Tasks | None, options: CollectOptions
+        self,
+        env: str | EnvironmentClass | None,
+        tasks: Tasks | None,
+        options: TaskOptions,
+        scrubber: Scrubber,
     ) -> None:
         sources = [tasks] if isinstance(tasks, str | Path | dict) else list(tasks or ())
         files = [source for source in sources if not isinstance(source, dict)]
@@ -117,7 +124,7 @@ class TaskTable:
         self.source = TaskSource(files, options, registry)
         task_rows: list[TaskRow] = []
         if files:
-            file_survey = survey(self.source, registry, scrubber_of_run(options))
+            file_survey = survey(self.source, registry, scrubber)
             self.survey.environments.update(file_survey.environments)
             task_rows += self.source.rows()
         for number, fields in enumerate(rows, 1):
@@ -219,9 +226,9 @@ class Sampler:
         options["record_tokens"] = records_tokens
         collect_options = CollectOptions.from_arguments("Sampler", options)
         collect_options = collect_options.with_outage_deadline()
-        self.tasks = TaskTable(env, tasks, collect_options)
+        self.tasks = TaskTable(env, tasks, collect_options, scrubber_of_run(collect_options))
         """The tasks that `group` finds by their ids."""
-        self.options = self.tasks.options
+        self.options = collect_options.model_copy(update={"env": self.tasks.options.env})
         """What the attempts are made with."""
         self._plan = RunPlan(self.tasks.source, self.options, self.tasks.survey, self.options.model)
         self._is_warned = False

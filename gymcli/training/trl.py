@@ -14,6 +14,7 @@ import inspect
 import itertools
 import logging
 import operator
+import os
 import threading
 import types
 import weakref
@@ -33,8 +34,9 @@ from gymcli.errors import MissingPackageError, RunError, UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
 from gymcli.rollout import event_loop
-from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import command_params
+from gymcli.secrets import scrubber_of
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.training.sampler import SampledRollout, Sampler, Tasks, TaskTable
 from gymcli.types import FunctionCall, JSONObject, Message, ToolCall
 
@@ -69,7 +71,7 @@ def dataset(
         UsageError: A file, a row or a name is wrong.
         MissingPackageError: The package datasets, which TRL needs too, is not installed.
     """
-    table = TaskTable(env, tasks, CollectOptions(model="none"))
+    table = TaskTable(env, tasks, TaskOptions(), scrubber_of((), os.environ))
     try:
         # Late: heavy, and only training needs it. By name: type checkers see our folder of tasks.
         from_list = importlib.import_module("datasets").Dataset.from_list

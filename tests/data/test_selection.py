@@ -11,7 +11,7 @@ from gymcli.environment.registry import Registry
 from gymcli.errors import UsageError
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text
-from gymcli.runner.collect_options import CollectOptions
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import TaskSource
 from tests.commands.running import gym, lines_of, write_sums
 
@@ -37,7 +37,7 @@ def collect(*arguments, out):
 
 def keys_of(path, **options):
     """Return ids and hashes of the tasks in a file, as a collection with these options reads it."""
-    source = TaskSource([path], CollectOptions(model="none", **options), Registry())
+    source = TaskSource([path], TaskOptions(**options), Registry())
     return sorted((row.id, row.hash) for row in source.read())
 
 
@@ -132,7 +132,7 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
         drawn(num=0)
     assert sum(drawn(num=30).num_rows.values()) == 30
     write("mix.jsonl", map(msgspec.json.decode, found.lines))
-    read = list(TaskSource(["mix.jsonl"], CollectOptions(model="none"), Registry()).read())
+    read = list(TaskSource(["mix.jsonl"], TaskOptions(), Registry()).read())
     ids = {key for key, _ in keys_of("sums.jsonl", env="arithmetic")}
     assert {row.id for row in read if row.env == "arithmetic"} < ids
 

@@ -10,7 +10,7 @@ from gymcli.data.validation import rendered_rows
 from gymcli.environment.registry import Registry
 from gymcli.envs.string_match import StringMatch
 from gymcli.errors import TasksError, UsageError
-from gymcli.runner.collect_options import CollectOptions
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import TaskSource, survey
 from tests.commands.running import gym, lines_of
 from tests.tasks.workbooks import write_workbook
@@ -38,7 +38,7 @@ def source_of(name, text="", **options):
         Path(name).write_text(text, encoding="utf-8")
     env = options.get("env")
     registry = Registry((env,) if env else ())
-    source = TaskSource([name], CollectOptions(model="oracle", **options), registry)
+    source = TaskSource([name], TaskOptions(**options), registry)
     survey(source, registry)
     return source
 

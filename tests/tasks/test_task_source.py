@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError, UsageError
-from gymcli.runner.collect_options import CollectOptions
 from gymcli.tasks.task_files import RowProblem, with_shared_ids
+from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import Survey, TaskSource, named_file, survey
 from gymcli.types import TaskRow
 from tests.commands.running import FLAKY, write_sums
@@ -18,7 +18,7 @@ from tests.commands.running import FLAKY, write_sums
 
 def source_of(paths, **options) -> TaskSource:
     """Return a source whose files were read once."""
-    source = TaskSource(paths, CollectOptions(model="oracle", **options), Registry())
+    source = TaskSource(paths, TaskOptions(**options), Registry())
     list(source.read())
     return source
 
@@ -107,8 +107,7 @@ def test_rows_are_those_of_the_first_reading(tmp_path_factory, files, is_prefixe
         path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)) + b"\n")
     template = folder / "prompt.yaml"
     template.write_text('user: "Say {answer}"')
-    options = CollectOptions(
-        model="oracle",
+    options = TaskOptions(
         env="arithmetic",
         id_by_file=is_prefixed,
         prompt=template if is_templated else None,
@@ -140,7 +139,7 @@ def test_rows_are_those_of_the_first_reading(tmp_path_factory, files, is_prefixe
 def test_rows_are_found_however_the_lines_are_written(tmp_path, data, suffix):
     path = tmp_path / f"t.jsonl{suffix}"
     path.write_bytes(gzip.compress(data) if suffix else data)
-    source = TaskSource([path], CollectOptions(model="oracle", env="arithmetic"), Registry())
+    source = TaskSource([path], TaskOptions(env="arithmetic"), Registry())
     items = list(source.read())
     assert list(source.rows()) == items
     assert len(items) > 1
@@ -148,7 +147,7 @@ def test_rows_are_found_however_the_lines_are_written(tmp_path, data, suffix):
 
 def looked_at(paths, **options) -> tuple[TaskSource, Survey]:
     registry = Registry()
-    source = TaskSource(paths, CollectOptions(model="oracle", **options), registry)
+    source = TaskSource(paths, TaskOptions(**options), registry)
     return source, survey(source, registry)
 
 
@@ -196,7 +195,7 @@ def test_survey_takes_shipped_tasks_each_for_its_environment():
 def test_survey_gives_shipped_tasks_to_the_environment_that_is_asked_for(tmp_path):
     (tmp_path / "flaky.py").write_text(FLAKY)
     spec = f"{tmp_path / 'flaky.py'}:Flaky"
-    options = CollectOptions(model="oracle", env=spec, limit=1)
+    options = TaskOptions(env=spec, limit=1)
     registry = Registry((spec,))
     found = survey(TaskSource(["arithmetic"], options, registry), registry)
     assert found.num_rows == {"flaky": 1}
