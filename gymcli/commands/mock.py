@@ -233,7 +233,7 @@ def _recorder(
     if behaviour != "echo":
         raise UsageError(f"--record {record}: cannot be combined with --behaviour {behaviour}")
     try:
-        address = checked_address(base_url, what="the base URL", example="https://host/v1")
+        address = checked_address(base_url, name="the base URL", example="https://host/v1")
     except ValueError as error:
         raise UsageError(f"--base-url: {error}") from None
     proxy = proxy_for(address, os.environ)

@@ -6,12 +6,12 @@ import ipaddress
 from urllib.parse import urlsplit
 
 
-def checked_address(value: str, *, what: str, example: str) -> str:
+def checked_address(value: str, *, name: str, example: str) -> str:
     """Return an address without its trailing slash.
 
     Args:
         value: The address.
-        what: A name for it in the message.
+        name: What the message calls it.
         example: An example for the message.
 
     Raises:
@@ -20,21 +20,21 @@ def checked_address(value: str, *, what: str, example: str) -> str:
     """
     value = value.strip()
     if not value:
-        raise ValueError(f"{what} is empty; it looks like {example}")
+        raise ValueError(f"{name} is empty; it looks like {example}")
     if value.startswith("-"):  # the shell dropped an empty value, such as that of `$(cat file)`
-        raise ValueError(f'{what} is "{value}", an option: its own value is missing or empty')
+        raise ValueError(f'{name} is "{value}", an option: its own value is missing or empty')
     try:
         parts = urlsplit(value)
         _ = parts.port
     except ValueError:
         # Not `from error`: its message shows a part of the address.
-        raise ValueError(f"{what} cannot be read; it looks like {example}") from None
+        raise ValueError(f"{name} cannot be read; it looks like {example}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{what} must look like {example}")
+        raise ValueError(f"{name} must look like {example}")
     if parts.username is not None or parts.password is not None:
-        raise ValueError(f"{what} must not carry a user or password")
+        raise ValueError(f"{name} must not carry a user or password")
     if parts.query or parts.fragment:
-        raise ValueError(f"{what} must end with its path, without a query or a fragment")
+        raise ValueError(f"{name} must end with its path, without a query or a fragment")
     return value.rstrip("/")
 
 

@@ -60,12 +60,12 @@ def closed_boxes(text: str) -> list[Box]:
 
 def last_boxed(text: str) -> str | None:
     r"""Return the content of the last `\boxed{...}`, braces balanced; None if it is not closed."""
-    _, opening, rest = text.rpartition(_BOX)
+    _, opening, content = text.rpartition(_BOX)
     depth = 1 if opening else 0
-    for position, character in enumerate(rest if opening else ""):
+    for position, character in enumerate(content if opening else ""):
         depth += {"{": 1, "}": -1}.get(character, 0)
         if depth == 0:
-            return rest[:position]
+            return content[:position]
     return None
 
 

@@ -336,13 +336,13 @@ class Environment(Generic[TaskT]):
         usable = {t.name: t for t in self.tools()}
         # A row may show fewer tools than there are, and a model can call only what it is shown.
         if self.shown_tools is not None:
-            shown = function_names(self.shown_tools)
-            usable = {name: t for name, t in usable.items() if name in shown}
-        used = [usable.get(call.name) for call in calls]
+            shown_names = function_names(self.shown_tools)
+            usable = {name: t for name, t in usable.items() if name in shown_names}
+        called = [usable.get(call.name) for call in calls]
         started = time.perf_counter()
         try:
             # Results of tools that change something may depend on the order of the calls.
-            if len(calls) > 1 and all(found is not None and found.reads_only for found in used):
+            if len(calls) > 1 and all(t is not None and t.reads_only for t in called):
                 texts = await gather_all(_answer_call(self, usable, call) for call in calls)
             else:
                 texts = []
@@ -511,25 +511,25 @@ async def _answer_call(
 async def _run_call(
     environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
 ) -> str:
-    found = usable.get(call.name)
-    if found is None:
+    called_tool = usable.get(call.name)
+    if called_tool is None:
         names = ", ".join(usable) or "none"
         raise ToolCallError(
             "unknown_tool", f"There is no tool {call.name!r}. Available tools: {names}."
         )
-    function = found.function
-    if tool_of(function) is found:  # the tool of a method, which is called on this instance
+    function = called_tool.function
+    if tool_of(function) is called_tool:  # the tool of a method, which is called on this instance
         function = getattr(environment, function.__name__)
 
     async def result_of() -> object:
         # Also within the time limit: a row's schema may be slow to check.
-        keywords = found.parse(call.arguments, is_lax=environment.reads_arguments_laxly)
-        if found.in_thread:
+        keywords = called_tool.parse(call.arguments, is_lax=environment.reads_arguments_laxly)
+        if called_tool.in_thread:
             return await asyncio.to_thread(function, **keywords)
         result = function(**keywords)
         return await result if inspect.isawaitable(result) else result
 
-    seconds = found.timeout or environment.tool_timeout
+    seconds = called_tool.timeout or environment.tool_timeout
     try:
         result = await within(
             seconds, result_of(), close_timeout=environment.close_timeout, now=environment.now

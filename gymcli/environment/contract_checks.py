@@ -73,8 +73,11 @@ def check_hooks(kind: type, base: type) -> None:
         TypeError: An attribute such as `max_reward` has a value of the wrong type.
     """
     hooks = {k: v for k, v in vars(base).items() if not k.startswith("_") or k == "__init__"}
-    found = {name: inspect.getattr_static(kind, name) for name in hooks}
-    members = {name: value for name, value in found.items() if value is not hooks[name]}
+    members = {
+        name: value
+        for name, hook in hooks.items()
+        if (value := inspect.getattr_static(kind, name)) is not hook
+    }
     for name, value in members.items():
         _check_value(kind, name, value, hooks[name])
     for name, value in members.items():
@@ -153,10 +156,10 @@ def _schema_problem(method_tool: Tool, error: Exception) -> str:
         except Exception as unknown:  # noqa: BLE001  # a type may build its own schema
             if getattr(unknown, "code", "") == "typed-dict-version":
                 return f"has a TypedDict in `{name}`: import it from typing_extensions"
-            shown = inspect.formatannotation(hint, home).replace(f"{home}.", "")
+            annotation = inspect.formatannotation(hint, home).replace(f"{home}.", "")
             return (
-                f"has the argument `{name}: {shown}`, a type without a JSON Schema: use str, int, "
-                "float, bool, list, dict, Literal, an Enum, a TypedDict or a pydantic model"
+                f"has the argument `{name}: {annotation}`, a type without a JSON Schema: use str, "
+                "int, float, bool, list, dict, Literal, an Enum, a TypedDict or a pydantic model"
             )
     return f"has arguments without a JSON Schema: {described(error)}"
 
@@ -173,24 +176,30 @@ def _check_value(kind: type, name: str, value: object, default: object) -> None:
 
 
 def _check_hook(kind: type, name: str, value: object, hook: object) -> None:
-    function, own = _function(value), _function(hook)
-    if function is None or own is None:
+    function, hook_function = _function(value), _function(hook)
+    if function is None or hook_function is None:
         return
-    way_out = ""
+    problem = ""
     if isinstance(hook, classmethod) and not isinstance(value, classmethod):
-        way_out = "must be a class method: write @classmethod above it"
-    elif _is_async(own) and inspect.isasyncgenfunction(function):
-        way_out = "yields: return its value"
+        problem = "must be a class method: write @classmethod above it"
+    elif _is_async(hook_function) and inspect.isasyncgenfunction(function):
+        problem = "yields: return its value"
     # A decorated function need not be a coroutine function to return a coroutine.
-    elif _is_async(own) and not _is_async(function) and not hasattr(function, "__wrapped__"):
-        way_out = f"must be async: write `async def {name}`"
-    elif _is_async(function) and not _is_async(own):
-        way_out = f"must not be async: write `def {name}`"
-    elif not _can_be_called(value, function, own):
-        head = f"async def {name}" if _is_async(own) else f"def {name}"
-        way_out = f"has the parameters {_signature(function)}: write `{head}{_signature(own)}`"
-    if way_out:
-        raise ContractError(f"{kind.__name__}.{name} {way_out} ({_place(function)})")
+    elif (
+        _is_async(hook_function)
+        and not _is_async(function)
+        and not hasattr(function, "__wrapped__")
+    ):
+        problem = f"must be async: write `async def {name}`"
+    elif _is_async(function) and not _is_async(hook_function):
+        problem = f"must not be async: write `def {name}`"
+    elif not _can_be_called(value, function, hook_function):
+        head = f"async def {name}" if _is_async(hook_function) else f"def {name}"
+        problem = (
+            f"has the parameters {_signature(function)}: write `{head}{_signature(hook_function)}`"
+        )
+    if problem:
+        raise ContractError(f"{kind.__name__}.{name} {problem} ({_place(function)})")
 
 
 def _can_be_called(value: object, function: FunctionType, hook: FunctionType) -> bool:
@@ -253,17 +262,17 @@ def checked_messages(environment: object, method: str, messages: object) -> list
     """Return messages as they will be read back from the run; an unchanged one is not copied."""
     if not isinstance(messages, list | tuple):
         raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
-    found = []
+    stored_messages = []
     for message in messages:
         if not isinstance(message, Message):
             raise wrong_return(environment, method, f"the message {named(message)}, not a Message")
         try:
-            read = msgspec.json.decode(msgspec.json.encode(message), type=Message)
+            stored = msgspec.json.decode(msgspec.json.encode(message), type=Message)
         except UNENCODABLE as error:
             text = f"a Message that cannot be read again: {error}"
             raise wrong_return(environment, method, text) from error
-        found.append(message if message == read else read)
-    return found
+        stored_messages.append(message if message == stored else stored)
+    return stored_messages
 
 
 def checked_step(environment: object, step: object) -> Step:
@@ -271,14 +280,14 @@ def checked_step(environment: object, step: object) -> Step:
     if not isinstance(step, Step):
         raise wrong_return(environment, "step", f"{named(step)}, not a Step")
     messages, reward, stop_reason = step
-    read = checked_messages(environment, "step", messages)
+    stored_messages = checked_messages(environment, "step", messages)
     if reward is not None and not _is_finite(reward):
         text = f"the step reward {reprlib.repr(reward)}, not a finite number"
         raise wrong_return(environment, "step", text)
     if stop_reason is not None and stop_reason not in _STOP_REASONS:
         text = f"the stop reason {reprlib.repr(stop_reason)}, not one of {', '.join(_STOP_REASONS)}"
         raise wrong_return(environment, "step", text)
-    return step._replace(messages=read)
+    return step._replace(messages=stored_messages)
 
 
 def checked_turn(environment: object, message: object) -> Message | None:
@@ -294,23 +303,25 @@ def checked_turn(environment: object, message: object) -> Message | None:
 def checked_json(environment: object, method: str, value: object) -> JSON:
     """Return a value as it will be read back from the run; an unchanged one is not copied."""
     try:
-        read = msgspec.json.decode(msgspec.json.encode(value))
+        stored = msgspec.json.decode(msgspec.json.encode(value))
     except UNENCODABLE as error:
         raise wrong_return(environment, method, f"a value that is not JSON: {error}") from error
-    return value if value == read else read
+    return value if value == stored else stored
 
 
-def wrong_return(environment: object, method: str, found: str) -> AttemptError:
+def wrong_return(environment: object, method: str, description: str) -> AttemptError:
     """Return an error that names class, method, file and line of a wrong return value.
 
-    `found` describes the value and what was expected instead.
+    `description` says what the value is and what was expected instead.
     """
     kind = environment if isinstance(environment, type) else type(environment)
     function = inspect.unwrap(getattr(kind, method))
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     place = "" if code is None else shown_place(code.co_filename, code.co_firstlineno)
     where = f" ({place})" if place else ""
-    error = _ERRORS.get(method, EpisodeError)(f"{kind.__name__}.{method} returned {found}{where}")
+    error = _ERRORS.get(method, EpisodeError)(
+        f"{kind.__name__}.{method} returned {description}{where}"
+    )
     if code is not None:
         error.frames = (f"{place} in {code.co_qualname}",)
     return error

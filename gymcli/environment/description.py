@@ -51,18 +51,18 @@ class FieldDescription(msgspec.Struct):
     meaning: str
 
 
-def describe(found: Registration) -> JSONObject:
+def describe(registration: Registration) -> JSONObject:
     """Return the description of an environment as JSON."""
-    environment = found.environment
+    environment = registration.environment
     lines = (inspect.getdoc(environment) or "").splitlines()
-    tasks = own_tasks(found)
+    tasks = own_tasks(registration)
     return {
-        "name": found.name,
+        "name": registration.name,
         "description": lines[0] if lines else "",
         "version": environment.version,
         "max_reward": environment.max_reward,
         "tools": list(environment.method_tools()),
-        "options": {one.name: one.type for one in fields_of(environment.Options)},
+        "options": {field.name: field.type for field in fields_of(environment.Options)},
         "roles": [
             *environment.required_roles,
             *(f"{role} (optional)" for role in environment.optional_roles),
@@ -71,30 +71,30 @@ def describe(found: Registration) -> JSONObject:
         **environment.properties._asdict(),
         "skipped_checks": dict(environment.skipped_checks),
         "tasks": str(tasks) if tasks else None,
-        "extra": extra_of(found)[0] or None,
+        "extra": extra_of(registration)[0] or None,
     }
 
 
-def extra_of(found: Registration) -> tuple[str, str]:
+def extra_of(registration: Registration) -> tuple[str, str]:
     """Return the extra that an environment needs, empty without one, and for what."""
-    is_built_in = found.environment.__module__.startswith("gymcli.envs.")
-    return EXTRAS.get(found.name, ("", "")) if is_built_in else ("", "")
+    is_built_in = registration.environment.__module__.startswith("gymcli.envs.")
+    return EXTRAS.get(registration.name, ("", "")) if is_built_in else ("", "")
 
 
-def num_tasks(found: Registration) -> int:
+def num_tasks(registration: Registration) -> int:
     """Return the number of tasks that ship with an environment."""
-    path = own_tasks(found)
+    path = own_tasks(registration)
     return 0 if path is None else sum(1 for _ in iterate_lines(path))
 
 
-def example_row(found: Registration) -> JSONObject | None:
+def example_row(registration: Registration) -> JSONObject | None:
     """Return the first row that ships with an environment, else one that it generates."""
-    path = own_tasks(found)
+    path = own_tasks(registration)
     try:
         if path is not None:
             line = next((line.data for line in iterate_lines(path)), None)
         else:
-            line = next(generated_lines(found), None) if generates(found) else None
+            line = next(generated_lines(registration), None) if generates(registration) else None
     except EpisodeError:  # the generator fails
         return None
     return None if line is None else msgspec.json.decode(line, type=JSONObject)
@@ -128,7 +128,7 @@ def _default(field: FieldInfo) -> JSON:
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings under the fields of a class and of its bases."""
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if not issubclass(cls, BaseModel) or cls is BaseModel:
             continue
@@ -137,13 +137,13 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
         except (OSError, TypeError, SyntaxError, ValueError):  # made without a file, or it is gone
             continue
         body = tree.body if isinstance(tree, ast.ClassDef) else []
-        for one, after in pairwise(body):
-            value = after.value if isinstance(after, ast.Expr) else None
+        for statement, next_statement in pairwise(body):
+            value = next_statement.value if isinstance(next_statement, ast.Expr) else None
             if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
                 continue
-            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-                found[one.target.id] = inspect.cleandoc(value.value)
-    return found
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                docstrings[statement.target.id] = inspect.cleandoc(value.value)
+    return docstrings
 
 
 def _in_words(annotation: object, *, is_plural: bool = False) -> str:
@@ -157,11 +157,13 @@ def _in_words(annotation: object, *, is_plural: bool = False) -> str:
         values = ", ".join(str(value) for value in arguments)
         return values if len(arguments) == 1 else f"one of {values}"
     if origin in (typing.Union, types.UnionType):
-        words = [_in_words(one, is_plural=is_plural) for one in arguments if one is not type(None)]
+        members = (argument for argument in arguments if argument is not type(None))
+        words = [_in_words(member, is_plural=is_plural) for member in members]
         return " or ".join(dict.fromkeys(words))
     is_list = annotation in (list, tuple, set) or origin in (list, tuple, set)
     if is_list:
-        items = dict.fromkeys(_in_words(one, is_plural=True) for one in arguments if one is not ...)
+        item_types = (argument for argument in arguments if argument is not ...)
+        items = dict.fromkeys(_in_words(item_type, is_plural=True) for item_type in item_types)
         name = "lists" if is_plural else "list"
         return f"{name} of {' and '.join(items)}" if items else name
     if origin is dict or annotation is dict:

@@ -58,12 +58,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def record(self) -> JSONObject:
         """Return the verdict for `Score.details`; the label of a tie is null."""
-        found: JSONObject = {"label": self.label, "text": self.text}
+        details: JSONObject = {"label": self.label, "text": self.text}
         if self.value:
-            found["value"] = self.value
+            details["value"] = self.value
         if len(self.votes) > 1:
-            found |= {"votes": self.votes, "agreement": self.agreement}
-        return found
+            details |= {"votes": self.votes, "agreement": self.agreement}
+        return details
 
 
 _TAG_REQUEST = "\n\nEnd your reply with your verdict, once, on a line of its own, {form}"
@@ -328,8 +328,8 @@ class Judge:
         return self._label_at_end(previous, last)
 
     def _labels_in_tags(self, text: str, tag: str) -> Iterator[str]:
-        for rest in re.split(rf"<\s*+{tag}\s*+>", text, flags=re.IGNORECASE)[1:]:
-            content, closing, _ = rest.partition("</")
+        for after_tag in re.split(rf"<\s*+{tag}\s*+>", text, flags=re.IGNORECASE)[1:]:
+            content, closing, _ = after_tag.partition("</")
             lines = _lines(content)[: None if closing else 1]
             # Only the judge can write here, so that any spelling is its verdict.
             if (label := self._label_alone(" ".join(lines), in_any_spelling=True)) is not None:
@@ -348,8 +348,8 @@ class Judge:
         if len(names) != 1 or _core(after) or _NEGATION.search(" ".join(before)):
             return None
         # A line before that begins or ends with another label makes this the end of a list.
-        others = self._label_pattern.split(previous.strip("*_`\"'"))
-        is_list = "" in (others[0], others[-1]) and not names.issuperset(self._labels_in(previous))
+        parts = self._label_pattern.split(previous.strip("*_`\"'"))
+        is_list = "" in (parts[0], parts[-1]) and not names.issuperset(self._labels_in(previous))
         return None if is_list else names.pop()
 
     def _labels_in(self, text: str) -> list[str]:
@@ -360,8 +360,8 @@ class Judge:
         return [value for value in find_objects(text) if self._fits(value)]
 
     def _fits(self, value: JSONObject) -> bool:
-        wanted = self._names if self.decides is None else {self.decides}
-        if wanted.isdisjoint(value):  # an object without any of the schema's keys
+        keys = self._names if self.decides is None else {self.decides}
+        if keys.isdisjoint(value):  # an object without any of the schema's keys
             return False
         try:
             return self._validator.is_valid(value)

@@ -38,11 +38,11 @@ def render(template: str, fields: Mapping[str, str]) -> str:
     """
     pattern = own_tags(template)
 
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
         if name not in fields:
-            given = ", ".join(fields) or "none"
-            raise TypeError(f'the template needs the field "{name}"; given: {given}')
+            names = ", ".join(fields) or "none"
+            raise TypeError(f'the template needs the field "{name}"; given: {names}')
         return without_tags(fields[name], pattern)
 
     return _FIELD.sub(value, template)
@@ -63,7 +63,7 @@ def tag_pattern(names: Iterable[str]) -> re.Pattern[str]:
 
 def without_tags(text: str, pattern: re.Pattern[str]) -> str:
     """Break every tag in a text by replacing its brackets: `</answer>` becomes `(/answer)`."""
-    return pattern.sub(lambda found: f"({found[1]}{')' if found[2] else ''}", text)
+    return pattern.sub(lambda match: f"({match[1]}{')' if match[2] else ''}", text)
 
 
 def label_pattern(labels: Iterable[str]) -> re.Pattern[str]:
@@ -91,8 +91,8 @@ def without_labels(text: str, pattern: re.Pattern[str]) -> str:
     return text
 
 
-def _broken(found: re.Match[str]) -> str:
-    label = found[0]
+def _broken(match: re.Match[str]) -> str:
+    label = match[0]
     first, middle, last = label[0], label[1:-1], label[-1]
     return f"{first} {middle}{last}" if last.isalnum() else f"{first} {middle} {last}"
 
@@ -160,7 +160,7 @@ _UNFINISHED = -1
 
 def find_objects(text: str) -> list[JSONObject]:
     """Return the JSON objects of a text in order, without nested ones."""
-    found = []
+    objects = []
     ends: dict[int, int] = {}
     start = text.find("{")
     while start != -1:
@@ -171,9 +171,9 @@ def find_objects(text: str) -> list[JSONObject]:
             start = text.find("{", start + 1)
             continue
         with suppress(*JSON_ERRORS):  # for example, nested too deeply
-            found.append(msgspec.json.decode(text[start:end], type=JSONObject))
+            objects.append(msgspec.json.decode(text[start:end], type=JSONObject))
         start = text.find("{", end)
-    return found
+    return objects
 
 
 def _read_object(text: str, start: int, ends: dict[int, int]) -> None:

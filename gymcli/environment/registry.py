@@ -113,17 +113,18 @@ class Registry:
     """
 
     def __init__(self, specs: tuple[str, ...] = ()) -> None:
-        self._found: dict[str, Registration] = {}
-        self._given: dict[str, Registration] = {}
+        self._registrations: dict[str, Registration] = {}
+        self._from_specs: dict[str, Registration] = {}
         self._default_of: dict[str, str] = {}
         """The environment that plays instead, for agents without a known one."""
         for spec in specs:
             name, target = split_name(spec)
             if ":" in target or target.endswith(".py"):
-                found = _from_address(spec) or _from_code(target)
-                self._found[spec] = self._given[found.name] = found
+                registration = _from_address(spec) or _from_code(target)
+                self._registrations[spec] = self._from_specs[registration.name] = registration
             if name:
-                self._found[spec] = self._given[name] = self._found.get(spec) or self.find(target)
+                registration = self._registrations.get(spec) or self.find(target)
+                self._registrations[spec] = self._from_specs[name] = registration
 
     def add(self, environment: EnvironmentClass) -> str:
         """Add a class of the caller, named after its module, or itself if it is in a script.
@@ -133,7 +134,7 @@ class Registry:
         """
         name = environment.__module__.rpartition(".")[2]
         name = environment.__name__ if name == "__main__" else name
-        self._given[name] = _checked(environment, name, repr(environment))
+        self._from_specs[name] = _checked(environment, name, repr(environment))
         return name
 
     def find(self, name: str) -> Registration:
@@ -143,12 +144,14 @@ class Registry:
             UnknownNameError: There is no environment of this name.
             EnvironmentImportError: There is one, but it cannot be imported.
         """
-        known = self._found.get(name)
-        if known is None:
+        registration = self._registrations.get(name)
+        if registration is None:
             # Names from the command line first: `NAME=ENV` may stand for a built-in name.
-            given = (self._given[stem] for stem in candidates(name) if stem in self._given)
-            known = self._found[name] = next(given, None) or _by_name(name)
-        return known
+            from_specs = (
+                self._from_specs[stem] for stem in candidates(name) if stem in self._from_specs
+            )
+            registration = self._registrations[name] = next(from_specs, None) or _by_name(name)
+        return registration
 
     def find_agent(self, name: str, default: str | None) -> Registration:
         """Find the environment of a NeMo Gym agent; if it is unknown, return the default one."""
@@ -300,9 +303,9 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
     try:
         module_name = FILE_MODULE_PREFIX + hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
     except UnicodeEncodeError as error:
-        shown = os.fsencode(resolved).decode(errors="backslashreplace")
+        readable_path = os.fsencode(resolved).decode(errors="backslashreplace")
         raise EnvironmentImportError(
-            f"{spec}: its path {shown} is not UTF-8; rename the folder, or move the file"
+            f"{spec}: its path {readable_path} is not UTF-8; rename the folder, or move the file"
         ) from error
     with _importing(spec):
         _append_to_path(resolved.parent)
@@ -318,26 +321,26 @@ def _append_to_path(folder: Path) -> None:
 
 
 def _only_class(module: ModuleType, place: str) -> EnvironmentClass:
-    own = _own_environments(module)
-    if not own:
+    classes = _environment_classes(module)
+    if not classes:
         raise UsageError(f"{place}: defines no class that is a subclass of gymcli.Environment")
-    if len(own) > 1:
-        names = " or ".join(f"{place}:{name}" for name in own)
+    if len(classes) > 1:
+        names = " or ".join(f"{place}:{name}" for name in classes)
         raise UsageError(f"{place}: defines several environments; name one: {names}")
-    return own.popitem()[1]
+    return classes.popitem()[1]
 
 
 def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
-    own = _own_environments(module)
-    if len(own) != 1:
-        names = ", ".join(own) or "none"
+    classes = _environment_classes(module)
+    if len(classes) != 1:
+        names = ", ".join(classes) or "none"
         raise EnvironmentImportError(
             f'environment "{name}": its module must define one Environment class, found {names}'
         )
-    return own.popitem()[1]
+    return classes.popitem()[1]
 
 
-def _own_environments(module: ModuleType) -> dict[str, EnvironmentClass]:
+def _environment_classes(module: ModuleType) -> dict[str, EnvironmentClass]:
     return {
         # Only classes of this module or package, not those that it imports.
         value.__name__: value
@@ -358,21 +361,21 @@ def _checked(loaded: object, name: str, place: str) -> Registration:
     return Registration(name, loaded)
 
 
-def prepare(found: Registration, options: EnvironmentOptions) -> None:
+def prepare(registration: Registration, options: EnvironmentOptions) -> None:
     """Let an environment check that it can be played with these options.
 
     Raises:
         UsageError: It cannot.
     """
     try:
-        found.environment.prepare(options)
+        registration.environment.prepare(options)
     except GymError:
         raise
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise UsageError(
-            f'environment "{found.name}" cannot be prepared: {_described(error)}'
+            f'environment "{registration.name}" cannot be prepared: {_described(error)}'
         ) from error
 
 
@@ -439,86 +442,92 @@ def environments_with_tasks() -> list[str]:
     return sorted({*filter(shipped_tasks, _built_in_names()), *_plug_ins()})
 
 
-def own_tasks(found: Registration) -> Path | None:
+def own_tasks(registration: Registration) -> Path | None:
     """Return the tasks file that ships with an environment, if there is one.
 
     A third-party environment has none, even if it has the name of a built-in one.
     """
-    is_ours = found.environment.__module__.startswith("gymcli.envs.")
-    return shipped_tasks(found.name) if is_ours else None
+    is_ours = registration.environment.__module__.startswith("gymcli.envs.")
+    return shipped_tasks(registration.name) if is_ours else None
 
 
 def split_env_args(
-    given: Mapping[str, str], environments: Iterable[Registration]
+    args: Mapping[str, str], registrations: Iterable[Registration]
 ) -> dict[str, dict[str, str]]:
     """Assign options to environments: by the name before the dot, else to the only one with it.
 
     Raises:
         UsageError: No environment of the run has the option, or several have.
     """
-    found = {item.name: item.environment for item in environments}
-    assigned: dict[str, dict[str, str]] = {name: {} for name in found}
-    for key, value in given.items():
+    options = {
+        registration.name: registration.environment.Options.model_fields
+        for registration in registrations
+    }
+    assigned: dict[str, dict[str, str]] = {name: {} for name in options}
+    for key, value in args.items():
         prefix, _, option = key.partition(".")
-        if option and prefix in found:
+        if option and prefix in options:
             assigned[prefix][option] = value
             continue
-        fitting = [name for name, cls in found.items() if key in cls.Options.model_fields]
+        fitting = [name for name, fields in options.items() if key in fields]
         if len(fitting) > 1:
-            both = " and ".join(fitting)
             raise UsageError(
-                f"--env-arg {key}: {both} have this option; write {fitting[0]}.{key}=..."
+                f"--env-arg {key}: {' and '.join(fitting)} have this option; "
+                f"write {fitting[0]}.{key}=..."
             )
         if not fitting:
-            options = [
-                f"{name}.{key}" for name in found for key in found[name].Options.model_fields
-            ]
-            known = ", ".join(options) or "none"
+            names = [f"{name}.{field}" for name, fields in options.items() for field in fields]
             raise UsageError(
-                f"--env-arg {key}: no environment of this run has it (options: {known})"
+                f"--env-arg {key}: no environment of this run has it "
+                f"(options: {', '.join(names) or 'none'})"
             )
         assigned[fitting[0]][key] = value
     return assigned
 
 
-def own_options(given: Mapping[str, str], found: Registration) -> EnvironmentOptions:
+def own_options(args: Mapping[str, str], registration: Registration) -> EnvironmentOptions:
     """Parse the options that belong to one environment, and ignore all others."""
-    prefix = f"{found.name}."
-    own = {k.removeprefix(prefix): text for k, text in given.items() if has_option(found, k)}
-    return environment_options(found.environment, found.name, own, {})
+    prefix = f"{registration.name}."
+    own_args = {
+        k.removeprefix(prefix): text for k, text in args.items() if has_option(registration, k)
+    }
+    return environment_options(registration.environment, registration.name, own_args, {})
 
 
-def has_option(found: Registration, key: str) -> bool:
+def has_option(registration: Registration, key: str) -> bool:
     """Return whether `[ENV.]KEY` is meant for an environment."""
-    return key.startswith(f"{found.name}.") or key in found.environment.Options.model_fields
+    return (
+        key.startswith(f"{registration.name}.")
+        or key in registration.environment.Options.model_fields
+    )
 
 
 def environment_options(
-    environment: EnvironmentClass, name: str, given: Mapping[str, str], recorded: JSONObject
+    environment: EnvironmentClass, name: str, args: Mapping[str, str], recorded: JSONObject
 ) -> EnvironmentOptions:
-    """Parse an environment's options: those on record, overridden by the given ones.
+    """Parse an environment's options: those on record, overridden by `args`.
 
     Raises:
         UsageError: An option is unknown or has a value of the wrong type.
     """
-    values = {**recorded, **{key: _option_value(text) for key, text in given.items()}}
+    values = {**recorded, **{key: _option_value(text) for key, text in args.items()}}
     try:
         return environment.Options.model_validate(values)
     except ValidationError as error:
         wrong = {detail["loc"][0] for detail in error.errors() if detail["loc"]}
     try:
         # A value such as 1 may be meant as text: try the wrong ones again as strings.
-        as_written = {key: text for key, text in given.items() if key in wrong}
+        as_written = {key: text for key, text in args.items() if key in wrong}
         return environment.Options.model_validate({**values, **as_written})
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(str(step) for step in first["loc"])
-        is_recorded = option.partition(".")[0] in recorded.keys() - given.keys()
+        is_recorded = option.partition(".")[0] in recorded.keys() - args.keys()
         source = "the option on record" if is_recorded else "--env-arg"
-        known = ", ".join(environment.Options.model_fields) or "none"
+        names = ", ".join(environment.Options.model_fields) or "none"
         reason = pydantic_reason(first)
         raise UsageError(
-            f"{source} {option}: {reason} (options of environment {name}: {known})"
+            f"{source} {option}: {reason} (options of environment {name}: {names})"
         ) from error
 
 
@@ -533,14 +542,14 @@ NUM_GENERATED = 60
 """The default number of tasks to generate."""
 
 
-def generates(found: Registration) -> bool:
+def generates(registration: Registration) -> bool:
     """Return whether an environment overrides `generate`."""
-    own = found.environment.generate.__func__  # type: ignore[attr-defined]
-    return own is not Environment.generate.__func__  # type: ignore[attr-defined]
+    generate = registration.environment.generate.__func__  # type: ignore[attr-defined]
+    return generate is not Environment.generate.__func__  # type: ignore[attr-defined]
 
 
 def generated_lines(
-    found: Registration,
+    registration: Registration,
     num: int = NUM_GENERATED,
     *,
     seed: int = 0,
@@ -554,7 +563,7 @@ def generated_lines(
         EpisodeError: The environment has no generator, or the generator fails.
     """
     with boundary(EpisodeError):
-        rows = found.environment.generate(Random(seed), num, **(args or {}))
+        rows = registration.environment.generate(Random(seed), num, **(args or {}))
         # One row too many is enough to see that a generator ignores `num`: it may be endless.
         for row in itertools.islice(rows, num + 1):
             yield msgspec.json.encode(row) + b"\n"

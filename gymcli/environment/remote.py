@@ -245,10 +245,12 @@ class RemoteEnvironment(Environment[Task]):
     async def _gymcli_step(self) -> Step:
         """Send the last message, after those that no step answered (of only reasoning)."""
         messages = self.rollout.messages
-        known = max(self._num_known, self.rollout.num_prompt_messages)
-        said: JSONObject = {EXTENSION_KEY: msgspec.to_builtins(ModelOutput(messages[known:]))}
-        reply = await self._post("step", said, EpisodeError)
-        stepped = _own(reply, StepReply, EpisodeError)
+        num_known = max(self._num_known, self.rollout.num_prompt_messages)
+        payload: JSONObject = {
+            EXTENSION_KEY: msgspec.to_builtins(ModelOutput(messages[num_known:]))
+        }
+        reply = await self._post("step", payload, EpisodeError)
+        stepped = _extension(reply, StepReply, EpisodeError)
         # Including the answer, which the driver adds to the record afterwards.
         self._num_known = len(messages) + len(stepped.messages)
         self.tool_errors.update(cast("dict[ToolFault, int]", stepped.tool_errors))
@@ -291,12 +293,12 @@ class RemoteEnvironment(Environment[Task]):
             if self._protocol == "seed":
                 state["verify"] = await self._asked_verdict(session, rollout, self._row)
             else:
-                said = ModelOutput(
+                output = ModelOutput(
                     rollout.responses, rollout.stop_reason, rollout.model, rollout.usage
                 )
-                payload: JSONObject = {EXTENSION_KEY: msgspec.to_builtins(said)}
+                payload: JSONObject = {EXTENSION_KEY: msgspec.to_builtins(output)}
                 reply = await self._post("verify", payload, VerifierError)
-                _own(reply, VerifierScore, VerifierError)
+                _extension(reply, VerifierScore, VerifierError)
                 self._is_over = True
                 state["verify"] = reply.json_object(VerifierError)
                 return state
@@ -394,9 +396,10 @@ def remote_environment(
     Raises:
         UsageError: The address is invalid.
     """
-    what = "the address of a remote environment"
     try:
-        address = checked_address(base_url, what=what, example="http://host:port")
+        address = checked_address(
+            base_url, name="the address of a remote environment", example="http://host:port"
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
     members = {
@@ -451,7 +454,7 @@ def _run_there() -> None:
     raise NotImplementedError
 
 
-def _own(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> T:
+def _extension(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> T:
     """Decode the part of an answer under our key."""
     answer = reply.json_object(error_class)
     try:
@@ -591,13 +594,13 @@ class ServerSession:
         # score would look like that of a bad model. Starlette's signed cookies, which all servers
         # of NeMo Gym use, contain the session's id; other cookies cannot be checked.
         for name, cookie in cookies.items():
-            found = _session_id(cookie.value)
-            if found is None:
+            session_id = _session_id(cookie.value)
+            if session_id is None:
                 continue
-            known = self._session_ids.get(name)
-            if known is None and not self.is_open:
-                self._session_ids[name] = found
-            elif known != found:
+            opened_id = self._session_ids.get(name)
+            if opened_id is None and not self.is_open:
+                self._session_ids[name] = session_id
+            elif opened_id != session_id:
                 raise error_class(
                     f"{place}: answered from a session other than the one that was opened; the "
                     f"cookie {name} was lost on the way (a proxy, or servers that share no secret)"
@@ -638,5 +641,5 @@ def _session_id(value: str) -> str | None:
         fields = msgspec.json.decode(base64.b64decode(payload, validate=True), type=JSONObject)
     except (ValueError, *JSON_ERRORS):
         return None
-    found = fields.get("session_id")
-    return found if isinstance(found, str) else None
+    session_id = fields.get("session_id")
+    return session_id if isinstance(session_id, str) else None

@@ -124,8 +124,9 @@ class RewardModel:
             except ValueError:
                 value = math.nan
             if not math.isfinite(value):
-                shown = answer.text[:80]
-                raise RoleError(f"the reward model answered {shown!r}, not a finite number")
+                raise RoleError(
+                    f"the reward model answered {answer.text[:80]!r}, not a finite number"
+                )
             return value
         fields = {
             # A rating that the conversation contains must not be read as the model's.
@@ -253,7 +254,7 @@ def _transcript(messages: list[Message]) -> str:
     parts = []
     for message in messages:
         calls = [f"(calls {call.name} with {call.arguments})" for call in message.tool_calls]
-        said = "\n".join([text for text in (message.text, *calls) if text])
-        safe = without_tags(said, _ROLE_TAGS)
+        text = "\n".join(filter(None, (message.text, *calls)))
+        safe = without_tags(text, _ROLE_TAGS)
         parts.append(f"<{message.role}>\n{safe}\n</{message.role}>")
     return "\n".join(parts)

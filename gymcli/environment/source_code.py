@@ -91,13 +91,13 @@ def _files_of(name: str, folder: Path) -> list[Path]:
         return [module]
     if package in resolved or package / "__init__.py" in resolved:
         return sorted(package.rglob("*.py"))
-    others = {
+    imported_folders = {
         Path(str(loaded.__file__)).parent
         for key, loaded in list(sys.modules.items())
         if key.startswith(FILE_MODULE_PREFIX)
     }
     for place in resolved:
-        if place.parent in others:
+        if place.parent in imported_folders:
             raise ImportError(
                 f"`import {name}` would find {place}, not {module}; rename one of them"
             )
@@ -111,10 +111,10 @@ def _code(node: object) -> object:
     if not isinstance(node, ast.AST):
         return node
     if isinstance(node, ast.ClassDef):
-        node.body = [one for one in node.body if getattr(one, "name", "") != "generate"]
+        node.body = [member for member in node.body if getattr(member, "name", "") != "generate"]
     fields = [(name, _code(value)) for name, value in ast.iter_fields(node)]
-    told = [(name, value) for name, value in fields if value is not None and value != []]
-    return [type(node).__name__, _tool_docstring(node), *told]
+    filled = [(name, value) for name, value in fields if value is not None and value != []]
+    return [type(node).__name__, _tool_docstring(node), *filled]
 
 
 def _is_text(statement: object) -> bool:
@@ -125,6 +125,6 @@ def _is_text(statement: object) -> bool:
 def _tool_docstring(node: ast.AST) -> str | None:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
-    marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+    marks = [mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list]
     is_tool = any(getattr(mark, "id", getattr(mark, "attr", "")) == "tool" for mark in marks)
     return ast.get_docstring(node) if is_tool else None

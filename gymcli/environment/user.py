@@ -90,7 +90,7 @@ class SimulatedUser:
         """
         system = f"{self.instructions}\n\n<scenario>\n{self.scenario}\n</scenario>"
         start = f"(The conversation starts. Write the first message of the {self.user_name}.)"
-        shown = [
+        conversation = [
             Message(role="system", content=system),
             Message(role="user", content=start),
             *self._swapped(messages),
@@ -100,7 +100,7 @@ class SimulatedUser:
         for _ in range(self.max_tries):
             # Not cached: the next try of the same request needs a different answer.
             try:
-                answer = await self.model.complete(shown, params=self.params, cache=None)
+                answer = await self.model.complete(conversation, params=self.params, cache=None)
             except RoleError as error:
                 # No answer came at all, and the client has already retried.
                 if not error.is_answered:
@@ -124,21 +124,21 @@ class SimulatedUser:
         for message in messages:
             text = message.text
             if message.role == "user":
-                own = f"{self.user_name}: {text}"
-                swapped.append(Message(role="assistant", content=own))
+                line = f"{self.user_name}: {text}"
+                swapped.append(Message(role="assistant", content=line))
             # A turn that only calls tools is not shown: the user does not see them.
             elif message.role == "assistant" and text.strip():
-                said = f"{self.agent_name}: {without_labels(text, self._markers)}"
-                swapped.append(Message(role="user", content=said))
+                line = f"{self.agent_name}: {without_labels(text, self._markers)}"
+                swapped.append(Message(role="user", content=line))
         return swapped
 
     def _read(self, text: str) -> UserTurn:
         name = self._name.match(text)
-        said = text[name.end() :] if name else text
-        marker = self._markers.search(said)
+        text = text[name.end() :] if name else text
+        marker = self._markers.search(text)
         if marker is None:
-            return UserTurn(said.strip())
-        before, after = said[: marker.start()], said[marker.end() :]
+            return UserTurn(text.strip())
+        before, after = text[: marker.start()], text[marker.end() :]
         mark = next((mark for mark in ("**", "__", "*", "_", "`") if after.startswith(mark)), "")
         return UserTurn(before.removesuffix(mark).strip(), "stop" if marker["stop"] else "transfer")
 

@@ -49,7 +49,7 @@ def checked_base_url(value: str) -> str:
     Raises:
         ValueError: It is not http(s), has no host, or carries a user, a query or a fragment.
     """
-    return checked_address(value, what="the base URL", example="https://host/v1")
+    return checked_address(value, name="the base URL", example="https://host/v1")
 
 
 RESERVED_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")

@@ -8,7 +8,7 @@ SECRET = "sk-never-to-be-seen"
 
 
 def checked(value):
-    return checked_address(value, what="the address", example="http://host")
+    return checked_address(value, name="the address", example="http://host")
 
 
 def test_checked_address_ends_without_a_slash():
