@@ -111,19 +111,19 @@ async def _check(
     watch: Watch | None,
 ) -> CheckReport:
     registry = Registry((environment,))
-    found = registry.find(environment)
-    given = split_env_args(env_args or {}, [found])[found.name]
-    options = environment_options(found.environment, found.name, given, {})
-    prepare(found, options)
-    given_file = None if tasks is None else Path(tasks)
-    task_set = read_task_set(found, registry, given_file, prompt=prompt, limit=limit)
+    registration = registry.find(environment)
+    args = split_env_args(env_args or {}, [registration])[registration.name]
+    options = environment_options(registration.environment, registration.name, args, {})
+    prepare(registration, options)
+    tasks_file = None if tasks is None else Path(tasks)
+    task_set = read_task_set(registration, registry, tasks_file, prompt=prompt, limit=limit)
     async with Workers() as workers:
         subject = Subject(
-            found, task_set, options, workers=workers, watch=watch or (lambda _: None)
+            registration, task_set, options, workers=workers, watch=watch or (lambda _: None)
         )
         # A misspelt name in `skipped_checks` would otherwise skip nothing, without notice.
         class_values = _class_values(subject.environment)
-        findings = list(_wrong_skips(found.environment.skipped_checks))
+        findings = list(_wrong_skips(registration.environment.skipped_checks))
         for name in CHECKS if subject.rows else ("tasks",):
             finding = await run_check(subject, name)
             # Where nothing can be scored, a row of `n/a` for each check would hide the reason.
@@ -134,8 +134,8 @@ async def _check(
         if any(finding.status == "failed" and finding.check in _SCORES for finding in findings):
             findings += await _causes(subject, class_values)
     return CheckReport(
-        env=found.name,
-        version=found.environment.version,
+        env=registration.name,
+        version=registration.environment.version,
         tasks=task_set.origin,
         num_tasks=len(task_set.rows),
         findings=findings,
@@ -188,9 +188,9 @@ async def _causes(subject: Subject, values_before: Mapping[str, str]) -> list[Fi
         )
         return [Finding(check="cause", status="failed", text=text)]
     unstable: dict[str, None] = {}
-    for episode in () if subject.is_hanging else (await subject.played("oracle"))[:_NUM_REPLAYED]:
+    for episode in () if subject.is_hanging else (await subject.episodes("oracle"))[:_NUM_REPLAYED]:
         with suppress(AttemptError):  # it may take too long
-            again = await subject.episode(episode.row, None)
+            again = await subject.play_task(episode.row, None)
             pairs = zip(tool_answers(episode), tool_answers(again), strict=False)
             unstable |= {name: None for (name, text), (_, new_text) in pairs if text != new_text}
     if not unstable:

@@ -43,8 +43,9 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
             raise UsageError(f"{path}: already exists; nothing was written")
     if name in Registry.names():
         raise UsageError(f"{name}: an environment of this name exists; use another name")
-    found = importlib.util.find_spec(name)
-    if found is not None and found.origin is not None:  # a file shadows a namespace package
+    module_spec = importlib.util.find_spec(name)
+    # A file shadows a namespace package.
+    if module_spec is not None and module_spec.origin is not None:
         raise UsageError(f"{name}: a package of this name is installed; use {name}_env")
     for path, text in ((files.environment, source), (files.test, test)):
         text = text.replace("NewEnvironment", class_name).replace("new_environment", name)
@@ -63,8 +64,8 @@ def _class_name(name: str, source: str) -> str:
         raise UsageError(f"{name}: must begin with a letter; use a name such as my_env")
     # Every word of the template, so that the class hides none of its names.
     words = "".join(c if c.isidentifier() or c.isdigit() else " " for c in source).split()
-    taken = {*gymcli.__all__, *words}
-    if class_name in taken or name in sys.stdlib_module_names or name == "gymcli":
+    reserved_names = {*gymcli.__all__, *words}
+    if class_name in reserved_names or name in sys.stdlib_module_names or name == "gymcli":
         raise UsageError(f"{name}: the name is taken by Python or gymcli; use {name}_env")
     return class_name
 

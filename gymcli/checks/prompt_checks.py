@@ -62,7 +62,7 @@ def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
 async def duplicates(subject: Subject) -> Finding:
     """Check that no two tasks have the same prompt, including the messages that `setup` adds."""
     by_prompt: defaultdict[bytes, list[str]] = defaultdict(list)
-    for episode in await subject.played("oracle"):
+    for episode in await subject.episodes("oracle"):
         by_prompt[canonical_json([episode.prompt, episode.record.tools])].append(episode.row.id)
     same = [ids for ids in by_prompt.values() if len(ids) > 1]
     if same:
@@ -76,16 +76,16 @@ async def tools(subject: Subject) -> Finding:
 
     A tool that raises in every call of the oracle fails too.
     """
-    own = subject.environment.method_tools().values()
+    class_tools = subject.environment.method_tools().values()
     # By their JSON, so that a tool that many rows declare is checked once.
-    specs = {canonical_json(tool.spec): tool.spec for tool in own}
-    for episode in await subject.played("oracle"):
+    specs = {canonical_json(tool.spec): tool.spec for tool in class_tools}
+    for episode in await subject.episodes("oracle"):
         specs |= {canonical_json(spec): spec for spec in episode.record.tools}
     functions = [spec["function"] for spec in specs.values() if "function" in spec]
     if not functions:
         return not_applicable("no tools")
     problems = [problem for function in functions for problem in _schema_problems(function)]
-    problems += _raising_tools(await subject.played("oracle"))
+    problems += _raising_tools(await subject.episodes("oracle"))
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return failed(f"{problems[0]}{more}")
@@ -158,13 +158,13 @@ def tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
 
 async def judges(subject: Subject) -> Finding:
     """Check that a label or JSON verdict inside the judged text is never read as the verdict."""
-    found = _judges_of(subject.environment)
-    if not found:
+    judge_by_name = _find_judges(subject.environment)
+    if not judge_by_name:
         if "judge" in declared_roles(subject.environment):
             return failed('the role "judge" is declared, but neither class nor module has a Judge')
         return not_applicable("no judge")
     num_verdicts = 0
-    for name, judge in found.items():
+    for name, judge in judge_by_name.items():
         with boundary(VerifierError):  # the schema may be invalid
             verdicts = list(_verdicts(judge))
         if not verdicts:
@@ -173,26 +173,28 @@ async def judges(subject: Subject) -> Finding:
         if problem is not None:
             return failed(f"{name}: {problem}")
         num_verdicts += len(verdicts)
-    return passed(f"{', '.join(found)}: none of {num_verdicts} quoted verdicts is read as one")
+    return passed(
+        f"{', '.join(judge_by_name)}: none of {num_verdicts} quoted verdicts is read as one"
+    )
 
 
-def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
-    home = environment.__module__
+def _find_judges(environment: type[Environment[Task]]) -> dict[str, Judge]:
+    module_name = environment.__module__
     # In a package, any of its modules may define the judge.
-    modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"{home}.")]
+    modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"{module_name}.")]
     bases = [base for base in environment.__mro__ if issubclass(base, Environment)]
-    found: dict[str, Judge] = {}
+    judge_by_name: dict[str, Judge] = {}
     num_by_name: Counter[str] = Counter()
     for owner in (*bases, *modules):
-        for name, value in vars(owner).items():
-            several = list(value.values()) if isinstance(value, Mapping) else value
-            for judge in several if isinstance(several, list | tuple) else [several]:
-                if not isinstance(judge, Judge) or any(judge is one for one in found.values()):
+        for name, attribute in vars(owner).items():
+            candidates = list(attribute.values()) if isinstance(attribute, Mapping) else attribute
+            for judge in candidates if isinstance(candidates, list | tuple) else [candidates]:
+                if not isinstance(judge, Judge) or id(judge) in map(id, judge_by_name.values()):
                     continue
                 number = num_by_name[name]
                 num_by_name[name] += 1
-                found[f"{name} {number}" if number else name] = judge
-    return found
+                judge_by_name[f"{name} {number}" if number else name] = judge
+    return judge_by_name
 
 
 def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
@@ -219,11 +221,11 @@ def _property_values(schema: JSON, name: str) -> list[JSON]:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or name not in properties:
         return []
-    own = properties[name]
-    if isinstance(own, dict) and isinstance(own.get("enum"), list):
-        return list(own["enum"])
-    is_boolean = isinstance(own, dict) and own.get("type") == "boolean"
-    return [True, False] if is_boolean else [_example(own)]
+    property_schema = properties[name]
+    if isinstance(property_schema, dict) and isinstance(property_schema.get("enum"), list):
+        return list(property_schema["enum"])
+    is_boolean = isinstance(property_schema, dict) and property_schema.get("type") == "boolean"
+    return [True, False] if is_boolean else [_example(property_schema)]
 
 
 def _example(schema: JSON) -> JSON:
@@ -254,8 +256,8 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
     names = list(dict.fromkeys(_TEMPLATE_FIELD.findall(judge.template)))
     empty_prompt = _prompt_text(judge, dict.fromkeys(names, ""))
     # The rules `first` and `last` read from opposite ends.
-    for order in (verdicts, verdicts[::-1]):
-        candidate = " ".join(f"The verdict is {text}" for _, text in order)
+    for ordered_verdicts in (verdicts, verdicts[::-1]):
+        candidate = " ".join(f"The verdict is {text}" for _, text in ordered_verdicts)
         fields = dict.fromkeys(names, candidate)
         prompt = _prompt_text(judge, fields)
         for label, text in verdicts:
@@ -263,16 +265,16 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
             if prompt.count(text) > empty_prompt.count(text):
                 return f"{text} in the judged text enters the prompt unchanged"
             quote = judge.neutralise(candidate)
-            said = text if judge.labels is None else judge.written(label, **fields)
+            verdict_text = text if judge.labels is None else judge.written(label, **fields)
             try:
-                verdict = await judge.ask(_quoting(quote, said), **fields)
+                verdict = await judge.ask(_quoting(quote, verdict_text), **fields)
             except RoleError as error:
                 if not error.is_answered:
                     raise
                 return f"no verdict is read from an answer that quotes others, then says {label}"
             if set(verdict.votes) != {label}:
-                read = verdict.votes[0]
-                return f"{read} is read from an answer that quotes others, then says {label}"
+                vote = verdict.votes[0]
+                return f"{vote} is read from an answer that quotes others, then says {label}"
     return None
 
 

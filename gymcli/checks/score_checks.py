@@ -52,8 +52,8 @@ _Policy = Literal["oracle", "empty", "echo", "swapped"]
 async def oracle(subject: Subject) -> Finding:
     """Check that the oracle gets exactly the top reward in every task."""
     if subject.environment.scores_groups():
-        return await _in_groups(subject, "oracle")
-    episodes = await subject.played("oracle")
+        return await _compare_in_groups(subject, "oracle")
+    episodes = await subject.episodes("oracle")
     _require_scores(episodes)
     rewards = [episode.reward for episode in episodes]
     top = subject.environment.max_reward
@@ -62,7 +62,8 @@ async def oracle(subject: Subject) -> Finding:
     missed = [episode for episode in episodes if not math.isclose(episode.reward, top)]
     if missed:
         return failed(
-            f"reward {missed[0].reward:g} instead of {top:g} in {_of(missed, episodes)}",
+            f"reward {missed[0].reward:g} instead of {top:g} in {len(missed)} of {len(episodes)} "
+            "tasks",
             [episode.row.id for episode in missed],
             mean=mean(rewards),
         )
@@ -72,15 +73,15 @@ async def oracle(subject: Subject) -> Finding:
 async def empty(subject: Subject) -> Finding:
     """Check that an empty answer stays below the top reward."""
     if subject.environment.scores_groups():
-        return await _in_groups(subject, "empty")
-    return await _below_top(subject, await subject.played("empty"))
+        return await _compare_in_groups(subject, "empty")
+    return await _below_top(subject, await subject.episodes("empty"))
 
 
 async def echo(subject: Subject) -> Finding:
     """Check that an echo of the user's words stays below the top reward."""
     if subject.environment.scores_groups():
-        return await _in_groups(subject, "echo")
-    return await _below_top(subject, await subject.played("echo"))
+        return await _compare_in_groups(subject, "echo")
+    return await _below_top(subject, await subject.episodes("echo"))
 
 
 async def swapped(subject: Subject) -> Finding:
@@ -91,50 +92,58 @@ async def swapped(subject: Subject) -> Finding:
     are, beyond luck.
     """
     if subject.environment.scores_groups():
-        return await _in_groups(subject, "swapped")
+        return await _compare_in_groups(subject, "swapped")
     golds = await subject.golds()
-    tries = [await _tried(subject, golds, number) for number in range(len(golds))]
+    tries = [await _play_other_answers(subject, golds, number) for number in range(len(golds))]
     tries = [episodes for episodes in tries if episodes]
     if not tries:
         return not_applicable("no two tasks have different oracle answers")
     _require_scores([episode for episodes in tries for episode in episodes])
-    first = [episodes[0] for episodes in tries]
+    first_episodes = [episodes[0] for episodes in tries]
     if subject.environment.max_reward is None:
-        return await _below_top(subject, first)
-    num_right = sum(_is_top(subject, episode) for episode in first)
-    numbers = {"mean": mean([episode.reward for episode in first]), "right": float(num_right)}
-    fooled = [one[0].row.id for one in tries if all(_is_top(subject, e) for e in one)]
-    if not fooled and exceeds_chance(num_right, len(first), _CHANCE):
-        fooled = [episode.row.id for episode in first if _is_top(subject, episode)]
-    if fooled:
-        text = f"other tasks' answers get the top reward in {len(fooled)} of {len(first)} tasks"
-        reply = next(episode for episode in first if episode.row.id == fooled[0])
-        return failed(text, fooled, turns=reply.turns, **numbers)
+        return await _below_top(subject, first_episodes)
+    num_right = sum(_is_top(subject, episode) for episode in first_episodes)
+    numbers = {
+        "mean": mean([episode.reward for episode in first_episodes]),
+        "right": float(num_right),
+    }
+    wrong_ids = [
+        episodes[0].row.id for episodes in tries if all(_is_top(subject, e) for e in episodes)
+    ]
+    if not wrong_ids and exceeds_chance(num_right, len(first_episodes), _CHANCE):
+        wrong_ids = [episode.row.id for episode in first_episodes if _is_top(subject, episode)]
+    if wrong_ids:
+        share = f"{len(wrong_ids)} of {len(first_episodes)}"
+        text = f"other tasks' answers get the top reward in {share} tasks"
+        example = next(episode for episode in first_episodes if episode.row.id == wrong_ids[0])
+        return failed(text, wrong_ids, turns=example.turns, **numbers)
     by_chance = f"; {num_right} were right by chance" if num_right else ""
-    return passed(f"below the top in all {len(first)} tasks{by_chance}", **numbers)
+    return passed(f"below the top in all {len(first_episodes)} tasks{by_chance}", **numbers)
 
 
-async def _tried(
+async def _play_other_answers(
     subject: Subject, golds: Sequence[CheckedEpisode], number: int
 ) -> list[CheckedEpisode]:
-    row, tried = golds[number].row, []
-    for other in itertools.islice(_others(golds, number), _MAX_OTHERS):
-        episode = await subject.episode(row, ScriptedPolicy(other.turns))
-        tried.append(episode)
+    row, episodes = golds[number].row, []
+    for other in itertools.islice(_golds_with_other_answers(golds, number), _MAX_OTHERS):
+        episode = await subject.play_task(row, ScriptedPolicy(other.turns))
+        episodes.append(episode)
         # One that is not right is enough: the task fails only if all of them are.
         if episode.error or not _is_top(subject, episode):
             break
-    return tried
+    return episodes
 
 
-def _others(golds: Sequence[CheckedEpisode], number: int) -> Iterator[CheckedEpisode]:
+def _golds_with_other_answers(
+    golds: Sequence[CheckedEpisode], number: int
+) -> Iterator[CheckedEpisode]:
     """Yield the golds of tasks with a different answer, the following tasks first."""
-    own = golds[number]
+    gold = golds[number]
     for other in (*golds[number + 1 :], *golds[:number]):
-        answers = (own.record.answer, other.record.answer)
+        answers = (gold.record.answer, other.record.answer)
         # The same answer in other words is right in both tasks.
         has_same_answer = answers[0] is not None and answers[0] == answers[1]
-        if turns_key(own.turns) != turns_key(other.turns) and not has_same_answer:
+        if turns_key(gold.turns) != turns_key(other.turns) and not has_same_answer:
             yield other
 
 
@@ -145,7 +154,7 @@ async def _below_top(subject: Subject, episodes: list[CheckedEpisode]) -> Findin
     if subject.environment.max_reward is not None:
         at_top = [episode for episode in episodes if _is_top(subject, episode)]
         if at_top:
-            text = f"the top reward in {_of(at_top, episodes)}"
+            text = f"the top reward in {len(at_top)} of {len(episodes)} tasks"
             ids = [episode.row.id for episode in at_top]
             return failed(text, ids, turns=at_top[0].turns, mean=average)
         return passed(f"below the top in all {len(episodes)} tasks", mean=average)
@@ -166,10 +175,6 @@ def _require_scores(episodes: Sequence[CheckedEpisode]) -> None:
     unscored = [episode for episode in episodes if episode.error]
     if unscored:
         raise UnscoredError(unscored, len(episodes))
-
-
-def _of(some: Sequence[CheckedEpisode], episodes: Sequence[CheckedEpisode]) -> str:
-    return f"{len(some)} of {len(episodes)} tasks"
 
 
 def turns_key(turns: Sequence[Message]) -> bytes:
@@ -217,47 +222,64 @@ def _binomial(num_right: int, num_trials: int, chance: float) -> float:
     return math.exp(ways + num_right * math.log(chance) + num_wrong * math.log1p(-chance))
 
 
-async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
+async def _compare_in_groups(subject: Subject, policy: _Policy) -> Finding:
     """Check that the oracle's attempt is the best of each group, or another policy's below it.
 
     A group has the oracle, an empty answer, an echo and the oracle's answer to another task. The
     last may be as good by chance, in one task of twenty, but never better.
     """
     if policy == "oracle":
-        _require_scores(await subject.played("oracle"))
-    groups = [group for group in await _groups(subject) if policy in group]
+        _require_scores(await subject.episodes("oracle"))
+    groups = [group for group in await _play_groups(subject) if policy in group]
     if not groups:
         return not_applicable("no two tasks have different oracle answers")
     _require_scores([episode for group in groups for episode in group.values()])
-    found = {group["oracle"].row.id: await _group_rewards(subject, group) for group in groups}
+    rewards_by_task = {
+        group["oracle"].row.id: await _group_rewards(subject, group) for group in groups
+    }
     rivals: list[_Policy] = ["empty", "echo", "swapped"] if policy == "oracle" else [policy]
-    wrong = [row for row, own in found.items() if any(_is_rival(own, name) for name in rivals)]
-    even = [row for row, own in found.items() if _is_even(own, "swapped")]
-    if policy == "swapped" and not wrong and exceeds_chance(len(even), len(found), _CHANCE):
-        wrong = even
-    average = mean([own[policy] for own in found.values()])
-    if wrong:
+    wrong_ids = [
+        task_id
+        for task_id, rewards in rewards_by_task.items()
+        if any(_is_rival(rewards, name) for name in rivals)
+    ]
+    even_ids = [
+        task_id for task_id, rewards in rewards_by_task.items() if _is_even(rewards, "swapped")
+    ]
+    if (
+        policy == "swapped"
+        and not wrong_ids
+        and exceeds_chance(len(even_ids), len(rewards_by_task), _CHANCE)
+    ):
+        wrong_ids = even_ids
+    average = mean([rewards[policy] for rewards in rewards_by_task.values()])
+    if wrong_ids:
         who = "another policy does" if policy == "oracle" else "it does"
-        text = f"{who} as well as the oracle in the groups of {len(wrong)} of {len(found)} tasks"
-        rival = next(group[policy] for group in groups if group["oracle"].row.id == wrong[0])
+        share = f"{len(wrong_ids)} of {len(rewards_by_task)}"
+        text = f"{who} as well as the oracle in the groups of {share} tasks"
+        rival = next(group[policy] for group in groups if group["oracle"].row.id == wrong_ids[0])
         turns = () if policy == "oracle" else rival.turns
-        return failed(text, wrong, turns=turns, mean=average)
+        return failed(text, wrong_ids, turns=turns, mean=average)
     rank = "the best of its group" if policy == "oracle" else "below the oracle in its group"
-    by_chance = f"; {len(even)} were as good by chance" if policy == "swapped" and even else ""
-    return passed(f"{rank} in all {len(found)} tasks{by_chance}", mean=average)
+    by_chance = (
+        f"; {len(even_ids)} were as good by chance" if policy == "swapped" and even_ids else ""
+    )
+    return passed(f"{rank} in all {len(rewards_by_task)} tasks{by_chance}", mean=average)
 
 
-async def _groups(subject: Subject) -> list[dict[_Policy, CheckedEpisode]]:
+async def _play_groups(subject: Subject) -> list[dict[_Policy, CheckedEpisode]]:
     golds = await subject.golds()
-    silences = {episode.row.id: episode for episode in await subject.played("empty")}
-    echoes = {episode.row.id: episode for episode in await subject.played("echo")}
+    empty_episodes = {episode.row.id: episode for episode in await subject.episodes("empty")}
+    echo_episodes = {episode.row.id: episode for episode in await subject.episodes("echo")}
     groups: list[dict[_Policy, CheckedEpisode]] = []
     for number, gold in enumerate(golds):
-        own = gold.row.id
-        groups.append({"oracle": gold, "empty": silences[own], "echo": echoes[own]})
-        other = next(_others(golds, number), None)
+        task_id = gold.row.id
+        groups.append(
+            {"oracle": gold, "empty": empty_episodes[task_id], "echo": echo_episodes[task_id]}
+        )
+        other = next(_golds_with_other_answers(golds, number), None)
         if other is not None:
-            groups[-1]["swapped"] = await subject.episode(gold.row, ScriptedPolicy(other.turns))
+            groups[-1]["swapped"] = await subject.play_task(gold.row, ScriptedPolicy(other.turns))
     return groups
 
 
@@ -270,10 +292,10 @@ async def _group_rewards(
         msgspec.structs.replace(episode.record.unscored(), attempt=number)
         for number, episode in enumerate(group.values())
     ]
-    scored = await subject.scored_together(row, records)
+    rollouts = await subject.score_together(row, records)
     return {
         policy: CheckedEpisode(row, record).reward
-        for policy, record in zip(group, scored, strict=True)
+        for policy, record in zip(group, rollouts, strict=True)
     }
 
 
@@ -321,71 +343,93 @@ async def guessing(subject: Subject) -> Finding:
         return not_applicable("no choices, and no other tasks whose answers could be guessed")
     has_top = subject.environment.max_reward is not None
     results: dict[str, _GuesserResult] = {}
-    lucky: list[CheckedEpisode] = []
+    lucky_episodes: list[CheckedEpisode] = []
     for guesser in guessers:
         rows = [row for row in subject.rows if row.id in guesser.turns]
         policies = [ScriptedPolicy(guesser.turns[row.id]) for row in rows]
         pairs = zip(rows, policies, strict=True)
-        episodes = [await subject.episode(row, policy) for row, policy in pairs]
+        episodes = [await subject.play_task(row, policy) for row, policy in pairs]
         _require_scores(episodes)
         results[guesser.name] = (
             _against_chance(subject, guesser, episodes, choices)
             if has_top
             else _against_oracle(episodes, golds)
         )
-        if results[guesser.name].is_above and not lucky:
+        if results[guesser.name].is_above and not lucky_episodes:
             top = max(episode.reward for episode in episodes)
-            lucky = [episode for episode in episodes if episode.reward == top]
+            lucky_episodes = [episode for episode in episodes if episode.reward == top]
     limit = "chance" if has_top else "the oracle"
     text = ", ".join(f"{name} {r.rate:.2f} ({limit} {r.limit:.2f})" for name, r in results.items())
     numbers = {name: result.rate for name, result in results.items()}
     numbers |= {f"{name} limit": result.limit for name, result in results.items()}
-    if not lucky:
+    if not lucky_episodes:
         return passed(text, **numbers)
-    return failed(text, [e.row.id for e in lucky], turns=lucky[0].turns, **numbers)
+    return failed(
+        text, [e.row.id for e in lucky_episodes], turns=lucky_episodes[0].turns, **numbers
+    )
 
 
 def _guessers(
     golds: Mapping[str, CheckedEpisode], choices: Mapping[str, list[str]]
 ) -> list[_Guesser]:
     rng = Random(0)
-    own = {name: options for name, options in choices.items() if options}
-    blind = [name for name, options in choices.items() if not options and name in golds]
+    options_by_task = {task_id: options for task_id, options in choices.items() if options}
+    tasks_without_choices = [
+        task_id for task_id, options in choices.items() if not options and task_id in golds
+    ]
     # A constant is a position in the list of choices, or a text that at least half of them have.
-    texts = Counter(text for options in own.values() for text in set(options))
+    texts = Counter(text for options in options_by_task.values() for text in set(options))
     constants = [
-        {name: options[place] for name, options in own.items() if place < len(options)}
-        for place in range(max(map(len, own.values()), default=0))
+        {
+            task_id: options[place]
+            for task_id, options in options_by_task.items()
+            if place < len(options)
+        }
+        for place in range(max(map(len, options_by_task.values()), default=0))
     ]
     constants += [
-        {name: text for name, options in own.items() if text in options}
-        for text, num in texts.items()
-        if 2 * num >= len(own)
+        {task_id: text for task_id, options in options_by_task.items() if text in options}
+        for text, num_tasks in texts.items()
+        if 2 * num_tasks >= len(options_by_task)
     ]
-    right = {name: _gold_choice(golds[name], own[name]) for name in own if name in golds}
+    gold_choices = {
+        task_id: _gold_choice(golds[task_id], options_by_task[task_id])
+        for task_id in options_by_task
+        if task_id in golds
+    }
 
     def num_right(constant: Mapping[str, str]) -> int:
-        return sum(choice is not None and constant.get(n) == choice for n, choice in right.items())
+        return sum(
+            choice is not None and constant.get(task_id) == choice
+            for task_id, choice in gold_choices.items()
+        )
 
     # Chosen with the golds in view, hence the correction for `num_candidates`.
     best = max(constants, key=num_right, default={})
     constant = {
         # A task that lacks the constant gets its first option.
-        name: [assistant_message(best.get(name) or options[0])]
-        for name, options in own.items()
-    } | _commonest(golds, blind)
-    at_random = {name: [assistant_message(rng.choice(o))] for name, o in own.items()}
-    for name in blind:
-        others = [other for other in blind if other != name]
-        if others:
+        task_id: [assistant_message(best.get(task_id) or options[0])]
+        for task_id, options in options_by_task.items()
+    } | _commonest_guesses(golds, tasks_without_choices)
+    at_random = {
+        task_id: [assistant_message(rng.choice(options))]
+        for task_id, options in options_by_task.items()
+    }
+    for task_id in tasks_without_choices:
+        other_tasks = [other for other in tasks_without_choices if other != task_id]
+        if other_tasks:
             # Without choices, the guess is the answer to another task.
-            at_random[name] = _guess(golds[rng.choice(others)])
-    first = {name: [assistant_message(options[0])] for name, options in own.items()}
-    num_candidates = len(constants) + len({turns_key(_guess(golds[name])) for name in blind})
+            at_random[task_id] = _guess(golds[rng.choice(other_tasks)])
+    first_options = {
+        task_id: [assistant_message(options[0])] for task_id, options in options_by_task.items()
+    }
+    num_candidates = len(constants) + len(
+        {turns_key(_guess(golds[task_id])) for task_id in tasks_without_choices}
+    )
     return [
         _Guesser("constant", constant, max(1, num_candidates)),
         _Guesser("random", at_random),
-        _Guesser("first option", first),
+        _Guesser("first option", first_options),
     ]
 
 
@@ -394,19 +438,19 @@ def _gold_choice(gold: CheckedEpisode, options: Sequence[str]) -> str | None:
     return next((option for option in options if option.strip() in texts), None)
 
 
-def _commonest(
-    golds: Mapping[str, CheckedEpisode], names: Sequence[str]
+def _commonest_guesses(
+    golds: Mapping[str, CheckedEpisode], task_ids: Sequence[str]
 ) -> dict[str, list[Message]]:
-    guesses = {name: _guess(golds[name]) for name in names}
-    keys = {name: turns_key(guess) for name, guess in guesses.items()}
-    turns = {key: guesses[name] for name, key in keys.items()}
+    guesses = {task_id: _guess(golds[task_id]) for task_id in task_ids}
+    keys = {task_id: turns_key(guess) for task_id, guess in guesses.items()}
+    turns = {key: guesses[task_id] for task_id, key in keys.items()}
     counts = Counter(keys.values())
-    chosen = {}
-    for name, key in keys.items():
+    guess_by_task = {}
+    for task_id, key in keys.items():
         # Without the task's own answer, which no guesser knows.
-        if others := counts - Counter([key]):
-            chosen[name] = turns[others.most_common(1)[0][0]]
-    return chosen
+        if other_counts := counts - Counter([key]):
+            guess_by_task[task_id] = turns[other_counts.most_common(1)[0][0]]
+    return guess_by_task
 
 
 def _guess(gold: CheckedEpisode) -> list[Message]:
@@ -424,8 +468,8 @@ def _against_chance(
     top = subject.environment.max_reward
     assert top is not None
     shares = [share_of_top(episode.reward, top) for episode in episodes]
-    own = [choices[episode.row.id] for episode in episodes]
-    chance = mean([1.0 / len(options) if options else _CHANCE for options in own])
+    task_choices = [choices[episode.row.id] for episode in episodes]
+    chance = mean([1.0 / len(options) if options else _CHANCE for options in task_choices])
     is_above = exceeds_chance(
         math.fsum(shares), len(shares), chance, num_candidates=guesser.num_candidates
     )
@@ -463,10 +507,12 @@ async def repeatable(subject: Subject) -> Finding:
     Every second time the record is first decoded from JSON, as in `gym verify`.
     """
     policies: tuple[PolicyName, ...] = ("oracle", "empty", "echo")
-    played = [one for policy in policies for one in (await subject.played(policy))[:_MAX_TASKS]]
-    episodes = [episode for episode in played if not episode.error]
+    all_episodes = [
+        episode for policy in policies for episode in (await subject.episodes(policy))[:_MAX_TASKS]
+    ]
+    episodes = [episode for episode in all_episodes if not episode.error]
     if not episodes:
-        _require_scores(played)
+        _require_scores(all_episodes)
         return not_applicable("no episodes")
     rng = Random(0)
     changed: list[CheckedEpisode] = []
@@ -479,14 +525,14 @@ async def repeatable(subject: Subject) -> Finding:
             # As read from disk, to find a verifier that compares objects by identity.
             if number % 2:
                 record = msgspec.json.decode(line, type=Rollout)
-            again = await subject.scored(episode.row, record)
+            new_episode = await subject.score_record(episode.row, record)
             if msgspec.json.encode(record) != line:
                 changed.append(episode)
-            if again.error or _score(again.record) != _score(episode.record):
+            if new_episode.error or _score(new_episode.record) != _score(episode.record):
                 differing.append(episode)
     if wrong := changed or differing:
-        does = "verify changes the record it scores"
-        text = does if changed else "the same record is scored differently"
+        fault = "verify changes the record it scores"
+        text = fault if changed else "the same record is scored differently"
         return failed(text, [episode.row.id for episode in wrong], turns=wrong[0].turns)
     if subject.environment.scores_groups() and (
         unequal := await _unequal_groups(subject, episodes)
@@ -496,15 +542,17 @@ async def repeatable(subject: Subject) -> Finding:
 
 
 async def _unequal_groups(subject: Subject, episodes: Sequence[CheckedEpisode]) -> list[str]:
-    unequal = []
+    task_ids = []
     for row in subject.rows[:_MAX_TASKS]:
         records = [e.record.unscored() for e in episodes if e.row.id == row.id]
-        first = await subject.scored_together(row, records)
+        rollouts = await subject.score_together(row, records)
         # Backwards, since the order of the attempts in a group must not matter.
-        again = await subject.scored_together(row, records[::-1])
-        if [_score(one) for one in first] != [_score(one) for one in again[::-1]]:
-            unequal.append(row.id)
-    return unequal
+        rollouts_backwards = await subject.score_together(row, records[::-1])
+        if [_score(rollout) for rollout in rollouts] != [
+            _score(rollout) for rollout in rollouts_backwards[::-1]
+        ]:
+            task_ids.append(row.id)
+    return task_ids
 
 
 def _score(record: Rollout) -> tuple[object, ...]:
@@ -513,7 +561,7 @@ def _score(record: Rollout) -> tuple[object, ...]:
 
 async def speed(subject: Subject) -> Finding:
     """Measure the duration of `verify`; never fails, since it depends on the machine."""
-    await subject.played("empty")
+    await subject.episodes("empty")
     if not subject.verify_seconds:
         return not_applicable("nothing was scored")
     milliseconds = sorted(1000.0 * seconds for seconds in subject.verify_seconds)

@@ -135,9 +135,9 @@ class TaskSet(NamedTuple):
 
 
 def read_task_set(
-    found: Registration,
+    registration: Registration,
     registry: Registry,
-    given: Path | None,
+    tasks_file: Path | None,
     *,
     prompt: Path | None = None,
     limit: int,
@@ -150,30 +150,30 @@ def read_task_set(
         TasksError: The given file does not exist.
     """
     try:
-        with _tasks_file(found, given) as (path, origin):
-            options = TaskOptions(env=found.name, prompt=prompt)
+        with _tasks_file(registration, tasks_file) as (path, origin):
+            options = TaskOptions(env=registration.name, prompt=prompt)
             source = TaskSource([path], options, registry)
             # A given file may have rows of several environments.
-            rows = [row for row in _rows(source) if row.env == found.name]
+            rows = [row for row in _rows(source) if row.env == registration.name]
             finding = _tasks_finding(source, registry, rows, origin)
-            valid = (row for row in rows if row.first_attempt == 0 and _is_valid(row, found))
+            valid = (row for row in rows if row.first_attempt == 0 and _is_valid(row, registration))
             return TaskSet(list(islice(valid, limit)), origin, finding)
     except AttemptError as error:
         return TaskSet([], "none", failed(str(error)))
 
 
 @contextmanager
-def _tasks_file(found: Registration, given: Path | None) -> Iterator[tuple[Path, str]]:
-    path = given or own_tasks(found)
+def _tasks_file(registration: Registration, tasks_file: Path | None) -> Iterator[tuple[Path, str]]:
+    path = tasks_file or own_tasks(registration)
     if path is not None:
         yield path, str(path)
         return
-    if not generates(found):
-        name = found.environment.__name__
+    if not generates(registration):
+        name = registration.environment.__name__
         raise EpisodeError(f"{name} generates no tasks and ships none; pass --tasks FILE")
     with TemporaryDirectory() as folder:
         path = Path(folder, "generated.jsonl")
-        path.write_bytes(b"".join(generated_lines(found)))
+        path.write_bytes(b"".join(generated_lines(registration)))
         yield path, f"{NUM_GENERATED} generated with Random(0)"
 
 
@@ -192,17 +192,17 @@ def _tasks_finding(
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         return failed(lines[0] + more)
     if not rows:
-        others = sorted({row.env for row in _rows(source)})
-        return failed(f"{origin}: its rows belong to {', '.join(others)}")
+        environments = sorted({row.env for row in _rows(source)})
+        return failed(f"{origin}: its rows belong to {', '.join(environments)}")
     copies = [row.id for row in rows if row.first_attempt]
     if copies:
         return failed(f"{len(copies)} rows are copies of others", copies)
     return passed(f"{len(rows)} valid, each with a unique id")
 
 
-def _is_valid(row: TaskRow, found: Registration) -> bool:
+def _is_valid(row: TaskRow, registration: Registration) -> bool:
     try:
-        found.environment.parse_task(row.fields)
+        registration.environment.parse_task(row.fields)
     except ValidationError:
         return False
     return True
@@ -276,15 +276,15 @@ class Subject:
 
     def __init__(
         self,
-        found: Registration,
+        registration: Registration,
         tasks: TaskSet,
         options: EnvironmentOptions,
         *,
         workers: Workers,
         watch: Watch,
     ) -> None:
-        self.name = found.name
-        self.environment = found.environment
+        self.name = registration.name
+        self.environment = registration.environment
         self.tasks = tasks
         self.rows = tasks.rows
         self.verify_seconds: list[float] = []
@@ -292,7 +292,7 @@ class Subject:
         self._options = options
         self._workers = workers
         self._watch = watch
-        self._played: dict[str, list[CheckedEpisode]] = {}
+        self._episodes: dict[str, list[CheckedEpisode]] = {}
         self._late_tasks: list[str] = []
         self.check_by_error: dict[str, str] = {}
         """The check that found an error of the environment, by the error's text."""
@@ -302,19 +302,19 @@ class Subject:
         """Whether so many episodes were over a time limit that no more are tried."""
         return len(self._late_tasks) >= _MAX_TIMEOUTS
 
-    async def played(self, policy: PolicyName) -> list[CheckedEpisode]:
+    async def episodes(self, policy: PolicyName) -> list[CheckedEpisode]:
         """Return a policy's episode of every task."""
-        if policy not in self._played:
+        if policy not in self._episodes:
             # A new one for each episode, since a scripted policy uses up its messages.
             new_policy = _POLICIES[policy]
-            self._played[policy] = [await self.episode(row, new_policy()) for row in self.rows]
-        return self._played[policy]
+            self._episodes[policy] = [await self.play_task(row, new_policy()) for row in self.rows]
+        return self._episodes[policy]
 
     async def golds(self) -> list[CheckedEpisode]:
         """Return the episodes of the oracle that have a score."""
-        return [episode for episode in await self.played("oracle") if not episode.error]
+        return [episode for episode in await self.episodes("oracle") if not episode.error]
 
-    async def episode(self, row: TaskRow, policy: Policy | None) -> CheckedEpisode:
+    async def play_task(self, row: TaskRow, policy: Policy | None) -> CheckedEpisode:
         """Play a task and score it; without a policy, the oracle plays."""
         plan = EpisodePlan(
             row=row,
@@ -335,16 +335,16 @@ class Subject:
             return CheckedEpisode(row, error.rollout, str(error), frames_of(error.error))
         except AttemptError as error:
             messages = list(row.messages)
-            unplayed = Rollout(messages=messages, num_prompt_messages=len(messages))
-            return CheckedEpisode(row, unplayed, str(error), frames_of(error))
-        return await self.scored(row, record, plan.roles)
+            rollout = Rollout(messages=messages, num_prompt_messages=len(messages))
+            return CheckedEpisode(row, rollout, str(error), frames_of(error))
+        return await self.score_record(row, record, plan.roles)
 
-    async def scored(
+    async def score_record(
         self, row: TaskRow, record: Rollout, roles: Mapping[str, Model] | None = None
     ) -> CheckedEpisode:
         """Score a record, with the roles of its episode or else with new stand-ins."""
         try:
-            scored = await score(
+            scored_rollout = await score(
                 self.environment,
                 record,
                 verifier=_NO_VERIFIER,
@@ -355,11 +355,11 @@ class Subject:
         except AttemptError as error:
             self._note_failure(row, error)
             return CheckedEpisode(row, record, str(error), frames_of(error))
-        self.verify_seconds.append(scored.timing.verify_seconds)
+        self.verify_seconds.append(scored_rollout.timing.verify_seconds)
         self._watch(f"{self.name}: {len(self.verify_seconds):,} records scored")
-        return CheckedEpisode(row, scored)
+        return CheckedEpisode(row, scored_rollout)
 
-    async def scored_together(self, row: TaskRow, records: Sequence[Rollout]) -> list[Rollout]:
+    async def score_together(self, row: TaskRow, records: Sequence[Rollout]) -> list[Rollout]:
         """Score records of one task as a group."""
         try:
             return await score_group(

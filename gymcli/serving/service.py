@@ -142,10 +142,10 @@ class Service:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        named_environment = Registry((env,)).find(env)
-        self.name = name = named_environment.name
-        self._environment: type[Environment[Task]] = named_environment.environment
-        self._named_environment = named_environment
+        registration = Registry((env,)).find(env)
+        self.name = name = registration.name
+        self._environment: type[Environment[Task]] = registration.environment
+        self._registration = registration
         if issubclass(self._environment, RemoteEnvironment):
             raise UsageError(f"{name}: is on a server already; give an environment's code")
         if self._environment.scores_groups():
@@ -153,9 +153,9 @@ class Service:
                 f"environment {name}: scores all attempts of a task together, and a server "
                 "is asked about one at a time; collect it in one process, by its name"
             )
-        args = split_env_args(env_args or {}, [named_environment])[name]
+        args = split_env_args(env_args or {}, [registration])[name]
         self._options = environment_options(self._environment, name, args, {})
-        prepare(named_environment, self._options)
+        prepare(registration, self._options)
         self._judges = judges = judges or Judges()
         self.warnings = check_missing(judges.missing, {name: self._environment})
         check_declared(judges.sources, judges.given, {name: self._environment})
@@ -509,7 +509,7 @@ class Service:
         scored_rollout = await score(
             environment,
             rollout,
-            verifier=Verifier(environment.version, self._named_environment.source_hash),
+            verifier=Verifier(environment.version, self._registration.source_hash),
             options=self._options,
             roles=models.of(environment, rollout.task, {}),
             workers=self._shared.workers,

@@ -112,15 +112,13 @@ class TaskTable:
         self.survey = Survey()
         """The environments; `group_sizes` is empty."""
         if env is not None:
-            named_environment = registry.find(env)
-            self.survey.environments[named_environment.name] = named_environment
+            registration = registry.find(env)
+            self.survey.environments[registration.name] = registration
             if tasks is None:
-                shipped_file = own_tasks(named_environment)
+                shipped_file = own_tasks(registration)
                 files = [] if shipped_file is None else [shipped_file]
-                if shipped_file is None and generates(named_environment):
-                    rows = [
-                        msgspec.json.decode(line) for line in generated_lines(named_environment)
-                    ]
+                if shipped_file is None and generates(registration):
+                    rows = [msgspec.json.decode(line) for line in generated_lines(registration)]
         self.source = TaskSource(files, options, registry)
         task_rows: list[TaskRow] = []
         if files:
@@ -160,13 +158,13 @@ class TaskTable:
         return self.rows[task]
 
     def _checked(self, row: TaskRow) -> TaskRow:
-        named_environment = self.survey.environments.get(row.env)
-        if named_environment is None:
+        registration = self.survey.environments.get(row.env)
+        if registration is None:
             names = ", ".join(self.survey.environments)
             raise UsageError(f"{row.place}: its environment {row.env} is not one of: {names}")
         if row.env not in self._own_options:
-            self._own_options[row.env] = own_options(self.options.env_args, named_environment)
-        if problems := row_problems(row, named_environment, self._own_options[row.env]):
+            self._own_options[row.env] = own_options(self.options.env_args, registration)
+        if problems := row_problems(row, registration, self._own_options[row.env]):
             raise TasksError("\n".join(f"{row.place}: {problem}" for problem in problems))
         return row
 

@@ -355,8 +355,8 @@ def environment(
         first_attempt=first_attempt,
         **options,
     )
-    named_environment = next(iter(sampler.tasks.survey.environments.values()))
-    environment_class = named_environment.environment
+    registration = next(iter(sampler.tasks.survey.environments.values()))
+    environment_class = registration.environment
     for is_wrong, why in (
         (len(sampler.tasks.survey.environments) > 1, "its tasks belong to several environments"),
         (environment_class.scores_groups(), "it scores all attempts of a task together"),
@@ -369,7 +369,7 @@ def environment(
     ):
         if is_wrong:
             raise UsageError(
-                f"{named_environment.name}: TRL cannot play in it, since {why}; use rollout_func"
+                f"{registration.name}: TRL cannot play in it, since {why}; use rollout_func"
             )
     methods = {name: _method(tool) for name, tool in environment_class.method_tools().items()}
     class_attributes = {"_thread": _SamplerThread(sampler), "__doc__": environment_class.__doc__}

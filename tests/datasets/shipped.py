@@ -237,7 +237,7 @@ async def check_in(env, benchmark, tasks, workers):
 
 async def silence(subject):
     """Check that an empty answer gets nothing at all, which `gym check` does not ask."""
-    rewards = [episode.error or episode.reward for episode in await subject.played("empty")]
+    rewards = [episode.error or episode.reward for episode in await subject.episodes("empty")]
     if set(rewards) == {0.0}:
         return Finding(status="ok", text="", numbers={"mean": 0.0})
     return Finding(status="failed", text=f"silence gets {sorted(set(map(str, rewards)))}")

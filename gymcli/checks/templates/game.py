@@ -34,8 +34,8 @@ class NewEnvironment(Environment[Secret]):
     async def step(self, message: Message) -> Step:
         """Answer a guess; a message without a number costs a guess too."""
         self.num_left -= 1
-        found = re.search(r"-?\d+", message.text)
-        guess = int(found[0]) if found and len(found[0]) < 10 else None
+        number_match = re.search(r"-?\d+", message.text)
+        guess = int(number_match[0]) if number_match and len(number_match[0]) < 10 else None
         if guess == self.task.secret:
             return Step([user("That is it.")], reward=1.0, stop_reason="env_done")
         if guess is None:

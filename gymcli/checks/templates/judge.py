@@ -86,8 +86,8 @@ class NewEnvironment(Environment[Number]):
 
 def compare_words(messages: list[Message]) -> str:
     """Judge without a model: extract both texts from the prompt and compare their words."""
-    shown = messages[-1].text
-    first, second = (words(between(shown, name)) for name in ("first", "second"))
+    prompt = messages[-1].text
+    first, second = (words(between(prompt, name)) for name in ("first", "second"))
     return "[[SAME]]" if first == second else "[[DIFFERENT]]"
 
 
@@ -103,13 +103,13 @@ def words(text: str) -> list[str]:
 
 def in_words(number: int) -> str:
     """Write a number from 1 to 999."""
-    hundreds, rest = divmod(number, 100)
-    tens, ones = divmod(rest, 10)
+    hundreds, below_hundred = divmod(number, 100)
+    tens, ones = divmod(below_hundred, 10)
     parts = [f"{SMALL[hundreds]} hundred"] if hundreds else []
-    if rest >= 20:
+    if below_hundred >= 20:
         parts.append(f"{TENS[tens]}-{SMALL[ones]}" if ones else TENS[tens])
-    elif rest:
-        parts.append(SMALL[rest])
+    elif below_hundred:
+        parts.append(SMALL[below_hundred])
     return " and ".join(parts)
 
 

@@ -53,8 +53,10 @@ class NewEnvironment(Environment[Numbers]):
         """Yield tasks of one to six numbers; no two have the same first message."""
         rows: dict[str, JSONObject] = {}
         while (number := len(rows)) < num:
-            difficulty, most = list(LEVELS.items())[number % len(LEVELS)]
-            numbers = [rng.randint(11, 99) for _ in range(rng.randint(most - 1, most))]
+            difficulty, max_numbers = list(LEVELS.items())[number % len(LEVELS)]
+            numbers = [
+                rng.randint(11, 99) for _ in range(rng.randint(max_numbers - 1, max_numbers))
+            ]
             opening = f"I will name {len(numbers)} numbers, one at a time. The first is"
             prompt = f"{opening} {numbers[0]}."
             rows[prompt] = rows.get(prompt) or {

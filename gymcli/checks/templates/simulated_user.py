@@ -42,7 +42,7 @@ class Booking(Task):
     num_questions: int
 
     @property
-    def wanted(self) -> JSONObject:
+    def expected_booking(self) -> JSONObject:
         """The arguments of the right booking."""
         return {"name": self.name, "day": self.day, "people": self.people}
 
@@ -87,7 +87,7 @@ class NewEnvironment(Environment[Booking]):
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if exactly what the customer wants is booked."""
         booked = rollout.final_state
-        is_right = booked == cls.parse_task(rollout.task).wanted
+        is_right = booked == cls.parse_task(rollout.task).expected_booking
         reason = "correct" if is_right else "wrong_booking" if booked else "not_booked"
         answer = msgspec.json.encode(booked).decode() if booked else None
         return Score(float(is_right), answer=answer, details={"reason": reason})
@@ -103,7 +103,7 @@ class NewEnvironment(Environment[Booking]):
             return Message(role="assistant", content="Your table is booked.")
         if len(rollout.responses) < 2 * self.task.num_questions:  # each question has an answer
             return Message(role="assistant", content="For which day, and for how many people?")
-        arguments = msgspec.json.encode(self.task.wanted).decode()
+        arguments = msgspec.json.encode(self.task.expected_booking).decode()
         call = ToolCall("call_0", FunctionCall("book", arguments))
         return Message(role="assistant", tool_calls=[call])
 

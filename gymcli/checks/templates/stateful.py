@@ -1,7 +1,7 @@
 """Asks to carry things between rooms; tools move them, and the rooms at the end are scored.
 
 One row: {"id": "move-0", "difficulty": "easy", "prompt": "Carry the lamp to the attic.", "places":
-{"lamp": "cellar", "rug": "hall"}, "wanted": {"lamp": "attic"}}
+{"lamp": "cellar", "rug": "hall"}, "destinations": {"lamp": "attic"}}
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class Move(Task):
     """The room of every thing at the start, and the rooms of those that have to move."""
 
     places: dict[str, str]
-    wanted: dict[str, str]
+    destinations: dict[str, str]
 
 
 class NewEnvironment(Environment[Move]):
@@ -62,14 +62,14 @@ class NewEnvironment(Environment[Move]):
         world = await context.replay(rollout)
         assert isinstance(world, cls)
         task = cls.parse_task(rollout.task)
-        expected = task.places | task.wanted
+        expected = task.places | task.destinations
         wrong = sorted(thing for thing in expected if world.places[thing] != expected[thing])
         reason = "misplaced" if wrong else "correct"
         return Score(float(not wrong), details={"reason": reason, "misplaced": wrong})
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Carry one thing per turn, then stop."""
-        for thing, room in self.task.wanted.items():
+        for thing, room in self.task.destinations.items():
             if self.places[thing] != room:
                 arguments = msgspec.json.encode({"thing": thing, "room": room}).decode()
                 call = ToolCall(f"call_{len(rollout.tool_calls)}", FunctionCall("carry", arguments))
@@ -83,18 +83,20 @@ class NewEnvironment(Environment[Move]):
         while (number := len(rows)) < num:
             difficulty, num_things = list(LEVELS.items())[number % len(LEVELS)]
             places = {thing: rng.choice(ROOMS) for thing in THINGS}
-            wanted = {
+            destinations = {
                 thing: rng.choice([room for room in ROOMS if room != places[thing]])
                 for thing in rng.sample(THINGS, num_things)
             }
-            listed = " and ".join(f"the {thing} to the {room}" for thing, room in wanted.items())
+            listed = " and ".join(
+                f"the {thing} to the {room}" for thing, room in destinations.items()
+            )
             prompt = f"Carry {listed}."
             rows[prompt] = rows.get(prompt) or {
                 "id": f"move-{number}",
                 "difficulty": difficulty,
                 "prompt": prompt,
                 "places": places,
-                "wanted": wanted,
+                "destinations": destinations,
             }
         yield from rows.values()
 

@@ -89,13 +89,13 @@ class NewEnvironment(Environment[Hunt]):
         starts = rng.sample(DOORS, num)
         for number, start in enumerate(starts):
             difficulty, num_doors = list(LEVELS.items())[number % len(LEVELS)]
-            others = rng.sample([door for door in DOORS if door != start], num_doors - 1)
+            other_doors = rng.sample([door for door in DOORS if door != start], num_doors - 1)
             where = f"A treasure lies behind one of the doors {DOORS[0]} to {DOORS[-1]}."
             yield {
                 "id": f"hunt-{number}",
                 "difficulty": difficulty,
                 "prompt": f"{where} Open door {start} and do as the notes say.",
-                "doors": [start, *others],
+                "doors": [start, *other_doors],
             }
 
 
