@@ -114,8 +114,8 @@ def _columns(source: ExportSource) -> dict[str, _Kind]:
                 f"{run.path}: has more components and metrics than the table can hold; only "
                 f"the first {len(run.named_numbers)} names are in it"
             )
-    named = {name: None for run, _ in source.runs for name in run.named_numbers}
-    return {**COLUMNS, **dict.fromkeys(sorted(named), "number"), **_task_columns(source)}
+    number_names = {name: None for run, _ in source.runs for name in run.named_numbers}
+    return {**COLUMNS, **dict.fromkeys(sorted(number_names), "number"), **_task_columns(source)}
 
 
 def _task_columns(source: ExportSource) -> dict[str, _Kind]:
@@ -129,8 +129,8 @@ def _task_columns(source: ExportSource) -> dict[str, _Kind]:
             else:
                 kinds.setdefault(name, set()).update(() if value is None else [_kind_of(value)])
     columns = {
-        f"task.{name}": found.pop() if len(found) == 1 else _common(found)
-        for name, found in kinds.items()
+        f"task.{name}": field_kinds.pop() if len(field_kinds) == 1 else _common(field_kinds)
+        for name, field_kinds in kinds.items()
         if name not in nested
     }
     if len(columns) > _MAX_TASK_COLUMNS:
@@ -171,11 +171,11 @@ def _values(attempt: ExportedAttempt, columns: Mapping[str, _Kind]) -> dict[str,
 
 def _json_values(attempt: ExportedAttempt) -> dict[str, object]:
     record = attempt.record
-    found: dict[str, object] = {"messages": record.messages}
+    values: dict[str, object] = {"messages": record.messages}
     if isinstance(record, Rollout):
-        found |= {"tools": record.tools, "task": record.task, "details": record.details}
+        values |= {"tools": record.tools, "task": record.task, "details": record.details}
     return {
-        name: msgspec.json.encode(found[name]).decode() if found.get(name) else None
+        name: msgspec.json.encode(values[name]).decode() if values.get(name) else None
         for name in JSON_COLUMNS
     }
 
@@ -198,14 +198,14 @@ def _write_jsonl(source: ExportSource, file: BinaryIO, open_tokens: Callable[[],
 
 
 def _aggregate_file(out: Path) -> Path:
-    ending = next(ending for ending in _JSON_LINES if out.name.endswith(ending))
-    return out.with_name(out.name.removesuffix(ending) + "_aggregate_metrics.json")
+    suffix = next(suffix for suffix in _JSON_LINES if out.name.endswith(suffix))
+    return out.with_name(out.name.removesuffix(suffix) + "_aggregate_metrics.json")
 
 
 def _write_nemo_gym(
     source: ExportSource, file: BinaryIO, open_aggregate: Callable[[], BinaryIO]
 ) -> int:
-    lacking: Counter[str] = Counter()
+    missing_counts: Counter[str] = Counter()
     aggregates: dict[str, NemoAggregate] = {}
     task_numbers: dict[tuple[str, str], int] = {}
     attempts: set[tuple[int, int]] = set()
@@ -228,7 +228,7 @@ def _write_nemo_gym(
             aggregates[row.env] = NemoAggregate(row.env, run.facts(row.env))
         try:
             line = (
-                _nemo_gym_line(attempt, task_number, _token_fields(source, attempt, lacking))
+                _nemo_gym_line(attempt, task_number, _token_fields(source, attempt, missing_counts))
                 if is_ours
                 else msgspec.json.decode(attempt.line, type=JSONObject)
             )
@@ -236,15 +236,17 @@ def _write_nemo_gym(
         except OverflowError as error:
             raise UsageError(f"{name}: a number is too large: {error}") from error
         file.write(msgspec.json.encode(line) + b"\n")
-    if lacking:
-        reasons = ", ".join(f"{reason}: {number}" for reason, number in lacking.most_common())
+    if missing_counts:
+        reasons = ", ".join(
+            f"{reason}: {number}" for reason, number in missing_counts.most_common()
+        )
         source.warnings.append(f"rows without token ids, which NeMo RL refuses: {reasons}")
     _write_aggregates(aggregates, open_aggregate())
     return len(attempts)
 
 
 def _token_fields(
-    source: ExportSource, attempt: ExportedAttempt, lacking: Counter[str]
+    source: ExportSource, attempt: ExportedAttempt, missing_counts: Counter[str]
 ) -> list[JSONObject]:
     """Return the token fields of each call; none, and the reason is counted, if they do not fit."""
     if not has_tokens(attempt.run):
@@ -270,7 +272,7 @@ def _token_fields(
                 }
             )
     except LeftOutError as reason:
-        lacking[str(reason)] += 1
+        missing_counts[str(reason)] += 1
         return []
     return fields
 

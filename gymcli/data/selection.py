@@ -59,11 +59,11 @@ class _Source(NamedTuple):
     """The recorded hashes of files."""
     tasks: set[tuple[str, str]]
     """Environments and ids of all tasks."""
-    wanted: dict[str, dict[str, str]]
+    selected: dict[str, dict[str, str]]
     """Ids of the selected tasks, by the hash of their row and their environment."""
 
 
-class _Taken(NamedTuple):
+class _SelectedRow(NamedTuple):
     env: str
     line: bytes
     env_option: str
@@ -106,34 +106,41 @@ def select_rows(
     if files and (where is not None or tasks):
         option = "--tasks" if where is None else "--where"
         raise UsageError(f"{files[0]}: is not a run directory, and {option} needs runs")
-    wanted = None if where is None else parse_filter(where)
-    found = [_of_run(run, wanted, tasks, env) for run in runs]
-    found += [_of_file(file, env) for file in files]
-    all_tasks = set().union(*(source.tasks for source in found))
-    names = {name for source in found for of_hash in source.wanted.values() for name in of_hash}
+    task_filter = None if where is None else parse_filter(where)
+    task_sources = [_read_run(run, task_filter, tasks, env) for run in runs]
+    task_sources += [_read_tasks_file(file, env) for file in files]
+    all_tasks = set().union(*(source.tasks for source in task_sources))
+    names = {
+        name
+        for source in task_sources
+        for ids_by_env in source.selected.values()
+        for name in ids_by_env
+    }
     if not names:
-        of_where = "" if where is None else f" matches --where {where}"
-        raise UsageError(f"{', '.join(map(str, sources))}: no task{of_where}; nothing was written")
+        condition = "" if where is None else f" matches --where {where}"
+        raise UsageError(f"{', '.join(map(str, sources))}: no task{condition}; nothing was written")
     hashes: dict[tuple[str, str], str] = {}
-    taken = [row for source in found for row in _rows(source, hashes, is_mixed=len(names) > 1)]
-    num_selected = Counter(row.env for row in taken)
+    rows = [
+        row for source in task_sources for row in _rows(source, hashes, is_mixed=len(names) > 1)
+    ]
+    num_selected = Counter(row.env for row in rows)
     if weights or num is not None:
-        taken = _drawn(taken, weights or {}, num, random.Random(seed))
-    env_options = sorted({row.env_option for row in taken} - {""})
-    needed = sorted({row.options for row in taken})
-    if len(env_options) > 1 or len(needed) > 1:
-        texts = [*env_options, *(" ".join(options) or "none" for options in reversed(needed))]
+        rows = _draw(rows, weights or {}, num, random.Random(seed))
+    env_options = sorted({row.env_option for row in rows} - {""})
+    option_sets = sorted({row.options for row in rows})
+    if len(env_options) > 1 or len(option_sets) > 1:
+        texts = [*env_options, *(" ".join(options) or "none" for options in reversed(option_sets))]
         raise UsageError(
             f"a collection of these rows needs different options: {', '.join(texts)}; first fill "
             "in the prompts and name the environments of each file, with gym data render"
         )
     return Selection(
-        lines=[row.line for row in taken],
+        lines=[row.line for row in rows],
         num_tasks=_sorted(Counter(name for name, _ in all_tasks)),
         num_selected=_sorted(num_selected),
-        num_rows=_sorted(Counter(row.env for row in taken)),
-        options=[*env_options, *needed[0]],
-        files=[file.path for source in found for file in source.files],
+        num_rows=_sorted(Counter(row.env for row in rows)),
+        options=[*env_options, *option_sets[0]],
+        files=[file.path for source in task_sources for file in source.files],
     )
 
 
@@ -141,7 +148,7 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _of_run(
+def _read_run(
     run: Path, where: Filter | None, tasks: Sequence[str | Path], env: str | None
 ) -> _Source:
     selected: dict[str, dict[str, str]] = {}
@@ -162,12 +169,12 @@ def _of_run(
     if manifest is None and not tasks:
         raise UsageError(f"{run}: has no run.json, which names its tasks; name them with --tasks")
     manifest = manifest or Manifest()
-    recorded = {Path(str(file["path"])): file.get("sha256") for file in manifest.tasks}
-    files = [named_file(task) for task in tasks] or [_recorded_file(run, path) for path in recorded]
+    hashes = {Path(str(file["path"])): file.get("sha256") for file in manifest.tasks}
+    files = [named_file(task) for task in tasks] or [_recorded_file(run, path) for path in hashes]
     options = {**manifest.options, **({"env": env} if env else {})}
     all_tasks = {(str(name), str(task_id)) for name, task_id in keys}
     registry = Registry((env,) if env else ())
-    return _Source(str(run), files, options, registry, recorded, all_tasks, selected)
+    return _Source(str(run), files, options, registry, hashes, all_tasks, selected)
 
 
 def _recorded_file(run: Path, path: Path) -> TasksFile:
@@ -176,11 +183,11 @@ def _recorded_file(run: Path, path: Path) -> TasksFile:
     if is_plug_in(str(path)):
         return named_file(path)
     # Code comes from the command line, never from data such as run.json.
-    is_gone = f"generated by {path}" if is_code(str(path)) else f"in {path}, which is not there"
-    raise TasksError(f"{run}: its tasks were {is_gone}; name them with --tasks")
+    location = f"generated by {path}" if is_code(str(path)) else f"in {path}, which is not there"
+    raise TasksError(f"{run}: its tasks were {location}; name them with --tasks")
 
 
-def _of_file(name: str | Path, env: str | None) -> _Source:
+def _read_tasks_file(name: str | Path, env: str | None) -> _Source:
     file = named_file(name)
     if file.env is not None:  # an environment, to which its own tasks belong
         env = file.env if is_code(file.env) else None
@@ -199,51 +206,53 @@ def _of_file(name: str | Path, env: str | None) -> _Source:
         return selected
 
     selected = with_shared_ids(read)
-    tasks = {of_env for of_hash in selected.values() for of_env in of_hash.items()}
+    tasks = {task for ids_by_env in selected.values() for task in ids_by_env.items()}
     return _Source(str(name), [file], {"env": env}, registry, {}, tasks, selected)
 
 
 def _rows(
     source: _Source, hashes: dict[tuple[str, str], str], *, is_mixed: bool
-) -> Iterator[_Taken]:
-    """Yield the wanted rows of a source and add them to `hashes`, by environment and id.
+) -> Iterator[_SelectedRow]:
+    """Yield the selected rows of a source and add them to `hashes`, by environment and id.
 
     With `is_mixed`, the rows name their environments.
     """
     registry = Registry()
-    missing = set(source.wanted)
+    missing = set(source.selected)
     for place, row, line in _raw_rows(source):
-        content = digest(without_stamps(row))
-        missing.discard(content)
-        for env, task_id in source.wanted.get(content, {}).items():
-            if (before := hashes.get((env, task_id))) is not None:
-                if before != content:
+        row_hash = digest(without_stamps(row))
+        missing.discard(row_hash)
+        for env, task_id in source.selected.get(row_hash, {}).items():
+            if (earlier_hash := hashes.get((env, task_id))) is not None:
+                if earlier_hash != row_hash:
                     raise TasksError(
                         f'{place}: another task of {env} has the id "{task_id}"; select from the '
                         "runs or files one by one"
                     )
                 continue
-            hashes[env, task_id] = content
-            added: JSONObject = {}
+            hashes[env, task_id] = row_hash
+            new_fields: JSONObject = {}
             if is_mixed and row.get("env") is None and _is_known(registry, env):
-                added["env"] = env
+                new_fields["env"] = env
             own_id = own_task_id(row)
             # A row without an id is named by the hash of its content, which `env` changes.
-            if "id_field" not in source.options and own_id != task_id and (added or own_id):
-                added["task_id"] = task_id
-            new_line = msgspec.json.encode({**row, **added}) if added else line
-            yield _Taken(env, new_line, *_needed(source, {**row, **added}, env))
+            if "id_field" not in source.options and own_id != task_id and (new_fields or own_id):
+                new_fields["task_id"] = task_id
+            new_line = msgspec.json.encode({**row, **new_fields}) if new_fields else line
+            yield _SelectedRow(
+                env, new_line, *_required_options(source, {**row, **new_fields}, env)
+            )
     if missing:
-        raise TasksError(_of_missing(source, missing))
+        raise TasksError(_missing_message(source, missing))
 
 
-def _needed(source: _Source, row: JSONObject, env: str) -> tuple[str, tuple[str, ...]]:
-    given = source.options
+def _required_options(source: _Source, row: JSONObject, env: str) -> tuple[str, tuple[str, ...]]:
+    settings = source.options
     names_env = any(row.get(name) is not None for name in ("env", "agent_ref"))
     has_prompt = any(row.get(name) for name in ("responses_create_params", "messages", "prompt"))
     names = {"id_field": "--id-field", **({} if has_prompt else {"prompt": "--prompt"})}
-    options = [f"{option} {given[name]}" for name, option in names.items() if given.get(name)]
-    return "" if names_env else f"--env {given.get('env') or env}", tuple(options)
+    options = [f"{option} {settings[name]}" for name, option in names.items() if settings.get(name)]
+    return "" if names_env else f"--env {settings.get('env') or env}", tuple(options)
 
 
 def _raw_rows(source: _Source) -> Iterator[tuple[str, JSONObject, bytes]]:
@@ -277,61 +286,69 @@ def _is_known(registry: Registry, env: str) -> bool:
         return False
 
 
-def _of_missing(source: _Source, missing: set[str]) -> str:
-    task_ids = sorted(task_id for one in missing for task_id in source.wanted[one].values())
+def _missing_message(source: _Source, missing: set[str]) -> str:
+    task_ids = sorted(
+        task_id for row_hash in missing for task_id in source.selected[row_hash].values()
+    )
     files = [file.path for file in source.files]
-    recorded = source.sha256
+    hashes = source.sha256
     changed = [
         file.path
         for file in source.files
-        if file.path in recorded
+        if file.path in hashes
         and not file.is_generated
-        and file_sha256(file.path) != recorded[file.path]
+        and file_sha256(file.path) != hashes[file.path]
     ]
-    shown = " ".join(task_ids[0].split())
+    example = " ".join(task_ids[0].split())
     return (
         f"{', '.join(map(str, changed or files))}: lacks {len(task_ids)} of the selected tasks of "
-        f'{source.place}, such as "{shown}", as they were collected; name the unchanged file with '
-        "--tasks"
+        f'{source.place}, such as "{example}", as they were collected; name the unchanged file '
+        "with --tasks"
     )
 
 
-def _drawn(
-    rows: Sequence[_Taken],
+def _draw(
+    rows: Sequence[_SelectedRow],
     weights: Mapping[str, float],
     num: int | None,
     rng: random.Random,
-) -> list[_Taken]:
+) -> list[_SelectedRow]:
     """Return rows in random order, of which each environment has the share of its weight."""
-    by_env: dict[str, list[_Taken]] = {}
+    rows_by_env: dict[str, list[_SelectedRow]] = {}
     for row in rows:
-        by_env.setdefault(row.env if weights else "", []).append(row)
+        rows_by_env.setdefault(row.env if weights else "", []).append(row)
     for env, weight in weights.items():
         if not 0 <= weight < math.inf:
             raise UsageError(f"--weight {env}={weight:g}: must be 0 or more, and finite")
-        if env not in by_env:
-            hint = did_you_mean(env, by_env) or f"there are {', '.join(sorted(by_env))}"
+        if env not in rows_by_env:
+            hint = did_you_mean(env, rows_by_env) or f"there are {', '.join(sorted(rows_by_env))}"
             raise UsageError(f"--weight {env}: no selected task is of this environment; {hint}")
     # Exact and as written, so that a share of whole rows is a whole number: 0.1 is a tenth.
-    shares = {env: Fraction(str(weights.get(env, 1))) for env in by_env}
+    shares = {env: Fraction(str(weights.get(env, 1))) for env in rows_by_env}
     shares = {env: share / sum(shares.values()) for env, share in shares.items() if share}
     if not shares:
         raise UsageError("--weight: every environment has weight 0")
-    limits = {env: len(by_env[env]) / share for env, share in shares.items()}
+    limits = {env: len(rows_by_env[env]) / share for env, share in shares.items()}
     scarce = min(limits, key=limits.__getitem__)
-    most = int(limits[scarce])
-    num = most if num is None else num
+    max_rows = int(limits[scarce])
+    num = max_rows if num is None else num
     if num < 1:
         raise UsageError(f"--num {num}: must be 1 or more")
-    if num > most:
-        of_env = f" of {scarce}, so that at most {most} rows have these shares" if weights else ""
-        raise UsageError(f"--num {num}: there are only {len(by_env[scarce])} tasks{of_env}")
+    if num > max_rows:
+        limit_note = (
+            f" of {scarce}, so that at most {max_rows} rows have these shares" if weights else ""
+        )
+        raise UsageError(
+            f"--num {num}: there are only {len(rows_by_env[scarce])} tasks{limit_note}"
+        )
     # The largest remainders are rounded up, so that the numbers add up.
-    exact = {env: share * num for env, share in shares.items()}
-    sizes = {env: int(size) for env, size in exact.items()}
-    by_remainder = sorted(exact, key=lambda env: (int(exact[env]) - exact[env], env))
+    exact_sizes = {env: share * num for env, share in shares.items()}
+    sizes = {env: int(size) for env, size in exact_sizes.items()}
+    by_remainder = sorted(
+        exact_sizes, key=lambda env: (int(exact_sizes[env]) - exact_sizes[env], env)
+    )
     for env in by_remainder[: num - sum(sizes.values())]:
         sizes[env] += 1
-    drawn = [row for env in sorted(sizes) for row in rng.sample(by_env[env], sizes[env])]
-    rng.shuffle(drawn)
-    return drawn
+    sample = [row for env in sorted(sizes) for row in rng.sample(rows_by_env[env], sizes[env])]
+    rng.shuffle(sample)
+    return sample

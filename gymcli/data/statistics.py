@@ -93,7 +93,7 @@ def describe_tasks(
 
 
 def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
-    found = Statistics(files=[str(path) for path in paths])
+    result = Statistics(files=[str(path) for path in paths])
     prompts: set[bytes] = set()
     user_texts: set[bytes] = set()
     environments: Counter[str] = Counter()
@@ -103,16 +103,16 @@ def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
     fields: dict[str, Counter[str] | None] = {}
     for row in read_tasks(paths, reading):
         if isinstance(row, RowProblem):
-            found.num_wrong += 1
+            result.num_wrong += 1
         if not isinstance(row, TaskRow):
             continue
-        found.num_rows += 1
+        result.num_rows += 1
         if row.first_attempt == 0:  # not a copy of an earlier row
-            found.num_tasks += 1
-            found.num_without_id += own_task_id(row.fields) is None
+            result.num_tasks += 1
+            result.num_without_id += own_task_id(row.fields) is None
         for message in row.messages:
             parts = message.content if isinstance(message.content, list) else []
-            found.num_images += sum(part.get("type") in _IMAGES for part in parts)
+            result.num_images += sum(part.get("type") in _IMAGES for part in parts)
         texts = [message.text for message in row.messages]
         users = [message.text for message in row.messages if message.role == "user"]
         prompts.add(_digest([row.messages, row.tools]))
@@ -132,16 +132,16 @@ def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
             if abs(value) <= _MAX_NUMBER:
                 numbers[f"params.{name}"].append(value)
         _count_values(fields, row.fields)
-    found.num_unique_prompts, found.num_unique_user_texts = len(prompts), len(user_texts)
-    found.environments = dict(environments.most_common())
-    found.tool_names = dict(tool_names.most_common())
-    found.spreads = {name: _spread(values) for name, values in numbers.items()}
-    found.fields = {
+    result.num_unique_prompts, result.num_unique_user_texts = len(prompts), len(user_texts)
+    result.environments = dict(environments.most_common())
+    result.tool_names = dict(tool_names.most_common())
+    result.spreads = {name: _spread(values) for name, values in numbers.items()}
+    result.fields = {
         name: dict(counts.most_common())
         for name, counts in fields.items()
         if counts and counts.total() >= 2 * len(counts)
     }
-    return found
+    return result
 
 
 def _count_values(fields: dict[str, Counter[str] | None], row: JSONObject) -> None:
@@ -149,20 +149,20 @@ def _count_values(fields: dict[str, Counter[str] | None], row: JSONObject) -> No
         counts = fields.setdefault(name, Counter())
         if counts is None:  # the field has too many values, or a long one
             continue
-        shown = _short(value)
-        if shown is not None:
-            counts[shown] += 1
-        if shown is None or len(counts) > _MAX_VALUES:
+        label = _value_label(value)
+        if label is not None:
+            counts[label] += 1
+        if label is None or len(counts) > _MAX_VALUES:
             fields[name] = None
 
 
-def _short(value: JSON) -> str | None:
+def _value_label(value: JSON) -> str | None:
     # No two values have the same name: text that looks like JSON is quoted.
     if isinstance(value, list | dict):
         return None
     is_plain = isinstance(value, str) and _is_plain(value)
-    shown = str(value) if is_plain else msgspec.json.encode(value).decode()
-    return shown if len(shown) <= _MAX_CHARACTERS else None
+    label = str(value) if is_plain else msgspec.json.encode(value).decode()
+    return label if len(label) <= _MAX_CHARACTERS else None
 
 
 def _is_plain(text: str) -> bool:
@@ -187,14 +187,14 @@ def _digest(value: object) -> bytes:
 
 
 def _spread(numbers: Iterable[float]) -> Spread:
-    ordered = sorted(numbers)
+    sorted_numbers = sorted(numbers)
     return Spread(
-        num=len(ordered),
-        mean=statistics.fmean(ordered),
-        standard_deviation=statistics.stdev(ordered) if len(ordered) > 1 else 0.0,
-        min=ordered[0],
-        median=percentile(ordered, 0.5),
-        p90=percentile(ordered, 0.9),
-        p99=percentile(ordered, 0.99),
-        max=ordered[-1],
+        num=len(sorted_numbers),
+        mean=statistics.fmean(sorted_numbers),
+        standard_deviation=statistics.stdev(sorted_numbers) if len(sorted_numbers) > 1 else 0.0,
+        min=sorted_numbers[0],
+        median=percentile(sorted_numbers, 0.5),
+        p90=percentile(sorted_numbers, 0.9),
+        p99=percentile(sorted_numbers, 0.99),
+        max=sorted_numbers[-1],
     )

@@ -77,15 +77,17 @@ def _assistant_rows(attempt: ExportedAttempt) -> list[JSONObject]:
     # environment said in it, unless the chat template marks the model's messages, and few do.
     prompt, answer = _prompt(attempt.rollout), _answer(attempt.rollout)
     shared = _tools_and_identity(attempt)
-    said = [place for place, message in enumerate(answer) if message["role"] == "assistant"]
+    positions = [
+        position for position, message in enumerate(answer) if message["role"] == "assistant"
+    ]
     return [
         {
-            "prompt": prompt + answer[:place],
-            "completion": [answer[place]],
+            "prompt": prompt + answer[:position],
+            "completion": [answer[position]],
             **shared,
             "turn": turn,
         }
-        for turn, place in enumerate(said)
+        for turn, position in enumerate(positions)
     ]
 
 
@@ -305,18 +307,18 @@ def _openenv_row(source: ExportSource, attempt: ExportedAttempt) -> JSONObject:
 def places_of_calls(rollout: Rollout, calls: Sequence[TokenCall]) -> list[int]:
     """Return the position of each call's message in a rollout's `messages`."""
     first = rollout.num_prompt_messages
-    said = [first + n for n, m in enumerate(rollout.responses) if m.role == "assistant"]
-    if len(said) != len(calls):
+    positions = [first + n for n, m in enumerate(rollout.responses) if m.role == "assistant"]
+    if len(positions) != len(calls):
         raise LeftOutError("more or fewer messages of the model than calls")
-    return said
+    return positions
 
 
 def _request_message(message: Message) -> JSONObject:
     """Return a message as Chat Completions has it, with arguments as text."""
-    sent = msgspec.structs.replace(
+    bare_message = msgspec.structs.replace(
         message, reasoning=None, response_items=[], logprobs=None, extra={}
     )
-    row: JSONObject = msgspec.to_builtins(sent)
+    row: JSONObject = msgspec.to_builtins(bare_message)
     row.setdefault("content", None)
     if message.reasoning:
         row["reasoning_content"] = message.reasoning

@@ -131,8 +131,8 @@ def validate(
         if not row.env:
             return None
         if row.env not in environments:
-            found = registry.find(row.env)
-            environments[row.env] = found, own_options(options.env_args, found)
+            registration = registry.find(row.env)
+            environments[row.env] = registration, own_options(options.env_args, registration)
         return row_problems(row, *environments[row.env])
 
     def count(shared_ids: frozenset[tuple[str, str]]) -> Validation:
@@ -146,7 +146,7 @@ def validate(
     result.is_checked = not result.num_unchecked
     result.agents = registry.agent_warnings
     # Only now are all environments of the rows known; raises for an option that none of them has.
-    split_env_args(env_args or {}, (found for found, _ in environments.values()))
+    split_env_args(env_args or {}, (registration for registration, _ in environments.values()))
     if id_field is not None:
         result.num_without_id = 0
     if not result.num_rows:
@@ -171,10 +171,10 @@ def _count(
             result.problems.append(item)
             result.num_wrong += 1
             continue
-        found = problems_of(item)
-        result.num_unchecked += found is None
-        if found:
-            result.problems += [RowProblem(item.place, text) for text in found]
+        problems = problems_of(item)
+        result.num_unchecked += problems is None
+        if problems:
+            result.problems += [RowProblem(item.place, text) for text in problems]
             result.num_wrong += 1
             continue
         environments[item.env] += 1
@@ -232,12 +232,14 @@ def rendered_rows(
 
     def read_whole(shared_ids: frozenset[tuple[str, str]]) -> TaskReading:
         # An id may be shared with the last row, so all are read before the first is written.
-        told = reading._replace(shared_ids=shared_ids)
-        deque(read_tasks([file.path], told), maxlen=0)
-        return told
+        new_reading = reading._replace(shared_ids=shared_ids)
+        deque(read_tasks([file.path], new_reading), maxlen=0)
+        return new_reading
 
-    told = with_shared_ids(read_whole)
-    items = (i for i in read_tasks([file.path], told) if isinstance(i, TaskRow | RowProblem))
+    full_reading = with_shared_ids(read_whole)
+    items = (
+        i for i in read_tasks([file.path], full_reading) if isinstance(i, TaskRow | RowProblem)
+    )
     problems = Problems()
     for index, item in enumerate(islice(items, limit)):
         if isinstance(item, RowProblem):
@@ -294,7 +296,7 @@ def _verl_row(task: TaskRow, index: int, find: Callable[[str], Registration]) ->
             raise ValueError("its prompt holds more than text, which has no place in verl's rows")
     return {
         "data_source": task.env,
-        "prompt": [{"role": one.role, "content": one.content} for one in task.messages],
+        "prompt": [{"role": message.role, "content": message.content} for message in task.messages],
         "ability": find(task.env).environment.properties.domain,
         # All fields, since only the environment knows which of them it compares.
         "reward_model": {
@@ -333,21 +335,25 @@ def generated_rows(env: str, num: int | None = None, *, seed: int = 0) -> Iterat
 
     Raise UsageError if there is no such environment or it cannot generate `num` rows.
     """
-    found = Registry((env,)).find(env)
-    if not generates(found):
-        raise UsageError(f"environment {found.name} generates no tasks")
+    registration = Registry((env,)).find(env)
+    if not generates(registration):
+        raise UsageError(f"environment {registration.name} generates no tasks")
     if num is None:
-        shipped = own_tasks(found)
-        num = (len(shipped.read_bytes().splitlines()) if shipped else 0) or NUM_GENERATED
+        shipped_file = own_tasks(registration)
+        num = (len(shipped_file.read_bytes().splitlines()) if shipped_file else 0) or NUM_GENERATED
     num_generated = 0
     try:
-        for line in generated_lines(found, num, seed=seed):
+        for line in generated_lines(registration, num, seed=seed):
             num_generated += 1
             yield line
     except EpisodeError as error:
-        raise UsageError(f"environment {found.name} cannot generate {num} rows: {error}") from error
+        raise UsageError(
+            f"environment {registration.name} cannot generate {num} rows: {error}"
+        ) from error
     if num_generated != num:
-        raise UsageError(f"environment {found.name} generated {num_generated} rows, not {num}")
+        raise UsageError(
+            f"environment {registration.name} generated {num_generated} rows, not {num}"
+        )
 
 
 class GeneratedComparison(msgspec.Struct):
@@ -365,14 +371,14 @@ def compare_generated(env: str, path: Path | None = None) -> GeneratedComparison
 
     Raise UsageError if there is no such environment or it ships no tasks.
     """
-    found = Registry((env,)).find(env)
-    path = path or own_tasks(found)
+    registration = Registry((env,)).find(env)
+    path = path or own_tasks(registration)
     if path is None:
-        raise UsageError(f"environment {found.name} ships no tasks to compare with")
+        raise UsageError(f"environment {registration.name} ships no tasks to compare with")
     lines = path.read_bytes().splitlines(keepends=True)
-    result = GeneratedComparison(found.name, len(lines))
+    result = GeneratedComparison(registration.name, len(lines))
     try:
-        pairs = zip_longest(lines, generated_lines(found, len(lines)))
+        pairs = zip_longest(lines, generated_lines(registration, len(lines)))
         different = (number for number, (old, new) in enumerate(pairs, 1) if old != new)
         if (number := next(different, None)) is not None:
             result.difference = f"line {number} differs"
