@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import gymcli.envs
 from gymcli.benchmarks.benchmark import benchmark_names, with_variants
-from gymcli.cli import EXIT_CODES, app
+from gymcli.cli import EXIT_CODES, app, load_command
 from gymcli.commands.help import HelpGroup
 from gymcli.comparison.comparison_results import Comparison, Comparisons
 from gymcli.environment.registry import Registry
@@ -154,6 +154,8 @@ def commands() -> str:
 
 def _command_paths(path: tuple[str, ...], command: object) -> list[tuple[str, ...]]:
     """Return the path of a command and of all its subcommands, in the order of the help."""
+    if len(path) == 1:
+        command = load_command(path[0])
     if not isinstance(command, HelpGroup):
         return [path]
     sections = command.commands_by_heading().values()

@@ -8,19 +8,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+from typer.models import CommandInfo
 
-from gymcli.commands.bench import app as bench_app
-from gymcli.commands.check import check
-from gymcli.commands.collect import EXAMPLES, collect
-from gymcli.commands.compare import compare
 from gymcli.commands.console import (
     LOGGER,
+    TYPED,
     drop_unwritten,
     guard_descriptors,
     harmless,
@@ -29,29 +30,13 @@ from gymcli.commands.console import (
     results_apart,
     scrubbed,
 )
-from gymcli.commands.data import app as data_app
-from gymcli.commands.docs import docs
-from gymcli.commands.envs import envs
-from gymcli.commands.export import export
 from gymcli.commands.help import CommandHeading, HelpCommand, HelpGroup, wrong_usage
-from gymcli.commands.init import init
-from gymcli.commands.merge import merge
-from gymcli.commands.metrics import metrics
-from gymcli.commands.mock import mock
-from gymcli.commands.options import collect_defaults
-from gymcli.commands.report import report
-from gymcli.commands.run_results import TYPED
-from gymcli.commands.runs import runs
-from gymcli.commands.serve import serve
-from gymcli.commands.show import show
 from gymcli.commands.signals import (
     exit_at_signals,
     exit_despite_threads,
     interrupt_of,
     raise_at_signals,
 )
-from gymcli.commands.verify import verify
-from gymcli.commands.view import view
 from gymcli.errors import (
     BudgetReachedError,
     ConfigError,
@@ -78,6 +63,44 @@ Exit codes:
   143  terminated; results so far are saved
 """
 
+_COMMANDS: dict[CommandHeading, dict[str, str]] = {
+    CommandHeading.READ: {
+        "docs": "Print a page of the documentation, or list the pages.",
+    },
+    CommandHeading.RUN: {
+        "collect": "Run tasks against a model and write scored rollouts.",
+        "verify": "Score stored rollouts again and report what changed.",
+        "metrics": "Report rewards with intervals, pass@k, tokens and failures; several runs "
+        "in one table.",
+        "compare": "Compare runs on shared tasks: is B worse than A?",
+    },
+    CommandHeading.LOOK: {
+        "runs": "List the runs in a folder, the newest last.",
+        "show": "List the attempts of a run, or print one: the conversation and its score "
+        "or error.",
+        "view": "Browse one run, or compare two, in the browser.",
+        "report": "Write a self-contained HTML report about runs.",
+    },
+    CommandHeading.DATA: {
+        "merge": "Merge runs with the same settings, such as shards.",
+        "export": "Export rollouts for training or analysis.",
+        "bench": "List the benchmarks, describe one (gym bench NAME), pull their tasks, or "
+        "pin their rows.",
+        "data": "Check, select, render, generate, describe and pull task files.",
+    },
+    CommandHeading.AUTHOR: {
+        "envs": "List the environments, or describe one.",
+        "init": "Create an example environment, its test and its tasks.",
+        "check": "Check environments without a model; exit with 3 on failure.",
+    },
+    CommandHeading.SERVE: {
+        "serve": "Serve an environment over NeMo Gym's protocol.",
+        "mock": "Serve an endpoint without a model that fails on demand.",
+    },
+}
+"""The first sentence of each command's help. The command is the function, or the Typer app, of the
+module with its name in `gymcli.commands`, which is imported when it is asked for."""
+
 _WARNING_LOGGERS = ("gymcli.environment.time_limit", "gymcli.rollout", "gymcli.runner.run_writer")
 """Only their warnings are printed; the command itself prints what the rest of gymcli logs."""
 
@@ -90,7 +113,20 @@ _SYSTEM_ERRORS: dict[int, type[GymError]] = {
 
 
 class _Group(HelpGroup):
-    """Ends every command the same way: a GymError becomes one message and an exit code."""
+    """Imports a command when it is asked for, and ends each the same way.
+
+    A GymError becomes one message and an exit code.
+    """
+
+    def resolve_command(
+        self, ctx: object, args: list[str]
+    ) -> tuple[str | None, TyperCommand | TyperGroup | None, list[str]]:
+        """Return the name of the command that the arguments name, itself and its arguments."""
+        name, command, rest = super().resolve_command(cast("typer.Context", ctx), args)
+        if name is None or command is None:
+            return name, None, rest
+        loaded = self.commands[name] = load_command(name)
+        return name, loaded, rest
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
         context = cast("typer.Context", ctx)
@@ -132,6 +168,22 @@ class _Command(HelpCommand):
             except SystemExit as error:
                 raise RunError(f"code of an environment called sys.exit({error.code!r})") from error
         return result
+
+
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Import a command of `gym` and return it, with the options that it has."""
+    module = import_module(f"gymcli.commands.{name}")
+    group: typer.Typer | None = getattr(module, "app", None)
+    if group is not None:
+        for member in group.registered_commands:
+            member.cls = _Command
+        return typer.main.get_group(group)
+    epilog = getattr(module, "EXAMPLES", None)
+    info = CommandInfo(name, cls=_Command, callback=getattr(module, name), epilog=epilog)
+    command = typer.main.get_command_from_info(
+        info, pretty_exceptions_short=True, rich_markup_mode=None
+    )
+    return cast("TyperCommand", command)
 
 
 @contextmanager
@@ -221,23 +273,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_COMMANDS: dict[CommandHeading, tuple[Callable[..., None] | typer.Typer, ...]] = {
-    CommandHeading.READ: (docs,),
-    CommandHeading.RUN: (collect, verify, metrics, compare),
-    CommandHeading.LOOK: (runs, show, view, report),
-    CommandHeading.DATA: (bench_app, data_app, merge, export),
-    CommandHeading.AUTHOR: (envs, init, check),
-    CommandHeading.SERVE: (serve, mock),
-}
-for heading, members in _COMMANDS.items():
-    for member in members:
-        if isinstance(member, typer.Typer):
-            for command in member.registered_commands:
-                command.cls = _Command
-            app.add_typer(member, rich_help_panel=heading)
-        else:
-            epilog = EXAMPLES if member is collect else None
-            app.command(cls=_Command, epilog=epilog, rich_help_panel=heading)(member)
+
+
+def _not_imported() -> None:
+    """Stand for a command in the help of `gym`."""
+
+
+for heading, sentences in _COMMANDS.items():
+    for command_name, sentence in sentences.items():
+        app.command(command_name, help=sentence, cls=HelpCommand, rich_help_panel=heading)(
+            _not_imported
+        )
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -268,7 +314,9 @@ def common(
             raise typer.BadParameter(f"{log_file}: {error.strerror}") from error
     is_brief = not verbose and log_file is None
     if context.invoked_subcommand == "collect" and not {"--help", "-h"} & {*context.meta[TYPED]}:
-        options = cast("typer.core.TyperGroup", context.command).commands["collect"].params
+        from gymcli.commands.options import collect_defaults  # late: other commands need less
+
+        options = cast("TyperGroup", context.command).commands["collect"].params
         repeatable = {one.name for one in options if getattr(one, "multiple", False)}
         context.default_map = {"collect": collect_defaults(repeatable)}
     context.with_resource(_logging_to(handlers, logging.WARNING if is_brief else logging.DEBUG))

@@ -20,6 +20,8 @@ from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_secrets, scrubb
 
 LOGGER = logging.getLogger(__name__)
 """Logs the messages that are also printed to stderr; --verbose leaves them out."""
+TYPED = "gymcli.typed"
+"""The key in a command's context of the arguments as they were typed."""
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

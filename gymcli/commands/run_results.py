@@ -12,6 +12,7 @@ import typer
 
 from gymcli.commands.ci import CiRequest
 from gymcli.commands.console import (
+    TYPED,
     harmless,
     message,
     one_line,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from gymcli.runner.collection import Collection
     from gymcli.types import AttemptKey, ErrorRecord
 
-TYPED = "gymcli.typed"
-"""The key in a command's context of the arguments as they were typed."""
 _RETRY = "retry with:"
 _MAX_FAILURES = 3
 """Kinds of failures that are printed with their message."""

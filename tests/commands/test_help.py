@@ -9,7 +9,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
 from gymcli.benchmarks.benchmark import names_benchmark
-from gymcli.cli import app
+from gymcli.cli import app, load_command
 from gymcli.commands.collect import EXAMPLES
 from gymcli.commands.help import HelpCommand
 from gymcli.runner.run_options import Heading
@@ -35,6 +35,8 @@ def commands():
     waiting = [((), typer.main.get_command(app))]
     while waiting:
         path, command = waiting.pop()
+        if len(path) == 1:
+            command = load_command(path[0])
         found.append((path, command))
         if isinstance(command, TyperGroup):
             waiting += [((*path, name), one) for name, one in command.commands.items()]
@@ -51,6 +53,13 @@ def test_help_of_collect_has_groups_and_examples():
     text = help_of("collect")
     assert re.findall(r"^(\S.*):$", text, re.MULTILINE) == COLLECT_HEADINGS
     assert text.count("    gym collect ") == 4
+
+
+def test_the_line_of_a_command_in_the_help_of_gym_is_the_first_sentence_of_its_own():
+    """A command is not imported for the help of `gym`."""
+    for name, stand_in in typer.main.get_command(app).commands.items():
+        text = load_command(name).help.partition("\n\n")[0]
+        assert " ".join(text.split()) == stand_in.help, name
 
 
 def test_every_option_of_a_long_command_is_in_a_group():
