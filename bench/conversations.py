@@ -31,6 +31,7 @@ import uvloop
 
 from bench.figures import Figure, print_figures, save
 from bench.server import Server, check_share, cpu_seconds, serving
+from gymcli.tasks.task_source import TaskFile
 
 __all__ = ["LIMIT", "NUM_TURNS", "measure"]
 
@@ -92,7 +93,7 @@ async def play_gym(job: Job) -> list[float]:
         concurrency=NUM_AT_ONCE,
     )
     num_scored = 0
-    collection = Collection([tasks], options)
+    collection = Collection([TaskFile(tasks)], options)
     async with collection, aclosing(collection.run()) as records:
         async for record in records:
             num_scored += getattr(record, "reward", None) == 1.0

@@ -45,6 +45,7 @@ import uvloop
 from bench import server
 from bench.figures import Figure, print_figures, save
 from bench.server import Server, check_share, cpu_seconds
+from gymcli.tasks.task_source import TaskFile
 
 __all__ = ["LIMIT", "NUM_ROLLOUTS", "NUM_RUNS", "SHAPES", "measure"]
 
@@ -105,7 +106,7 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
         concurrency=CONCURRENCY,
         record_tokens=job.records_tokens,
     )
-    collection = Collection([tasks], options)
+    collection = Collection([TaskFile(tasks)], options)
     async with collection:
         # The command sets it too; it affects the cost of every rollout.
         gc.set_threshold(GARBAGE_THRESHOLD)

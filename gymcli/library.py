@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -10,14 +11,15 @@ from typing import Literal
 
 import msgspec
 
-from gymcli.errors import GymError
+from gymcli.benchmarks.resolution import resolve
+from gymcli.errors import GymError, UsageError
 from gymcli.metrics.measure import measure
 from gymcli.models.roles import ModelSource
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import STOPS_EARLY, Collection
 from gymcli.runner.engine import Engine
 from gymcli.runner.identity import policy_source
-from gymcli.tasks.task_source import env_of_tasks
+from gymcli.tasks.task_source import TaskInput, env_of_tasks
 from gymcli.types import Failure, Rollout
 
 
@@ -49,14 +51,14 @@ def make_engine(
     return RayEngine(address, num_workers, env=env, policy=policy)
 
 
-def engine_of_run(tasks: Sequence[str | Path], options: CollectOptions) -> Engine | None:
+def engine_of_run(inputs: Sequence[TaskInput], options: CollectOptions) -> Engine | None:
     """Return the engine for a collection with these options, as `make_engine` does."""
     options = options.with_outage_deadline()
     return make_engine(
         options.engine,
         address=options.address,
         num_workers=options.num_workers,
-        env=env_of_tasks(tasks, options.env),
+        env=env_of_tasks(inputs, options.env),
         policy=policy_source(options),
     )
 
@@ -67,7 +69,9 @@ async def collect(
     """Run tasks against a model and yield each rollout when it ends, in arbitrary order.
 
     Args:
-        tasks: A task file, several, or the name of an environment for its shipped tasks.
+        tasks: A task file, the name of an environment or its code, `FILE.py:CLASS`, for its own
+            tasks, or several of these; or a benchmark, by its name or the path of its
+            benchmark.toml.
         options: The fields of `gymcli.runner.collect_options.CollectOptions`: `endpoint`, or
             `model` for `local`, `oracle` and a model in this process; `env`, `repeats`, `seed`,
             `params` and so on. With `out`, a run directory is written, or resumed if it exists;
@@ -76,13 +80,21 @@ async def collect(
     Raises:
         GymError: Any error that would end `gym collect`, before or during the run.
     """
-    given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
     checked = CollectOptions.from_arguments("collect", options)
+    inputs, benchmarks = resolve([tasks] if isinstance(tasks, str | Path) else tasks)
+    if len(benchmarks) > 1:
+        names = " and ".join(benchmark.name for benchmark in benchmarks)
+        raise UsageError(f"{names}: are benchmarks, each a run of its own; collect them one by one")
+    if benchmarks:
+        from gymcli.benchmarks.benchmark_runs import plan_benchmarks  # late: heavy
+
+        # In a thread, since fetching the tasks runs an event loop of its own.
+        [(inputs, checked)] = await asyncio.to_thread(plan_benchmarks, benchmarks, [checked])
     collection = Collection(
-        given,
+        inputs,
         checked,
         has_directory=checked.out is not None,
-        engine=engine_of_run(given, checked),
+        engine=engine_of_run(inputs, checked),
     )
     async with collection:
         cause: GymError | None = None

@@ -23,7 +23,7 @@ from pydantic import (
 import gymcli.envs
 from gymcli.benchmarks.benchmark_source import EnvironmentName, Sha256, Source
 from gymcli.comparison.reproduction import Reference
-from gymcli.environment.registry import Registry, candidates, names_tasks
+from gymcli.environment.registry import Registry, candidates
 from gymcli.errors import UnknownNameError, UsageError
 from gymcli.models.endpoint import RequestParameters
 from gymcli.store.lines import read_toml
@@ -325,14 +325,12 @@ def _known_name(spec: str) -> str | None:
     return None
 
 
-def names_benchmark(task: str) -> bool:
-    """Return whether one of the TASKS of a command is the name or path of a benchmark.
+def has_benchmark(spec: str) -> bool:
+    """Return whether this is the name or path of a benchmark.
 
     So is NAME@VARIANT, whether there is such a variant or not.
     """
-    if names_tasks(task):
-        return False
-    bases = {task, _without_variant(task)[0]}
+    bases = {spec, _without_variant(spec)[0]}
     return any(_own_file(base) is not None or _known_name(base) is not None for base in bases)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +33,7 @@ from gymcli.metrics.measure import index_run
 from gymcli.metrics.results import RunMetrics
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import TOKEN_LIMITS, Endpoint, merged_params
-from gymcli.models.roles import declared_roles, role_name
+from gymcli.models.roles import declared_roles, role_name, role_sources
 from gymcli.models.settings import Settings
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import command_params, emulates_tools
@@ -42,6 +43,7 @@ from gymcli.store.tokens import neutral_params
 from gymcli.suggestions import did_you_mean
 from gymcli.tasks.task_files import RowProblem, read_tasks
 from gymcli.tasks.task_row import PromptTemplate, TaskReading
+from gymcli.tasks.task_source import TaskFile, TaskInput
 from gymcli.types import JSONObject, TaskRow, digest
 
 _UNSET = (
@@ -68,26 +70,104 @@ def benchmark(
     Raises:
         GymError: There is no such benchmark, its tasks cannot be fetched, or a role has no model.
     """
-    found = find_benchmark(str(name))
-    merged = with_benchmark(CollectOptions.from_arguments("benchmark", options), found)
+    checked = CollectOptions.from_arguments("benchmark", options)
     # In a thread, since the caller may run an event loop.
     with ThreadPoolExecutor(1) as pool:
-        tasks = pool.submit(pulled_tasks, found, cache=cache).result()
-    return {**dict(with_pulled_tasks(merged, found, tasks)), "tasks": tasks}
+        planning = pool.submit(plan_benchmarks, [find_benchmark(str(name))], [checked], cache=cache)
+        [run] = planning.result()
+    [tasks] = run.inputs
+    return {**dict(run.options), "tasks": tasks.path}
 
 
-def missing_roles(found: Benchmark, settings: Settings, given: Container[str]) -> list[str]:
-    """Return ROLE=NAME for each role that is not given and whose model gym.toml has."""
-    specs = []
-    for role, setting in found.roles.items():
-        named = (
+class BenchmarkRun(NamedTuple):
+    """One run of a benchmark."""
+
+    inputs: list[TaskInput]
+    options: CollectOptions
+
+
+def plan_benchmarks(
+    benchmarks: Sequence[Benchmark],
+    options: Sequence[CollectOptions],
+    *,
+    settings: Settings | None = None,
+    environ: Mapping[str, str] | None = None,
+    cache: Path | None = None,
+    notify: Callable[[str], None] = lambda _: None,
+) -> list[BenchmarkRun]:
+    """Return the runs of benchmarks, whose tasks are fetched if needed.
+
+    Args:
+        benchmarks: The benchmarks.
+        options: The options of each run, one benchmark after the other; equally many for each.
+            What they set wins.
+        settings: The content of gym.toml, which may have the models of roles.
+        environ: The environment variables with the keys of these models.
+        cache: The folder of fetched tasks, if not the usual one.
+        notify: Called with messages for the user.
+
+    Raises:
+        UsageError: An option is for none of several benchmarks, a role has no model, or the tasks
+            cannot be fetched.
+        RunError: A server cannot be reached.
+    """
+    num_models = len(options) // len(benchmarks)
+    benchmark_by_run = [benchmark for benchmark in benchmarks for _ in range(num_models)]
+    if len(benchmarks) > 1:
+        all_options = options[0]
+        options = list(map(without_foreign_options, options, benchmark_by_run))
+        _check_used(all_options, options)
+    settings = settings or Settings()
+    merged = []
+    for benchmark, run_options in zip(benchmark_by_run, options, strict=True):
+        names = missing_roles(benchmark, settings, run_options.roles)
+        roles = {**role_sources(names, settings, environ or {}), **run_options.roles}
+        run_options = run_options.model_copy(update={"roles": roles})
+        merged.append(with_benchmark(run_options, benchmark))
+    # All are pulled before anything is sent.
+    path_by_name = {
+        benchmark.name: pulled_tasks(benchmark, cache=cache, notify=notify)
+        for benchmark in benchmarks
+    }
+    return [
+        BenchmarkRun([TaskFile(path)], with_pulled_tasks(run_options, benchmark, path))
+        for benchmark, run_options in zip(benchmark_by_run, merged, strict=True)
+        for path in [path_by_name[benchmark.name]]
+    ]
+
+
+def _check_used(all_options: CollectOptions, options: Sequence[CollectOptions]) -> None:
+    """Refuse what is set for a role or an environment that none of the benchmarks has."""
+    for option, field in (
+        ("--role", "roles"),
+        ("--role-param", "role_params"),
+        ("--env-arg", "env_args"),
+    ):
+        for name in getattr(all_options, field):
+            if not any(name in getattr(run_options, field) for run_options in options):
+                raise UsageError(
+                    f"{option} {name}: none of these benchmarks has it; collect a benchmark "
+                    "in a separate command to change its setting"
+                )
+
+
+def missing_roles(
+    benchmark: Benchmark, settings: Settings, roles: Container[str]
+) -> dict[str, str]:
+    """Return the name in gym.toml of the model of each role of a benchmark.
+
+    Roles in `roles`, which have a model, are left out, and those whose model gym.toml lacks.
+    """
+    name_by_role = {}
+    for role, setting in benchmark.roles.items():
+        names = (
             name
             for name, model in settings.models.items()
             if same_model(setting.model, name) or same_model(setting.model, model.model or name)
         )
-        if role not in given and (name := next(named, None)):
-            specs.append(f"{role}={name}")
-    return specs
+        if role not in roles and (name := next(names, None)):
+            name_by_role[role] = name
+    return name_by_role
 
 
 def without_foreign_options(options: CollectOptions, found: Benchmark) -> CollectOptions:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from pydantic import ValidationError
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.environment.contract import Model
 from gymcli.environment.registry import (
     NUM_GENERATED,
@@ -152,7 +153,7 @@ def read_task_set(
     try:
         with _tasks_file(registration, tasks_file) as (path, origin):
             options = TaskOptions(env=registration.name, prompt=prompt)
-            source = TaskSource([path], options, registry)
+            source = TaskSource(task_inputs([path]), options, registry)
             # A given file may have rows of several environments.
             rows = [row for row in _rows(source) if row.env == registration.name]
             finding = _tasks_finding(source, registry, rows, origin)

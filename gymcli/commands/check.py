@@ -119,7 +119,8 @@ def _checked(
     name: str, tasks: Path | None, env_args: Mapping[str, str], limit: int, watch: Watch
 ) -> list[CheckReport]:
     """Check an environment, or every environment that the tasks of a benchmark play in."""
-    from gymcli.benchmarks.benchmark import benchmark_names, find_benchmark, names_benchmark
+    from gymcli.benchmarks.benchmark import benchmark_names, find_benchmark
+    from gymcli.benchmarks.resolution import names_benchmark
     from gymcli.checks.checks import check as check_one
 
     if not names_benchmark(name):

@@ -49,13 +49,13 @@ from gymcli.errors import GymError, InterruptedRunError, UsageError
 from gymcli.reporting.formatting import counted
 from gymcli.runner.run_options import Heading, RowOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
-from gymcli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
+    from gymcli.tasks.task_source import TaskInput
     from gymcli.types import Failure, Rollout
 
 EXAMPLES = """\b
@@ -239,6 +239,7 @@ def collect(
     """
     from pydantic import SecretStr  # late: heavy
 
+    from gymcli.benchmarks.resolution import resolve
     from gymcli.library import engine_of_run
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
@@ -246,8 +247,9 @@ def collect(
     if not quiet:
         announce_settings()
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
-    benchmarks = _benchmarks_of(tasks)
     models: Sequence[str | None] = policy.model or (None,)
+    policies = [_endpoint(model, policy) for model in models]
+    inputs, benchmarks = resolve(tasks)
     supervised = context.find_object(Supervised)
     outs = _out_of_each(
         _folders(benchmarks, models),
@@ -259,7 +261,6 @@ def collect(
     ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=json)
     params: dict[str, object] = {k: v for k, v in vars(sampling).items() if v is not None}
     params |= parameters(param or ())
-    policies = [_endpoint(model, policy) for model in models]
     for _, endpoint in policies:
         hide(endpoint.secrets if endpoint is not None else ())
         check_parameters(params, endpoint)
@@ -288,21 +289,21 @@ def collect(
         for (name, endpoint), out in zip(policies * max(1, len(benchmarks)), outs, strict=True)
     ]
     notify = LOGGER.info if quiet else message
-    planned = [(tasks, one) for one in options]
+    planned = [(inputs, collect_options) for collect_options in options]
     if benchmarks:
-        planned = _with_benchmarks(options, benchmarks, cache, notify)
+        planned = _benchmark_runs(benchmarks, options, cache, notify)
     with _same_directory() as go_back:
         runs: dict[str, Collection] = {}
-        for own_tasks, own_options in planned:
+        for run_inputs, collect_options in planned:
             collection = Collection(
-                own_tasks,
-                own_options,
+                run_inputs,
+                collect_options,
                 supervised=supervised,
                 notify=notify,
                 beside=next(iter(runs.values()), None),
-                engine=engine_of_run(own_tasks, own_options),
+                engine=engine_of_run(run_inputs, collect_options),
             )
-            benchmark = own_options.benchmark
+            benchmark = collect_options.benchmark
             parts = [benchmark.name] if benchmark is not None and len(benchmarks) > 1 else []
             if len(models) > 1 or not parts:
                 parts.append(given_model(collection))
@@ -321,77 +322,26 @@ def collect(
         end_runs(context, found, ci, min_coverage=min_coverage, is_json=json)
 
 
-def _benchmarks_of(tasks: Sequence[str]) -> list[Benchmark]:
-    """Return the benchmarks that TASKS name; an empty list for task files and environments."""
-    from gymcli.environment.registry import is_code, is_plug_in, names_tasks
-
-    if all(map(names_tasks, tasks)):
-        return []
-    from gymcli.benchmarks.benchmark import benchmark_names, find_benchmark, names_benchmark
-
-    named = [task for task in tasks if names_benchmark(task)]
-    others = [task for task in tasks if task not in named]
-    for task in others:
-        is_known = Path(task).exists() or is_code(task) or names_tasks(task) or is_plug_in(task)
-        if not is_known and did_you_mean(task.partition("@")[0], benchmark_names()):
-            find_benchmark(task)  # its error has the hint
-    if named and others:
-        raise UsageError(
-            f"{others[0]}: is not a benchmark, but {named[0]} is; collect benchmarks and other "
-            "tasks in separate commands"
-        )
-    found = [find_benchmark(task) for task in named]
-    names = [one.name for one in found]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"{twice}: is named twice; name each benchmark once")
-    return found
-
-
-def _with_benchmarks(
-    options: Sequence[CollectOptions],
+def _benchmark_runs(
     benchmarks: Sequence[Benchmark],
+    options: Sequence[CollectOptions],
     cache: Path | None,
     notify: Callable[[str], None],
-) -> list[tuple[list[str], CollectOptions]]:
-    """Return the tasks and options of each run; `options` are for one benchmark after the other."""
-    from gymcli.benchmarks.benchmark_files import pulled_tasks
-    from gymcli.benchmarks.benchmark_runs import (
-        missing_roles,
-        with_benchmark,
-        with_pulled_tasks,
-        without_foreign_options,
-    )
+) -> list[tuple[list[TaskInput], CollectOptions]]:
+    from gymcli.benchmarks.benchmark_runs import plan_benchmarks  # late: heavy
     from gymcli.models.settings import load_settings
 
-    settings = load_settings()
-    num_models = len(options) // len(benchmarks)
-    of_each = [found for found in benchmarks for _ in range(num_models)]
-    if len(benchmarks) > 1:
-        given, options = options[0], list(map(without_foreign_options, options, of_each))
-        for option, field in (
-            ("--role", "roles"),
-            ("--role-param", "role_params"),
-            ("--env-arg", "env_args"),
-        ):
-            for name in getattr(given, field):
-                if not any(name in getattr(one, field) for one in options):
-                    raise UsageError(
-                        f"{option} {name}: none of these benchmarks has it; collect a benchmark "
-                        "in a separate command to change its setting"
-                    )
-    planned = []
-    for one, found in zip(options, of_each, strict=True):
-        own = roles(missing_roles(found, settings, one.roles))
-        merged = with_benchmark(one.model_copy(update={"roles": {**own, **one.roles}}), found)
-        check_role_parameters(merged.role_params, merged.roles)
-        planned.append(merged)
-    # All are pulled before anything is sent.
-    tasks = {found.name: pulled_tasks(found, cache=cache, notify=notify) for found in benchmarks}
-    return [
-        ([str(tasks[found.name])], with_pulled_tasks(one, found, tasks[found.name]))
-        for one, found in zip(planned, of_each, strict=True)
-    ]
+    runs = plan_benchmarks(
+        benchmarks,
+        options,
+        settings=load_settings(),
+        environ=os.environ,
+        cache=cache,
+        notify=notify,
+    )
+    for run in runs:
+        check_role_parameters(run.options.role_params, run.options.roles)
+    return [(run.inputs, run.options) for run in runs]
 
 
 def _folders(benchmarks: Sequence[Benchmark], models: Sequence[str | None]) -> list[Path]:

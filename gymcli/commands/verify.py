@@ -330,8 +330,9 @@ def _score_answers(
         notify(
             "no row names the model that answered; --model NAME compares with its published scores"
         )
-    given = {one.partition("=")[0] for one in role}
-    specs = missing_roles(found, load_settings(), given)
+    roles = {spec.partition("=")[0] for spec in role}
+    names = missing_roles(found, load_settings(), roles)
+    specs = (f"{role_name}={name}" for role_name, name in names.items())
     judges = judges_of((*role, *specs), role_param, concurrency)
     with TemporaryDirectory(prefix="gymcli-") as folder:
         path = out or Path(folder, "run")

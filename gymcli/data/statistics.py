@@ -11,12 +11,13 @@ from pathlib import Path
 
 import msgspec
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.environment.registry import Registry
 from gymcli.metrics.estimators import percentile
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.tasks.task_files import RowProblem, read_tasks, with_shared_ids
 from gymcli.tasks.task_row import PromptTemplate, TaskReading
-from gymcli.tasks.task_source import map_tables, named_file
+from gymcli.tasks.task_source import map_tables
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, TaskRow, canonical_json
 
 _MAX_VALUES = 20
@@ -75,9 +76,9 @@ def describe_tasks(
     tasks: Sequence[str | Path], *, prompt: Path | None = None, map_file: Path | None = None
 ) -> Statistics:
     """Describe task files; raise UsageError if a file, the template or the map cannot be read."""
-    files = [named_file(task) for task in tasks]
+    inputs = task_inputs(tasks)
     tables = map_tables(
-        files, map_file, env=None, find=Registry().find, has_template=prompt is not None
+        inputs, map_file, env=None, find=Registry().find, has_template=prompt is not None
     )
     reading = TaskReading(
         default_env="",
@@ -86,7 +87,7 @@ def describe_tasks(
         template=PromptTemplate.read(prompt) if prompt else None,
         id_by_file=True,
     )
-    paths = [file.path for file in files]
+    paths = [item.path for item in inputs]
     return with_shared_ids(
         lambda shared_ids: _describe(paths, reading._replace(shared_ids=shared_ids))
     )

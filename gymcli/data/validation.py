@@ -10,6 +10,7 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.environment.registry import (
     NUM_GENERATED,
     Registration,
@@ -33,7 +34,6 @@ from gymcli.tasks.task_source import (
     TaskSource,
     env_of_tasks,
     map_tables,
-    named_file,
     row_problems,
 )
 from gymcli.types import JSONObject, TaskRow
@@ -115,7 +115,8 @@ def validate(
         UsageError: A file, the template or the environment cannot be read, or an option is wrong.
     """
     environments: dict[str, tuple[Registration, EnvironmentOptions]] = {}
-    env = env_of_tasks(tasks, env)
+    inputs = task_inputs(tasks)
+    env = env_of_tasks(inputs, env)
     registry = Registry((env,) if env else ())
     options = TaskOptions(
         env=env,
@@ -125,7 +126,7 @@ def validate(
         id_field=id_field,
         id_by_file=id_by_file,
     )
-    source = TaskSource(tasks, options, registry, needs_env=False)
+    source = TaskSource(inputs, options, registry, needs_env=False)
 
     def problems(row: TaskRow) -> list[str] | None:
         if not row.env:
@@ -207,13 +208,14 @@ def rendered_rows(
         UnknownNameError: There is no environment with the name `env`.
         TasksError: Rows are wrong; raised after the last row, with the first 20 problems.
     """
-    file = named_file(task)
+    inputs = task_inputs([task])
+    [path] = (item.path for item in inputs)
     template = PromptTemplate.read(prompt) if prompt else None
     find = Registry().find
     if env is not None:
         env = find(env).name  # no code, which a row may not name
     tables = map_tables(
-        [file],
+        inputs,
         map_file,
         env=env,
         find=find,
@@ -233,13 +235,11 @@ def rendered_rows(
     def read_whole(shared_ids: frozenset[tuple[str, str]]) -> TaskReading:
         # An id may be shared with the last row, so all are read before the first is written.
         new_reading = reading._replace(shared_ids=shared_ids)
-        deque(read_tasks([file.path], new_reading), maxlen=0)
+        deque(read_tasks([path], new_reading), maxlen=0)
         return new_reading
 
     full_reading = with_shared_ids(read_whole)
-    items = (
-        i for i in read_tasks([file.path], full_reading) if isinstance(i, TaskRow | RowProblem)
-    )
+    items = (i for i in read_tasks([path], full_reading) if isinstance(i, TaskRow | RowProblem))
     problems = Problems()
     for index, item in enumerate(islice(items, limit)):
         if isinstance(item, RowProblem):

@@ -423,15 +423,6 @@ def shipped_tasks(name: str) -> Path | None:
     return None
 
 
-def names_tasks(task: str) -> bool:
-    """Return whether a name among the TASKS of a command is that of a file or an environment.
-
-    These come before benchmarks of the same name.
-    """
-    path = Path(task)
-    return (path.suffix != ".toml" and path.is_file()) or shipped_tasks(task) is not None
-
-
 def is_plug_in(name: str) -> bool:
     """Return whether an installed package has an environment of this name, without importing it."""
     return not _plug_ins().keys().isdisjoint(candidates(name))

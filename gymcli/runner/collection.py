@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.tokens import TOKEN_SOURCES, neutral_params
 from gymcli.store.verdicts import Verdicts
-from gymcli.tasks.task_source import TaskSource, env_of_tasks, survey
+from gymcli.tasks.task_source import TaskInput, TaskSource, env_of_tasks, survey
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout, TaskRow
 
 STOPS_EARLY = (BudgetReachedError, FatalEndpointError, EngineError, TooManyFailuresError)
@@ -100,9 +100,8 @@ class Collection:
     """One run: the constructor checks it, `async with` opens it, `run` runs it.
 
     Args:
-        tasks: Task files, or names of environments for the tasks that ship with them. Code,
-            `FILE.py:CLASS`, and the environment of an installed package stand for the tasks that
-            they generate; code also stands for `env` without one.
+        inputs: Task files and generated tasks. Code that generates tasks also stands for `env`
+            without one.
         options: If `out` is None, a run with a directory uses the default one.
         has_directory: Whether to write a run directory.
         supervised: The supervisor that restarts the run if this process dies.
@@ -117,7 +116,7 @@ class Collection:
 
     def __init__(
         self,
-        tasks: Iterable[str | Path],
+        inputs: Sequence[TaskInput],
         options: CollectOptions,
         *,
         has_directory: bool = True,
@@ -128,8 +127,7 @@ class Collection:
     ) -> None:
         self._started = time.monotonic()
         self._beside = beside
-        tasks = list(tasks)
-        env = env_of_tasks(tasks, options.env)
+        env = env_of_tasks(inputs, options.env)
         self.options = options = options.with_outage_deadline().model_copy(update={"env": env})
         self._engine = engine
         self.supervised = supervised
@@ -137,7 +135,7 @@ class Collection:
         weights = parse_local(options.model)
         model = options.model if weights is None else model_name(weights)
         registry = Registry((options.env,) if options.env else ())
-        source = TaskSource(tasks, options, registry)
+        source = TaskSource(inputs, options, registry)
         is_restart = supervised is not None and supervised.directory is not None
         if beside is None and not is_restart:  # else it has been said already
             for note in source.notes:

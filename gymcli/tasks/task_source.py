@@ -19,13 +19,9 @@ from gymcli.environment.registry import (
     NUM_GENERATED,
     Registration,
     Registry,
-    environments_with_tasks,
     generated_lines,
     generates,
-    is_code,
-    is_plug_in,
     own_options,
-    shipped_tasks,
 )
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import EpisodeError, TasksError, UnknownNameError, UsageError
@@ -55,25 +51,23 @@ class TaskSource:
     Without `needs_env`, the environment of a row that names none is the empty text.
 
     Raises:
-        TasksError: A path is not a file.
         UnknownNameError: There is no environment with the name in the options.
         UsageError: The columns of a table do not say how it becomes tasks.
     """
 
     def __init__(
         self,
-        tasks: Iterable[str | Path],
+        inputs: Sequence[TaskInput],
         options: TaskOptions,
         registry: Registry,
         *,
         needs_env: bool = True,
     ) -> None:
-        named = [named_file(task) for task in tasks]
         if options.env is not None:
             # Called for its error, before any row is read.
             registry.find(options.env)
         self.options = options
-        self.paths = [file.path for file in named]
+        self.paths = [item.path for item in inputs]
         self.template = PromptTemplate.read(options.prompt) if options.prompt else None
         self.asked_ids = frozenset(options.task_ids or ())
         self.shard = Shard.parse(options.shard) if options.shard else None
@@ -84,7 +78,7 @@ class TaskSource:
         self._stamps_read: list[tuple[int, ...]] | None = None
         """The state of the files just before they were read."""
         tables = map_tables(
-            named,
+            inputs,
             options.map_file,
             env=options.env,
             find=registry.find,
@@ -203,50 +197,39 @@ def _first_of_files(rows: Iterable[TaskRow], limit: int) -> Iterator[TaskRow]:
             yield row
 
 
-class TasksFile(NamedTuple):
-    """A tasks file, as named on the command line."""
+class TaskFile(NamedTuple):
+    """A file with tasks."""
 
     path: Path
-    env: str | None
-    is_generated: bool = False
-    """Whether `env` generates the tasks, so that `path` is only a name."""
+    env: str | None = None
+    """The environment that ships it, which plays the rows that name none."""
 
 
-def named_file(task: str | Path) -> TasksFile:
-    """Return the file at this path, or the tasks of the environment of this name."""
-    path = Path(task)
-    if is_code(str(task)):
-        return TasksFile(path, str(task), is_generated=True)
-    if path.is_file():
-        return TasksFile(path, None)
-    shipped = shipped_tasks(str(task))
-    if shipped is not None:
-        return TasksFile(shipped, str(task))
-    if is_plug_in(str(task)):
-        return TasksFile(path, str(task), is_generated=True)
-    if path.is_dir():
-        raise TasksError(
-            f"{path}: is a folder without a benchmark.toml; name a JSONL, CSV, Parquet or "
-            "Excel file"
-        )
-    if path.exists():
-        raise TasksError(f"{path}: is not a regular file; tasks are read more than once")
-    if str(task).startswith("hf:"):
-        raise TasksError(f"{task}: fetch it first: gym data pull {task} -o FILE")
-    hint = did_you_mean(str(task), environments_with_tasks())
-    raise TasksError(
-        f"{path}: no such file, and no environment of this name has tasks{hint and f'; {hint}'}"
-    )
+class GeneratedTasks(NamedTuple):
+    """Tasks that an environment generates."""
+
+    env: str
+    is_code: bool = False
+    """Whether the environment is code, `FILE.py:CLASS`, which then plays all tasks of the run."""
+
+    @property
+    def path(self) -> Path:
+        """The environment's name, which stands for a file in records and messages."""
+        return Path(self.env)
 
 
-def env_of_tasks(tasks: Sequence[str | Path], env: str | None) -> str | None:
-    """Return the value of --env, else the code that is named in place of a tasks file.
+TaskInput = TaskFile | GeneratedTasks
+
+
+def env_of_tasks(inputs: Sequence[TaskInput], env: str | None) -> str | None:
+    """Return the value of --env, else the code that generates the tasks.
 
     Raises:
         UsageError: Code is named together with other tasks, which it would play too.
     """
-    code = next((str(task) for task in tasks if is_code(str(task))), None)
-    if env is None and code is not None and len(tasks) > 1:
+    generated = (item for item in inputs if isinstance(item, GeneratedTasks))
+    code = next((item.env for item in generated if item.is_code), None)
+    if env is None and code is not None and len(inputs) > 1:
         raise UsageError(
             f"{code}: its tasks are collected alone; write them to a file with gym data generate "
             f"{code} -o FILE, or play all tasks in it with --env {code}"
@@ -267,7 +250,7 @@ class MappedTables(NamedTuple):
 
 
 def map_tables(
-    files: Iterable[TasksFile],
+    inputs: Iterable[TaskInput],
     map_file: Path | None,
     *,
     env: str | None,
@@ -281,30 +264,30 @@ def map_tables(
         UsageError: The map is wrong, or the columns of a table do not say how it becomes tasks.
     """
     row_map = None if map_file is None else read_map(map_file)
-    found = MappedTables({}, {}, [], {})
-    for file in files:
-        implied = file.env
-        if file.env is None:
-            found.notes.extend(table_notes(file.path))
-        if file.env is None and row_map is not None:
-            found.rows_of[file.path] = partial(mapped_file, row_map, table_defaults(env, find))
-        elif file.env is None and is_table(file.path):
-            inferred = infer_map(file.path, env, find, has_template=has_template, id_field=id_field)
-            implied = inferred.env
-            defaults = table_defaults(env or implied, find, has_choices=implied is not None)
-            found.rows_of[file.path] = partial(mapped_file, inferred.row_map, defaults)
-            if inferred.note:
-                found.notes.append(f"{file.path}: {inferred.note}")
-        elif file.env is not None and file.is_generated:
-            lines = _generated(file.env, find if file.env == env else None)
-            found.rows_of[file.path] = partial(_decoded, lines)
-            found.sha256_of[file.path] = hashlib.sha256(b"".join(lines)).hexdigest()
-            found.notes.append(f"{file.path}: {len(lines)} tasks that it generates from seed 0")
-        elif file.env is None and not has_template:
-            refuse_raw_rows(file.path, env, find)
+    tables = MappedTables({}, {}, [], {})
+    for item in inputs:
+        path, implied = item.path, item.env
+        if isinstance(item, GeneratedTasks):
+            lines = _generated(item.env, find if item.env == env else None)
+            tables.rows_of[path] = partial(_decoded, lines)
+            tables.sha256_of[path] = hashlib.sha256(b"".join(lines)).hexdigest()
+            tables.notes.append(f"{path}: {len(lines)} tasks that it generates from seed 0")
+        elif item.env is None:
+            tables.notes.extend(table_notes(path))
+            if row_map is not None:
+                tables.rows_of[path] = partial(mapped_file, row_map, table_defaults(env, find))
+            elif is_table(path):
+                inferred = infer_map(path, env, find, has_template=has_template, id_field=id_field)
+                implied = inferred.env
+                defaults = table_defaults(env or implied, find, has_choices=implied is not None)
+                tables.rows_of[path] = partial(mapped_file, inferred.row_map, defaults)
+                if inferred.note:
+                    tables.notes.append(f"{path}: {inferred.note}")
+            elif not has_template:
+                refuse_raw_rows(path, env, find)
         if env is None and implied is not None:
-            found.default_envs[file.path] = implied
-    return found
+            tables.default_envs[path] = implied
+    return tables
 
 
 def _generated(spec: str, find: Callable[[str], Registration] | None) -> list[bytes]:

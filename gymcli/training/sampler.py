@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.environment.registry import (
     EnvironmentClass,
     Registry,
@@ -41,7 +42,14 @@ from gymcli.store.tokens import TokenCall, neutral_params
 from gymcli.store.verdicts import Verdicts
 from gymcli.suggestions import did_you_mean
 from gymcli.tasks.task_options import TaskOptions
-from gymcli.tasks.task_source import Survey, TaskSource, env_of_tasks, row_problems, survey
+from gymcli.tasks.task_source import (
+    Survey,
+    TaskFile,
+    TaskSource,
+    env_of_tasks,
+    row_problems,
+    survey,
+)
 from gymcli.types import Failure, JSONObject, Message, Rollout, TaskRow
 
 _LOGGER = logging.getLogger(__name__)
@@ -98,13 +106,13 @@ class TaskTable:
         scrubber: Scrubber,
     ) -> None:
         sources = [tasks] if isinstance(tasks, str | Path | dict) else list(tasks or ())
-        files = [source for source in sources if not isinstance(source, dict)]
+        inputs = task_inputs(source for source in sources if not isinstance(source, dict))
         rows: list[JSONObject] = [source for source in sources if isinstance(source, dict)]
         if isinstance(env, type):
             registry = Registry()
             env = registry.add(env)
         else:
-            env = env_of_tasks(files, env)
+            env = env_of_tasks(inputs, env)
             registry = Registry((env,) if env else ())
         self.options = options = options.model_copy(update={"env": env})
         """The given options, with the name of the environment."""
@@ -116,12 +124,12 @@ class TaskTable:
             self.survey.environments[registration.name] = registration
             if tasks is None:
                 shipped_file = own_tasks(registration)
-                files = [] if shipped_file is None else [shipped_file]
+                inputs = [] if shipped_file is None else [TaskFile(shipped_file)]
                 if shipped_file is None and generates(registration):
                     rows = [msgspec.json.decode(line) for line in generated_lines(registration)]
-        self.source = TaskSource(files, options, registry)
+        self.source = TaskSource(inputs, options, registry)
         task_rows: list[TaskRow] = []
-        if files:
+        if inputs:
             file_survey = survey(self.source, registry, scrubber)
             self.survey.environments.update(file_survey.environments)
             task_rows += self.source.rows()

@@ -7,7 +7,7 @@ import pytest
 
 import gymcli
 from gymcli import Endpoint, UsageError
-from gymcli.benchmarks.benchmark import find_benchmark, names_benchmark
+from gymcli.benchmarks.benchmark import find_benchmark
 from gymcli.benchmarks.benchmark_runs import missing_roles, with_benchmark, without_foreign_options
 from gymcli.models.settings import ModelSettings, Settings
 from gymcli.runner.collect_options import CollectOptions
@@ -206,10 +206,10 @@ def test_a_judge_is_found_in_gym_toml_by_its_name_or_its_model(write):
         ModelSettings(base_url="http://host/v1", model=model) for model in ("x", "STRICT-1")
     )
     both = Settings(models={"x": other, "s": named})
-    assert missing_roles(found, both, ()) == ["judge=s"]
-    assert missing_roles(found, both, {"judge"}) == []
-    assert missing_roles(found, Settings(models={"strict-1": other}), ()) == ["judge=strict-1"]
-    assert missing_roles(found, Settings(models={"x": other}), ()) == []
+    assert missing_roles(found, both, ()) == {"judge": "s"}
+    assert missing_roles(found, both, {"judge"}) == {}
+    assert missing_roles(found, Settings(models={"strict-1": other}), ()) == {"judge": "strict-1"}
+    assert missing_roles(found, Settings(models={"x": other}), ()) == {}
     with pytest.raises(UsageError, match="the role judge needs maker/Strict-1, the model"):
         with_benchmark(CollectOptions(model="oracle", default_roles={"judge": JUDGE}), found)
 
@@ -225,14 +225,6 @@ def test_a_judge_of_gym_toml_is_not_used_where_the_benchmark_has_none(write):
     assert without_foreign_options(given, write(JUDGED)).roles == {"judge": JUDGE}
 
 
-def test_files_and_environments_come_before_benchmarks(write):
-    write(BENCHMARK)
-    Path("tasks.jsonl").touch()
-    assert not any(map(names_benchmark, ("tasks.jsonl", "mcqa", "nothing", "missing.toml")))
-    assert names_benchmark("benchmark.toml")
-    assert names_benchmark(str(Path.cwd()))
-
-
 def test_a_benchmark_is_collected_from_python(write):
     write(BENCHMARK.replace("prompt =", "#"))
 
@@ -242,3 +234,17 @@ def test_a_benchmark_is_collected_from_python(write):
 
     assert asyncio.run(collected()) == [1.0] * 30
     assert read_manifest(Path("run")).benchmark.remarks == ("repeats 1, not 4",)
+
+
+def test_collect_takes_a_benchmark_in_place_of_tasks(write):
+    write(BENCHMARK.replace("prompt =", "#"))
+
+    async def collected(tasks):
+        records = gymcli.collect(tasks, model="oracle", repeats=1, limit=2, out="run")
+        return [rollout.reward async for rollout in records]
+
+    assert asyncio.run(collected(Path.cwd())) == [1.0] * 2
+    assert read_manifest(Path("run")).benchmark.name == "letters"
+    write(BENCHMARK.replace("letters", "vowels"))
+    with pytest.raises(UsageError, match="gsm8k and vowels: are benchmarks, each a run of its own"):
+        asyncio.run(collected(["gsm8k", "benchmark.toml"]))

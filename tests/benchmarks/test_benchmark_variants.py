@@ -10,9 +10,10 @@ import pytest
 
 import gymcli
 from gymcli import Endpoint, GymError, UsageError
-from gymcli.benchmarks.benchmark import find_benchmark, names_benchmark, siblings, with_variants
+from gymcli.benchmarks.benchmark import find_benchmark, siblings, with_variants
 from gymcli.benchmarks.benchmark_files import pulled_tasks, tasks_path
 from gymcli.benchmarks.benchmark_runs import benchmark_score, check_references, with_benchmark
+from gymcli.benchmarks.resolution import names_benchmark
 from gymcli.metrics.measure import measure
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.manifest import Manifest, read_manifest

@@ -23,6 +23,7 @@ from gymcli.models.settings import CollectSettings
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.store.run_directory import RunDirectory
+from gymcli.tasks.task_source import TaskFile
 from tests.commands.running import (
     FLAKY,
     HOSTILE,
@@ -515,7 +516,7 @@ def test_collect_says_what_the_local_model_cannot_take(tmp_path, monkeypatch):
 
 def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
     collection = Collection(
-        [write_sums(tmp_path / "t.jsonl", 4)],
+        [TaskFile(write_sums(tmp_path / "t.jsonl", 4))],
         CollectOptions(model="oracle", out=tmp_path / "run"),
     )
 

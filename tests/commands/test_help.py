@@ -8,7 +8,7 @@ import typer.main
 from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
-from gymcli.benchmarks.benchmark import names_benchmark
+from gymcli.benchmarks.resolution import names_benchmark
 from gymcli.cli import app, load_command
 from gymcli.commands.collect import EXAMPLES
 from gymcli.commands.help import HelpCommand

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.data.selection import select_rows
 from gymcli.environment.registry import Registry
 from gymcli.errors import UsageError
@@ -37,7 +38,7 @@ def collect(*arguments, out):
 
 def keys_of(path, **options):
     """Return ids and hashes of the tasks in a file, as a collection with these options reads it."""
-    source = TaskSource([path], TaskOptions(**options), Registry())
+    source = TaskSource(task_inputs([path]), TaskOptions(**options), Registry())
     return sorted((row.id, row.hash) for row in source.read())
 
 
@@ -132,7 +133,7 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
         drawn(num=0)
     assert sum(drawn(num=30).num_rows.values()) == 30
     write("mix.jsonl", map(msgspec.json.decode, found.lines))
-    read = list(TaskSource(["mix.jsonl"], TaskOptions(), Registry()).read())
+    read = list(TaskSource(task_inputs(["mix.jsonl"]), TaskOptions(), Registry()).read())
     ids = {key for key, _ in keys_of("sums.jsonl", env="arithmetic")}
     assert {row.id for row in read if row.env == "arithmetic"} < ids
 

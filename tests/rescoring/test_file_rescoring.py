@@ -25,6 +25,7 @@ from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.run_directory import UNFINISHED
 from gymcli.store.verdicts import Verdicts
+from gymcli.tasks.task_source import TaskFile
 from gymcli.types import SCHEMA_VERSION, Message, Rollout, Verifier
 from tests.commands.running import lines_of
 from tests.runner.environments import Judged, Talked
@@ -121,7 +122,7 @@ def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):
     for model, is_same in (("other", True), ("j", False)):
         roles = {"judge": gymcli.Endpoint(base_url="http://127.0.0.1:9/v1", model=model)}
         options = CollectOptions(endpoint=policy, env=JUDGED, roles=roles, out=out)
-        collection = Collection([rows], options)
+        collection = Collection([TaskFile(rows)], options)
         if is_same:
             collection.check_existing_run()
         else:

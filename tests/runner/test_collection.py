@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import gymcli
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.errors import (
     EndpointGoneError,
     FatalEndpointError,
@@ -25,6 +26,7 @@ from gymcli.runner.attempts import failure_of
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.plan import ResumeState, failed_attempts
+from gymcli.tasks.task_source import TaskFile
 from gymcli.training import Sampler
 from gymcli.types import AttemptKey, Failure, Rollout
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
@@ -42,7 +44,7 @@ def test_a_token_limit_of_the_options_removes_those_of_the_row(tmp_path, of_row,
     tasks.write_bytes(msgspec.json.encode({**row, "params": params}))
     for asked, expected in (({given: 7}, {given: 7, "top_p": 0.5}), ({}, params)):
         collection = Collection(
-            [tasks], CollectOptions(model="oracle", params=asked), has_directory=False
+            [TaskFile(tasks)], CollectOptions(model="oracle", params=asked), has_directory=False
         )
         assert asyncio.run(collection.first_request()).params == expected
 
@@ -55,7 +57,7 @@ def test_an_interrupted_run_keeps_its_time(tmp_path):
         async with MockServer(add_up) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m")
             options = CollectOptions(endpoint=endpoint, out=out, concurrency=1)
-            async with Collection([tasks], options) as collection:
+            async with Collection([TaskFile(tasks)], options) as collection:
                 async for _ in collection.run():
                     raise asyncio.CancelledError
 
@@ -102,7 +104,9 @@ def test_a_collection_says_what_is_left_in_flight_and_tried_again(tmp_path):
 
 async def _progress(tasks, options):
     """Return what is left at the start, in flight after each record, and tried again."""
-    async with Collection([tasks], options, has_directory=options.out is not None) as collection:
+    async with Collection(
+        [TaskFile(tasks)], options, has_directory=options.out is not None
+    ) as collection:
         left, num_begun = collection.left, []
         async for _ in collection.run():
             num_begun.append(len(collection.begun_at))
@@ -114,7 +118,7 @@ def test_a_manifest_that_cannot_be_written_hides_no_error(tmp_path, caplog):
     tasks, out = write_sums(tmp_path / "t.jsonl", 2), tmp_path / "run"
 
     async def failing():
-        async with Collection([tasks], CollectOptions(model="oracle", out=out)):
+        async with Collection([TaskFile(tasks)], CollectOptions(model="oracle", out=out)):
             (out / "run.json").unlink()
             (out / "run.json").mkdir()
             raise FatalEndpointError("it is gone")
@@ -141,7 +145,7 @@ def test_a_refusal_where_no_key_was_sent_says_how_to_send_one(tmp_path, status, 
         async with MockServer(lambda _: refusal_of(status, "no")) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m", **secrets)
             options = CollectOptions(endpoint=endpoint)
-            async with Collection([tasks], options, has_directory=False) as collection:
+            async with Collection([TaskFile(tasks)], options, has_directory=False) as collection:
                 async for _ in collection.run():
                     pass
 
@@ -156,7 +160,7 @@ def test_collect_names_an_environment_that_cannot_be_prepared(tmp_path, monkeypa
     tasks = write_sums(tmp_path / "t.jsonl", 1, env=None)
     options = CollectOptions(model="oracle", env="tests.runner.environments:Unclosed")
     with pytest.raises(UsageError, match="cannot be prepared: OSError: no door"):
-        Collection([tasks], options)
+        Collection([TaskFile(tasks)], options)
 
 
 def test_collect_scores_a_conversation_whose_environment_does_not_close(tmp_path, caplog):
@@ -182,7 +186,7 @@ def test_verifies_in_worker_is_accepted_with_one_warning(tmp_path):
     tasks = tmp_path / "t.jsonl"
     tasks.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     options = CollectOptions(model="oracle", env=f"{tmp_path}/old.py:Old")
-    told = Collection([tasks], options, has_directory=False).warnings
+    told = Collection([TaskFile(tasks)], options, has_directory=False).warnings
     assert [text for text in told if "verifies_in_worker no longer has an effect" in text] == told
     assert len(told) == 1
 
@@ -254,7 +258,7 @@ def test_resuming_reports_tasks_that_are_gone(tmp_path):
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 6), out=out)
     tasks = write_sums(tmp_path / "t.jsonl", 2)
-    collection = Collection([tasks], CollectOptions(model="m", out=out))
+    collection = Collection([TaskFile(tasks)], CollectOptions(model="m", out=out))
     collection.check_existing_run()
     assert collection.warnings == [
         "4 scored tasks are no longer in the files and not expected: sum-2, sum-3, sum-4, ..."
@@ -276,7 +280,7 @@ def test_resuming_reports_one_task_that_is_gone(tmp_path):
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 2), out=out)
     collection = Collection(
-        [write_sums(tmp_path / "t.jsonl", 1)], CollectOptions(model="m", out=out)
+        [TaskFile(write_sums(tmp_path / "t.jsonl", 1))], CollectOptions(model="m", out=out)
     )
     collection.check_existing_run()
     (warning,) = collection.warnings
@@ -354,7 +358,7 @@ def test_resuming_cuts_a_torn_last_line(tmp_path):
     whole = (out / "rollouts.jsonl").read_bytes()
     (out / "rollouts.jsonl").write_bytes(whole[:-30])
     torn = lines_of_torn(whole)
-    collection = Collection([tasks], CollectOptions(model="m", out=out))
+    collection = Collection([TaskFile(tasks)], CollectOptions(model="m", out=out))
     collection.check_existing_run()
     assert collection.num_left == 1
     assert (out / "rollouts.jsonl").read_bytes() == whole[:-30], "checking changes nothing"
@@ -408,7 +412,7 @@ def test_a_run_is_released_when_opening_fails(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
 
     async def open_without_endpoint():
-        async with Collection([tasks], CollectOptions(model="m", out=out)):
+        async with Collection([TaskFile(tasks)], CollectOptions(model="m", out=out)):
             pass
 
     with pytest.raises(UsageError, match="needs an endpoint"):
@@ -456,7 +460,9 @@ def test_collect_keeps_nothing_without_out(tmp_path, monkeypatch):
 
 def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    collection = Collection(["arithmetic"], CollectOptions(model="oracle"), has_directory=False)
+    collection = Collection(
+        task_inputs(["arithmetic"]), CollectOptions(model="oracle"), has_directory=False
+    )
 
     async def run():
         async with collection:

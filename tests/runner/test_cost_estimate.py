@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.mock import MockAnswer
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
@@ -24,7 +25,7 @@ def endpoint(**options) -> Endpoint:
 
 def collection(tasks: Path, *, model: Endpoint | None = None, **options) -> Collection:
     chosen = CollectOptions(model="m", endpoint=model or endpoint(prices=PRICES), **options)
-    made = Collection([tasks], chosen, has_directory=chosen.out is not None)
+    made = Collection(task_inputs([tasks]), chosen, has_directory=chosen.out is not None)
     made.check_existing_run()
     return made
 

@@ -15,6 +15,7 @@ from gymcli.runner.collection import Collection
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.scored_lines import EnvironmentFacts, FailureLine
+from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Verifier
 from tests.commands.running import write_sums
 from tests.comparison.compared import line, nemo, write_lines
@@ -25,7 +26,7 @@ SECRET = "sk-never-to-be-seen"
 
 
 def collection(tasks: Path, **options) -> Collection:
-    return Collection([tasks], CollectOptions(**{"model": "oracle", **options}))
+    return Collection([TaskFile(tasks)], CollectOptions(**{"model": "oracle", **options}))
 
 
 @pytest.mark.parametrize(

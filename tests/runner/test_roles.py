@@ -19,6 +19,7 @@ from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.judges import Judges
 from gymcli.store.run_directory import RunDirectory
+from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Failure, Rollout
 from tests.commands.running import lines_of
 from tests.runner.collecting import QUICK
@@ -291,7 +292,7 @@ def test_what_a_role_says_of_the_run_ends_it_whatever_the_environment_does(tmp_p
 def test_collect_refuses_to_start_without_a_role(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     with pytest.raises(UsageError, match="environments needs a model for the role judge"):
-        Collection([tasks], CollectOptions(model="oracle", env=JUDGED))
+        Collection([TaskFile(tasks)], CollectOptions(model="oracle", env=JUDGED))
 
 
 def test_collect_refuses_a_role_that_nobody_has(tmp_path):
@@ -300,21 +301,21 @@ def test_collect_refuses_a_role_that_nobody_has(tmp_path):
         model="oracle", env=JUDGED, roles={"judge": "oracle", "jugde": "oracle"}
     )
     with pytest.raises(UsageError, match='did you mean "judge"'):
-        Collection([tasks], options)
+        Collection([TaskFile(tasks)], options)
 
 
 def test_collect_asks_environments_before_it_starts(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     options = CollectOptions(model="oracle", env="tests.runner.environments:Unprepared")
     with pytest.raises(UsageError, match="needs the package anything"):
-        Collection([tasks], options)
+        Collection([TaskFile(tasks)], options)
 
 
 def test_default_roles_serve_who_declares_them(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     defaults = {"judge": "oracle", "user": "oracle"}
     options = CollectOptions(model="oracle", env=JUDGED, default_roles=defaults)
-    collection = Collection([tasks], options, has_directory=False)
+    collection = Collection([TaskFile(tasks)], options, has_directory=False)
     assert collection.manifest.roles == {"judge": "oracle"}
 
 
@@ -374,7 +375,7 @@ def test_collect_warns_where_the_policy_judges_itself(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 1)
     endpoint = Endpoint(base_url="http://127.0.0.1:9/v1", model="m")
     options = CollectOptions(endpoint=endpoint, env=JUDGED, roles={"judge": endpoint})
-    collection = Collection([tasks], options, has_directory=False)
+    collection = Collection([TaskFile(tasks)], options, has_directory=False)
     assert any("the judge is the policy itself" in text for text in collection.warnings)
 
 

@@ -27,6 +27,7 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.stopping import Budget, Stopping, spent_on_record
+from gymcli.tasks.task_source import TaskFile
 from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Timing, Usage
 from tests.commands.running import add_up, lines_of, write_sums
 from tests.runner.collecting import QUICK, collect_all
@@ -61,7 +62,7 @@ async def stopped_run(tasks, *, policy, stop, judge=None, cause=None, **options)
         if judge is not None:
             roles = {"judge": Endpoint(base_url=judging.base_url, model="j", **QUICK)}
             options |= {"roles": roles, "env": JUDGED}
-        collection = Collection([tasks], CollectOptions(endpoint=endpoint, **options))
+        collection = Collection([TaskFile(tasks)], CollectOptions(endpoint=endpoint, **options))
         records = []
 
         async def collect():
@@ -353,7 +354,7 @@ def test_every_attempt_that_started_has_one_record(
                 endpoint=endpoint, out=out, concurrency=concurrency, grace=grace
             )
             records = []
-            async with Collection([tasks], options) as collection:
+            async with Collection([TaskFile(tasks)], options) as collection:
                 try:
                     async with aclosing(collection.run()) as coming:
                         async for record in coming:

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.data.validation import rendered_rows
 from gymcli.environment.registry import Registry
 from gymcli.envs.string_match import StringMatch
@@ -38,7 +39,7 @@ def source_of(name, text="", **options):
         Path(name).write_text(text, encoding="utf-8")
     env = options.get("env")
     registry = Registry((env,) if env else ())
-    source = TaskSource([name], TaskOptions(**options), registry)
+    source = TaskSource(task_inputs([name]), TaskOptions(**options), registry)
     survey(source, registry)
     return source
 

@@ -7,18 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError, UsageError
 from gymcli.tasks.task_files import RowProblem, with_shared_ids
 from gymcli.tasks.task_options import TaskOptions
-from gymcli.tasks.task_source import Survey, TaskSource, named_file, survey
+from gymcli.tasks.task_source import Survey, TaskFile, TaskSource, survey
 from gymcli.types import TaskRow
 from tests.commands.running import FLAKY, write_sums
 
 
 def source_of(paths, **options) -> TaskSource:
     """Return a source whose files were read once."""
-    source = TaskSource(paths, TaskOptions(**options), Registry())
+    source = TaskSource(task_inputs(paths), TaskOptions(**options), Registry())
     list(source.read())
     return source
 
@@ -80,7 +81,7 @@ def test_a_file_that_is_gone_is_named(tmp_path):
 
 def test_a_misspelt_environment_has_a_suggestion():
     with pytest.raises(TasksError, match='has tasks; did you mean "arithmetic"'):
-        named_file("arithmatic")
+        task_inputs(["arithmatic"])
 
 
 ROWS = st.fixed_dictionaries(
@@ -112,7 +113,7 @@ def test_rows_are_those_of_the_first_reading(tmp_path_factory, files, is_prefixe
         id_by_file=is_prefixed,
         prompt=template if is_templated else None,
     )
-    source = TaskSource([*paths, paths[0]], options, Registry())
+    source = TaskSource(task_inputs([*paths, paths[0]]), options, Registry())
 
     def read(shared_ids):
         source.shared_ids = shared_ids
@@ -139,7 +140,7 @@ def test_rows_are_those_of_the_first_reading(tmp_path_factory, files, is_prefixe
 def test_rows_are_found_however_the_lines_are_written(tmp_path, data, suffix):
     path = tmp_path / f"t.jsonl{suffix}"
     path.write_bytes(gzip.compress(data) if suffix else data)
-    source = TaskSource([path], TaskOptions(env="arithmetic"), Registry())
+    source = TaskSource([TaskFile(path)], TaskOptions(env="arithmetic"), Registry())
     items = list(source.read())
     assert list(source.rows()) == items
     assert len(items) > 1
@@ -147,7 +148,7 @@ def test_rows_are_found_however_the_lines_are_written(tmp_path, data, suffix):
 
 def looked_at(paths, **options) -> tuple[TaskSource, Survey]:
     registry = Registry()
-    source = TaskSource(paths, TaskOptions(**options), registry)
+    source = TaskSource(task_inputs(paths), TaskOptions(**options), registry)
     return source, survey(source, registry)
 
 
@@ -197,7 +198,7 @@ def test_survey_gives_shipped_tasks_to_the_environment_that_is_asked_for(tmp_pat
     spec = f"{tmp_path / 'flaky.py'}:Flaky"
     options = TaskOptions(env=spec, limit=1)
     registry = Registry((spec,))
-    found = survey(TaskSource(["arithmetic"], options, registry), registry)
+    found = survey(TaskSource(task_inputs(["arithmetic"]), options, registry), registry)
     assert found.num_rows == {"flaky": 1}
 
 
