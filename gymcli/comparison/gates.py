@@ -15,7 +15,7 @@ import msgspec
 
 from gymcli import errors
 from gymcli.comparison.comparison_results import Comparison, Difference, Verdict
-from gymcli.comparison.planning import CHANCE, Needed, fewest
+from gymcli.comparison.planning import CHANCE, DecidingSize, fewest
 from gymcli.errors import AttemptError, FilterError, UsageError
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quantile
@@ -78,22 +78,22 @@ def is_estimate(name: str) -> bool:
 
 def check_name(name: str, text: str) -> None:
     """Raise FilterError if no run can have a number of this name; it suggests a similar name."""
-    first, dot, rest = name.partition(".")
+    family, dot, kind = name.partition(".")
     if name in _FIXED_NAMES or _IS_AT_K.fullmatch(name):
         return
     if name == REFERENCE:
         raise FilterError(
             f"--gate {text}: write {REFERENCE} alone; the benchmark says which margin counts"
         )
-    if first in _KINDS and dot and rest not in _KINDS[first]:
-        raise FilterError(f"--gate {text}: {first} has {', '.join(_KINDS[first])}")
-    if dot and rest and first in (*_OPEN_NAMES, *_COUNTED):
+    if family in _KINDS and dot and kind not in _KINDS[family]:
+        raise FilterError(f"--gate {text}: {family} has {', '.join(_KINDS[family])}")
+    if dot and kind and family in (*_OPEN_NAMES, *_COUNTED):
         return
     k = name[len(name.rstrip("0123456789")) :].lstrip("0") or "1"
-    known = [*_FIXED_NAMES, *(f"{at}{k}" for at in _AT_K)]
-    open_names = [f"{first}.NAME" for first in (*_OPEN_NAMES, *_COUNTED)]
+    full_names = [*_FIXED_NAMES, *(f"{at}{k}" for at in _AT_K)]
+    open_names = [f"{family}.NAME" for family in (*_OPEN_NAMES, *_COUNTED)]
     names = [*_MEANS, *(f"{at}K" for at in _AT_K), *PLAIN_NAMES, *_TIMES, *_BOUNDS, *open_names]
-    hint = did_you_mean(name, known) or f"there are {', '.join(names)}"
+    hint = did_you_mean(name, full_names) or f"there are {', '.join(names)}"
     raise FilterError(f'--gate {text}: there is no number "{name}"; {hint}')
 
 
@@ -106,21 +106,21 @@ def part_of(
     """
     part: Metrics = metrics
     if env is not None:
-        part = _picked(metrics.environments, env, "env")
+        part = _find_part(metrics.environments, env, "env")
     if field is not None:
         # `task.` is optional in --by and in a gate: the slices may be stored under either name.
         name = field.removeprefix("task.")
         slices = part.slices.get(name) or part.slices.get(f"task.{name}", {})
-        part = _picked(slices, value or "", field)
+        part = _find_part(slices, value or "", field)
     return part
 
 
 def number_of(part: Metrics, name: str) -> Estimate | float:
     """Return a number by its name; raise UsageError with the reason if it is missing."""
-    known = numbers(part)
-    found = known.get(name)
-    if found is not None:
-        return found
+    numbers_by_name = numbers(part)
+    number = numbers_by_name.get(name)
+    if number is not None:
+        return number
     if name == _ACCURACY and part.is_graded is not None:
         if not part.is_graded:
             return part.estimates["mean_reward"]
@@ -129,10 +129,10 @@ def number_of(part: Metrics, name: str) -> Estimate | float:
             "pass@1 for the share of attempts that pass"
         )
     # Counts list only kinds that occurred: another kind counts 0, a misspelt one is an error.
-    first, _, rest = name.partition(".")
-    if first in _COUNTED and _can_be_counted(first, rest):
+    family, _, kind = name.partition(".")
+    if family in _COUNTED and _can_be_counted(family, kind):
         return 0.0
-    raise UsageError(_why_missing(part, name, known))
+    raise UsageError(_why_missing(part, name, numbers_by_name))
 
 
 def numbers(part: Metrics) -> dict[str, Estimate | float]:
@@ -150,12 +150,12 @@ def numbers(part: Metrics) -> dict[str, Estimate | float]:
             for name in ("failures", "tool_errors", "retries")
         },
     }
-    for first in (*_COUNTED, "environment_metrics"):
-        counts |= {f"{first}.{name}": count for name, count in getattr(part, first).items()}
-    for first, struct in (("bounds", part.bounds), ("variance", part.variance)):
+    for family in (*_COUNTED, "environment_metrics"):
+        counts |= {f"{family}.{name}": count for name, count in getattr(part, family).items()}
+    for family, struct in (("bounds", part.bounds), ("variance", part.variance)):
         if struct is not None:
-            own = msgspec.structs.asdict(struct)
-            counts |= {f"{first}.{name}": value for name, value in own.items()}
+            fields = msgspec.structs.asdict(struct)
+            counts |= {f"{family}.{name}": value for name, value in fields.items()}
     if part.latency is not None:
         for share in _PERCENTILES:
             counts[f"latency.{share}"] = getattr(part.latency.total_seconds, share)
@@ -164,29 +164,29 @@ def numbers(part: Metrics) -> dict[str, Estimate | float]:
     return {**part.estimates, **plain}
 
 
-def _picked(parts: Mapping[str, Metrics], name: str, field: str) -> Metrics:
-    found = parts.get(name)
-    if found is None:
-        raise UsageError(_no_part(parts, name, field))
-    return found
+def _find_part(parts: Mapping[str, Metrics], name: str, field: str) -> Metrics:
+    part = parts.get(name)
+    if part is None:
+        raise UsageError(_missing_part_reason(parts, name, field))
+    return part
 
 
-def _no_part(known: Iterable[str], name: str, field: str) -> str:
-    hint = did_you_mean(name, known) or f"there are {_some(known) or 'none'}"
+def _missing_part_reason(names: Iterable[str], name: str, field: str) -> str:
+    hint = did_you_mean(name, names) or f"there are {_list_some(names) or 'none'}"
     return f"no task has {field}={name}; {hint}"
 
 
-def _can_be_counted(first: str, name: str) -> bool:
-    if first in _KINDS:
-        return name in _KINDS[first]
+def _can_be_counted(family: str, name: str) -> bool:
+    if family in _KINDS:
+        return name in _KINDS[family]
     # Only a name of an error class, ours or Python's, can be a kind that has not occurred.
-    own, foreign = getattr(errors, name, None), getattr(builtins, name, None)
-    return (isinstance(own, type) and issubclass(own, AttemptError)) or (
-        isinstance(foreign, type) and issubclass(foreign, Exception)
+    gymcli_error, builtin_error = getattr(errors, name, None), getattr(builtins, name, None)
+    return (isinstance(gymcli_error, type) and issubclass(gymcli_error, AttemptError)) or (
+        isinstance(builtin_error, type) and issubclass(builtin_error, Exception)
     )
 
 
-def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
+def _why_missing(part: Metrics, name: str, numbers_by_name: Mapping[str, object]) -> str:
     if name == DIFFERENCE:
         return "needs --baseline RUN, a run that can be compared with this one"
     if name == "cost":
@@ -204,29 +204,29 @@ def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
         if getattr(part, (metric := _AT_K[at_k[1]]).key) is None:
             return _NO_ANSWERS if metric.needs_answers else _NO_THRESHOLD
         return too_few_attempts(int(at_k[2]), max(map(int, part.num_tasks_at_k)))
-    first = name.partition(".")[0]
-    of_kind = [one for one in known if one.startswith(f"{first}.")]
-    hint = did_you_mean(name, of_kind) or f"there are {_some(of_kind or known)}"
+    family = name.partition(".")[0]
+    siblings = [other for other in numbers_by_name if other.startswith(f"{family}.")]
+    hint = did_you_mean(name, siblings) or f"there are {_list_some(siblings or numbers_by_name)}"
     return f"no number has this name; {hint}"
 
 
-def too_few_attempts(k: int, most: int) -> str:
+def too_few_attempts(k: int, max_attempts: int) -> str:
     """Return the reason why there is no metric of k attempts if no task has more than `most`."""
-    attempts = "1 attempt" if most == 1 else f"{most} attempts"
+    attempts = "1 attempt" if max_attempts == 1 else f"{max_attempts} attempts"
     return f"no task has more than {attempts}; --repeats {k} would make {k} of each"
 
 
 def _no_common_scale(name: str, environments: Iterable[str]) -> str:
     return (
         "the environments have different best rewards, so they have no common number; "
-        f"write {name}[env=NAME] for {_some(environments)}"
+        f"write {name}[env=NAME] for {_list_some(environments)}"
     )
 
 
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _MAX_LISTED} more" if len(listed) > _MAX_LISTED else ""
-    return ", ".join(listed[:_MAX_LISTED]) + more
+def _list_some(names: Iterable[str]) -> str:
+    name_list = list(names)
+    more = f" and {len(name_list) - _MAX_LISTED} more" if len(name_list) > _MAX_LISTED else ""
+    return ", ".join(name_list[:_MAX_LISTED]) + more
 
 
 GateOn = Literal["bound", "point"]
@@ -234,7 +234,7 @@ GateOn = Literal["bound", "point"]
 
 Sign = Literal[">=", ">", "<=", "<", "=="]
 
-_TURNED: dict[Sign, Sign] = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "=="}
+_MIRRORED: dict[Sign, Sign] = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "=="}
 _TESTS: dict[Sign, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     ">": operator.gt,
@@ -263,9 +263,9 @@ class Threshold(NamedTuple):
     sign: Sign
     number: float
 
-    def turned(self) -> Threshold:
+    def mirror(self) -> Threshold:
         """Return the threshold of a comparison that has the number on its left side."""
-        return Threshold(_TURNED[self.sign], self.number)
+        return Threshold(_MIRRORED[self.sign], self.number)
 
     @property
     def is_lower(self) -> bool:
@@ -301,8 +301,8 @@ class Gate(NamedTuple):
     @property
     def k(self) -> int | None:
         """The k of its metric of k attempts; None for another number."""
-        found = _IS_AT_K.fullmatch(self.name)
-        return int(found[2]) if found else None
+        match = _IS_AT_K.fullmatch(self.name)
+        return int(match[2]) if match else None
 
 
 class GateVerdict(msgspec.Struct, kw_only=True):
@@ -329,19 +329,19 @@ def parse_gate(text: str) -> Gate:
     """
     if text.strip() == REFERENCE:
         return Gate(text, REFERENCE, ())
-    found = _PART.search(text)
+    selector_match = _PART.search(text)
     # Blanks instead of the part keep the character positions that error messages report.
-    rest = _PART.sub(lambda part: " " * len(part[0]), text, count=1)
-    if without_k := _AT_NO_K.search(rest):
+    condition = _PART.sub(lambda part: " " * len(part[0]), text, count=1)
+    if without_k := _AT_NO_K.search(condition):
         example = f"{without_k[0]}5"
         raise FilterError(
             f"--gate {text}: write a number of attempts after {without_k[0]}, such as {example}"
         )
     try:
-        expression = parse_expression(rest)
+        expression = parse_expression(condition)
     except FilterError as error:
         raise FilterError(f"--gate {text}: {error}") from error
-    name, thresholds = _comparison(expression.tree, text)
+    name, thresholds = _parse_comparison(expression.tree, text)
     check_name(name, text)
     if is_estimate(name) and any(threshold.sign == "==" for threshold in thresholds):
         raise FilterError(
@@ -351,9 +351,9 @@ def parse_gate(text: str) -> Gate:
     gate = Gate(text, name, thresholds)
     if reason := _why_never(gate, *_range_of(name)):
         raise FilterError(f"--gate {text}: {reason}")
-    if found is None:
+    if selector_match is None:
         return gate
-    parts = _parts(found[1], text)
+    parts = _parse_selectors(selector_match[1], text)
     env = parts.pop(_ENV, None)
     if len(parts) > 1:
         raise FilterError(f"--gate {text}: names {len(parts)} fields; name one, besides env")
@@ -379,20 +379,27 @@ def _is_reward(name: str) -> bool:
 def _why_never(gate: Gate, low: float, high: float) -> str:
     """Return why a number of this range never meets the gate, or always; empty if it may."""
     name, thresholds = gate.name, gate.thresholds
-    for one in thresholds:
-        can_hold = one.sign == "==" or one.holds(low) or one.holds(high)
-        if low <= one.number <= high and can_hold:
+    for threshold in thresholds:
+        can_hold = threshold.sign == "==" or threshold.holds(low) or threshold.holds(high)
+        if low <= threshold.number <= high and can_hold:
             continue
         if high == math.inf:
             return f"{name} is never below {low:g}"
         if low == -math.inf:
             return f"{name} is never above {high:g}, the best reward"
-        is_percent = high == 1.0 and 2.0 < one.number <= 100.0
-        hint = f"; write {one.number / 100.0:g} for {one.number:g} %" if is_percent else ""
+        is_percent = high == 1.0 and 2.0 < threshold.number <= 100.0
+        hint = (
+            f"; write {threshold.number / 100.0:g} for {threshold.number:g} %" if is_percent else ""
+        )
         return f"{name} lies between {low:g} and {high:g}{hint}"
-    least = max((one.number for one in thresholds if one.is_lower), default=low)
-    most = min((one.number for one in thresholds if one.sign in ("<", "<=")), default=high)
-    return "no number meets both conditions" if least > most else ""
+    lower_bound = max(
+        (threshold.number for threshold in thresholds if threshold.is_lower), default=low
+    )
+    upper_bound = min(
+        (threshold.number for threshold in thresholds if threshold.sign in ("<", "<=")),
+        default=high,
+    )
+    return "no number meets both conditions" if lower_bound > upper_bound else ""
 
 
 def why_impossible(
@@ -403,36 +410,43 @@ def why_impossible(
     `most_attempts` is the largest number of attempts of a task.
     """
     if gate.env is not None and gate.env not in environments:
-        return _no_part(environments, gate.env, _ENV)
-    facts = environments if gate.env is None else {gate.env: environments[gate.env]}
+        return _missing_part_reason(environments, gate.env, _ENV)
+    facts_by_env = environments if gate.env is None else {gate.env: environments[gate.env]}
     if gate.k is not None and gate.k > most_attempts:
         return too_few_attempts(gate.k, most_attempts)
     is_reward = _is_reward(gate.name)
     if gate.k is None and not is_reward:
         return ""
-    best_rewards = {one.max_reward for one in facts.values()}
+    best_rewards = {facts.max_reward for facts in facts_by_env.values()}
     # The tasks of a slice may be those of one environment.
-    if len(facts) > 1 and gate.field is None and (len(best_rewards) > 1 or None in best_rewards):
-        return _no_common_scale(gate.name, facts)
+    if (
+        len(facts_by_env) > 1
+        and gate.field is None
+        and (len(best_rewards) > 1 or None in best_rewards)
+    ):
+        return _no_common_scale(gate.name, facts_by_env)
     if not is_reward:
-        has_threshold = any(one.success_threshold is not None for one in facts.values())
+        has_threshold = any(facts.success_threshold is not None for facts in facts_by_env.values())
         return "" if has_threshold else _NO_THRESHOLD
-    best = max((math.inf if one is None else one for one in best_rewards), default=math.inf)
+    best = max(
+        (math.inf if best_reward is None else best_reward for best_reward in best_rewards),
+        default=math.inf,
+    )
     return _why_never(gate, -math.inf, best)
 
 
-def why_no_slice(gate: Gate, known: frozenset[str]) -> str:
+def why_no_slice(gate: Gate, slice_names: frozenset[str]) -> str:
     """Return why no task is in the gate's slice, of which `known` has the names; empty if some is.
 
     Raise UsageError if the field has too many values to slice by.
     """
     assert gate.field is not None
-    check_num_slices(gate.field, len(known))
-    if gate.value is None or gate.value in known:
+    check_num_slices(gate.field, len(slice_names))
+    if gate.value is None or gate.value in slice_names:
         return ""
-    if known == {NONE}:
+    if slice_names == {NONE}:
         return f"no task has the field {gate.field}"
-    return _no_part(sorted(known, key=slice_order), gate.value, gate.field)
+    return _missing_part_reason(sorted(slice_names, key=slice_order), gate.value, gate.field)
 
 
 class GateProblem(msgspec.Struct, kw_only=True):
@@ -459,16 +473,16 @@ def judge(
     """
     part = part_of(metrics, env=gate.env, field=gate.field, value=gate.value)
     number = number_of(part, gate.name)
-    found = _judged(gate, part, number, on=on)
+    gate_verdict = _judge_number(gate, part, number, on=on)
     if not _depends_on_answers(gate.name):
-        return found
-    unread = {"": part.no_answers}
+        return gate_verdict
+    no_answers_by_place = {"": part.no_answers}
     if isinstance(part, RunMetrics) and len(part.environments) > 1:
         for env, numbers_of_env in part.environments.items():
             if numbers_of_env.no_answers.are_most:
-                unread[f"{env}: "] = numbers_of_env.no_answers
+                no_answers_by_place[f"{env}: "] = numbers_of_env.no_answers
     if gate.name == DIFFERENCE and comparison is not None:
-        unread["in the baseline, "] = max(
+        no_answers_by_place["in the baseline, "] = max(
             (
                 no_answers
                 for env, no_answers in comparison.a.no_answers.items()
@@ -477,26 +491,28 @@ def judge(
             key=lambda no_answers: no_answers.share,
             default=NoAnswers(),
         )
-    if any(no_answers.are_most for no_answers in unread.values()):
-        found.verdict, found.way_out = "INCONCLUSIVE", ""
-        found.tasks_needed = found.attempts_needed = None
+    if any(no_answers.are_most for no_answers in no_answers_by_place.values()):
+        gate_verdict.verdict, gate_verdict.way_out = "INCONCLUSIVE", ""
+        gate_verdict.tasks_needed = gate_verdict.attempts_needed = None
     sentences = [
         f"{place}{no_answers.sentence}"
-        for place, no_answers in unread.items()
+        for place, no_answers in no_answers_by_place.items()
         if no_answers.are_many
     ]
-    found.way_out = "; ".join(filter(None, [found.way_out, *sentences]))
-    return found
+    gate_verdict.way_out = "; ".join(filter(None, [gate_verdict.way_out, *sentences]))
+    return gate_verdict
 
 
 def _depends_on_answers(name: str) -> bool:
     """Return whether a number is about rewards; the verifier's `metrics` may be about anything."""
-    first = name.partition(".")[0]
-    is_reward = is_estimate(name) and first != "metrics"
-    return is_reward or first in ("bounds", "environment_metrics")
+    family = name.partition(".")[0]
+    is_reward = is_estimate(name) and family != "metrics"
+    return is_reward or family in ("bounds", "environment_metrics")
 
 
-def _judged(gate: Gate, part: Metrics, number: Estimate | float, *, on: GateOn) -> GateVerdict:
+def _judge_number(
+    gate: Gate, part: Metrics, number: Estimate | float, *, on: GateOn
+) -> GateVerdict:
     if not isinstance(number, Estimate):
         verdict = _verdict([t.holds(number) for t in gate.thresholds])
         return GateVerdict(gate=gate.text, verdict=verdict, value=number, judged_on="number")
@@ -504,7 +520,7 @@ def _judged(gate: Gate, part: Metrics, number: Estimate | float, *, on: GateOn) 
     # Nothing keeps a verifier from rewards above the declared best one.
     if number.value <= best and (reason := _why_never(gate, -math.inf, best)):
         raise UsageError(reason)
-    found = GateVerdict(
+    gate_verdict = GateVerdict(
         gate=gate.text,
         verdict="INCONCLUSIVE",
         value=number.value,
@@ -512,49 +528,53 @@ def _judged(gate: Gate, part: Metrics, number: Estimate | float, *, on: GateOn) 
         judged_on=on,
     )
     if on == "point":
-        found.verdict = _verdict([t.holds(number.value) for t in gate.thresholds])
+        gate_verdict.verdict = _verdict([t.holds(number.value) for t in gate.thresholds])
     elif number.interval is None:
         reason = "all tasks have the same value, so there is no interval"
         if number.num_clusters < 2:
             reason = "an interval needs two or more scored tasks"
-        found.way_out = f"{reason}; --gate-on point judges the number itself"
+        gate_verdict.way_out = f"{reason}; --gate-on point judges the number itself"
     else:
-        found.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
-        if found.verdict == "INCONCLUSIVE":
+        gate_verdict.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
+        if gate_verdict.verdict == "INCONCLUSIVE":
             top = best if math.isfinite(best) else 1.0
-            needs = needed(number, gate.thresholds, part, best=top)
-            found.tasks_needed, found.attempts_needed, found.way_out = needs
-    return found
+            needs = deciding_size(number, gate.thresholds, part, best=top)
+            gate_verdict.tasks_needed, gate_verdict.attempts_needed, gate_verdict.way_out = needs
+    return gate_verdict
 
 
-def judge_references(gate: Gate, found: BenchmarkScore) -> GateVerdict:
+def judge_references(gate: Gate, score: BenchmarkScore) -> GateVerdict:
     """Return `PASS` if the run reproduces each published score that can be tested.
 
     Raise UsageError if there is no published score of the run's model, or none can be read.
     """
-    if found.problem:
-        raise UsageError(found.problem)
-    if not found.references or found.value is None:
-        raise UsageError(f"{found.benchmark} has no published score of {found.model}")
-    verdicts = [one.verdict for one in found.references]
+    if score.problem:
+        raise UsageError(score.problem)
+    if not score.references or score.value is None:
+        raise UsageError(f"{score.benchmark} has no published score of {score.model}")
+    verdicts = [reference.verdict for reference in score.references]
     verdict: Verdict = "PASS"
     if "not_reproduced" in verdicts:
         verdict = "FAIL"
     elif "cannot_tell" in verdicts or "reproduced" not in verdicts:
         verdict = "INCONCLUSIVE"
     reasons = []
-    for one in found.references:
-        if one.verdict == "not_reproduced":
-            reasons.append(f"{one.score:g} of {one.source} is not reproduced")
-        elif one.verdict == "cannot_tell":
-            reasons.append(f"cannot tell whether {one.score:g} is reproduced: {one.way_out}")
+    for reference in score.references:
+        if reference.verdict == "not_reproduced":
+            reasons.append(f"{reference.score:g} of {reference.source} is not reproduced")
+        elif reference.verdict == "cannot_tell":
+            reasons.append(
+                f"cannot tell whether {reference.score:g} is reproduced: {reference.way_out}"
+            )
     if set(verdicts) == {"other_settings"}:
-        settings = dict.fromkeys(text for one in found.references for text in one.other_settings)
+        settings = dict.fromkeys(
+            text for reference in score.references for text in reference.other_settings
+        )
         reasons = [f"no published score can be tested: {'; '.join(settings)}"]
     return GateVerdict(
         gate=gate.text,
         verdict=verdict,
-        value=found.value,
+        value=score.value,
         judged_on="bound",
         way_out="; ".join(reasons),
     )
@@ -567,48 +587,57 @@ def with_differences(metrics: RunMetrics, comparison: Comparison) -> RunMetrics:
     that command passes with a margin of 0.02.
     """
     environments, slices = comparison.environments, comparison.slices
-    own = {name: _with(part, environments.get(name)) for name, part in metrics.environments.items()}
+    parts_by_env = {
+        name: _with_difference(part, environments.get(name))
+        for name, part in metrics.environments.items()
+    }
     sliced = {
-        field: {name: _with(part, slices.get(field, {}).get(name)) for name, part in parts.items()}
+        field: {
+            name: _with_difference(part, slices.get(field, {}).get(name))
+            for name, part in parts.items()
+        }
         for field, parts in metrics.slices.items()
     }
-    return _with(msgspec.structs.replace(metrics, environments=own, slices=sliced), comparison)
+    return _with_difference(
+        msgspec.structs.replace(metrics, environments=parts_by_env, slices=sliced), comparison
+    )
 
 
 _Numbers = TypeVar("_Numbers", bound=Metrics)
 
 
-def _with(metrics: _Numbers, found: Difference | None) -> _Numbers:
-    if found is None or found.difference is None:
+def _with_difference(metrics: _Numbers, difference: Difference | None) -> _Numbers:
+    if difference is None or difference.difference is None:
         return metrics
-    difference = msgspec.structs.replace(found.difference, interval=found.deciding_interval)
-    estimates = {**metrics.estimates, DIFFERENCE: difference}
+    estimate = msgspec.structs.replace(difference.difference, interval=difference.deciding_interval)
+    estimates = {**metrics.estimates, DIFFERENCE: estimate}
     return msgspec.structs.replace(metrics, estimates=estimates)
 
 
-def _verdict(held: list[bool | None]) -> Verdict:
-    if all(held):  # None is undecided
+def _verdict(outcomes: list[bool | None]) -> Verdict:
+    if all(outcomes):  # None is undecided
         return "PASS"
-    return "FAIL" if any(one is False for one in held) else "INCONCLUSIVE"
+    return "FAIL" if any(outcome is False for outcome in outcomes) else "INCONCLUSIVE"
 
 
-def _comparison(tree: ast.expr, text: str) -> tuple[str, tuple[Threshold, ...]]:
+def _parse_comparison(tree: ast.expr, text: str) -> tuple[str, tuple[Threshold, ...]]:
     if not isinstance(tree, ast.Compare):
-        way_out = "use a separate --gate for each condition"
-        hint = way_out if isinstance(tree, ast.BoolOp) else "write one such as pass@1 >= 0.8"
+        hint = "write one such as pass@1 >= 0.8"
+        if isinstance(tree, ast.BoolOp):
+            hint = "use a separate --gate for each condition"
         raise FilterError(f"--gate {text}: does not compare a name with a number; {hint}")
     sides = [tree.left, *tree.comparators]
     names = {side.id for side in sides if isinstance(side, ast.Name)}
     thresholds: list[Threshold] = []
-    for left, compared, right in zip(sides, tree.ops, tree.comparators, strict=False):
-        sign = _SIGNS.get(type(compared))
+    for left, operation, right in zip(sides, tree.ops, tree.comparators, strict=False):
+        sign = _SIGNS.get(type(operation))
         if sign is None:
             raise FilterError(f"--gate {text}: compare with >=, >, <=, < or ==")
         first, second = _number(left), _number(right)
         if isinstance(left, ast.Name) and second is not None:
             thresholds.append(Threshold(sign, second))
         elif isinstance(right, ast.Name) and first is not None:
-            thresholds.append(Threshold(sign, first).turned())
+            thresholds.append(Threshold(sign, first).mirror())
         else:
             raise FilterError(
                 f"--gate {text}: compare a name with a number, such as pass@1 >= 0.8 or "
@@ -632,25 +661,25 @@ def _number(node: ast.expr) -> float | None:
     return None
 
 
-def _parts(inside: str, text: str) -> dict[str, str]:
+def _parse_selectors(selectors: str, text: str) -> dict[str, str]:
     parts: dict[str, str] = {}
     place = 0
-    while place < len(inside):
-        found = _SELECTOR.match(inside, place)
-        if found is None or not found[2] or found[1] in parts:
+    while place < len(selectors):
+        match = _SELECTOR.match(selectors, place)
+        if match is None or not match[2] or match[1] in parts:
             raise FilterError(
-                f"--gate {text}: [{inside}] selects no tasks; write [field=value] or [env=NAME], "
-                "and quote a value that has commas or brackets"
+                f"--gate {text}: [{selectors}] selects no tasks; write [field=value] or "
+                "[env=NAME], and quote a value that has commas or brackets"
             )
-        value = found[2]
-        parts[found[1]] = value[1:-1] if value[0] in "\"'" else value
-        place = found.end()
+        value = match[2]
+        parts[match[1]] = value[1:-1] if value[0] in "\"'" else value
+        place = match.end()
     return parts
 
 
-def needed(
+def deciding_size(
     number: Estimate, thresholds: Sequence[Threshold], part: Metrics, *, best: float = 1.0
-) -> Needed:
+) -> DecidingSize:
     """Return the number of tasks or attempts that would decide an inconclusive gate.
 
     `best` is the top of the number's range, if it has one.
@@ -663,20 +692,22 @@ def needed(
     level, method = number.interval.level, number.interval.method
     error, num_tasks = number.standard_error or 0.0, number.num_clusters
     if method == "t-adjusted" and not error:
-        return Needed(None, None, "no task differs from the others; gym compare says what decides")
+        return DecidingSize(
+            None, None, "no task differs from the others; gym compare says what decides"
+        )
     attempts = number.num_values / num_tasks
     # An estimate does not say whether rewards are graded, which matters only if they vary less than
     # passes and failures would.
     is_graded = number.value * (best - number.value) > number.num_values * error**2
     scale = Scale(best, is_graded) if method == "wilson-neff" else NO_SCALE
-    lacking = [threshold for threshold in thresholds if not threshold.holds(number.value)]
+    missed_thresholds = [threshold for threshold in thresholds if not threshold.holds(number.value)]
 
     def is_decided(tasks: int, attempts: float, error: float) -> bool:
         # A number that meets every threshold must still meet each after chance moved it towards
         # that threshold; else one of the thresholds that it misses must fail in the same way.
         shift = normal_quantile(CHANCE) * error
-        for threshold in lacking or thresholds:
-            is_away = threshold.is_lower == bool(lacking)
+        for threshold in missed_thresholds or thresholds:
+            is_away = threshold.is_lower == bool(missed_thresholds)
             value = number.value + shift if is_away else number.value - shift
             interval = interval_of(
                 value if scale.best is None else min(best, max(0.0, value)),
@@ -686,10 +717,12 @@ def needed(
                 num_clusters=tasks,
                 level=level,
             )
-            is_sure = interval is not None and threshold.holds_within(interval) == (not lacking)
-            if is_sure == bool(lacking):
+            is_sure = interval is not None and threshold.holds_within(interval) == (
+                not missed_thresholds
+            )
+            if is_sure == bool(missed_thresholds):
                 return is_sure
-        return not lacking
+        return not missed_thresholds
 
     tasks = fewest(
         lambda n: is_decided(n, attempts, error * math.sqrt(num_tasks / n)),
@@ -697,18 +730,18 @@ def needed(
         _MAX_TASKS,
     )
     if tasks is None:
-        why = "the number is so close to the threshold that no number of tasks would decide"
-        return Needed(None, None, why)
-    text, most, parts = f"about {tasks:,} tasks such as these", None, part.variance
+        reason = "the number is so close to the threshold that no number of tasks would decide"
+        return DecidingSize(None, None, reason)
+    text, attempts_needed, variances = f"about {tasks:,} tasks such as these", None, part.variance
     # `part.variance` splits the variance of the mean reward, and of no other number.
     is_mean = (number.value, number.standard_error) == (part.mean_reward, part.standard_error)
-    if is_mean and parts is not None:
-        between, within = parts.between, parts.within
-        most = fewest(
+    if is_mean and variances is not None:
+        between, within = variances.between, variances.within
+        attempts_needed = fewest(
             lambda k: is_decided(num_tasks, k, math.sqrt((between + within / k) / num_tasks)),
             max(2, math.ceil(attempts) + 1),
             _MAX_ATTEMPTS,
         )
-        if most is not None:
-            text += f", or {most:,} attempts a task,"
-    return Needed(tasks, most, f"{text} would decide")
+        if attempts_needed is not None:
+            text += f", or {attempts_needed:,} attempts a task,"
+    return DecidingSize(tasks, attempts_needed, f"{text} would decide")

@@ -79,61 +79,63 @@ def compare_runs(
         UsageError: A path, a line or an argument is wrong, or the runs share no task.
     """
     measure, by = parse_measure(metric), list(dict.fromkeys(by))
-    rule = _checked(rule or Rule())._replace(is_same_run=_are_same_rollouts(a, b))
+    rule = _check_rule(rule or Rule())._replace(is_same_run=_are_same_rollouts(a, b))
     reader = _RunReader(measure, by, rule.level)
-    first = reader.read(a, env, is_a=True)
-    second = reader.read(b, env, is_a=False, attempts=attempts)
-    environments = sorted(first.contents.keys() & second.contents.keys())
+    run_a = reader.read(a, env, is_a=True)
+    run_b = reader.read(b, env, is_a=False, attempts=attempts)
+    environments = sorted(run_a.contents.keys() & run_b.contents.keys())
     drift = list(
-        drift_of(first.provenance, second.provenance, environments, (first.facts, second.facts))
+        drift_of(run_a.provenance, run_b.provenance, environments, (run_a.facts, run_b.facts))
     )
-    not_known = [one for run in (first, second) for one in unknown(run.provenance, environments)]
+    unknown_facts = [
+        text for run in (run_a, run_b) for text in unrecorded_settings(run.provenance, environments)
+    ]
     # An environment may build different prompts from different seeds.
-    knows_seeds = bool(first.provenance.identity and second.provenance.identity)
+    knows_seeds = bool(run_a.provenance.identity and run_b.provenance.identity)
     for name in environments:
-        differing = task_drift(first.contents[name], second.contents[name])
+        tasks_drift = task_drift(run_a.contents[name], run_b.contents[name])
         ids = list(reader.pairs[name].task_numbers)
-        if differing.contents:
-            text = _named([ids[task] for task in differing.contents], "different content")
+        if tasks_drift.contents:
+            text = _name_tasks([ids[task] for task in tasks_drift.contents], "different content")
             drift.append(Drift(kind="tasks", env=name, name=text))
-        if differing.prompts:
-            what = "a different prompt or different tools"
-            text = _named([ids[task] for task in differing.prompts], what)
+        if tasks_drift.prompts:
+            description = "a different prompt or different tools"
+            text = _name_tasks([ids[task] for task in tasks_drift.prompts], description)
             drift.append(Drift(kind="prompt", env=name, name=text))
-        if differing.num_by_seed and not knows_seeds:
-            not_known.append(
-                f"prompts of {differing.num_by_seed:,} tasks of {name} differ, and so do their "
+        if tasks_drift.num_by_seed and not knows_seeds:
+            unknown_facts.append(
+                f"prompts of {tasks_drift.num_by_seed:,} tasks of {name} differ, and so do their "
                 "seeds: whether these are the cause is not known"
             )
     if drift and not allow_drift:
-        found = "\n".join(f"  {one}" for one in drift)
+        drift_lines = "\n".join(f"  {line}" for line in drift)
         raise RunMismatchError(
             f"A ({a}) and B ({b}) differ in more than the model, so a difference may have other "
-            f"causes; --allow-drift compares them anyway:\n{found}"
+            f"causes; --allow-drift compares them anyway:\n{drift_lines}"
         )
     comparison = compare(
         list(reader.pairs.values()),
-        a=first.side,
-        b=second.side,
-        facts={**dict.fromkeys(reader.pairs, EnvironmentFacts()), **second.facts, **first.facts},
+        a=run_a.side,
+        b=run_b.side,
+        facts={**dict.fromkeys(reader.pairs, EnvironmentFacts()), **run_b.facts, **run_a.facts},
         measure=measure,
         rule=rule,
         fields=by,
         with_tasks=with_tasks,
     )
     if not comparison.num_tasks:
-        raise UsageError(_nothing_shared(a, b, comparison))
+        raise UsageError(_no_shared_task_reason(a, b, comparison))
     comparison.is_same_run = rule.is_same_run
-    comparison.drift, comparison.unknown = drift, not_known
-    comparison.compared = settings(first.provenance, second.provenance)
+    comparison.drift, comparison.unknown = drift, unknown_facts
+    comparison.compared = settings(run_a.provenance, run_b.provenance)
     comparison.warnings = doubts(comparison, rule)
     return comparison
 
 
 def _are_same_rollouts(a: Path, b: Path) -> bool:
     """Return whether two runs are one, or one is a copy of the other."""
-    one, other = (path / ROLLOUTS if path.is_dir() else path for path in (a, b))
-    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
+    file_a, file_b = (path / ROLLOUTS if path.is_dir() else path for path in (a, b))
+    return file_a.is_file() and file_b.is_file() and filecmp.cmp(file_a, file_b, shallow=False)
 
 
 class _ReadRun(NamedTuple):
@@ -167,23 +169,24 @@ class _RunReader:
         aggregator = Aggregator(facts)
         blocks = () if run.rollouts is None else read_compared_lines(run.rollouts, run.reading)
         for lines in blocks:
-            by_environment: dict[str, list[ComparedLine]] = {}
+            lines_by_environment: dict[str, list[ComparedLine]] = {}
             for line in selected(lines, attempts):
                 line.env = run.names.get(line.env, line.env)
                 if isinstance(line, FailureLine):
                     aggregator.add_failure(line)
                 else:
-                    by_environment.setdefault(line.env, []).append(line)
-            for name, own in by_environment.items():
-                provenance.add(name, own)
-                self._add(own, contents.setdefault(name, TaskContents()), is_a=is_a)
-                for line in own:  # a `RunSide` shows only rewards and the compared number
+                    lines_by_environment.setdefault(line.env, []).append(line)
+            for name, environment_lines in lines_by_environment.items():
+                provenance.add(name, environment_lines)
+                self._add(environment_lines, contents.setdefault(name, TaskContents()), is_a=is_a)
+                # A `RunSide` shows only rewards and the compared number.
+                for line in environment_lines:
                     line.answer = None
                     if self._measure.source != "components":
                         line.components = None
                     if self._measure.source != "metrics":
                         line.metrics = None
-                aggregator.add_scored_lines(own)
+                aggregator.add_scored_lines(environment_lines)
         if run.failures is not None:
             failures = read_structs(run.failures, msgspec.json.Decoder(FailureLine))
             for failure in selected(failures, attempts):
@@ -229,8 +232,8 @@ class _RunReader:
     def _value(self, line: ComparedLine) -> float:
         if self._measure.source == "reward":
             return line.reward
-        named = line.components if self._measure.source == "components" else line.metrics
-        return math.nan if named is None else named.get(self._measure.key, math.nan)
+        values = line.components if self._measure.source == "components" else line.metrics
+        return math.nan if values is None else values.get(self._measure.key, math.nan)
 
 
 class TaskContents:
@@ -303,10 +306,10 @@ def task_drift(a: TaskContents, b: TaskContents) -> TaskDrift:
     )
 
 
-def _named(ids: Sequence[str], what: str) -> str:
+def _name_tasks(ids: Sequence[str], description: str) -> str:
     more = ", ..." if len(ids) > _NUM_NAMED else ""
     has = "task has" if len(ids) == 1 else "tasks have"
-    return f"{len(ids):,} {has} {what} ({', '.join(sorted(ids)[:_NUM_NAMED])}{more})"
+    return f"{len(ids):,} {has} {description} ({', '.join(sorted(ids)[:_NUM_NAMED])}{more})"
 
 
 def _slice(task: msgspec.Raw, field: str) -> str:
@@ -317,7 +320,7 @@ def _slice(task: msgspec.Raw, field: str) -> str:
     return slice_name(field_of(row, field))
 
 
-def _checked(rule: Rule) -> Rule:
+def _check_rule(rule: Rule) -> Rule:
     if rule.margin is not None and not (math.isfinite(rule.margin) and rule.margin >= 0.0):
         raise UsageError(f"--margin {rule.margin:g}: must be 0 or a positive number")
     if not 0.5 < rule.level <= _HIGHEST_LEVEL:
@@ -327,7 +330,7 @@ def _checked(rule: Rule) -> Rule:
     return rule
 
 
-def _nothing_shared(a: Path, b: Path, comparison: Comparison) -> str:
+def _no_shared_task_reason(a: Path, b: Path, comparison: Comparison) -> str:
     unmatched = comparison.unmatched
     if unmatched.num_too_few_attempts:
         at_k = re.fullmatch(r"[a-z]+[@^](\d+)", comparison.metric)
@@ -342,7 +345,7 @@ def _nothing_shared(a: Path, b: Path, comparison: Comparison) -> str:
     )
 
 
-class _Way(NamedTuple):
+class _ScoringSetup(NamedTuple):
     env_version: str
     env_options: bytes
     group_size: int
@@ -351,16 +354,16 @@ class _Way(NamedTuple):
 
 
 _SOURCE = "verifier source"
-_FACETS: tuple[tuple[DriftKind, str, Callable[[_Way], str]], ...] = (
-    ("environment", "version", lambda way: way.env_version),
-    ("options", "options", lambda way: way.env_version and _canonical(way.env_options)),
-    ("verifier", "verifier version", lambda way: way.verifier_version),
-    ("verifier", _SOURCE, lambda way: way.verifier_source),
-    ("verifier", "group size", lambda way: way.env_version and str(way.group_size or 1)),
+_FACETS: tuple[tuple[DriftKind, str, Callable[[_ScoringSetup], str]], ...] = (
+    ("environment", "version", lambda setup: setup.env_version),
+    ("options", "options", lambda setup: setup.env_version and _canonical(setup.env_options)),
+    ("verifier", "verifier version", lambda setup: setup.verifier_version),
+    ("verifier", _SOURCE, lambda setup: setup.verifier_source),
+    ("verifier", "group size", lambda setup: setup.env_version and str(setup.group_size or 1)),
 )
 """What must be alike; empty if a rollout, such as a foreign one, does not record it."""
 
-_T = TypeVar("_T", str, bytes, _Way)
+_T = TypeVar("_T", str, bytes, _ScoringSetup)
 
 
 class RunProvenance:
@@ -376,7 +379,7 @@ class RunProvenance:
         self.environments_with_tools: set[str] = set()
         """Environments in which a rollout has tools."""
         self._samplings: set[bytes] = set()
-        self._ways: dict[str, set[_Way]] = {}
+        self._setups: dict[str, set[_ScoringSetup]] = {}
         self._roles: dict[str, set[str]] = {}
 
     @property
@@ -387,11 +390,11 @@ class RunProvenance:
 
     def add(self, env: str, lines: Sequence[ComparedLine]) -> None:
         """Add lines of an environment."""
-        _keep(self.models, {line.model for line in lines})
-        _keep(self._samplings, {bytes(line.sampling) for line in lines})
+        _add_examples(self.models, {line.model for line in lines})
+        _add_examples(self._samplings, {bytes(line.sampling) for line in lines})
         if any(bytes(line.tools) not in _NO_TOOLS for line in lines):
             self.environments_with_tools.add(env)
-        ways = zip(
+        setups = zip(
             [line.env_version for line in lines],
             [bytes(line.env_options) for line in lines],
             [line.group_size for line in lines],
@@ -399,22 +402,24 @@ class RunProvenance:
             [line.verifier.source_hash for line in lines],
             strict=True,
         )
-        _keep(self._ways.setdefault(env, set()), {_Way(*way) for way in set(ways)})
+        _add_examples(
+            self._setups.setdefault(env, set()), {_ScoringSetup(*setup) for setup in set(setups)}
+        )
         for uses in filter(None, [line.role_usage for line in lines]):
             for role, use in uses.items():
-                _keep(self._roles.setdefault(role, set()), {use.model})
+                _add_examples(self._roles.setdefault(role, set()), {use.model})
 
     def sampling(self) -> str:
         """Return the request parameters, as JSON text."""
-        found = {_canonical(sampling) for sampling in self._samplings}
-        return found.pop() if len(found) == 1 else _SEVERAL
+        samplings = {_canonical(sampling) for sampling in self._samplings}
+        return samplings.pop() if len(samplings) == 1 else _SEVERAL
 
     def roles_on_record(self) -> dict[str, str] | None:
         """Return the models of roles in the manifest, by role; None if it names none."""
-        recorded = self.identity.get("roles", {})
-        if not self.identity or not isinstance(recorded, dict):
+        models = self.identity.get("roles", {})
+        if not self.identity or not isinstance(models, dict):
             return None
-        return {role: canonical_json(said).decode() for role, said in recorded.items()}
+        return {role: canonical_json(model).decode() for role, model in models.items()}
 
     def roles_in_use(self) -> dict[str, str]:
         """Return the models of roles in the lines, by role."""
@@ -422,12 +427,12 @@ class RunProvenance:
 
     def facets(self, env: str) -> dict[tuple[DriftKind, str], str | None]:
         """Return how an environment was played and scored, by kind and name; None if unknown."""
-        found: dict[tuple[DriftKind, str], str | None] = {}
+        texts_by_facet: dict[tuple[DriftKind, str], str | None] = {}
         for kind, name, text in _FACETS:
-            texts = {text(way) for way in self._ways.get(env, ())}
+            texts = {text(setup) for setup in self._setups.get(env, ())}
             is_known = bool(texts) and "" not in texts
-            found[kind, name] = ", ".join(sorted(texts)) if is_known else None
-        return found
+            texts_by_facet[kind, name] = ", ".join(sorted(texts)) if is_known else None
+        return texts_by_facet
 
 
 def drift_of(
@@ -442,27 +447,29 @@ def drift_of(
     shows_tools = not with_tools.isdisjoint(environments)
     if a.identity and b.identity:
         for key, name in _PROMPTING.items():
-            one, other = a.identity.get(key), b.identity.get(key)
+            value_a, value_b = a.identity.get(key), b.identity.get(key)
             # Emulation changes nothing where no model was shown a tool.
-            if one != other and (key != "emulate_tools" or shows_tools):
-                yield Drift(kind="prompt", name=name, a=_shown(one), b=_shown(other))
+            if value_a != value_b and (key != "emulate_tools" or shows_tools):
+                yield Drift(
+                    kind="prompt", name=name, a=_value_text(value_a), b=_value_text(value_b)
+                )
     for env in environments:
-        theirs = b.facets(env)
-        for (kind, name), said in a.facets(env).items():
-            other_said = theirs[kind, name]
-            if said is None or other_said is None or said == other_said:
+        facets_b = b.facets(env)
+        for (kind, name), text_a in a.facets(env).items():
+            text_b = facets_b[kind, name]
+            if text_a is None or text_b is None or text_a == text_b:
                 continue
             # Releases that hash code differently cannot be compared by their hashes.
-            if name == _SOURCE and not _are_other_sources(said, other_said):
+            if name == _SOURCE and not _are_other_sources(text_a, text_b):
                 continue
-            yield Drift(kind=kind, env=env, name=name, a=said, b=other_said)
+            yield Drift(kind=kind, env=env, name=name, a=text_a, b=text_b)
         yield from _scale_drift(env, facts[0].get(env), facts[1].get(env))
     yield from _role_drift(a, b)
 
 
-def _are_other_sources(said: str, other_said: str) -> bool:
-    pairs = product(said.split(", "), other_said.split(", "))
-    return any(is_other_source(one, other) for one, other in pairs)
+def _are_other_sources(sources_a: str, sources_b: str) -> bool:
+    pairs = product(sources_a.split(", "), sources_b.split(", "))
+    return any(is_other_source(source_a, source_b) for source_a, source_b in pairs)
 
 
 def _role_drift(a: RunProvenance, b: RunProvenance) -> Iterator[Drift]:
@@ -479,9 +486,9 @@ def _role_drift(a: RunProvenance, b: RunProvenance) -> Iterator[Drift]:
     if are_known and a.environments == b.environments:
         roles = roles_a.keys() | roles_b.keys()
     for role in sorted(roles):
-        one, other = roles_a.get(role, "none"), roles_b.get(role, "none")
-        if one != other:
-            yield Drift(kind="role", name=f"role {role}", a=one, b=other)
+        model_a, model_b = roles_a.get(role, "none"), roles_b.get(role, "none")
+        if model_a != model_b:
+            yield Drift(kind="role", name=f"role {role}", a=model_a, b=model_b)
 
 
 def _scale_drift(
@@ -490,44 +497,47 @@ def _scale_drift(
     if a is None or b is None:
         return
     if a.max_reward != b.max_reward:
-        best = _shown(a.max_reward), _shown(b.max_reward)
+        best = _value_text(a.max_reward), _value_text(b.max_reward)
         yield Drift(kind="scale", env=env, name="best reward", a=best[0], b=best[1])
         if a.pass_threshold is None and b.pass_threshold is None:
             return  # the threshold is the best reward, which is reported above
     if a.success_threshold != b.success_threshold:
-        least = _shown(a.success_threshold), _shown(b.success_threshold)
+        least = _value_text(a.success_threshold), _value_text(b.success_threshold)
         yield Drift(kind="scale", env=env, name="threshold of success", a=least[0], b=least[1])
 
 
-def unknown(provenance: RunProvenance, environments: Iterable[str]) -> Iterator[str]:
+def unrecorded_settings(provenance: RunProvenance, environments: Iterable[str]) -> Iterator[str]:
     """Yield a text about each environment whose settings a run does not record in full."""
     for env in environments:
         facets = provenance.facets(env).items()
-        missing = [name for (_, name), said in facets if said is None]
+        missing = [name for (_, name), text in facets if text is None]
         if missing:
             yield f"{provenance.name} does not record for {env}: {', '.join(missing)}"
 
 
 def settings(a: RunProvenance, b: RunProvenance) -> list[Setting]:
     """Return the models, and the request parameters and addresses if they differ."""
-    found = [Setting(name="model", a=a.model, b=b.model)]
-    both = [("sampling", a.sampling(), b.sampling())]
+    model_setting = [Setting(name="model", a=a.model, b=b.model)]
+    values = [("sampling", a.sampling(), b.sampling())]
     if a.manifest is not None and b.manifest is not None:
-        both.append(("endpoint", _address(a.manifest), _address(b.manifest)))
+        values.append(("endpoint", _address(a.manifest), _address(b.manifest)))
     if a.identity and b.identity:
         keys = sorted({*a.identity, *b.identity}.difference(_NOT_SETTINGS))
-        both += [(key, _shown(a.identity.get(key)), _shown(b.identity.get(key))) for key in keys]
-    return found + [Setting(name=key, a=x, b=y) for key, x, y in both if x != y]
+        values += [
+            (key, _value_text(a.identity.get(key)), _value_text(b.identity.get(key)))
+            for key in keys
+        ]
+    return model_setting + [Setting(name=key, a=x, b=y) for key, x, y in values if x != y]
 
 
 def _address(manifest: Manifest) -> str:
     endpoint = manifest.options.get("endpoint")
     address = endpoint.get("base_url") if isinstance(endpoint, dict) else None
-    return _shown(address)
+    return _value_text(address)
 
 
-def _keep(few: set[_T], found: set[_T]) -> None:
-    few.update(sorted(found - few)[: _MAX_KEPT - len(few)])
+def _add_examples(examples: set[_T], values: set[_T]) -> None:
+    examples.update(sorted(values - examples)[: _MAX_KEPT - len(examples)])
 
 
 def _canonical(encoded: bytes) -> str:
@@ -537,7 +547,7 @@ def _canonical(encoded: bytes) -> str:
         return encoded.decode(errors="replace")
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if value is None:
         return "none"
     return value if isinstance(value, str) else canonical_json(value).decode()

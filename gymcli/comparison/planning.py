@@ -48,13 +48,13 @@ _MANY = 1_000_000
 """With more degrees of freedom, Student's t is as good as normal."""
 
 
-class Needed(NamedTuple):
+class DecidingSize(NamedTuple):
     """The tasks or attempts that would decide with a chance of 80 %."""
 
     num_tasks: int | None
     num_attempts: int | None
     """Of each task."""
-    way_out: str
+    advice: str
 
 
 class Pilot(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,22 +115,22 @@ def pilot_of_pair(
     of the true means. The correlation stays assumed if fewer than three tasks are shared or the
     tasks do not differ. `first` and `second` are the mean rewards by task.
     """
-    one, other = runs
-    within = None if one.within is None or other.within is None else one.within + other.within
+    run_a, run_b = runs
+    within = None if run_a.within is None or run_b.within is None else run_a.within + run_b.within
     shared = sorted(first.keys() & second.keys())
-    both = Pilot(
+    pair = Pilot(
         num_tasks=len(shared),
-        between=(one.between + other.between) / 2.0,
+        between=(run_a.between + run_b.between) / 2.0,
         within=None if within is None else within / 2.0,
     )
-    if len(shared) < 3 or both.between == 0.0:
-        return both
-    ours, theirs = [first[task] for task in shared], [second[task] for task in shared]
+    if len(shared) < 3 or pair.between == 0.0:
+        return pair
+    means_a, means_b = [first[task] for task in shared], [second[task] for task in shared]
     # Cov(a, b) = (Var(a) + Var(b) - Var(a - b)) / 2, so `variance` is enough.
-    apart = variance([a - b for a, b in zip(ours, theirs, strict=True)])
-    covariance = (variance(ours) + variance(theirs) - apart) / 2.0
-    correlation = min(1.0, max(-1.0, covariance / both.between))
-    return msgspec.structs.replace(both, correlation=correlation, is_assumed=False)
+    difference_variance = variance([a - b for a, b in zip(means_a, means_b, strict=True)])
+    covariance = (variance(means_a) + variance(means_b) - difference_variance) / 2.0
+    correlation = min(1.0, max(-1.0, covariance / pair.between))
+    return msgspec.structs.replace(pair, correlation=correlation, is_assumed=False)
 
 
 def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[str, Plan]:
@@ -143,36 +143,40 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
         raise UsageError(f"--power: {len(pilots)} runs; name one pilot, or two to pair")
     if margin is not None and not _SMALLEST_MARGIN <= margin < math.inf:
         raise UsageError(f"--margin {margin:g}: must be {_SMALLEST_MARGIN:g} or more")
-    found = []
+    pilots_by_env = []
     for aggregator in pilots:
         environments = aggregator.metrics().environments
-        of_each = {name: pilot_of(numbers) for name, numbers in environments.items()}
-        found.append({name: pilot for name, pilot in of_each.items() if pilot is not None})
-    shared = [name for name in found[0] if all(name in others for others in found)]
+        env_pilots = {name: pilot_of(numbers) for name, numbers in environments.items()}
+        pilots_by_env.append(
+            {name: pilot for name, pilot in env_pilots.items() if pilot is not None}
+        )
+    shared = [
+        name for name in pilots_by_env[0] if all(name in env_pilots for env_pilots in pilots_by_env)
+    ]
     if not shared:
         raise UsageError(
             "--power: a pilot needs two scored tasks of one environment, and rewards that differ"
         )
     means: list[dict[str, dict[str, float]]] = [{} for _ in pilots]
-    for own, aggregator in zip(means, pilots, strict=True) if len(pilots) > 1 else ():
+    for means_by_env, aggregator in zip(means, pilots, strict=True) if len(pilots) > 1 else ():
         for row in aggregator.task_rows():
             if row.mean_reward is not None:
-                own.setdefault(row.env, {})[row.task_id] = row.mean_reward
-    planned = {}
+                means_by_env.setdefault(row.env, {})[row.task_id] = row.mean_reward
+    plan_by_env = {}
     for name in shared:
-        pilot = found[0][name]
+        pilot = pilots_by_env[0][name]
         if len(pilots) > 1:
-            first, second = (own[name] for own in means)
-            pilot = pilot_of_pair(first, second, runs=(pilot, found[1][name]))
+            first, second = (means_by_env[name] for means_by_env in means)
+            pilot = pilot_of_pair(first, second, runs=(pilot, pilots_by_env[1][name]))
         facts = pilots[0].facts.get(name)
         best = facts.max_reward if facts else None
         if margin is None and not best:
             raise UsageError(f"--power: the range of rewards of {name} is unknown; set --margin")
         if best and not any(_has_grades(aggregator, name, best) for aggregator in pilots):
             pilot = msgspec.structs.replace(pilot, best_reward=best)
-        margins = [best * share for share in _MARGINS] if best and margin is None else [margin]
-        planned[name] = plan(pilot, margins=[one for one in margins if one is not None])
-    return planned
+        margins = [(best or 0.0) * share for share in _MARGINS] if margin is None else [margin]
+        plan_by_env[name] = plan(pilot, margins=margins)
+    return plan_by_env
 
 
 def _has_grades(aggregator: Aggregator, name: str, best: float) -> bool:
@@ -234,20 +238,20 @@ def tasks_to_pass(spread: float, margin: float, *, size: float = 0.0) -> int:
     """Return the number of tasks that pass with a chance of `CHANCE`, to within 1 %."""
     # Student's t depends on the number itself, so the normal distribution's answer comes first.
     quantile = normal_quantile(_LEVEL)
-    of_spread = spread * ((quantile + normal_quantile(CHANCE)) / margin) ** 2
-    of_size = quantile * math.sqrt(2.0) * size / margin - 2.0
-    num_tasks = max(2, math.ceil(of_spread), math.floor(of_size))
+    tasks_for_spread = spread * ((quantile + normal_quantile(CHANCE)) / margin) ** 2
+    tasks_for_size = quantile * math.sqrt(2.0) * size / margin - 2.0
+    num_tasks = max(2, math.ceil(tasks_for_spread), math.floor(tasks_for_size))
     while smallest_margin(num_tasks, spread, size=size) > margin:
         num_tasks += max(1, num_tasks // 100)
     return num_tasks
 
 
-def fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
+def fewest(is_enough: Callable[[int], bool], low: int, limit: int) -> int | None:
     """Return the smallest number that is enough; None if even the largest is not."""
-    # Doubling, then bisection: each try computes intervals, and `most` may be ten million.
-    high = least
+    # Doubling, then bisection: each try computes intervals, and `limit` may be ten million.
+    high = low
     while not is_enough(high):
-        if high >= most:
+        if high >= limit:
             return None
-        least, high = high + 1, min(2 * high, most)
-    return bisect_left(range(high), True, lo=least, key=is_enough)
+        low, high = high + 1, min(2 * high, limit)
+    return bisect_left(range(high), True, lo=low, key=is_enough)

@@ -197,27 +197,27 @@ def score_of_run(
     the answers could not be read.
     """
     num_tasks = sum(map(len, groups))
-    tested = []
-    for one in references:
-        if not same_model(one.model, model):
+    outcomes = []
+    for reference in references:
+        if not same_model(reference.model, model):
             continue
-        settings = [*other_settings, *filter(None, [one.settings])]
-        if one.tasks not in (None, num_tasks):
-            settings.append(f"the reference is a score of {one.tasks:,} tasks")
-        found = reproduction(
-            one, groups, margin=margin, best=best, weights=weights, other_settings=settings
+        settings = [*other_settings, *filter(None, [reference.settings])]
+        if reference.tasks not in (None, num_tasks):
+            settings.append(f"the reference is a score of {reference.tasks:,} tasks")
+        outcome = reproduction(
+            reference, groups, margin=margin, best=best, weights=weights, other_settings=settings
         )
-        if no_answers is not None and no_answers.are_most and found.interval is not None:
-            found.verdict, found.way_out = "cannot_tell", no_answers.sentence
-            found.repeats_needed, found.is_reference_uncertain = None, False
-        tested.append(found)
+        if no_answers is not None and no_answers.are_most and outcome.interval is not None:
+            outcome.verdict, outcome.way_out = "cannot_tell", no_answers.sentence
+            outcome.repeats_needed, outcome.is_reference_uncertain = None, False
+        outcomes.append(outcome)
     return BenchmarkScore(
         benchmark=benchmark,
         model=model,
         metric=metric,
         value=_mean(groups),
         other_settings=[*other_settings],
-        references=tested,
+        references=outcomes,
         num_published=len(references),
     )
 
@@ -278,7 +278,7 @@ def reproduction(
         other_settings: Why the scores are not comparable; then they are not tested.
     """
     num_tasks, value = sum(map(len, groups)), _mean(groups)
-    found = Reproduction(
+    outcome = Reproduction(
         model=reference.model,
         score=reference.score,
         source=reference.source,
@@ -291,25 +291,28 @@ def reproduction(
         margin=margin,
     )
     if other_settings:
-        return found
+        return outcome
     # Scores have the range of 0 to the best one, unless some lie outside or it is unknown.
-    ends = [reference.score, *(float(end) for own in groups for end in (own.min(), own.max()))]
+    ends = [
+        reference.score,
+        *(float(end) for scores in groups for end in (scores.min(), scores.max())),
+    ]
     low, high = min(ends), max(ends)
     if weights.spread:
         low, high = 0.0, 1.0
     elif best is not None:
         low, high = min(0.0, low), max(best, high)
     scale = (high - low) or 1.0
-    theirs = FixedTasksScore(
+    reference_score = FixedTasksScore(
         (reference.score - low) / scale, num_tasks * reference.repeats, weights=weights
     )
     if reference.stderr is not None and reference.stderr_over == "repeats":
-        theirs = theirs._replace(
+        reference_score = reference_score._replace(
             variance=(reference.stderr / scale) ** 2, degrees_of_freedom=reference.repeats - 1
         )
-    ours = _scaled([(own - low) / scale for own in groups])._replace(weights=weights)
-    _decide(found, ours, theirs, num_tasks, scale)
-    return found
+    run_score = _run_score([(scores - low) / scale for scores in groups])._replace(weights=weights)
+    _decide(outcome, run_score, reference_score, num_tasks, scale)
+    return outcome
 
 
 def _mean(groups: Sequence[Floats]) -> float:
@@ -318,7 +321,7 @@ def _mean(groups: Sequence[Floats]) -> float:
     return math.fsum(means) / len(means)
 
 
-def _scaled(groups: Sequence[Floats]) -> FixedTasksScore:
+def _run_score(groups: Sequence[Floats]) -> FixedTasksScore:
     """Return the score of attempts from 0 to 1."""
     num_tasks, value = sum(map(len, groups)), _mean(groups)
     # Unequal numbers of attempts count by their harmonic mean, as in the variance of the mean.
@@ -329,52 +332,57 @@ def _scaled(groups: Sequence[Floats]) -> FixedTasksScore:
     for group in groups:
         num_repeats = group.shape[1]
         # The variance of a task with one attempt is unknown, so the largest possible one counts.
-        own = row_variances(group) if num_repeats > 1 else [value * (1.0 - value)] * len(group)
-        variances += [variance / num_repeats for variance in own]
+        task_variances = (
+            row_variances(group) if num_repeats > 1 else [value * (1.0 - value)] * len(group)
+        )
+        variances += [variance / num_repeats for variance in task_variances]
     return FixedTasksScore(value, size, math.fsum(variances) / num_tasks**2)
 
 
 def _decide(
-    found: Reproduction,
-    ours: FixedTasksScore,
-    theirs: FixedTasksScore,
+    outcome: Reproduction,
+    run_score: FixedTasksScore,
+    reference_score: FixedTasksScore,
     num_tasks: int,
     scale: float,
 ) -> None:
     """Add the interval, the verdict, and what would decide."""
-    margin, distance = found.margin / scale, abs(found.difference) / scale
-    uncertainty = half_width(theirs)
-    half = math.hypot(half_width(ours), uncertainty)
-    found.interval = Interval(
-        low=found.difference - scale * half,
-        high=found.difference + scale * half,
+    margin, distance = outcome.margin / scale, abs(outcome.difference) / scale
+    uncertainty = half_width(reference_score)
+    interval_half_width = math.hypot(half_width(run_score), uncertainty)
+    outcome.interval = Interval(
+        low=outcome.difference - scale * interval_half_width,
+        high=outcome.difference + scale * interval_half_width,
         level=_LEVEL,
         method="within-tasks",
     )
-    found.smallest_margin = scale * (distance + half)
-    if distance + half <= margin:
-        found.verdict = "reproduced"
+    outcome.smallest_margin = scale * (distance + interval_half_width)
+    if distance + interval_half_width <= margin:
+        outcome.verdict = "reproduced"
         return
-    if distance - half > margin:
-        found.verdict = "not_reproduced"
+    if distance - interval_half_width > margin:
+        outcome.verdict = "not_reproduced"
         return
-    found.verdict = "cannot_tell"
+    outcome.verdict = "cannot_tell"
     room = abs(margin - distance)
-    repeats = ours.num_attempts / num_tasks
+    repeats = run_score.num_attempts / num_tasks
 
     def is_decided(num_repeats: int, uncertainty: float = uncertainty) -> bool:
-        more = num_repeats / repeats
-        variance = None if ours.variance is None else ours.variance / more
-        size = ours.num_attempts * more
-        own = half_width(ours._replace(num_attempts=size, variance=variance))
+        factor = num_repeats / repeats
+        variance = None if run_score.variance is None else run_score.variance / factor
+        size = run_score.num_attempts * factor
+        run_half_width = half_width(run_score._replace(num_attempts=size, variance=variance))
         # As for gates, chance moves the difference towards the margin.
-        return math.hypot(own, uncertainty) + own * normal_quantile(CHANCE) / _Z <= room
+        return (
+            math.hypot(run_half_width, uncertainty) + run_half_width * normal_quantile(CHANCE) / _Z
+            <= room
+        )
 
-    found.repeats_needed = fewest(is_decided, math.floor(repeats) + 1, _MAX_REPEATS)
-    if found.repeats_needed is not None:
-        found.way_out = f"about {found.repeats_needed:,} repeats would decide"
+    outcome.repeats_needed = fewest(is_decided, math.floor(repeats) + 1, _MAX_REPEATS)
+    if outcome.repeats_needed is not None:
+        outcome.way_out = f"about {outcome.repeats_needed:,} repeats would decide"
     elif is_decided(_MAX_REPEATS, 0.0):  # with an exact reference
-        found.is_reference_uncertain = True
-        found.way_out = "the reference is too uncertain; more repeats cannot decide"
+        outcome.is_reference_uncertain = True
+        outcome.way_out = "the reference is too uncertain; more repeats cannot decide"
     else:
-        found.way_out = "the difference is too close to the margin; more repeats cannot decide"
+        outcome.way_out = "the difference is too close to the margin; more repeats cannot decide"

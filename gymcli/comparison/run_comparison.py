@@ -35,7 +35,7 @@ from gymcli.comparison.paired_differences import (
     task_differences,
     with_pseudo_tasks,
 )
-from gymcli.comparison.planning import CHANCE, Needed, fewest
+from gymcli.comparison.planning import CHANCE, DecidingSize, fewest
 from gymcli.errors import UsageError
 from gymcli.metrics.estimators import mean_of, sum_of, variance
 from gymcli.metrics.intervals import normal_quantile, student_t_cdf, t_interval
@@ -116,57 +116,59 @@ def compare(
         RunFileError: An attempt appears twice in one run.
     """
     unmatched = Unmatched()
-    pairs = [_paired_tasks(one, facts, measure, unmatched) for one in environments]
-    tasks = pairs[0] if len(pairs) == 1 else _joined(pairs)
+    pairs = [_pair_tasks(attempts, facts, measure, unmatched) for attempts in environments]
+    tasks = pairs[0] if len(pairs) == 1 else _join(pairs)
     # Components whose values all lie between 0 and 1 count as shares, as in `gym metrics`.
     is_share = measure.scale == "share" or (measure.scale == "none" and tasks.lie_within(1.0))
 
-    def difference(part: _PairedTasks, name: str) -> Difference:
+    def judge_part(part: _PairedTasks, name: str) -> Difference:
         best = part.best_rewards(facts)
         if not _is_one_scale(best):
-            found = _counted(part)
-            found.way_out = "the best rewards of environments differ; each is judged separately"
-            return found
+            counts = _count_tasks(part)
+            counts.way_out = "the best rewards of environments differ; each is judged separately"
+            return counts
         largest = 1.0 if is_share else None
         if measure.scale == "reward" and len(set(best.values())) == 1:
             largest = next(iter(best.values()))
-        return _difference_of(part, rule, largest=largest, is_mean=measure.is_mean, name=name)
+        return _judge_difference(part, rule, largest=largest, is_mean=measure.is_mean, name=name)
 
-    whole = difference(tasks, measure.name)
+    overall = judge_part(tasks, measure.name)
     names = sorted(facts if len(facts) == 1 else set(tasks.env.tolist()))
     if len(names) == 1:
-        found = dict.fromkeys(names, whole)
+        by_environment = dict.fromkeys(names, overall)
     else:
         parts = {env: tasks.at(np.flatnonzero(tasks.env == env)) for env in names}
-        found = {env: difference(part, f"{measure.name}/{env}") for env, part in parts.items()}
-    found = among(found, rule.level)
+        by_environment = {
+            env: judge_part(part, f"{measure.name}/{env}") for env, part in parts.items()
+        }
+    by_environment = adjust_for_multiplicity(by_environment, rule.level)
     # Without a common scale there is no overall difference: the environments decide.
     if not _is_one_scale(tasks.best_rewards(facts)):
-        whole.verdict, whole.way_out = _verdict_of_all(found)
+        overall.verdict, overall.way_out = _verdict_of_all(by_environment)
     bounds = None
     if a.bounds and b.bounds and not a.coverage == b.coverage == 1.0:
         bounds = Bounds(low=b.bounds.low - a.bounds.high, high=b.bounds.high - a.bounds.low)
     comparison = Comparison(
-        **{field: getattr(whole, field) for field in whole.__struct_fields__},
+        **{field: getattr(overall, field) for field in overall.__struct_fields__},
         metric=measure.name,
         level=rule.level,
         is_strict=rule.is_strict,
         a=a,
         b=b,
         bounds=bounds,
-        environments=found,
+        environments=by_environment,
         unmatched=unmatched,
         regressions=_regressions(tasks, facts),
     )
     if with_tasks:
-        every = _task_differences(tasks)
-        comparison.tasks = sorted(every, key=lambda task: (task.env, task.task_id))
+        all_task_differences = _task_differences(tasks)
+        comparison.tasks = sorted(all_task_differences, key=lambda task: (task.env, task.task_id))
     slices = {
-        (field, value): difference(part, f"{measure.name}/{field}/{value}")
+        (field, value): judge_part(part, f"{measure.name}/{field}/{value}")
         for field, values in zip(fields, tasks.slices, strict=True)
         for value, part in _slices_of(tasks, field, values)
     }
-    for (field, value), part in among(slices, rule.level).items():
+    for (field, value), part in adjust_for_multiplicity(slices, rule.level).items():
         comparison.slices.setdefault(field, {})[value] = part
     if measure.source != "metrics":
         _withhold_verdicts(comparison)
@@ -176,26 +178,28 @@ def compare(
 def _withhold_verdicts(comparison: Comparison) -> None:
     """Make verdicts inconclusive where most answers of a run could not be read."""
     sides = {"A": comparison.a, "B": comparison.b}
-    of_runs = {name: side.all_no_answers for name, side in sides.items()}
+    no_answers_by_run = {name: side.all_no_answers for name, side in sides.items()}
     slices = [part for parts in comparison.slices.values() for part in parts.values()]
-    unread = [name for name, no_answers in of_runs.items() if no_answers.are_most]
+    unread_runs = [name for name, no_answers in no_answers_by_run.items() if no_answers.are_most]
     for part in slices:
-        _withhold(part, unread)
+        _withhold(part, unread_runs)
     for env, part in comparison.environments.items():
-        of_env = {name: side.no_answers.get(env, NoAnswers()) for name, side in sides.items()}
-        unread_here = [name for name, no_answers in of_env.items() if no_answers.are_most]
+        no_answers_here = {
+            name: side.no_answers.get(env, NoAnswers()) for name, side in sides.items()
+        }
+        unread_here = [name for name, no_answers in no_answers_here.items() if no_answers.are_most]
         _withhold(part, unread_here)
         # What is pooled over environments, or decided by each of them, depends on this one too.
-        where = f" to {env}" if len(comparison.environments) > 1 else ""
-        _withhold(comparison, [f"{name}{where}" for name in unread_here])
-    _withhold(comparison, unread)
+        place = f" to {env}" if len(comparison.environments) > 1 else ""
+        _withhold(comparison, [f"{name}{place}" for name in unread_here])
+    _withhold(comparison, unread_runs)
 
 
-def _withhold(part: Difference, unread: Sequence[str]) -> None:
-    """Decide nothing about a part if `unread` names runs of which most answers were not read."""
-    if unread:
+def _withhold(part: Difference, unread_runs: Sequence[str]) -> None:
+    """Decide nothing about a part if there are runs of which most answers could not be read."""
+    if unread_runs:
         part.verdict = "INCONCLUSIVE"
-        part.way_out = f"most answers of {' and of '.join(unread)} could not be read"
+        part.way_out = f"most answers of {' and of '.join(unread_runs)} could not be read"
         part.deciding_interval = part.smallest_margin = None
         part.is_equivalent = part.p_equivalent = None
         part.tasks_needed = part.attempts_needed = None
@@ -227,14 +231,14 @@ class _PairedTasks(NamedTuple):
         )
 
     def lie_within(self, largest: float) -> bool:
-        both = (self.a.value, self.b.value)
-        return all(bool(((own >= 0.0) & (own <= largest)).all()) for own in both)
+        sides = (self.a.value, self.b.value)
+        return all(bool(((values >= 0.0) & (values <= largest)).all()) for values in sides)
 
     def best_rewards(self, facts: Mapping[str, EnvironmentFacts]) -> dict[str, float | None]:
         return {env: facts[env].max_reward for env in set(self.env.tolist())}
 
 
-def _joined(pairs: Sequence[_PairedTasks]) -> _PairedTasks:
+def _join(pairs: Sequence[_PairedTasks]) -> _PairedTasks:
     columns = list(zip(*pairs, strict=True))
     env, task_id, name, difference, change = (
         np.concatenate(columns[place]) for place in (0, 1, 2, 5, 6)
@@ -244,7 +248,7 @@ def _joined(pairs: Sequence[_PairedTasks]) -> _PairedTasks:
     return _PairedTasks(env, task_id, name, a, b, difference, change, slices)
 
 
-def _paired_tasks(
+def _pair_tasks(
     attempts: PairedAttempts,
     facts: Mapping[str, EnvironmentFacts],
     measure: Measure,
@@ -304,23 +308,23 @@ def _changes(a: TaskValues, b: TaskValues) -> NDArray[np.object_]:
 def _slices_of(
     tasks: _PairedTasks, field: str, values: NDArray[np.object_]
 ) -> Iterator[tuple[str, _PairedTasks]]:
-    found, number_of = np.unique(values, return_inverse=True)
-    names: list[str] = found.tolist()
+    unique_values, slice_numbers = np.unique(values, return_inverse=True)
+    names: list[str] = unique_values.tolist()
     check_num_slices(field, len(names))
     for number in sorted(range(len(names)), key=lambda number: slice_order(names[number])):
-        yield names[number], tasks.at(np.flatnonzero(number_of == number))
+        yield names[number], tasks.at(np.flatnonzero(slice_numbers == number))
 
 
 def _regressions(
     tasks: _PairedTasks, facts: Mapping[str, EnvironmentFacts]
 ) -> list[TaskDifference]:
     """Return the tasks that lost most, as a share of the range where environments have others."""
-    best = {env: one.max_reward for env, one in facts.items()}
+    max_rewards = {env: environment_facts.max_reward for env, environment_facts in facts.items()}
     losses = zip(tasks.difference.tolist(), tasks.env, tasks.task_id, strict=True)
     largest = heapq.nsmallest(
         MAX_REGRESSIONS,
         (
-            (difference / (best[env] or 1.0), env, task_id, place)
+            (difference / (max_rewards[env] or 1.0), env, task_id, place)
             for place, (difference, env, task_id) in enumerate(losses)
             if difference < 0.0
         ),
@@ -360,42 +364,48 @@ def _is_one_scale(best: Mapping[str, float | None]) -> bool:
     return len(best) < 2 or (len(set(best.values())) == 1 and None not in best.values())
 
 
-def _difference_of(
+def _judge_difference(
     tasks: _PairedTasks, rule: Rule, *, largest: float | None, is_mean: bool, name: str
 ) -> Difference:
-    found = _counted(tasks)
-    num_tasks = found.num_tasks
+    difference = _count_tasks(tasks)
+    num_tasks = difference.num_tasks
     if not num_tasks:
-        found.way_out = "no task has a value in both runs"
-        return found
+        difference.way_out = "no task has a value in both runs"
+        return difference
     is_bounded = largest is not None and tasks.lie_within(largest)
     bound = largest if is_bounded else None
     pairs = paired_estimate(
-        tasks.a.value, tasks.b.value, num_values=found.num_attempts_a + found.num_attempts_b
+        tasks.a.value,
+        tasks.b.value,
+        num_values=difference.num_attempts_a + difference.num_attempts_b,
     )
-    found.mean_a, found.mean_b, found.difference = pairs.mean_a, pairs.mean_b, pairs.difference
-    found.margin = rule.margin
+    difference.mean_a, difference.mean_b, difference.difference = (
+        pairs.mean_a,
+        pairs.mean_b,
+        pairs.difference,
+    )
+    difference.margin = rule.margin
     if rule.margin is None:
-        found.margin = DEFAULT_MARGIN * max(largest or 0.0, 0.0)
+        difference.margin = DEFAULT_MARGIN * max(largest or 0.0, 0.0)
     if rule.is_same_run:
-        found.way_out = "A and B are the same run, which shows nothing about another one"
-        return found
-    _add_test(found, tasks, pairs, name)
+        difference.way_out = "A and B are the same run, which shows nothing about another one"
+        return difference
+    _add_test(difference, tasks, pairs, name)
     if num_tasks < 2:
-        found.way_out = "one task is not enough; two or more must be in both runs"
-        return found
-    found.correlation = correlation(tasks.a.value, tasks.b.value)
+        difference.way_out = "one task is not enough; two or more must be in both runs"
+        return difference
+    difference.correlation = correlation(tasks.a.value, tasks.b.value)
     unpaired = variance(tasks.a.value) + variance(tasks.b.value)
     if unpaired:
-        found.variance_reduction = 1.0 - pairs.spread / unpaired
+        difference.variance_reduction = 1.0 - pairs.spread / unpaired
     if pairs.spread:
-        found.num_unpaired_tasks = num_tasks * unpaired / pairs.spread
-    _add_verdict(found, tasks, pairs, rule, bound=bound, is_mean=is_mean)
-    return found
+        difference.num_unpaired_tasks = num_tasks * unpaired / pairs.spread
+    _add_verdict(difference, tasks, pairs, rule, bound=bound, is_mean=is_mean)
+    return difference
 
 
 def _add_verdict(
-    found: Difference,
+    difference: Difference,
     tasks: _PairedTasks,
     pairs: PairedEstimate,
     rule: Rule,
@@ -404,35 +414,37 @@ def _add_verdict(
     is_mean: bool,
 ) -> None:
     """Add the intervals, and what follows from them and the margin."""
-    assert found.difference is not None
-    assert found.margin is not None
-    margin = found.margin
+    assert difference.difference is not None
+    assert difference.margin is not None
+    margin = difference.margin
     enough = math.ceil(-math.log2(1.0 - rule.level))
-    if not pairs.spread and pairs.difference.value and found.num_tasks < enough:
+    if not pairs.spread and pairs.difference.value and difference.num_tasks < enough:
         # Chance alone often makes all of a few tasks differ in the same direction.
-        found.tasks_needed = enough
-        found.way_out = f"{enough} tasks that all differ by the same amount would decide"
+        difference.tasks_needed = enough
+        difference.way_out = f"{enough} tasks that all differ by the same amount would decide"
         return
     size = _pseudo_task_size(tasks, pairs, bound, is_mean=is_mean)
     if not size:
-        found.way_out = "all rewards are equal and their range is unknown; nothing can be decided"
+        difference.way_out = (
+            "all rewards are equal and their range is unknown; nothing can be decided"
+        )
         return
     deciding_level = round(2.0 * rule.level - 1.0, 12)  # 0.9, not 0.8999999999999999
-    found.difference.interval, deciding = (
+    difference.difference.interval, deciding = (
         difference_interval(pairs, size=size, largest=bound, level=level)
         for level in (rule.level, deciding_level)
     )
-    found.deciding_interval = deciding
+    difference.deciding_interval = deciding
     if bound is None or deciding.low > -bound:
-        found.smallest_margin = max(0.0, -deciding.low)
-    found.verdict = verdict_of(deciding, margin, is_strict=rule.is_strict)
-    found.is_equivalent = -margin < deciding.low and deciding.high < margin
-    both = pairs.difference, with_pseudo_tasks(pairs.difference, pairs.spread, size)
-    p_values = [equivalence_p(estimate, margin) for estimate in both]
-    found.p_equivalent = max((p for p in p_values if p is not None), default=None)
-    if found.verdict == "INCONCLUSIVE":
-        needs = _needed(tasks, pairs, margin, rule, size=size, is_mean=is_mean)
-        found.tasks_needed, found.attempts_needed, found.way_out = needs
+        difference.smallest_margin = max(0.0, -deciding.low)
+    difference.verdict = verdict_of(deciding, margin, is_strict=rule.is_strict)
+    difference.is_equivalent = -margin < deciding.low and deciding.high < margin
+    estimates = pairs.difference, with_pseudo_tasks(pairs.difference, pairs.spread, size)
+    p_values = [equivalence_p(estimate, margin) for estimate in estimates]
+    difference.p_equivalent = max((p for p in p_values if p is not None), default=None)
+    if difference.verdict == "INCONCLUSIVE":
+        needs = _deciding_size(tasks, pairs, margin, rule, size=size, is_mean=is_mean)
+        difference.tasks_needed, difference.attempts_needed, difference.way_out = needs
 
 
 def _pseudo_task_size(
@@ -491,8 +503,8 @@ def _ends(difference: Estimate, spread: float, *, size: float, level: float) -> 
     return min(ends), max(ends)
 
 
-def _counted(tasks: _PairedTasks) -> Difference:
-    found = Difference(
+def _count_tasks(tasks: _PairedTasks) -> Difference:
+    difference = Difference(
         num_tasks=len(tasks.name),
         num_attempts_a=int(tasks.a.num_attempts.sum()),
         num_attempts_b=int(tasks.b.num_attempts.sum()),
@@ -501,31 +513,37 @@ def _counted(tasks: _PairedTasks) -> Difference:
         num_unchanged=int((tasks.difference == 0.0).sum()),
     )
     if None not in tasks.change:
-        found.num_flaky_a, found.num_flaky_b = (
+        difference.num_flaky_a, difference.num_flaky_b = (
             int(_are_flaky(side).sum()) for side in (tasks.a, tasks.b)
         )
         fixed, broken, flaky = (
             tasks.name[tasks.change == change].tolist() for change in ("fixed", "broken", "flaky")
         )
-        found.num_fixed, found.num_broken, found.num_flaky = len(fixed), len(broken), len(flaky)
-        found.fixed, found.broken, found.flaky = (
+        difference.num_fixed, difference.num_broken, difference.num_flaky = (
+            len(fixed),
+            len(broken),
+            len(flaky),
+        )
+        difference.fixed, difference.broken, difference.flaky = (
             heapq.nsmallest(_MAX_NAMED, names) for names in (fixed, broken, flaky)
         )
-    return found
+    return difference
 
 
-def _add_test(found: Difference, tasks: _PairedTasks, pairs: PairedEstimate, name: str) -> None:
+def _add_test(
+    difference: Difference, tasks: _PairedTasks, pairs: PairedEstimate, name: str
+) -> None:
     """Add the p-value, by McNemar's test if tasks have one attempt and at most two values occur."""
     sides = (tasks.a, tasks.b)
     is_single = all(bool((side.num_attempts == 1).all()) for side in sides)
     if is_single and len(np.unique([side.value for side in sides])) <= 2:
         num_worse = int((pairs.differences < 0.0).sum())
         num_better = int((pairs.differences > 0.0).sum())
-        found.test, found.p_value = "mcnemar-mid-p", mcnemar_mid_p(num_worse, num_better)
+        difference.test, difference.p_value = "mcnemar-mid-p", mcnemar_mid_p(num_worse, num_better)
         return
-    flipped = sign_flip(pairs.differences.tolist(), seed=name)
-    found.test = "sign-flip-exact" if flipped.is_exact else "sign-flip"
-    found.p_value = flipped.p_value
+    sign_flip_result = sign_flip(pairs.differences.tolist(), seed=name)
+    difference.test = "sign-flip-exact" if sign_flip_result.is_exact else "sign-flip"
+    difference.p_value = sign_flip_result.p_value
 
 
 def verdict_of(interval: Interval | None, margin: float, *, is_strict: bool) -> Verdict:
@@ -550,7 +568,7 @@ def equivalence_p(difference: Estimate, margin: float) -> float | None:
     return max(1.0 - above, below)  # both tests must reject
 
 
-def _needed(
+def _deciding_size(
     tasks: _PairedTasks,
     pairs: PairedEstimate,
     margin: float,
@@ -558,7 +576,7 @@ def _needed(
     *,
     size: float,
     is_mean: bool,
-) -> Needed:
+) -> DecidingSize:
     difference, num_tasks = pairs.difference, len(pairs.differences)
     # To the farther of the borders of PASS and FAIL, which takes fewer tasks to decide.
     to_pass, to_fail = (
@@ -571,101 +589,117 @@ def _needed(
     def is_decided(tasks: int, spread: float) -> bool:
         # Chance may move the difference of another run of so many tasks towards the border.
         error = math.sqrt(spread / tasks)
-        moved = normal_quantile(CHANCE) * error
+        shift = normal_quantile(CHANCE) * error
         other = msgspec.structs.replace(
             difference,
-            value=difference.value - (moved if passes else -moved),
+            value=difference.value - (shift if passes else -shift),
             standard_error=error,
             num_clusters=tasks,
         )
         low, high = _ends(other, spread, size=size, level=level)
         return low > -margin if passes else high < (-margin if rule.is_strict else 0.0)
 
-    most = None
+    tasks_needed = None
     if max(to_pass, to_fail) > 0.0:
-        most = fewest(lambda n: is_decided(n, pairs.spread), num_tasks + 1, _MAX_TASKS)
-    if most is None:
+        tasks_needed = fewest(lambda n: is_decided(n, pairs.spread), num_tasks + 1, _MAX_TASKS)
+    if tasks_needed is None:
         text = "the difference is so close to the margin that no number of tasks decides; another "
-        return Needed(None, None, f"{text}--margin may")
-    text = f"about {most:,} tasks such as these"
+        return DecidingSize(None, None, f"{text}--margin may")
+    text = f"about {tasks_needed:,} tasks such as these"
     if not is_mean:
-        return Needed(most, None, f"{text} would decide")
-    return _with_attempts(tasks, pairs.spread, lambda spread: is_decided(num_tasks, spread), most)
+        return DecidingSize(tasks_needed, None, f"{text} would decide")
+    return _with_attempts(
+        tasks, pairs.spread, lambda spread: is_decided(num_tasks, spread), tasks_needed
+    )
 
 
 def _with_attempts(
     tasks: _PairedTasks, spread: float, is_enough: Callable[[float], bool], num_tasks: int
-) -> Needed:
+) -> DecidingSize:
     # The variance of the tasks' differences is omega^2 + (sigma_A^2 + sigma_B^2) / K, of which only
     # the second part shrinks with K.
     text = f"about {num_tasks:,} tasks such as these"
-    within = [
-        mean_of(own) if len(own := side.variance[~np.isnan(side.variance)]) else None
+    mean_variances = [
+        mean_of(variances) if len(variances := side.variance[~np.isnan(side.variance)]) else None
         for side in (tasks.a, tasks.b)
     ]
-    known = [one for one in within if one is not None]
-    if not known:
-        why = "one attempt a task does not show whether more attempts would"
-        return Needed(num_tasks, None, f"{text} would decide; {why}")
+    known_variances = [mean for mean in mean_variances if mean is not None]
+    if not known_variances:
+        reason = "one attempt a task does not show whether more attempts would"
+        return DecidingSize(num_tasks, None, f"{text} would decide; {reason}")
     # A run with one attempt a task is taken to vary as the other run does.
-    sigma_a, sigma_b = (known[0] if one is None else one for one in within)
+    sigma_a, sigma_b = (known_variances[0] if mean is None else mean for mean in mean_variances)
     inverse_a, inverse_b = (mean_of(1.0 / side.num_attempts) for side in (tasks.a, tasks.b))
     omega = max(0.0, spread - sigma_a * inverse_a - sigma_b * inverse_b)
     attempts = fewest(lambda k: is_enough(omega + (sigma_a + sigma_b) / k), 2, _MAX_ATTEMPTS)
     if attempts is None:
-        why = "no number of attempts of these tasks would"
-        return Needed(num_tasks, None, f"{text} would decide; {why}")
-    return Needed(num_tasks, attempts, f"{text}, or {attempts:,} attempts a task, would decide")
+        reason = "no number of attempts of these tasks would"
+        return DecidingSize(num_tasks, None, f"{text} would decide; {reason}")
+    return DecidingSize(
+        num_tasks, attempts, f"{text}, or {attempts:,} attempts a task, would decide"
+    )
 
 
-def among(differences: Mapping[T, Difference], level: float) -> dict[T, Difference]:
+def adjust_for_multiplicity(
+    differences: Mapping[T, Difference], level: float
+) -> dict[T, Difference]:
     """Return parts of a comparison with p-values adjusted for the number of parts.
 
     A part fails only if its adjusted p-value is below 2 alpha, since some of many unchanged parts
     look worse by chance. Without adjustment, p is below 2 alpha where the 1 - 2 alpha interval lies
     below 0.
     """
-    tested = {part: own.p_value for part, own in differences.items() if own.p_value is not None}
-    adjusted = dict(zip(tested, holm([*tested.values()]), strict=True))
-    found = {}
+    p_values = {
+        part: difference.p_value
+        for part, difference in differences.items()
+        if difference.p_value is not None
+    }
+    adjusted_p_values = dict(zip(p_values, holm([*p_values.values()]), strict=True))
+    adjusted_parts = {}
     for part, difference in differences.items():
-        p_adjusted = adjusted.get(part)
-        replaced = msgspec.structs.replace(difference, p_adjusted=p_adjusted)
+        p_adjusted = adjusted_p_values.get(part)
+        adjusted_part = msgspec.structs.replace(difference, p_adjusted=p_adjusted)
         is_doubtful = p_adjusted is None or p_adjusted >= 2.0 * (1.0 - level)
         if len(differences) > 1 and difference.verdict == "FAIL" and is_doubtful:
-            replaced.verdict = "INCONCLUSIVE"
-            replaced.way_out = f"worse, but chance alone may cause that in {len(differences)} parts"
-        found[part] = replaced
-    return found
+            adjusted_part.verdict = "INCONCLUSIVE"
+            adjusted_part.way_out = (
+                f"worse, but chance alone may cause that in {len(differences)} parts"
+            )
+        adjusted_parts[part] = adjusted_part
+    return adjusted_parts
 
 
 def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, str]:
     # All must pass, which needs no adjustment (Berger 1982, intersection-union tests); a failure
-    # was confirmed by its adjusted p-value in `among`.
-    verdicts = [found.verdict for found in environments.values()]
+    # was confirmed by its adjusted p-value in `adjust_for_multiplicity`.
+    verdicts = [difference.verdict for difference in environments.values()]
     if "FAIL" in verdicts:
         return "FAIL", ""
-    open_ = [f"{env}: {found.way_out}" for env, found in environments.items() if found.way_out]
-    return ("INCONCLUSIVE", "; ".join(open_)) if open_ else ("PASS", "")
+    reasons = [
+        f"{env}: {difference.way_out}"
+        for env, difference in environments.items()
+        if difference.way_out
+    ]
+    return ("INCONCLUSIVE", "; ".join(reasons)) if reasons else ("PASS", "")
 
 
 def doubts(comparison: Comparison, rule: Rule) -> list[str]:
     """Return the warnings about a comparison, one sentence each."""
-    found = _coverage(comparison)
+    texts = _coverage(comparison)
     unmatched = comparison.unmatched
     if left_out := unmatched.num_only_a + unmatched.num_only_b:
-        found.append(
+        texts.append(
             f"{left_out:,} tasks are in one run only and are left out; the shared tasks may be "
             "easier or harder"
         )
     sides = {"A": comparison.a} if rule.is_same_run else {"A": comparison.a, "B": comparison.b}
     for name, side in sides.items():
         if any(part.are_many for part in (side.all_no_answers, *side.no_answers.values())):
-            found.append(f"{name}: {side.all_no_answers.sentence_with_command(side.run)}")
+            texts.append(f"{name}: {side.all_no_answers.sentence_with_command(side.run)}")
     if rule.is_same_run:
-        return found
+        return texts
     if comparison.num_tasks < FEW_TASKS:
-        found.append(f"fewer than {FEW_TASKS} tasks: the interval and the verdict are rough")
+        texts.append(f"fewer than {FEW_TASKS} tasks: the interval and the verdict are rough")
     difference = comparison.difference
     if difference is not None and difference.standard_error == 0.0:
         # The exact upper bound if 0 of n tasks differ otherwise: Clopper and Pearson 1934.
@@ -674,25 +708,27 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
         if difference.value:
             same = f"every task differs by {difference.value:+g}"
             other = "may differ by another amount"
-        found.append(
+        texts.append(
             f"{same}; up to {share:.0%} of other tasks {other} (one-sided "
             f"{100 * comparison.level:g}% bound)"
         )
     if comparison.margin == 0.0 and rule.margin is None:
-        found.append(
+        texts.append(
             f"the range of {comparison.metric} is unknown, so the margin is 0 and only a better "
             "run passes; set --margin"
         )
-    return found
+    return texts
 
 
 def _coverage(comparison: Comparison) -> list[str]:
-    both = comparison.a.coverage, comparison.b.coverage
-    known = [one for one in both if one is not None]
-    if min(known, default=1.0) >= _GOOD_COVERAGE and (len(known) < 2 or both[0] == both[1]):
+    coverages = comparison.a.coverage, comparison.b.coverage
+    known_coverages = [coverage for coverage in coverages if coverage is not None]
+    if min(known_coverages, default=1.0) >= _GOOD_COVERAGE and (
+        len(known_coverages) < 2 or coverages[0] == coverages[1]
+    ):
         return []
-    one, other = ("unknown" if share is None else f"{share:.1%}" for share in both)
-    text = f"coverage is {one} in A and {other} in B: missing attempts may fake a difference"
+    text_a, text_b = ("unknown" if share is None else f"{share:.1%}" for share in coverages)
+    text = f"coverage is {text_a} in A and {text_b} in B: missing attempts may fake a difference"
     if comparison.bounds is not None:
         low, high = comparison.bounds.low, comparison.bounds.high
         text += "; whatever their rewards, the difference of all mean rewards lies in "
@@ -717,11 +753,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
     """Return the correlation of two rows of values (Pearson 1895); None if one does not vary."""
-    one, other = first - mean_of(first), second - mean_of(second)
-    lengths = math.sqrt(sum_of(one * one)), math.sqrt(sum_of(other * other))
+    deviations_a, deviations_b = first - mean_of(first), second - mean_of(second)
+    lengths = (
+        math.sqrt(sum_of(deviations_a * deviations_a)),
+        math.sqrt(sum_of(deviations_b * deviations_b)),
+    )
     if not all(lengths):
         return None
-    return min(1.0, max(-1.0, sum_of(one * other) / lengths[0] / lengths[1]))
+    return min(1.0, max(-1.0, sum_of(deviations_a * deviations_b) / lengths[0] / lengths[1]))
 
 
 def mcnemar_mid_p(num_worse: int, num_better: int) -> float:
@@ -782,36 +821,37 @@ def sign_flip(differences: Sequence[float], *, seed: str) -> SignFlip:
     """
     sizes = sorted(abs(difference) for difference in differences if difference)
     if len(sizes) <= _MAX_LISTED:
-        return SignFlip(_listed(sizes, abs(math.fsum(differences))), is_exact=True)
+        return SignFlip(_share_of_extreme_flips(sizes, abs(math.fsum(differences))), is_exact=True)
     multiples = _multiples(sizes)
-    whole = multiples or _in_steps(sizes)
-    # `whole` follows the order of sizes; the observed sum takes each sign with its rounded size.
-    rounded = dict(zip(sizes, whole, strict=True))
+    whole_sizes = multiples or _in_steps(sizes)
+    # `whole_sizes` follows the order of sizes; in the observed sum, each rounded size has its sign.
+    whole_by_size = dict(zip(sizes, whole_sizes, strict=True))
     observed = sum(
-        rounded[abs(difference)] * (1 if difference > 0.0 else -1)
+        whole_by_size[abs(difference)] * (1 if difference > 0.0 else -1)
         for difference in differences
         if difference
     )
-    total = sum(whole)
+    total = sum(whole_sizes)
     # A flip is as extreme if the differences of one sign add up to this or less.
-    most = (total - abs(observed)) // 2
-    if multiples is not None and whole[0] == whole[-1]:  # equal sizes are tosses of a coin
-        at_most, _ = coin_tail(len(whole), most // whole[0])
+    max_sum = (total - abs(observed)) // 2
+    # Equal sizes are tosses of a coin.
+    if multiples is not None and whole_sizes[0] == whole_sizes[-1]:
+        at_most, _ = coin_tail(len(whole_sizes), max_sum // whole_sizes[0])
         return SignFlip(min(1.0, 2.0 * at_most), is_exact=True)
-    if multiples is not None and len(whole) ** 2 * total / 8.0 <= _MAX_COUNTED_BYTES:
-        share = 2 * _count_at_most(whole, most) / (1 << len(whole))
+    if multiples is not None and len(whole_sizes) ** 2 * total / 8.0 <= _MAX_COUNTED_BYTES:
+        share = 2 * _count_at_most(whole_sizes, max_sum) / (1 << len(whole_sizes))
         return SignFlip(min(1.0, share), is_exact=True)
-    num_as_large = _drawn(whole, most, total - most, seed)
+    num_as_large = _count_extreme_flips(whole_sizes, max_sum, total - max_sum, seed)
     return SignFlip((1 + num_as_large) / (1 + NUM_FLIPS), is_exact=False)
 
 
-def _listed(sizes: Sequence[float], observed: float) -> float:
+def _share_of_extreme_flips(sizes: Sequence[float], observed: float) -> float:
     sums = [0.0]
     for size in sizes:
-        sums = [one for sum_ in sums for one in (sum_ + size, sum_ - size)]
+        sums = [total for sum_ in sums for total in (sum_ + size, sum_ - size)]
     # Rounding may move equal sums slightly apart.
     enough = observed - 1e-12 * math.fsum(sizes)
-    return sum(abs(one) >= enough for one in sums) / len(sums)
+    return sum(abs(total) >= enough for total in sums) / len(sums)
 
 
 def _multiples(sizes: Sequence[float]) -> list[int] | None:
@@ -824,11 +864,11 @@ def _multiples(sizes: Sequence[float]) -> list[int] | None:
     for size in dict.fromkeys(reversed(sizes)):
         if 1e-12 * largest < size < 1e-9 * largest:  # too small to divide, too large for rounding
             return None
-        rest = size
-        while rest > 1e-9 * largest:
-            divisor, rest = rest, math.fmod(divisor, rest)
-            if divisor - rest <= 1e-9 * largest:  # rounded to just below a multiple
-                rest = 0.0
+        remainder = size
+        while remainder > 1e-9 * largest:
+            divisor, remainder = remainder, math.fmod(divisor, remainder)
+            if divisor - remainder <= 1e-9 * largest:  # rounded to just below a multiple
+                remainder = 0.0
         if divisor * _MAX_MULTIPLE < largest:
             return None
     return [round(size / divisor) for size in sizes]
@@ -839,8 +879,8 @@ def _in_steps(sizes: Sequence[float]) -> list[int]:
     return [round(size / sizes[-1] * largest) for size in sizes]
 
 
-def _count_at_most(sizes: Sequence[int], most: int) -> int:
-    """Count the subsets of whole numbers whose sum is `most` or less.
+def _count_at_most(sizes: Sequence[int], max_sum: int) -> int:
+    """Count the subsets of whole numbers whose sum is `max_sum` or less.
 
     The product of all 1 + x^size has the numbers of subsets by their sum as coefficients. One
     integer holds them all, each in a field of n + 1 bits: multiplying by a factor is a shift and an
@@ -850,11 +890,11 @@ def _count_at_most(sizes: Sequence[int], most: int) -> int:
     counts = 1
     for size in sizes:
         counts += counts << (width * size)
-    low = counts & ((1 << (width * (most + 1))) - 1)
+    low = counts & ((1 << (width * (max_sum + 1))) - 1)
     return low % ((1 << width) - 1)
 
 
-def _drawn(sizes: Sequence[int], low: int, high: int, seed: str) -> int:
+def _count_extreme_flips(sizes: Sequence[int], low: int, high: int, seed: str) -> int:
     """Draw flips; count those whose sizes of one sign sum to at most `low` or at least `high`.
 
     A flip is one random integer with a bit for each size.
@@ -865,10 +905,10 @@ def _drawn(sizes: Sequence[int], low: int, high: int, seed: str) -> int:
         for bit in range(max(sizes).bit_length())
     ]
     draw = Random(f"sign_flip:{seed}").getrandbits
-    num_found = 0
+    num_extreme = 0
     for flip in map(draw, itertools.repeat(len(sizes), NUM_FLIPS)):
         sum_ = 0
         for bit, plane in planes:
             sum_ += (flip & plane).bit_count() << bit
-        num_found += sum_ <= low or sum_ >= high
-    return num_found
+        num_extreme += sum_ <= low or sum_ >= high
+    return num_extreme

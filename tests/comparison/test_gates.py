@@ -14,8 +14,8 @@ from gymcli.comparison.gates import (
     GateVerdict,
     Threshold,
     check_name,
+    deciding_size,
     judge,
-    needed,
     number_of,
     numbers,
     parse_gate,
@@ -316,8 +316,8 @@ DECIMALS = st.floats(-2.0, 2.0).map(lambda number: round(number, 1))
 def test_threshold_holds_as_python_compares(sign, value, number):
     threshold = Threshold(sign, number)
     assert threshold.holds(value) == SIGNS[sign](value, number)
-    assert threshold.turned().turned() == threshold
-    assert Threshold(sign, value).turned().holds(number) == SIGNS[sign](value, number)
+    assert threshold.mirror().mirror() == threshold
+    assert Threshold(sign, value).mirror().holds(number) == SIGNS[sign](value, number)
 
 
 @pytest.mark.parametrize(
@@ -424,9 +424,9 @@ def test_rewards_of_any_range_are_decided(most):
     estimate = metrics.estimates["mean_reward"]
     assert estimate.interval.method == "t"
     number = estimate.value - 0.5 * estimate.standard_error
-    found = needed(estimate, (Threshold(">=", number),), metrics)
+    found = deciding_size(estimate, (Threshold(">=", number),), metrics)
     assert found.num_tasks > 12
-    assert found.way_out.startswith(f"about {found.num_tasks} tasks")
+    assert found.advice.startswith(f"about {found.num_tasks} tasks")
 
 
 def test_the_unit_of_rewards_does_not_matter():

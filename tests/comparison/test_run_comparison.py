@@ -19,7 +19,7 @@ from gymcli.comparison.paired_differences import PairedAttempts, parse_measure
 from gymcli.comparison.run_comparison import (
     NUM_FLIPS,
     Rule,
-    among,
+    adjust_for_multiplicity,
     coin_tail,
     compare,
     correlation,
@@ -488,12 +488,14 @@ def test_equal_differences_decide_from_five_tasks_on():
 def test_one_of_many_parts_fails_only_if_holm_confirms_it():
     failing = Difference(verdict="FAIL", p_value=0.03)
     others = {str(number): Difference(verdict="PASS", p_value=0.6) for number in range(9)}
-    assert among({"x": failing}, 0.95)["x"].verdict == "FAIL"
-    found = among({"x": failing, **others}, 0.95)
+    assert adjust_for_multiplicity({"x": failing}, 0.95)["x"].verdict == "FAIL"
+    found = adjust_for_multiplicity({"x": failing, **others}, 0.95)
     assert found["x"].p_adjusted == pytest.approx(0.3)
     assert found["x"].verdict == "INCONCLUSIVE"
     assert "chance alone" in found["x"].way_out
-    clear = among({"x": Difference(verdict="FAIL", p_value=0.001), **others}, 0.95)
+    clear = adjust_for_multiplicity(
+        {"x": Difference(verdict="FAIL", p_value=0.001), **others}, 0.95
+    )
     assert clear["x"].verdict == "FAIL"
     assert failing.p_adjusted is None, "the argument must not change"
 

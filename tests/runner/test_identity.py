@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.comparison.paired_runs import RunProvenance, drift_of, settings, unknown
+from gymcli.comparison.paired_runs import RunProvenance, drift_of, settings, unrecorded_settings
 from gymcli.metrics.measure import ComparedLine, read_compared_lines
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
@@ -249,11 +249,11 @@ def test_the_order_of_options_does_not_matter():
 def test_a_fact_that_one_line_lacks_is_unknown_for_the_run():
     mixed = provenance(made(), made(env_version="", verifier=Verifier()), name="mixed")
     assert drift(mixed, provenance(made(env_version="2"))) == []
-    assert list(unknown(mixed, ["e"])) == [
+    assert list(unrecorded_settings(mixed, ["e"])) == [
         "mixed does not record for e: version, options, verifier version, verifier source, "
         "group size"
     ]
-    assert list(unknown(provenance(made()), ["e"])) == []
+    assert list(unrecorded_settings(provenance(made()), ["e"])) == []
 
 
 def test_a_threshold_that_follows_from_the_best_reward_is_named_once():
