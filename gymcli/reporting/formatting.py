@@ -68,26 +68,27 @@ def settings_text(benchmark: str, differing: Sequence[str]) -> str:
     return f"settings differ from {benchmark}: {'; '.join(differing)}" if differing else ""
 
 
-def reference_source(found: Reproduction) -> str:
+def reference_source(reproduction: Reproduction) -> str:
     """Return who published a score and when."""
-    return ", ".join(filter(None, [found.source, found.harness, found.date]))
+    return ", ".join(filter(None, [reproduction.source, reproduction.harness, reproduction.date]))
 
 
-def reference_text(found: Reproduction, score: BenchmarkScore) -> str:
+def reference_text(reproduction: Reproduction, score: BenchmarkScore) -> str:
     """Return what the test of a published score found, without the verdict."""
-    text, reason = f"difference {signed(found.difference)}", reference_reason(found, score)
-    if found.interval is None:
+    text = f"difference {signed(reproduction.difference)}"
+    reason = reference_reason(reproduction, score)
+    if reproduction.interval is None:
         return f"{text}, not tested" + (f": {reason}" if reason else "")
-    text += f" ({between(found.interval, '+.3f')}), margin {found.margin:g}"
-    if found.smallest_margin is not None:
-        text += f", smallest that passes {rounded_up(found.smallest_margin)}"
+    text += f" ({between(reproduction.interval, '+.3f')}), margin {reproduction.margin:g}"
+    if reproduction.smallest_margin is not None:
+        text += f", smallest that passes {rounded_up(reproduction.smallest_margin)}"
     return f"{text}; {reason}" if reason else text
 
 
-def reference_reason(found: Reproduction, score: BenchmarkScore) -> str:
+def reference_reason(reproduction: Reproduction, score: BenchmarkScore) -> str:
     """Return what would decide, or which settings differ beyond those of the run."""
-    own = (said for said in found.other_settings if said not in score.other_settings)
-    return found.way_out or "; ".join(own)
+    settings = [text for text in reproduction.other_settings if text not in score.other_settings]
+    return reproduction.way_out or "; ".join(settings)
 
 
 def passes_with(smallest_margin: float | None) -> str:
@@ -117,25 +118,25 @@ def rows_of_runs(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (baseline.run, f"{baseline.num_tasks:,}", *_value(baseline), "-", "-", "-", "-")
     ]
-    for one in comparisons:
-        found = one.difference
+    for comparison in comparisons:
+        difference = comparison.difference
         rows.append(
             (
-                one.b.run,
-                f"{one.num_tasks:,}",
-                *_value(one.b),
-                signed(None if found is None else found.value),
-                between(None if found is None else found.interval, "+.3f"),
-                p_value(one.p_value),
-                one.verdict,
+                comparison.b.run,
+                f"{comparison.num_tasks:,}",
+                *_value(comparison.b),
+                signed(None if difference is None else difference.value),
+                between(None if difference is None else difference.interval, "+.3f"),
+                p_value(comparison.p_value),
+                comparison.verdict,
             )
         )
     return rows
 
 
 def _value(side: RunSide) -> tuple[str, str]:
-    found = side.estimate
-    return ("-", "-") if found is None else (number(found.value), between(found.interval))
+    estimate = side.estimate
+    return ("-", "-") if estimate is None else (number(estimate.value), between(estimate.interval))
 
 
 def between(
@@ -160,27 +161,29 @@ def headline(
     tasks if each task has one attempt. The coverage of slices is unknown: without `have_coverage`,
     scored attempts are counted among those on record, if some of these are not scored.
     """
-    columns = {"tasks": [f"{one.num_tasks:,}" for one in parts]}
+    columns = {"tasks": [f"{part.num_tasks:,}" for part in parts]}
     if not have_coverage:
-        if any(one.num_unscored for one in parts):
-            columns["scored"] = [f"{one.num_scored:,} of {one.num_present:,}" for one in parts]
-    elif any(one.coverage != 1.0 for one in parts):
+        if any(part.num_unscored for part in parts):
+            columns["scored"] = [f"{part.num_scored:,} of {part.num_present:,}" for part in parts]
+    elif any(part.coverage != 1.0 for part in parts):
         columns["scored"] = [
-            f"{one.num_scored:,}"
-            + ("" if one.num_expected is None else f" of {one.num_expected:,}")
-            for one in parts
+            f"{part.num_scored:,}"
+            + ("" if part.num_expected is None else f" of {part.num_expected:,}")
+            for part in parts
         ]
-        columns["coverage"] = [share(one.coverage, unknown="unknown") for one in parts]
-    columns["mean reward"] = [number(one.mean_reward) for one in parts]
-    columns["95 %"] = [between(one.interval) for one in parts]
+        columns["coverage"] = [share(part.coverage, unknown="unknown") for part in parts]
+    columns["mean reward"] = [number(part.mean_reward) for part in parts]
+    columns["95 %"] = [between(part.interval) for part in parts]
     for name, values in at_n(parts).items():
-        sizes = [f" (n = {one.usual_num_attempts})" if name.endswith("n") else "" for one in parts]
+        sizes = [
+            f" (n = {part.usual_num_attempts})" if name.endswith("n") else "" for part in parts
+        ]
         columns[name] = [
             "-" if value is None else f"{number(value)}{size}"
             for value, size in zip(values, sizes, strict=True)
         ]
     if have_flaky(parts):
-        columns["flaky"] = [number(one.num_flaky_tasks, ",") for one in parts]
+        columns["flaky"] = [number(part.num_flaky_tasks, ",") for part in parts]
     return [*columns], [list(row) for row in zip(*columns.values(), strict=True)]
 
 
@@ -189,26 +192,26 @@ def at_n(parts: Sequence[Metrics]) -> dict[str, list[float | None]]:
 
     The name has an `n` if the usual number of attempts differs between the parts.
     """
-    sizes = {one.usual_num_attempts for one in parts} - {0}
+    sizes = {part.usual_num_attempts for part in parts} - {0}
     k = str(*sizes) if len(sizes) == 1 else "n"
-    found = {}
+    values_by_name = {}
     for name, curves in (
-        ("pass@", [one.pass_at_k or {} for one in parts]),
-        ("pass^", [one.pass_hat_k or {} for one in parts]),
+        ("pass@", [part.pass_at_k or {} for part in parts]),
+        ("pass^", [part.pass_hat_k or {} for part in parts]),
     ):
         # pass^1 is pass@1, which is the mean of rewards of 0 and 1.
-        is_new_at_1 = name == "pass@" and any(one.is_graded for one in parts)
+        is_new_at_1 = name == "pass@" and any(part.is_graded for part in parts)
         if any(curves) and (is_new_at_1 or max(sizes, default=0) > 1):
-            found[f"{name}{k}"] = [
-                curve.get(str(one.usual_num_attempts))
-                for one, curve in zip(parts, curves, strict=True)
+            values_by_name[f"{name}{k}"] = [
+                curve.get(str(part.usual_num_attempts))
+                for part, curve in zip(parts, curves, strict=True)
             ]
-    return found
+    return values_by_name
 
 
 def have_flaky(parts: Sequence[Metrics]) -> bool:
     """Return whether some part has tasks with several attempts, which may be flaky."""
-    return any(one.usual_num_attempts > 1 and one.num_flaky_tasks is not None for one in parts)
+    return any(part.usual_num_attempts > 1 and part.num_flaky_tasks is not None for part in parts)
 
 
 def legible(value: float | None, sign: str = "-", *, digits: int = 3) -> str:
@@ -237,29 +240,29 @@ def one_line(text: str, max_characters: int = 100) -> str:
     return plain(" ".join(start.split()) + mark, max_characters)
 
 
-_MOST_REASONS = 3
+_MAX_REASONS = 3
 
 
-def token_facts(found: TokenNumbers) -> dict[str, str]:
+def token_facts(tokens: TokenNumbers) -> dict[str, str]:
     """Return in words what of a run can be trained, by title."""
-    trainable = f"{found.num_in_one_sequence:,} of {found.num_attempts:,} attempts"
+    trainable = f"{tokens.num_in_one_sequence:,} of {tokens.num_attempts:,} attempts"
     trainable += " in one sequence"
-    if found.num_forked:
-        trainable += f", {found.num_forked:,} in several (history rewritten)"
-    if found.num_without_ids:
-        trainable += f", {found.num_without_ids:,} in none (no usable ids)"
-    if found.off_policy:
-        num = sum(found.off_policy.values())
-        trainable += f", {num:,} not on-policy ({_reasons(found.off_policy)})"
+    if tokens.num_forked:
+        trainable += f", {tokens.num_forked:,} in several (history rewritten)"
+    if tokens.num_without_ids:
+        trainable += f", {tokens.num_without_ids:,} in none (no usable ids)"
+    if tokens.off_policy:
+        num = sum(tokens.off_policy.values())
+        trainable += f", {num:,} not on-policy ({_reasons(tokens.off_policy)})"
     masked = "none masked"
-    if found.num_masked:
-        masked = f"{found.num_masked:,} ({share(found.num_masked / found.num_sampled)}) masked: "
+    if tokens.num_masked:
+        masked = f"{tokens.num_masked:,} ({share(tokens.num_masked / tokens.num_sampled)}) masked: "
         masked += "a later prompt has them re-tokenised"
-    facts = {"trainable": trainable, "sampled ids": f"{found.num_sampled:,}, {masked}"}
-    if found.problems:
-        num = sum(found.problems.values())
-        facts["unusable"] = f"{counted(num, 'call')} ({_reasons(found.problems)})"
-    drift = found.drift
+    facts = {"trainable": trainable, "sampled ids": f"{tokens.num_sampled:,}, {masked}"}
+    if tokens.problems:
+        num = sum(tokens.problems.values())
+        facts["unusable"] = f"{counted(num, 'call')} ({_reasons(tokens.problems)})"
+    drift = tokens.drift
     if drift is not None:
         unknown = f"; not comparable: {counted(drift.num_unrendered, 'attempt')}"
         facts["drift"] = (
@@ -277,5 +280,5 @@ def _reasons(counts: Mapping[str, int]) -> str:
     texts = [
         one_line(text) if len(counts) == 1 else f"{num:,} {one_line(text)}" for text, num in ordered
     ]
-    more = [f"{len(texts) - _MOST_REASONS:,} other reasons"] if len(texts) > _MOST_REASONS else []
-    return ", ".join(texts[:_MOST_REASONS] + more)
+    more = [f"{len(texts) - _MAX_REASONS:,} other reasons"] if len(texts) > _MAX_REASONS else []
+    return ", ".join(texts[:_MAX_REASONS] + more)

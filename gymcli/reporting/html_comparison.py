@@ -68,69 +68,75 @@ def read_comparison(
         by: Fields of the task rows to slice by.
     """
     try:
-        found = compare_runs(a, b, env=env, by=by, allow_drift=True, with_tasks=True)
+        comparison = compare_runs(a, b, env=env, by=by, allow_drift=True, with_tasks=True)
     except (RunError, UsageError) as error:
         return ComparisonSection(word="NOT COMPARED", words=f"{error}.")
-    fields = [("environment", found.environments), *found.slices.items()]
+    fields = [("environment", comparison.environments), *comparison.slices.items()]
     charts = [
-        _part_chart(f"comparison-{place}", field, parts, found.metric)
+        _part_chart(f"comparison-{place}", field, parts, comparison.metric)
         for place, (field, parts) in enumerate(fields)
     ]
     return ComparisonSection(
-        word=found.verdict,
-        words=_words(found),
+        word=comparison.verdict,
+        words=_words(comparison),
         sides=[
             (name, f"{run.run} ({run.model})" if run.model else run.run)
-            for name, run in (("A", found.a), ("B", found.b))
+            for name, run in (("A", comparison.a), ("B", comparison.b))
         ],
-        cards=_cards(found),
-        doubts=_doubts(found),
-        charts=[chart for chart in (_scatter(found), *charts) if chart is not None],
-        changes=_changes(found),
-        settings=_settings(found),
-        method=_method(found),
-        comparison=found,
+        cards=_cards(comparison),
+        doubts=_doubts(comparison),
+        charts=[chart for chart in (_scatter(comparison), *charts) if chart is not None],
+        changes=_changes(comparison),
+        settings=_settings(comparison),
+        method=_method(comparison),
+        comparison=comparison,
     )
 
 
-def _words(found: Comparison) -> str:
-    margin = "" if found.margin is None else f" of {found.margin:.4g}"
+def _words(comparison: Comparison) -> str:
+    margin = "" if comparison.margin is None else f" of {comparison.margin:.4g}"
     by_verdict = {
         "PASS": f"B is not worse than A by the margin{margin} or more.",
         "FAIL": "B is worse than A.",
         "INCONCLUSIVE": f"These tasks cannot show whether B is worse than A by the margin{margin}.",
     }
-    if found.is_same_run:
-        return f"{_capitalized(found.way_out)}."
-    way_out = f" {_capitalized(found.way_out)}." if found.way_out else ""
-    passes = passes_with(found.smallest_margin)
-    return f"{by_verdict[found.verdict]}{way_out}{f' B {passes}.' if passes else ''}"
+    if comparison.is_same_run:
+        return f"{_capitalized(comparison.way_out)}."
+    advice = f" {_capitalized(comparison.way_out)}." if comparison.way_out else ""
+    passes = passes_with(comparison.smallest_margin)
+    return f"{by_verdict[comparison.verdict]}{advice}{f' B {passes}.' if passes else ''}"
 
 
 def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]  # str.capitalize would lower-case the rest, names included
 
 
-def _cards(found: Comparison) -> list[Card]:
-    difference = found.difference
+def _cards(comparison: Comparison) -> list[Card]:
+    difference = comparison.difference
     sure = "no interval"
     if difference is not None and difference.interval is not None:
         interval = difference.interval
         sure = f"B - A; {interval_cell(interval)} ({method_cell(interval)})"
     gained = "compared task by task"
-    if found.variance_reduction is not None and found.correlation is not None:
-        part = f"{abs(found.variance_reduction):.0%}".replace("%", " %")
-        change = f"took {part} off" if found.variance_reduction >= 0.0 else f"added {part} to"
-        gained = f"correlation {found.correlation:.2f}; pairing {change} the variance"
+    if comparison.variance_reduction is not None and comparison.correlation is not None:
+        part = f"{abs(comparison.variance_reduction):.0%}".replace("%", " %")
+        change = f"took {part} off" if comparison.variance_reduction >= 0.0 else f"added {part} to"
+        gained = f"correlation {comparison.correlation:.2f}; pairing {change} the variance"
     return [
-        Card(f"Difference in {found.metric}", _signed(difference), sure),
-        Card("A", number_cell(found.mean_a), f"{found.num_attempts_a:,} attempts"),
-        Card("B", number_cell(found.mean_b), f"{found.num_attempts_b:,} attempts"),
-        Card("p-value", _p_cell(found.p_value), found.test or "no test"),
-        Card("Tasks in both", count_cell(found.num_tasks), gained),
-        Card("Regressed", count_cell(found.num_regressed), _strict(found.num_broken, _BROKEN)),
-        Card("Improved", count_cell(found.num_improved), _strict(found.num_fixed, _FIXED)),
-        Card("Flaky", count_cell(found.num_flaky), _FLAKY),
+        Card(f"Difference in {comparison.metric}", _signed(difference), sure),
+        Card("A", number_cell(comparison.mean_a), f"{comparison.num_attempts_a:,} attempts"),
+        Card("B", number_cell(comparison.mean_b), f"{comparison.num_attempts_b:,} attempts"),
+        Card("p-value", _p_cell(comparison.p_value), comparison.test or "no test"),
+        Card("Tasks in both", count_cell(comparison.num_tasks), gained),
+        Card(
+            "Regressed",
+            count_cell(comparison.num_regressed),
+            _strict(comparison.num_broken, _BROKEN),
+        ),
+        Card(
+            "Improved", count_cell(comparison.num_improved), _strict(comparison.num_fixed, _FIXED)
+        ),
+        Card("Flaky", count_cell(comparison.num_flaky), _FLAKY),
     ]
 
 
@@ -138,41 +144,45 @@ def _p_cell(value: float | None) -> Shown | None:
     return None if value is None else Shown(value, p_value(value))
 
 
-def _strict(count: int | None, what: str) -> str:
-    return "no threshold of success" if count is None else f"{count:,} of them {what}"
+def _strict(count: int | None, description: str) -> str:
+    return "no threshold of success" if count is None else f"{count:,} of them {description}"
 
 
-def _doubts(found: Comparison) -> list[str]:
+def _doubts(comparison: Comparison) -> list[str]:
     """Return the reasons for doubt, and the tasks that are left out."""
-    doubts = [f"The runs differ in more than the model: {drift}." for drift in found.drift]
-    doubts += [f"Not checked, since a run does not record it: {name}." for name in found.unknown]
-    doubts += [f"{_capitalized(warning)}." for warning in found.warnings]
-    unmatched = found.unmatched
+    doubts = [f"The runs differ in more than the model: {drift}." for drift in comparison.drift]
+    doubts += [
+        f"Not checked, since a run does not record it: {name}." for name in comparison.unknown
+    ]
+    doubts += [f"{_capitalized(warning)}." for warning in comparison.warnings]
+    unmatched = comparison.unmatched
     counted = (
         (unmatched.num_only_a, "are scored only in A"),
         (unmatched.num_only_b, "are scored only in B"),
         (unmatched.num_too_few_attempts, "have too few attempts to compare"),
     )
-    doubts += [f"Left out: {num:,} tasks that {what}." for num, what in counted if num]
+    doubts += [
+        f"Left out: {num:,} tasks that {description}." for num, description in counted if num
+    ]
     return doubts
 
 
-def _settings(found: Comparison) -> Table | None:
-    if not found.compared:
+def _settings(comparison: Comparison) -> Table | None:
+    if not comparison.compared:
         return None
-    rows = [(setting.name, setting.a, setting.b) for setting in found.compared]
+    rows = [(setting.name, setting.a, setting.b) for setting in comparison.compared]
     return Table("What is compared", ("setting", "A", "B"), rows)
 
 
-def _method(found: Comparison) -> list[str]:
-    estimate = found.difference
+def _method(comparison: Comparison) -> list[str]:
+    estimate = comparison.difference
     lines = []
     if estimate is not None:
         error = estimate.standard_error
-        said = "" if error is None else f", standard error {error:.4f}"
+        error_text = "" if error is None else f", standard error {error:.4f}"
         lines.append(
             f"Difference: {estimate.estimator}; {estimate.num_values:,} attempts of "
-            f"{estimate.num_clusters:,} tasks{said}."
+            f"{estimate.num_clusters:,} tasks{error_text}."
         )
     lines.append(
         "Verdict by non-inferiority: PASS if B is not worse by the margin or more, FAIL if it "
@@ -181,13 +191,13 @@ def _method(found: Comparison) -> list[str]:
     return lines
 
 
-def _scatter(found: Comparison) -> Chart | None:
-    if not found.tasks:
+def _scatter(comparison: Comparison) -> Chart | None:
+    if not comparison.tasks:
         return None
-    drawn = sample_of(found.tasks, seed="comparison")
-    better = sum(task.difference > 0.0 for task in found.tasks)
-    worse = sum(task.difference < 0.0 for task in found.tasks)
-    equal = len(found.tasks) - better - worse
+    drawn = sample_of(comparison.tasks, seed="comparison")
+    better = sum(task.difference > 0.0 for task in comparison.tasks)
+    worse = sum(task.difference < 0.0 for task in comparison.tasks)
+    equal = len(comparison.tasks) - better - worse
     places: dict[tuple[float, float], list[str]] = {}  # tasks at one place share a larger point
     for task in drawn:
         places.setdefault((task.value_a, task.value_b), []).append(task.task_id)
@@ -203,8 +213,8 @@ def _scatter(found: Comparison) -> Chart | None:
     figure = points(
         [value_a for value_a, _ in places],
         [value_b for _, value_b in places],
-        x_title=f"{found.metric} in A",
-        y_title=f"{found.metric} in B",
+        x_title=f"{comparison.metric} in A",
+        y_title=f"{comparison.metric} in B",
         labels=[
             distinct_labels(ids)[0] if len(ids) == 1 else f"{len(ids):,} tasks"
             for ids in places.values()
@@ -213,8 +223,8 @@ def _scatter(found: Comparison) -> Chart | None:
         diagonal=(min(0.0, *map(min, places)), max(map(max, places))),
     )
     words = f"{better:,} tasks are better in B, {worse:,} worse, {equal:,} equal."
-    if len(drawn) < len(found.tasks):
-        words += f" {len(drawn):,} of {len(found.tasks):,} tasks, drawn at random."
+    if len(drawn) < len(comparison.tasks):
+        words += f" {len(drawn):,} of {len(comparison.tasks):,} tasks, drawn at random."
     return Chart("comparison-tasks", "Each task in A and in B", words, figure, table)
 
 
@@ -224,7 +234,7 @@ def _part_chart(
     """Show the difference for each slice of the tasks; None if there is only one."""
     if len(parts) < 2:
         return None
-    known = [(value, d.difference) for value, d in parts.items() if d.difference is not None]
+    estimates = [(value, d.difference) for value, d in parts.items() if d.difference is not None]
     table = Table(
         f"Difference by {field}",
         (field, "difference", "interval", "method", "p", "p (Holm)", "tasks", "A", "B", "verdict"),
@@ -246,34 +256,34 @@ def _part_chart(
     )
     figure = None
     words = f"{len(parts):,} slices; their p-values are adjusted by Holm's method."
-    if len(known) > MAX_DRAWN:
+    if len(estimates) > MAX_DRAWN:
         words += f" Drawn: the first {MAX_DRAWN}."
-    if known:
-        drawn = known[:MAX_DRAWN]
+    if estimates:
+        drawn = estimates[:MAX_DRAWN]
         figure = ranges(
             distinct_labels(value for value, _ in drawn),
-            [one.value for _, one in drawn],
-            [one.interval for _, one in drawn],
+            [estimate.value for _, estimate in drawn],
+            [estimate.interval for _, estimate in drawn],
             x_title=f"difference in {metric}, B - A",
             mark=0.0,
         )
     return Chart(name, f"Difference by {field}", words, figure, table)
 
 
-def _changes(found: Comparison) -> list[tuple[str, Table | None]]:
+def _changes(comparison: Comparison) -> list[tuple[str, Table | None]]:
     """Return the largest regressions, and the tasks with a mark, largest differences first."""
-    lost = found.regressions
-    title = f"Largest regressions: {len(lost)} of {found.num_regressed:,}"
+    lost = comparison.regressions
+    title = f"Largest regressions: {len(lost)} of {comparison.num_regressed:,}"
     tables = [(title, _task_table("Tasks that lost most in B", lost) if lost else None)]
-    for mark, what, is_marked in (
+    for mark, description, is_marked in (
         ("Broken", _BROKEN, lambda task: task.change == "broken"),
         ("Fixed", _FIXED, lambda task: task.change == "fixed"),
         ("Flaky", _FLAKY, lambda task: bool(task.flaky_in)),
     ):
-        own = [task for task in found.tasks if is_marked(task)]
-        own.sort(key=lambda task: -abs(task.difference))
-        table = _task_table(f"Tasks that {what}", own) if own else None
-        tables.append((f"{mark} tasks: {len(own):,}", table))
+        marked_tasks = [task for task in comparison.tasks if is_marked(task)]
+        marked_tasks.sort(key=lambda task: -abs(task.difference))
+        table = _task_table(f"Tasks that {description}", marked_tasks) if marked_tasks else None
+        tables.append((f"{mark} tasks: {len(marked_tasks):,}", table))
     return tables
 
 
@@ -302,7 +312,7 @@ def _task_table(caption: str, tasks: Sequence[TaskDifference]) -> Table:
     )
 
 
-def _signed(found: Estimate | None) -> Shown | None:
+def _signed(estimate: Estimate | None) -> Shown | None:
     """Show a difference with its sign."""
-    shown = number_cell(found.value if found else None)
-    return shown if shown is None or shown.value <= 0.0 else shown._replace(text=f"+{shown.text}")
+    cell = number_cell(estimate.value if estimate else None)
+    return cell if cell is None or cell.value <= 0.0 else cell._replace(text=f"+{cell.text}")

@@ -72,14 +72,16 @@ def html_report(
             f"gym report needs the package {error.name}: pip install 'gymcli[report]'"
         ) from error
     judged = verdicts or [()] * len(runs)
-    known = scores or [None] * len(runs)
+    run_scores = scores or [None] * len(runs)
     sections = [
-        run_section(run, f"run-{number}", verdicts=own, score=score)
-        for number, (run, own, score) in enumerate(zip(runs, judged, known, strict=True), 1)
+        run_section(run, f"run-{number}", verdicts=run_verdicts, score=score)
+        for number, (run, run_verdicts, score) in enumerate(
+            zip(runs, judged, run_scores, strict=True), 1
+        )
     ]
     charts: list[Chart] = []
     for section in sections:
-        charts += [chart for one in section.by_environment for chart in one.charts]
+        charts += [chart for part in section.by_environment for chart in part.charts]
         charts += [*section.effort, *section.slices, *filter(None, [section.failures])]
     charts += comparison.charts if comparison is not None else ()
     environment = jinja2.Environment(
@@ -115,7 +117,9 @@ def html_report(
                 if chart.figure is not None
             }
         ),
-        tasks=_embedded({one.anchor: _cleaned(one.tasks.data, clean) for one in sections}),
+        tasks=_embedded(
+            {section.anchor: _cleaned(section.tasks.data, clean) for section in sections}
+        ),
     )
 
 

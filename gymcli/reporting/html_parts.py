@@ -198,15 +198,17 @@ def bars(
         "marker": {"color": "var(--c0)"},
         "hoverinfo": "x+y",
     }
-    whole = {"dtick": 1} if max(values) <= _MAX_WHOLE else {}
+    whole_number_ticks = {"dtick": 1} if max(values) <= _MAX_WHOLE else {}
     few = {}
     if len(labels) > _MAX_LABELS:
         few = {"nticks": max(2, min(4, _MAX_CHARACTERS // max(map(len, labels)))), "tickangle": 0}
     layout: JSONObject = {
-        "xaxis": _axis(x_title, **whole) if flat else _axis(x_title, type="category", **few),
+        "xaxis": _axis(x_title, **whole_number_ticks)
+        if flat
+        else _axis(x_title, type="category", **few),
         "yaxis": _axis(y_title, type="category", autorange="reversed")
         if flat
-        else _axis(y_title, rangemode="tozero", **whole),
+        else _axis(y_title, rangemode="tozero", **whole_number_ticks),
         "bargap": 0.15 if len(labels) > 3 else 0.6,
     }
     if flat:
@@ -215,7 +217,7 @@ def bars(
 
 
 def lines(
-    given: Sequence[Curve],
+    curves: Sequence[Curve],
     *,
     x_title: str,
     y_title: str,
@@ -225,7 +227,7 @@ def lines(
 ) -> JSONObject:
     """Draw lines, with their bands if they have any; `best` is the highest possible reward."""
     traces: list[object] = []
-    for place, line in enumerate(given):
+    for place, line in enumerate(curves):
         colour = f"--c{place % _NUM_COLOURS}"
         banded = [
             (x, low, high)
@@ -265,7 +267,7 @@ def lines(
     axis = _axis(x_title, type="log" if is_log else "linear")
     if ticks:
         axis |= {"tickvals": list(ticks), "ticktext": [f"{tick:g}" for tick in ticks]}
-    layout = {"xaxis": axis, "yaxis": _reward_axis(y_title, best), "showlegend": len(given) > 1}
+    layout = {"xaxis": axis, "yaxis": _reward_axis(y_title, best), "showlegend": len(curves) > 1}
     return {"data": traces, "layout": layout}
 
 
@@ -347,8 +349,8 @@ def ranges(
 ) -> JSONObject:
     """Draw a point and its interval for each label, the first on top; `mark` is a vertical line."""
     ends = [
-        (value, value) if found is None else (found.low, found.high)
-        for value, found in zip(values, intervals, strict=True)
+        (value, value) if interval is None else (interval.low, interval.high)
+        for value, interval in zip(values, intervals, strict=True)
     ]
     trace: JSONObject = {
         "type": "scatter",

@@ -135,18 +135,18 @@ def read_run(
     models: dict[str, None] = {}
     with index_run(path, env=env) as index:
         for row in index.rows:
-            own = attempts.setdefault(row.env, AttemptColumns())
-            own.by_task.setdefault(row.task_id, {})[row.attempt] = row.reward
+            columns = attempts.setdefault(row.env, AttemptColumns())
+            columns.by_task.setdefault(row.task_id, {})[row.attempt] = row.reward
             if row.model is not None:
                 models[row.model] = None
             if row.reward is None:
                 continue
-            own.rewards.append(row.reward)
-            own.num_turns.append(row.num_turns)
-            own.seconds.append(row.seconds or 0.0)
-            own.prompt_tokens.append(row.prompt_tokens)
-            own.completion_tokens.append(row.completion_tokens)
-    known = manifest.environments if manifest else {}
+            columns.rewards.append(row.reward)
+            columns.num_turns.append(row.num_turns)
+            columns.seconds.append(row.seconds or 0.0)
+            columns.prompt_tokens.append(row.prompt_tokens)
+            columns.completion_tokens.append(row.completion_tokens)
+    environments = manifest.environments if manifest else {}
     return ReportedRun(
         name=str(path),
         manifest=manifest,
@@ -155,7 +155,7 @@ def read_run(
         warnings=aggregator.warnings,
         tasks=aggregator.task_rows(),
         attempts=dict(sorted(attempts.items())),
-        best_rewards={name: record.max_reward for name, record in known.items()},
+        best_rewards={name: record.max_reward for name, record in environments.items()},
         aggregator=aggregator,
     )
 
@@ -202,8 +202,8 @@ def run_section(
     """Return a run's section of the page; `anchor` identifies it on the page."""
     metrics = run.metrics
     environments = [
-        (f"{anchor}-{place}", env, found)
-        for place, (env, found) in enumerate(metrics.environments.items())
+        (f"{anchor}-{place}", env, part)
+        for place, (env, part) in enumerate(metrics.environments.items())
     ]
     several = len(environments) > 1
     return RunSection(
@@ -211,25 +211,25 @@ def run_section(
         name=run.name,
         facts=_facts(run),
         verdicts=[
-            *((one.verdict.lower(), one.verdict, _judged(one)) for one in verdicts),
+            *((gate.verdict.lower(), gate.verdict, _gate_text(gate)) for gate in verdicts),
             *(_reproductions(score) if score is not None else ()),
         ],
         cards=_cards(metrics),
         doubts=_doubts(run),
         advice=[
             f"{env}: {sentence}" if several else sentence
-            for _, env, found in environments
-            for sentence in found.advice
+            for _, env, part in environments
+            for sentence in part.advice
         ],
         environments=environments_table(metrics),
-        by_environment=[_environment_section(run, env, found, a) for a, env, found in environments],
+        by_environment=[_environment_section(run, env, part, a) for a, env, part in environments],
         effort=effort_charts(anchor, metrics, run.attempts),
         failures=failure_chart(anchor, metrics),
         counts=counts_tables(metrics),
         slices=[
             chart
-            for name, env, found in environments
-            for chart in slice_charts(name, found, env if several else "")
+            for name, env, part in environments
+            for chart in slice_charts(name, part, env if several else "")
         ],
         tasks=task_data(run.tasks, run.attempts, run.best_rewards),
         method=_method(metrics),
@@ -237,27 +237,27 @@ def run_section(
 
 
 def _environment_section(
-    run: ReportedRun, env: str, found: Metrics, anchor: str
+    run: ReportedRun, env: str, part: Metrics, anchor: str
 ) -> EnvironmentSection:
-    own = run.attempts.get(env, AttemptColumns())
+    columns = run.attempts.get(env, AttemptColumns())
     best = run.best_rewards.get(env)
     # Axes that end at the best reward would hide rewards outside of that range.
-    if min(own.rewards, default=0.0) < 0.0 or max(own.rewards, default=0.0) > (best or 0.0):
+    if min(columns.rewards, default=0.0) < 0.0 or max(columns.rewards, default=0.0) > (best or 0.0):
         best = None
-    tokens = list(zip(own.completion_tokens, own.rewards, strict=True))
-    turns = list(zip(own.num_turns, own.rewards, strict=True))
+    tokens = list(zip(columns.completion_tokens, columns.rewards, strict=True))
+    turns = list(zip(columns.num_turns, columns.rewards, strict=True))
     charts = (
-        reward_chart(f"{anchor}-rewards", own.rewards, best=best),
-        curve_chart(f"{anchor}-k", found, best=best),
+        reward_chart(f"{anchor}-rewards", columns.rewards, best=best),
+        curve_chart(f"{anchor}-k", part, best=best),
         _spread_chart(f"{anchor}-tokens", "completion tokens", tokens, seed=env, best=best),
         _spread_chart(f"{anchor}-turns", "turns", turns, seed=env, best=best),
-        component_chart(anchor, found),
+        component_chart(anchor, part),
     )
-    mean_reward = number_cell(found.mean_reward)
+    mean_reward = number_cell(part.mean_reward)
     words = "nothing is scored" if mean_reward is None else f"mean reward {mean_reward.text}"
-    if found.interval is not None:
-        words += f" ({interval_cell(found.interval)})"
-    numbers = [(name, *estimate_cells(one)) for name, one in found.distinct.items()]
+    if part.interval is not None:
+        words += f" ({interval_cell(part.interval)})"
+    numbers = [(name, *estimate_cells(estimate)) for name, estimate in part.distinct.items()]
     head = ("number", *ESTIMATE_HEAD)
     return EnvironmentSection(
         name=env,
@@ -269,30 +269,30 @@ def _environment_section(
 
 
 def _facts(run: ReportedRun) -> list[tuple[str, str]]:
-    found = [
+    facts = [
         ("Model", ", ".join(run.models)),
         ("Environments", ", ".join(run.metrics.environments)),
     ]
     manifest = run.manifest
     if manifest is not None and manifest.benchmark is not None:
-        found.append(
+        facts.append(
             ("Benchmark", f"{manifest.benchmark.name}, version {manifest.benchmark.version}")
         )
     if manifest is not None:
         params = manifest.identity.get("params")
         if isinstance(params, dict):
-            said = ", ".join(f"{name} {value}" for name, value in params.items())
-            found.append(("Sampling", said))
+            params_text = ", ".join(f"{name} {value}" for name, value in params.items())
+            facts.append(("Sampling", params_text))
         if 0.0 < manifest.started_at < _YEAR_10_000:
             start = datetime.fromtimestamp(manifest.started_at, UTC)
-            found.append(("Started", f"{start:%Y-%m-%d %H:%M} UTC"))
-        found += [
+            facts.append(("Started", f"{start:%Y-%m-%d %H:%M} UTC"))
+        facts += [
             ("Took", f"{manifest.seconds:,.0f} s" if manifest.seconds else ""),
             ("Shard", manifest.shard or ""),
             ("gymcli", manifest.gymcli_version),
             ("Commit", (manifest.git_commit or "")[:12]),
         ]
-    return [fact for fact in found if fact[1]]
+    return [fact for fact in facts if fact[1]]
 
 
 def _cards(metrics: Metrics) -> list[Card]:
@@ -302,21 +302,21 @@ def _cards(metrics: Metrics) -> list[Card]:
         sure = "best rewards differ or are unknown: see each environment"
     expected = number(metrics.num_expected, ",", unknown="unknown")
     bounds = f"; bounds {interval_cell(metrics.bounds)}" if metrics.bounds else ""
-    found = [Card("Mean reward", number_cell(metrics.mean_reward), sure)]
+    cards = [Card("Mean reward", number_cell(metrics.mean_reward), sure)]
     k = metrics.usual_num_attempts
     for name, (value,) in at_n([metrics]).items():
         passing = (
             f"all {k} attempts pass" if "^" in name else f"at least one of {k} attempts passes"
         )
         note = f"the chance that {passing if k > 1 else 'an attempt passes'}"
-        found.append(Card(name, number_cell(value), note))
+        cards.append(Card(name, number_cell(value), note))
     if have_flaky([metrics]):
         num_tasks = f"of {metrics.num_clusters:,} tasks with a score"
-        found.append(Card("Flaky tasks", count_cell(metrics.num_flaky_tasks), num_tasks))
+        cards.append(Card("Flaky tasks", count_cell(metrics.num_flaky_tasks), num_tasks))
     if metrics.coverage != 1.0:
         scored = f"{metrics.num_scored:,} scored of {expected} expected"
         failed = f", {metrics.num_unscored:,} failed" if metrics.num_unscored else ""
-        found += [
+        cards += [
             Card("Coverage", share_cell(metrics.coverage), scored + failed),
             Card(
                 "Strict mean",
@@ -327,47 +327,49 @@ def _cards(metrics: Metrics) -> list[Card]:
     tokens = metrics.usage.get("prompt_tokens", 0) + metrics.usage.get("completion_tokens", 0)
     if tokens:
         price = "" if metrics.cost is None else f"cost {cost(metrics.cost)}"
-        found.append(Card("Tokens", total_cell(tokens), price))
-    return found
+        cards.append(Card("Tokens", total_cell(tokens), price))
+    return cards
 
 
 def _doubts(run: ReportedRun) -> list[str]:
     """Return the reasons to doubt the numbers."""
     metrics = run.metrics
-    found = [f"{warning}." for warning in run.warnings]
+    doubts = [f"{warning}." for warning in run.warnings]
     if not metrics.num_scored:
-        found.append("Nothing is scored, so there are no numbers about rewards.")
+        doubts.append("Nothing is scored, so there are no numbers about rewards.")
     if metrics.num_expected is None:
-        found.append("A rollout file does not record how many attempts were expected.")
+        doubts.append("A rollout file does not record how many attempts were expected.")
     elif metrics.coverage is not None and metrics.coverage < _LOW_COVERAGE:
         missing = metrics.num_expected - metrics.num_scored
-        found.append(
+        doubts.append(
             f"{missing:,} of {metrics.num_expected:,} expected attempts have no score; "
             "run the same gym collect again to resume."
         )
-    return found
+    return doubts
 
 
-def _judged(found: GateVerdict) -> str:
-    interval = f", {interval_cell(found.interval)} ({method_cell(found.interval)})"
-    way_out = f"; {found.way_out}" if found.way_out else ""
-    return f"{found.gate}: it is {found.value:,.4g}{interval if found.interval else ''}{way_out}"
+def _gate_text(gate: GateVerdict) -> str:
+    text = f"{gate.gate}: it is {gate.value:,.4g}"
+    if gate.interval:
+        text += f", {interval_cell(gate.interval)} ({method_cell(gate.interval)})"
+    return f"{text}; {gate.way_out}" if gate.way_out else text
 
 
 _LOOKS = {"reproduced": "pass", "not_reproduced": "fail"}
 
 
 def _reproductions(score: BenchmarkScore) -> Iterator[tuple[str, str, str]]:
-    if differing := settings_text(score.benchmark, score.other_settings):
-        yield "inconclusive", "BENCHMARK", differing
-    for one in score.references:
-        text = f"{one.model} {one.score:g} ({reference_source(one)}): {reference_text(one, score)}"
-        yield _LOOKS.get(one.verdict, "inconclusive"), one.verdict_text.upper(), text
+    if settings := settings_text(score.benchmark, score.other_settings):
+        yield "inconclusive", "BENCHMARK", settings
+    for reference in score.references:
+        source, text = reference_source(reference), reference_text(reference, score)
+        text = f"{reference.model} {reference.score:g} ({source}): {text}"
+        yield _LOOKS.get(reference.verdict, "inconclusive"), reference.verdict_text.upper(), text
 
 
 def _method(metrics: RunMetrics) -> list[str]:
     """Return how the numbers were computed."""
-    said = [
+    sentences = [
         "Mean reward: the mean over tasks of the mean reward of their scored attempts; every task "
         "has the same weight. Attempts of one task are not independent, so errors and intervals "
         "are over tasks.",
@@ -376,76 +378,80 @@ def _method(metrics: RunMetrics) -> list[str]:
         "pass@k and the like: unbiased, per task, then the mean over the tasks with at least k "
         "scored attempts; never for more attempts than were made.",
     ]
-    estimates = [one for found in metrics.environments.values() for one in found.estimates.values()]
-    methods = {one.interval.method for one in estimates if one.interval}
+    estimates = [
+        estimate for part in metrics.environments.values() for estimate in part.estimates.values()
+    ]
+    methods = {estimate.interval.method for estimate in estimates if estimate.interval}
     if "wilson-neff" in methods:
-        said.append(
+        sentences.append(
             "wilson-neff: Wilson's interval on the effective number of attempts, adjusted for the "
             "number of tasks; for rewards between 0 and a known best reward."
         )
     if "t" in methods:
-        said.append("t: Student's t interval over task means; for numbers without known bounds.")
-    said.append(
+        sentences.append(
+            "t: Student's t interval over task means; for numbers without known bounds."
+        )
+    sentences.append(
         "Percentiles are interpolated between neighbouring values; times and tokens are those of "
         "scored attempts that recorded them."
     )
-    return said
+    return sentences
 
 
 def runs_table(runs: Sequence[ReportedRun]) -> Table:
     """Return a row for each run."""
-    every = [run.metrics for run in runs]
+    all_metrics = [run.metrics for run in runs]
     columns: dict[str, list[Cell]] = {
         "run": [run.name for run in runs],
         "model": [", ".join(run.models) for run in runs],
-        "environments": [", ".join(found.environments) for found in every],
-        "scored": [count_cell(found.num_scored) for found in every],
-        "mean reward": [number_cell(found.mean_reward) for found in every],
-        "interval": [interval_cell(found.interval) for found in every],
+        "environments": [", ".join(metrics.environments) for metrics in all_metrics],
+        "scored": [count_cell(metrics.num_scored) for metrics in all_metrics],
+        "mean reward": [number_cell(metrics.mean_reward) for metrics in all_metrics],
+        "interval": [interval_cell(metrics.interval) for metrics in all_metrics],
     }
-    if any(found.coverage != 1.0 for found in every):
+    if any(metrics.coverage != 1.0 for metrics in all_metrics):
         columns |= {
-            "coverage": [share_cell(found.coverage) for found in every],
-            "unscored": [count_cell(found.num_unscored) for found in every],
-            "strict mean": [number_cell(found.strict_mean_reward) for found in every],
+            "coverage": [share_cell(metrics.coverage) for metrics in all_metrics],
+            "unscored": [count_cell(metrics.num_unscored) for metrics in all_metrics],
+            "strict mean": [number_cell(metrics.strict_mean_reward) for metrics in all_metrics],
         }
-    if have_flaky(every):
-        columns["flaky tasks"] = [count_cell(found.num_flaky_tasks) for found in every]
-    times = [found.latency for found in every]
+    if have_flaky(all_metrics):
+        columns["flaky tasks"] = [count_cell(metrics.num_flaky_tasks) for metrics in all_metrics]
+    times = [metrics.latency for metrics in all_metrics]
     columns["p50 seconds"] = [amount_cell(t.total_seconds.p50 if t else None) for t in times]
-    if any(found.cost is not None for found in every):
-        columns["cost"] = [amount_cell(found.cost) for found in every]
+    if any(metrics.cost is not None for metrics in all_metrics):
+        columns["cost"] = [amount_cell(metrics.cost) for metrics in all_metrics]
     return Table("Runs", tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
 def environments_table(metrics: RunMetrics) -> Table:
     """Return a row for each environment, and one for all where there are several."""
-    named: list[tuple[str, Metrics]] = list(metrics.environments.items())
+    named_parts: list[tuple[str, Metrics]] = list(metrics.environments.items())
     note = ""
-    if len(named) > 1:
-        named.append(("all", metrics))
+    if len(named_parts) > 1:
+        named_parts.append(("all", metrics))
         if metrics.num_scored and metrics.mean_reward is None:
             note = "Their best rewards differ or are unknown, so there is no mean over all of them."
-    parts = [found for _, found in named]
+    parts = [part for _, part in named_parts]
     columns: dict[str, list[Cell]] = {
-        "environment": [name for name, _ in named],
-        "tasks": [count_cell(found.num_tasks) for found in parts],
-        "scored": [count_cell(found.num_scored) for found in parts],
-        "mean reward": [number_cell(found.mean_reward) for found in parts],
-        "interval": [interval_cell(found.interval) for found in parts],
-        "method": [method_cell(found.interval) for found in parts],
+        "environment": [name for name, _ in named_parts],
+        "tasks": [count_cell(part.num_tasks) for part in parts],
+        "scored": [count_cell(part.num_scored) for part in parts],
+        "mean reward": [number_cell(part.mean_reward) for part in parts],
+        "interval": [interval_cell(part.interval) for part in parts],
+        "method": [method_cell(part.interval) for part in parts],
     }
-    if any(found.coverage != 1.0 for found in parts):
+    if any(part.coverage != 1.0 for part in parts):
         columns |= {
-            "expected": [count_cell(found.num_expected) for found in parts],
-            "present": [count_cell(found.num_present) for found in parts],
-            "coverage": [share_cell(found.coverage) for found in parts],
-            "strict mean": [number_cell(found.strict_mean_reward) for found in parts],
-            "bounds": [interval_cell(found.bounds) for found in parts],
+            "expected": [count_cell(part.num_expected) for part in parts],
+            "present": [count_cell(part.num_present) for part in parts],
+            "coverage": [share_cell(part.coverage) for part in parts],
+            "strict mean": [number_cell(part.strict_mean_reward) for part in parts],
+            "bounds": [interval_cell(part.bounds) for part in parts],
         }
     columns |= {name: [*map(number_cell, values)] for name, values in at_n(parts).items()}
     if have_flaky(parts):
-        columns["flaky tasks"] = [count_cell(found.num_flaky_tasks) for found in parts]
+        columns["flaky tasks"] = [count_cell(part.num_flaky_tasks) for part in parts]
     rows = list(zip(*columns.values(), strict=True))
     return Table("Environments", tuple(columns), rows, note)
 
@@ -461,10 +467,10 @@ class Bin(NamedTuple):
     num_values: int
 
 
-def bins_of(values: Sequence[float], *, most: float | None = None) -> list[Bin]:
+def bins_of(values: Sequence[float], *, largest: float | None = None) -> list[Bin]:
     """Count finite values: each value if few are distinct, else in bins of equal width.
 
-    Bins go from 0 to `most` if all values lie in between, else from the lowest to the highest.
+    Bins go from 0 to `largest` if all values lie in between, else from the lowest to the highest.
     """
     if not values:
         return []
@@ -472,8 +478,8 @@ def bins_of(values: Sequence[float], *, most: float | None = None) -> list[Bin]:
     if len(distinct) <= _FEW:
         return [Bin(value, value, distinct[value]) for value in sorted(distinct)]
     low, high = min(distinct), max(distinct)
-    if most is not None and low >= 0.0 and high <= most:
-        low, high = 0.0, most
+    if largest is not None and low >= 0.0 and high <= largest:
+        low, high = 0.0, largest
     # Interpolated from both ends, since `high - low` can overflow.
     between = (low * (1.0 - i / _NUM_BINS) + high * (i / _NUM_BINS) for i in range(_NUM_BINS))
     edges = [*accumulate(between, max)]  # rounding may put an edge below the one before it
@@ -485,33 +491,35 @@ def bins_of(values: Sequence[float], *, most: float | None = None) -> list[Bin]:
 
 def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> Chart | None:
     """Show how the rewards of scored attempts are spread; None without rewards."""
-    bins = bins_of(rewards, most=best)
+    bins = bins_of(rewards, largest=best)
     if not bins:
         return None
     for digits in range(4, 18):  # as many as make the labels distinct; 17 do for any floats
         labels = [
-            f"{one.low:,.{digits}g}"
-            + ("" if one.low == one.high else f" to {one.high:,.{digits}g}")
-            for one in bins
+            f"{reward_bin.low:,.{digits}g}"
+            + ("" if reward_bin.low == reward_bin.high else f" to {reward_bin.high:,.{digits}g}")
+            for reward_bin in bins
         ]
         if len(set(labels)) == len(labels):
             break
     num = len(rewards)
-    most = max(range(len(bins)), key=lambda place: bins[place].num_values)
-    part = share(bins[most].num_values / num).replace("%", " %")
+    fullest = max(range(len(bins)), key=lambda place: bins[place].num_values)
+    part = share(bins[fullest].num_values / num).replace("%", " %")
     words = (
         f"{num:,} scored attempts, rewards from {min(rewards):,.3f} to {max(rewards):,.3f}; "
-        f"most often {labels[most]}, {part} of them."
+        f"most often {labels[fullest]}, {part} of them."
     )
     table = Table(
         "Scored attempts by reward",
         ("reward", "attempts", "share"),
         [
-            (label, count_cell(one.num_values), share_cell(one.num_values / num))
-            for label, one in zip(labels, bins, strict=True)
+            (label, count_cell(reward_bin.num_values), share_cell(reward_bin.num_values / num))
+            for label, reward_bin in zip(labels, bins, strict=True)
         ],
     )
-    figure = bars(labels, [one.num_values for one in bins], x_title="reward", y_title="attempts")
+    figure = bars(
+        labels, [reward_bin.num_values for reward_bin in bins], x_title="reward", y_title="attempts"
+    )
     return Chart(name, "Rewards", words, figure, table)
 
 
@@ -526,11 +534,12 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
         is_other_name = not any(f"{metric.name}{k}" in distinct for k in curve)
         if len(curve) < 2 or metric.takes_first or is_other_name:
             continue
-        found = [metrics.estimates[f"{metric.name}{k}"] for k in curve]
+        estimates = [metrics.estimates[f"{metric.name}{k}"] for k in curve]
         rows += (
-            (f"{metric.name}{k}", *estimate_cells(one)) for k, one in zip(curve, found, strict=True)
+            (f"{metric.name}{k}", *estimate_cells(estimate))
+            for k, estimate in zip(curve, estimates, strict=True)
         )
-        bands = [one.interval for one in found]
+        bands = [estimate.interval for estimate in estimates]
         curves.append(
             Curve(
                 f"{metric.name}k",
@@ -544,16 +553,16 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
         return None
     table = Table("Metrics of k attempts at a task", ("number", *ESTIMATE_HEAD), rows)
     ks = curves[0].x
-    ends = ", ".join(f"{one.name} {one.y[0]:.3f} to {one.y[-1]:.3f}" for one in curves)
+    ends = ", ".join(f"{curve.name} {curve.y[0]:.3f} to {curve.y[-1]:.3f}" for curve in curves)
     words = f"From k = {ks[0]:g} to {ks[-1]:g}: {ends}."
     drawn: list[Curve] = []
     for line in curves:  # a line hidden behind an earlier one is named together with it
-        for place, one in enumerate(drawn):
+        for place, earlier in enumerate(drawn):
             # Sums in a different order differ by rounding errors.
-            if one.x == line.x and all(
-                math.isclose(*pair, abs_tol=1e-12) for pair in zip(one.y, line.y, strict=True)
+            if earlier.x == line.x and all(
+                math.isclose(*pair, abs_tol=1e-12) for pair in zip(earlier.y, line.y, strict=True)
             ):
-                drawn[place] = one._replace(name=f"{one.name} = {line.name}")
+                drawn[place] = earlier._replace(name=f"{earlier.name} = {line.name}")
                 break
         else:
             drawn.append(line)
@@ -580,76 +589,85 @@ class PointGroup(NamedTuple):
 
 def groups_of(pairs: Sequence[tuple[float, float]]) -> list[PointGroup]:
     """Group pairs by x: each x if they are few, else in tenths; equal x stay together."""
-    ordered = sorted(pairs)
-    num = len(ordered)
-    num_groups = num if len({x for x, _ in ordered}) <= _FEW else _NUM_GROUPS
+    sorted_pairs = sorted(pairs)
+    num = len(sorted_pairs)
+    num_groups = num if len({x for x, _ in sorted_pairs}) <= _FEW else _NUM_GROUPS
     groups = []
     start = 0
     for place in range(1, num_groups + 1):
         end = place * num // num_groups
         if end <= start:
             continue
-        while end < num and ordered[end][0] == ordered[end - 1][0]:
+        while end < num and sorted_pairs[end][0] == sorted_pairs[end - 1][0]:
             end += 1
-        own = ordered[start:end]
-        mean_x, mean_y = mean([x for x, _ in own]), mean([y for _, y in own])
-        groups.append(PointGroup(own[0][0], own[-1][0], len(own), mean_x, mean_y))
+        group_pairs = sorted_pairs[start:end]
+        mean_x, mean_y = mean([x for x, _ in group_pairs]), mean([y for _, y in group_pairs])
+        groups.append(
+            PointGroup(group_pairs[0][0], group_pairs[-1][0], len(group_pairs), mean_x, mean_y)
+        )
         start = end
     return groups
 
 
 def _spread_chart(
     name: str,
-    what: str,
+    quantity: str,
     pairs: Sequence[tuple[float, float]],
     *,
     seed: str,
     best: float | None,
 ) -> Chart | None:
-    """Show rewards, second in `pairs`, against `what`; None if `what` was not recorded."""
+    """Show rewards, second in `pairs`, against a quantity; None if it was not recorded."""
     groups = groups_of(pairs)
     if not groups or groups[-1].high <= 0:
         return None
     first, last = groups[0], groups[-1]
     words = (
-        f"Mean reward {first.mean_y:,.3f} where {what} are {first.span}, "
+        f"Mean reward {first.mean_y:,.3f} where {quantity} are {first.span}, "
         f"{last.mean_y:,.3f} where they are {last.span}."
     )
     if len(groups) == 1:
         words = f"The same in every attempt: {first.span}; mean reward {first.mean_y:,.3f}."
-    drawn = sample_of(pairs, seed=f"{seed}:{what}")
+    drawn = sample_of(pairs, seed=f"{seed}:{quantity}")
     if len(drawn) < len(pairs):
         words += (
             f" {len(drawn):,} points drawn at random of {len(pairs):,}; the means are over all."
         )
     table = Table(
-        f"Mean reward by {what}",
-        (what, "attempts", f"mean {what}", "mean reward"),
+        f"Mean reward by {quantity}",
+        (quantity, "attempts", f"mean {quantity}", "mean reward"),
         [
-            (one.span, count_cell(one.num_values), number_cell(one.mean_x), number_cell(one.mean_y))
-            for one in groups
+            (
+                group.span,
+                count_cell(group.num_values),
+                number_cell(group.mean_x),
+                number_cell(group.mean_y),
+            )
+            for group in groups
         ],
     )
     figure = points(
         [x for x, _ in drawn],
         [y for _, y in drawn],
-        x_title=what,
+        x_title=quantity,
         y_title="reward",
-        mean=Curve("mean", [one.mean_x for one in groups], [one.mean_y for one in groups]),
+        mean=Curve("mean", [group.mean_x for group in groups], [group.mean_y for group in groups]),
         best=best,
         step=1.0 if last.high <= _FEW else None,
     )
     has_picture = len(groups) > 1
-    return Chart(name, f"Reward against {what}", words, figure if has_picture else None, table)
+    return Chart(name, f"Reward against {quantity}", words, figure if has_picture else None, table)
 
 
 def component_chart(name: str, metrics: Metrics) -> Chart | None:
     """Show components, other numbers of verifiers, and those that environments compute."""
-    named: list[tuple[str, Estimate]] = []
+    named_estimates: list[tuple[str, Estimate]] = []
     for kind in ("components", "metrics"):
         values: Mapping[str, float] = getattr(metrics, kind) or {}
-        named += ((key, metrics.estimates[f"{kind}.{key}"]) for key in values)
-    rows: list[tuple[Cell, ...]] = [(key, *estimate_cells(found)) for key, found in named]
+        named_estimates += ((key, metrics.estimates[f"{kind}.{key}"]) for key in values)
+    rows: list[tuple[Cell, ...]] = [
+        (key, *estimate_cells(estimate)) for key, estimate in named_estimates
+    ]
     rows += [
         (key, amount_cell(value), *[None] * 5, "the environment's own")
         for key, value in metrics.environment_metrics.items()
@@ -658,12 +676,12 @@ def component_chart(name: str, metrics: Metrics) -> Chart | None:
         return None
     table = Table("Components and other numbers", ("name", *ESTIMATE_HEAD), rows)
     words = "Further numbers that verifiers returned, as means over tasks."
-    if not named:
+    if not named_estimates:
         words = "Numbers that the environment computes itself."
-    drawn = named[:MAX_DRAWN]
-    intervals = [found.interval for _, found in drawn]
+    drawn = named_estimates[:MAX_DRAWN]
+    intervals = [estimate.interval for _, estimate in drawn]
     labels = distinct_labels(key for key, _ in drawn)
-    figure = ranges(labels, [found.value for _, found in drawn], intervals, x_title="mean")
+    figure = ranges(labels, [estimate.value for _, estimate in drawn], intervals, x_title="mean")
     is_worth_it = len(drawn) > 1 or any(intervals)
     return Chart(f"{name}-components", "Components", words, figure if is_worth_it else None, table)
 
@@ -677,7 +695,7 @@ def flaky_table(tasks: Sequence[TaskMetrics]) -> Table | None:
     ]
     if not flaky:
         return None
-    flaky.sort(key=lambda found: abs(found[0] - 0.5))
+    flaky.sort(key=lambda flaky_task: abs(flaky_task[0] - 0.5))
     note = ""
     if len(flaky) > MAX_FLAKY:
         note = f"{MAX_FLAKY} of {len(flaky):,}; the table of tasks below has a filter for all."
@@ -706,20 +724,22 @@ def effort_charts(
     charts = []
     if metrics.latency is not None:
         rows: list[tuple[Cell, ...]] = []
-        for title, found in (
+        for title, percentiles in (
             ("whole attempt", metrics.latency.total_seconds),
             ("in the model", metrics.latency.model_seconds),
         ):
-            cells = map(amount_cell, (found.p50, found.p90, found.p95, found.p99))
+            cells = map(
+                amount_cell, (percentiles.p50, percentiles.p90, percentiles.p95, percentiles.p99)
+            )
             rows.append((title, *cells, None))
-        seconds = {env: _recorded([own.seconds]) for env, own in attempts.items()}
+        seconds = {env: _recorded([columns.seconds]) for env, columns in attempts.items()}
         if len(seconds) > 1:
             rows += _percentile_rows(seconds)
         charts.append(_effort_chart(f"{name}-seconds", "seconds", "", rows, seconds))
-    completion = {env: _recorded([own.completion_tokens]) for env, own in attempts.items()}
+    completion = {env: _recorded([columns.completion_tokens]) for env, columns in attempts.items()}
     totals = {
-        "completion": _recorded(own.completion_tokens for own in attempts.values()),
-        "prompt": _recorded(own.prompt_tokens for own in attempts.values()),
+        "completion": _recorded(columns.completion_tokens for columns in attempts.values()),
+        "prompt": _recorded(columns.prompt_tokens for columns in attempts.values()),
     }
     rows = _percentile_rows(totals)
     if rows:
@@ -738,11 +758,11 @@ def _percentile_rows(values: Mapping[str, Sequence[float]]) -> list[tuple[Cell, 
     return [
         (
             title,
-            *(amount_cell(percentile(own, fraction)) for fraction in (0.50, 0.90, 0.95, 0.99)),
-            count_cell(len(own)),
+            *(amount_cell(percentile(numbers, fraction)) for fraction in (0.50, 0.90, 0.95, 0.99)),
+            count_cell(len(numbers)),
         )
-        for title, own in values.items()
-        if own
+        for title, numbers in values.items()
+        if numbers
     ]
 
 
@@ -758,13 +778,13 @@ def _effort_chart(
     words = f"Half of the attempts took up to {half.text if isinstance(half, Shown) else '-'} "
     head = (unit, "p50", "p90", "p95", "p99", "attempts")
     table = Table(f"{unit.capitalize()} an attempt took", head, rows)
-    known = {env: own for env, own in values.items() if own}
-    if len(known) > _MAX_LINES:
-        known = {"all environments": _recorded(known.values())}
+    recorded_values = {env: numbers for env, numbers in values.items() if numbers}
+    if len(recorded_values) > _MAX_LINES:
+        recorded_values = {"all environments": _recorded(recorded_values.values())}
     percents = [100 * fraction for fraction in _FRACTIONS]
     drawn = [
-        Curve(env, percents, [percentile(own, fraction) for fraction in _FRACTIONS])
-        for env, own in known.items()
+        Curve(env, percents, [percentile(numbers, fraction) for fraction in _FRACTIONS])
+        for env, numbers in recorded_values.items()
     ]
     y_title = unit if unit == "seconds" else f"completion {unit}"
     figure = lines(drawn, x_title="percentile of attempts", y_title=y_title) if drawn else None
@@ -796,15 +816,15 @@ def failure_chart(name: str, metrics: Metrics) -> Chart | None:
 
 def counts_tables(metrics: Metrics) -> list[Table]:
     """Return why attempts ended, which tool calls failed, and which requests were retried."""
-    counted = (
+    captions = (
         ("Stop reasons of scored attempts", "reason", metrics.stop_reasons),
         ("Failed tool calls", "reason", metrics.tool_errors),
         ("Retried requests", "error class", metrics.retries),
     )
     return [
-        Table(caption, (head, "count"), [(key, count_cell(num)) for key, num in found.items()])
-        for caption, head, found in counted
-        if found
+        Table(caption, (head, "count"), [(key, count_cell(num)) for key, num in counts.items()])
+        for caption, head, counts in captions
+        if counts
     ]
 
 
@@ -816,17 +836,17 @@ def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
         metrics: The numbers.
         env: Their environment, if the run has several.
     """
-    of = f" of {env}" if env else ""
+    suffix = f" of {env}" if env else ""
     charts = []
     for place, (field_name, slices) in enumerate(metrics.slices.items()):
         if not slices:
             continue
-        ordered = sorted(
-            ((found.mean_reward, value, found) for value, found in slices.items()),
+        sorted_parts = sorted(
+            ((part.mean_reward, value, part) for value, part in slices.items()),
             key=lambda item: (-math.inf if item[0] is None else item[0], item[1]),
         )
         table = Table(
-            f"Mean reward{of} by {field_name}",
+            f"Mean reward{suffix} by {field_name}",
             (
                 *(field_name, "mean reward", "interval", "method", "standard error"),
                 *("scored", "unscored", "tasks", "flaky tasks"),
@@ -834,19 +854,21 @@ def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
             [
                 (
                     value,
-                    number_cell(found.mean_reward),
-                    interval_cell(found.interval),
-                    method_cell(found.interval),
-                    number_cell(found.standard_error),
-                    count_cell(found.num_scored),
-                    count_cell(found.num_unscored),
-                    count_cell(found.num_clusters),
-                    count_cell(found.num_flaky_tasks),
+                    number_cell(part.mean_reward),
+                    interval_cell(part.interval),
+                    method_cell(part.interval),
+                    number_cell(part.standard_error),
+                    count_cell(part.num_scored),
+                    count_cell(part.num_unscored),
+                    count_cell(part.num_clusters),
+                    count_cell(part.num_flaky_tasks),
                 )
-                for _, value, found in ordered
+                for _, value, part in sorted_parts
             ],
         )
-        scored = [(reward, value, found) for reward, value, found in ordered if reward is not None]
+        scored = [
+            (reward, value, part) for reward, value, part in sorted_parts if reward is not None
+        ]
         words = "Nothing is scored."
         figure = None
         if scored:
@@ -863,11 +885,11 @@ def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
             figure = ranges(
                 distinct_labels(value for _, value, _ in drawn),
                 [reward for reward, _, _ in drawn],
-                [found.interval for _, _, found in drawn],
+                [part.interval for _, _, part in drawn],
                 x_title="mean reward",
                 mark=metrics.mean_reward,
             )
-        title = f"By {field_name}{of}"
+        title = f"By {field_name}{suffix}"
         charts.append(Chart(f"{name}-slice-{place}", title, words, figure, table))
     return charts
 
@@ -894,7 +916,7 @@ def task_data(
         attempts: Their attempts, by environment.
         best_rewards: The best possible reward, by environment, if known.
     """
-    ordered = sorted(
+    sorted_tasks = sorted(
         tasks,
         key=lambda task: (
             -math.inf if task.mean_reward is None else task.mean_reward,
@@ -902,37 +924,37 @@ def task_data(
             task.task_id,
         ),
     )[:MAX_TASKS]
-    environments = sorted({task.env for task in ordered})
+    environments = sorted({task.env for task in sorted_tasks})
     place = {env: at for at, env in enumerate(environments)}
-    most = 0
+    max_attempts = 0
     strips: list[list[float | str | None]] = []
-    for task in ordered:
+    for task in sorted_tasks:
         columns = attempts.get(task.env)
         rewards = columns.by_task.get(task.task_id, {}) if columns else {}
         num = max(rewards, default=-1) + 1
-        most = max(most, num)
+        max_attempts = max(max_attempts, num)
         # "x" is an attempt without a reward, None one without a record.
-        held = range(min(num, MAX_ATTEMPTS))
-        strips.append(["x" if rewards.get(a, 0.0) is None else rewards.get(a) for a in held])
+        numbers = range(min(num, MAX_ATTEMPTS))
+        strips.append(["x" if rewards.get(a, 0.0) is None else rewards.get(a) for a in numbers])
     # By column, since 20,000 tasks would repeat the names of their fields.
     data: JSONObject = {
         "environments": environments,
-        "env": [place[task.env] for task in ordered],
-        "id": [_cut(task.task_id, _MAX_ID) for task in ordered],
-        "scored": [task.num_scored for task in ordered],
-        "unscored": [task.num_unscored for task in ordered],
-        "passed": [task.num_passes for task in ordered],
-        "mean": [task.mean_reward for task in ordered],
-        "min": [task.min_reward for task in ordered],
-        "max": [task.max_reward for task in ordered],
-        "answer": [_cut(task.majority_answer or "", _MAX_ANSWER) for task in ordered],
+        "env": [place[task.env] for task in sorted_tasks],
+        "id": [_cut(task.task_id, _MAX_ID) for task in sorted_tasks],
+        "scored": [task.num_scored for task in sorted_tasks],
+        "unscored": [task.num_unscored for task in sorted_tasks],
+        "passed": [task.num_passes for task in sorted_tasks],
+        "mean": [task.mean_reward for task in sorted_tasks],
+        "min": [task.min_reward for task in sorted_tasks],
+        "max": [task.max_reward for task in sorted_tasks],
+        "answer": [_cut(task.majority_answer or "", _MAX_ANSWER) for task in sorted_tasks],
         "attempts": strips,
         "ranges": [_range(tasks, env, best_rewards.get(env)) for env in environments],
     }
     note = ""
-    if len(ordered) < len(tasks):
+    if len(sorted_tasks) < len(tasks):
         note = (
-            f"This page holds the {len(ordered):,} tasks with the lowest mean rewards of "
+            f"This page holds the {len(sorted_tasks):,} tasks with the lowest mean rewards of "
             f"{len(tasks):,}; gym metrics --by-task prints all."
         )
     heat = (
@@ -940,8 +962,8 @@ def task_data(
         "attempt without a score. Dark orange is 0 or the lowest reward of the environment, "
         "dark blue the best possible reward or, if that is unknown, the highest."
     )
-    shown = f"Shown: the first {MAX_ATTEMPTS} of up to {most:,} attempts."
-    parts = (heat, shown if most > MAX_ATTEMPTS else "", note)
+    shown_note = f"Shown: the first {MAX_ATTEMPTS} of up to {max_attempts:,} attempts."
+    parts = (heat, shown_note if max_attempts > MAX_ATTEMPTS else "", note)
     return TaskData(data, note, " ".join(filter(None, parts)))
 
 
@@ -953,6 +975,6 @@ def _range(tasks: Sequence[TaskMetrics], env: str, best: float | None) -> list[f
     return [min([0.0, *rewards]), high if best is None else max(high, best)]
 
 
-def _cut(text: str, most: int) -> str:
+def _cut(text: str, max_characters: int) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"

@@ -90,12 +90,14 @@ def write_junit(
     num_suites = 0
     for report, index in runs:
         prefix = f"{report.run}: " if len(runs) > 1 else ""
-        told = {"run": report.run, "model": report.model}
+        run_properties = {"run": report.run, "model": report.model}
         # One suite at a time, so that memory never holds the XML of all of them.
         suites = () if index is None else _task_suites(report, index, passes, clean)
         first = ("gates", _properties(report.metrics), list(_gates(report)))
         for name, properties, cases in itertools.chain([first], suites):
-            suite = _suite(num_suites, prefix + name, report, told | properties, cases, clean)
+            suite = _suite(
+                num_suites, prefix + name, report, run_properties | properties, cases, clean
+            )
             num_suites += 1
             ET.indent(suite, level=1)
             file.write(b"\n  " + ET.tostring(suite, encoding="utf-8"))
@@ -125,10 +127,10 @@ def _properties(metrics: Metrics) -> dict[str, str]:
     counts = ("num_expected", "num_present", "num_scored", "num_unscored", "coverage", "cost")
     values = {name: getattr(metrics, name) for name in counts}
     properties = {name: f"{value:.6g}" for name, value in values.items() if value is not None}
-    for name, found in metrics.estimates.items():
-        interval = found.interval
+    for name, estimate in metrics.estimates.items():
+        interval = estimate.interval
         sure = f" ({100 * interval.level:g} %: {between(interval)})" if interval else ""
-        properties[name] = f"{found.value:.4f}{sure}"
+        properties[name] = f"{estimate.value:.4f}{sure}"
     return properties
 
 
@@ -174,10 +176,10 @@ def _task_case(
     elif _is_passed(num_passed, len(rows), passes) or None in [row.passed for row in rows]:
         return _Case(task_id, seconds, _counted(rows), None)
     else:
-        wanted = {"any": "one", "majority": "most", "all": "all"}[passes]
+        required = {"any": "one", "majority": "most", "all": "all"}[passes]
         message = _counted(rows)
         if len(rows) > 1:
-            message += f", and {wanted} must pass"
+            message += f", and {required} must pass"
         class_ = "Flaky" if num_passed else "Failed"
     text = [_line(row, index, clean) for row in rows[:_MAX_LINES]]
     if kind == "failure":

@@ -45,7 +45,7 @@ def markdown(runs: Sequence[RunReport], *, clean: Clean) -> str:
         clean: Removes secrets from a text.
     """
     text = MarkdownText(clean)
-    return joined([block for run in runs for block in _blocks(run, text)])
+    return join_blocks([block for run in runs for block in _blocks(run, text)])
 
 
 def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
             yield table(("", "number"), [(text.code(name), f"{num:,}") for name, num in largest])
     if report.metrics.tokens is not None:
         facts = token_facts(report.metrics.tokens).items()
-        rows = [(text.sentence(name), text.sentence(said)) for name, said in facts]
+        rows = [(text.sentence(name), text.sentence(fact)) for name, fact in facts]
         yield f"### Token ids\n\n{table(('', ''), rows)}"
     flaky = [
         (text.code(task.env), text.code(task.task_id), f"{task.num_passes}/{task.num_scored}")
@@ -82,16 +82,16 @@ def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
         if 0 < (task.num_passes or 0) < task.num_scored
     ]
     if flaky:
-        shown = table(("environment", "task", "passed"), flaky, most=_MAX_TASKS)
-        yield f"### Flaky tasks\n\n{shown}"
+        flaky_table = table(("environment", "task", "passed"), flaky, max_rows=_MAX_TASKS)
+        yield f"### Flaky tasks\n\n{flaky_table}"
     environments = report.metrics.environments
     advice = []
-    for env, own in environments.items():
+    for env, part in environments.items():
         prefix = f"{text.code(env)}: " if len(environments) > 1 else ""
-        for sentence in own.advice[:_MAX_ADVICE]:
-            said, command = with_command(sentence, report.run)
+        for sentence in part.advice[:_MAX_ADVICE]:
+            advice_text, command = with_command(sentence, report.run)
             example = f" {text.code(command, 400)}" if command else ""
-            advice.append(f"- {prefix}{text.sentence(said)}{example}")
+            advice.append(f"- {prefix}{text.sentence(advice_text)}{example}")
     if advice:
         yield "\n".join(advice[:_MAX_ROWS])
 
@@ -124,23 +124,23 @@ def _gates(report: RunReport, text: MarkdownText) -> Iterator[Sequence[str]]:
 
 
 def _references(score: BenchmarkScore, text: MarkdownText) -> Iterator[str]:
-    if differing := settings_text(score.benchmark, score.other_settings):
-        yield text.sentence(f"{differing[:1].upper()}{differing[1:]}.")
+    if settings := settings_text(score.benchmark, score.other_settings):
+        yield text.sentence(f"{settings[:1].upper()}{settings[1:]}.")
     if not score.references:
         return
     yield f"### Published scores of {text.code(score.benchmark)}"
     rows = [
         (
-            number(one.score),
-            one.verdict_text,
-            signed(one.difference),
-            between(one.interval, "+.3f"),
-            f"{one.margin:g}",
-            "-" if one.smallest_margin is None else rounded_up(one.smallest_margin),
-            text.sentence(reference_reason(one, score)),
-            text.sentence(reference_source(one)),
+            number(reference.score),
+            reference.verdict_text,
+            signed(reference.difference),
+            between(reference.interval, "+.3f"),
+            f"{reference.margin:g}",
+            "-" if reference.smallest_margin is None else rounded_up(reference.smallest_margin),
+            text.sentence(reference_reason(reference, score)),
+            text.sentence(reference_source(reference)),
         )
-        for one in score.references
+        for reference in score.references
     ]
     head = ("score", "verdict", "difference", "interval", "margin", "smallest margin", "", "source")
     yield table(head, rows)
@@ -150,39 +150,39 @@ def _numbers(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
     parts: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(parts) > 1:
         parts.append(("all", metrics))
-    head, rows = headline([own for _, own in parts])
+    head, rows = headline([part for _, part in parts])
     tokens = [
-        own.usage.get("prompt_tokens", 0) + own.usage.get("completion_tokens", 0)
-        for _, own in parts
+        part.usage.get("prompt_tokens", 0) + part.usage.get("completion_tokens", 0)
+        for _, part in parts
     ]
-    more = {"tokens": [f"{count:,}" for count in tokens]} if any(tokens) else {}
-    if any(own.cost is not None for _, own in parts):
-        more["cost"] = [cost(own.cost) for _, own in parts]
+    columns = {"tokens": [f"{count:,}" for count in tokens]} if any(tokens) else {}
+    if any(part.cost is not None for _, part in parts):
+        columns["cost"] = [cost(part.cost) for _, part in parts]
     yield table(
-        ("environment", *_titles(head), *more),
+        ("environment", *_titles(head), *columns),
         [
-            (text.code(env), *row, *(column[place] for column in more.values()))
+            (text.code(env), *row, *(column[place] for column in columns.values()))
             for place, ((env, _), row) in enumerate(zip(parts, rows, strict=True))
         ],
     )
     estimates = []
-    for env, own in parts:
-        for name, found in own.distinct.items():
+    for env, part in parts:
+        for name, estimate in part.distinct.items():
             estimates.append(
                 (
                     text.code(env),
                     text.code(name),
-                    number(found.value),
-                    between(found.interval),
-                    number(found.standard_error, ".4f"),
-                    f"{found.num_clusters:,}",
-                    f"{found.num_values:,}",
+                    number(estimate.value),
+                    between(estimate.interval),
+                    number(estimate.standard_error, ".4f"),
+                    f"{estimate.num_clusters:,}",
+                    f"{estimate.num_values:,}",
                 )
             )
     if estimates:
         titles = ("", "number", "value", "interval", "error", "tasks", "attempts")
-        every = table(titles, estimates, most=_MAX_NUMBERS)
-        yield f"<details><summary>All numbers</summary>\n\n{every}\n\n</details>"
+        all_numbers = table(titles, estimates, max_rows=_MAX_NUMBERS)
+        yield f"<details><summary>All numbers</summary>\n\n{all_numbers}\n\n</details>"
 
 
 def _slices(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
@@ -191,10 +191,10 @@ def _slices(metrics: RunMetrics, text: MarkdownText) -> Iterator[str]:
         parts = metrics.environments
     for env, part in parts.items():
         for field, slices in part.slices.items():
-            of = f"{text.code(env)} by" if env else "By"
-            yield f"### {of} {text.code(field)}"
+            heading = f"{text.code(env)} by" if env else "By"
+            yield f"### {heading} {text.code(field)}"
             head, cells = headline([*slices.values()], have_coverage=False)
-            rows = [(text.code(value), *own) for value, own in zip(slices, cells, strict=True)]
+            rows = [(text.code(value), *row) for value, row in zip(slices, cells, strict=True)]
             yield table((text.code(field), *_titles(head)), rows)
 
 
@@ -208,24 +208,24 @@ def comparison_markdown(comparison: Comparison, *, clean: Clean) -> str:
     text = MarkdownText(clean)
     a, b = text.code(comparison.a.run), text.code(comparison.b.run)
     head = f"## **{comparison.verdict}**: {b} compared with {a}"
-    return joined([head, *comparison_blocks(comparison, text)])
+    return join_blocks([head, *comparison_blocks(comparison, text)])
 
 
 def comparisons_markdown(comparisons: Sequence[Comparison], *, clean: Clean) -> str:
     """Return several runs compared with one baseline: a table of all, then each of them."""
     text = MarkdownText(clean)
     first = comparisons[0]
-    worst = worst_verdict(one.verdict for one in comparisons)
+    worst = worst_verdict(comparison.verdict for comparison in comparisons)
     head = f"## **{worst}**: {len(comparisons)} runs compared with {text.code(first.a.run)}"
     rows = [
-        (text.code(own[0]), *(cell.replace("<", "&lt;") for cell in own[1:]))
-        for own in rows_of_runs(comparisons)
+        (text.code(row[0]), *(cell.replace("<", "&lt;") for cell in row[1:]))
+        for row in rows_of_runs(comparisons)
     ]
     blocks = [head, table([text.code(first.metric), *ROWS_OF_RUNS], rows)]
-    for one in comparisons:
-        blocks.append(f"### {text.code(one.b.run)}: {one.verdict}")
-        blocks += comparison_blocks(one, text)
-    return joined(blocks)
+    for comparison in comparisons:
+        blocks.append(f"### {text.code(comparison.b.run)}: {comparison.verdict}")
+        blocks += comparison_blocks(comparison, text)
+    return join_blocks(blocks)
 
 
 def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[str]:
@@ -237,36 +237,36 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
     if len(comparison.environments) > 1:
         parts += comparison.environments.items()
     for field, slices in comparison.slices.items():
-        parts += [(f"{field}={value}", found) for value, found in slices.items()]
+        parts += [(f"{field}={value}", difference) for value, difference in slices.items()]
     is_adjusted = len(parts) > 1
     rows = []
-    for name, found in parts:
-        difference = found.difference
-        adjusted = (p_value(found.p_adjusted),) if is_adjusted else ()
+    for name, difference in parts:
+        estimate = difference.difference
+        adjusted = (p_value(difference.p_adjusted),) if is_adjusted else ()
         rows.append(
             (
                 text.code(name),
-                f"{found.num_tasks:,}",
-                number(found.mean_a),
-                number(found.mean_b),
-                signed(difference.value if difference else None),
-                between(difference.interval if difference else None, "+.3f"),
-                *(one.replace("<", "&lt;") for one in (p_value(found.p_value), *adjusted)),
-                found.verdict,
+                f"{difference.num_tasks:,}",
+                number(difference.mean_a),
+                number(difference.mean_b),
+                signed(estimate.value if estimate else None),
+                between(estimate.interval if estimate else None, "+.3f"),
+                *(cell.replace("<", "&lt;") for cell in (p_value(difference.p_value), *adjusted)),
+                difference.verdict,
             )
         )
     head = ["tasks", "baseline", "run", "difference", "interval", "p"]
     head += ["p (Holm)", "verdict"] if is_adjusted else ["verdict"]
     yield table((text.code(comparison.metric), *head), rows)
     passes = passes_with(comparison.smallest_margin)
-    said = [comparison.way_out, f"the run {passes}" if passes else ""]
-    if any(said):
-        said_all = "; ".join(filter(None, said))
-        yield text.sentence(said_all[:1].upper() + said_all[1:])
+    sentences = [comparison.way_out, f"the run {passes}" if passes else ""]
+    if any(sentences):
+        sentence = "; ".join(filter(None, sentences))
+        yield text.sentence(sentence[:1].upper() + sentence[1:])
     if comparison.num_tasks:
         yield _changes(comparison)
     if comparison.regressions:
-        lost = [
+        regression_rows = [
             (
                 text.code(task.env),
                 text.code(task.task_id),
@@ -276,16 +276,18 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
             )
             for task in comparison.regressions
         ]
-        shown = table(("environment", "task", "baseline", "run", "difference"), lost)
-        yield f"Largest regressions:\n\n{shown}"
+        regressions = table(
+            ("environment", "task", "baseline", "run", "difference"), regression_rows
+        )
+        yield f"Largest regressions:\n\n{regressions}"
     for title, tasks, count in (
         ("Broken", comparison.broken, comparison.num_broken),
         ("Fixed", comparison.fixed, comparison.num_fixed),
     ):
         if count:
-            named = tasks[:_MAX_ROWS]
-            more = f" and {count - len(named):,} more" if count > len(named) else ""
-            yield f"{title}: {', '.join(map(text.code, named))}{more}"
+            names = tasks[:_MAX_ROWS]
+            more = f" and {count - len(names):,} more" if count > len(names) else ""
+            yield f"{title}: {', '.join(map(text.code, names))}{more}"
 
 
 def _changes(comparison: Comparison) -> str:
@@ -331,22 +333,22 @@ class MarkdownText:
         )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, most: int = _MAX_ROWS) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, max_rows: int = _MAX_ROWS) -> str:
     """Return a table, with a note on how many rows are left out."""
     cells = [*rows]
-    rows_shown = (head, ["---"] * len(head), *cells[:most])
-    lines = [f"| {' | '.join(row)} |" for row in rows_shown]
-    if len(cells) > most:
-        lines.append(f"\n{len(cells) - most:,} more are left out.")
+    rows_to_print = (head, ["---"] * len(head), *cells[:max_rows])
+    lines = [f"| {' | '.join(row)} |" for row in rows_to_print]
+    if len(cells) > max_rows:
+        lines.append(f"\n{len(cells) - max_rows:,} more are left out.")
     return "\n".join(lines)
 
 
-def joined(blocks: Sequence[str]) -> str:
+def join_blocks(blocks: Sequence[str]) -> str:
     """Return as many blocks as fit, with a note on how many do not."""
     text = ""
     for place, block in enumerate(blocks):
         if len(text) + len(block) + 100 > MAX_CHARACTERS:  # 100 for the note
-            left = len(blocks) - place
-            return f"{text}{left} more sections did not fit; `gym metrics` prints everything.\n"
+            num_left = len(blocks) - place
+            return f"{text}{num_left} more sections did not fit; `gym metrics` prints everything.\n"
         text += block + "\n\n"
     return text.rstrip("\n") + "\n"

@@ -92,17 +92,21 @@ def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
         clean: Removes secrets from a text.
     """
     parts = [(run.run, *part) for run in runs for part in _parts(run)]
-    names = list(dict.fromkeys(name for *_, own in parts for name in own.estimates))
+    names = list(dict.fromkeys(name for *_, metrics in parts for name in metrics.estimates))
     columns = [c for name in names for c in (name, f"{name} error", f"{name} low", f"{name} high")]
     rows: list[Sequence[object]] = [("run", "environment", "field", "value", *_COUNTS, *columns)]
     for run, env, field, value, metrics in parts:
         counts = [getattr(metrics, name) for name in _COUNTS]
-        found: list[object] = []
+        cells: list[object] = []
         for name in names:
-            one = metrics.estimates.get(name)
-            ends = (one.interval.low, one.interval.high) if one and one.interval else (None, None)
-            found += (one.value, one.standard_error, *ends) if one else [None] * 4
-        rows.append((run, env, field, value, *counts, *found))
+            estimate = metrics.estimates.get(name)
+            ends = (
+                (estimate.interval.low, estimate.interval.high)
+                if estimate and estimate.interval
+                else (None, None)
+            )
+            cells += (estimate.value, estimate.standard_error, *ends) if estimate else [None] * 4
+        rows.append((run, env, field, value, *counts, *cells))
     return _csv(rows, clean)
 
 
@@ -124,8 +128,8 @@ def _parts(run: RunReport) -> Iterator[tuple[str, str, str, Metrics]]:
     for env, metrics in parts:
         yield env, "", "", metrics
         for field, slices in metrics.slices.items():
-            for value, own in slices.items():
-                yield env, field, value, own
+            for value, slice_metrics in slices.items():
+                yield env, field, value, slice_metrics
 
 
 def _csv(rows: Sequence[Sequence[object]], clean: Clean) -> str:

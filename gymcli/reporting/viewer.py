@@ -63,23 +63,23 @@ class RefusedError(Exception):
 class ViewerQuery:
     """The parameters of a request."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        self._parameters = parameters
 
     def text(self, name: str) -> str:
         """Return a text; empty by default."""
-        return self._given.get(name, "")
+        return self._parameters.get(name, "")
 
-    def number(self, name: str, *, default: int = 0, most: int | None = None) -> int:
-        """Return a whole number from 0 to `most`; refuse anything else."""
+    def number(self, name: str, *, default: int = 0, largest: int | None = None) -> int:
+        """Return a whole number from 0 to `largest`; refuse anything else."""
         text = self.text(name)
         if not text:
             return default
         if not (text.isascii() and text.isdecimal() and len(text) <= 15):
             raise RefusedError(400, f"{name}: expected a whole number", field=name)
         number = int(text)
-        if most is not None and number > most:
-            raise RefusedError(400, f"{name}: must be at most {most}", field=name)
+        if largest is not None and number > largest:
+            raise RefusedError(400, f"{name}: must be at most {largest}", field=name)
         return number
 
 
@@ -178,22 +178,22 @@ def _listing(query: ViewerQuery) -> Listing:
             parts.append(f"{name} == {quoted(value)}")
     if reward := query.text("only_reward"):
         if reward not in _REWARD_CHOICES:
-            known = ", ".join(_REWARD_CHOICES)
-            raise RefusedError(400, f"only_reward: use one of {known}", field="only_reward")
+            choices = ", ".join(_REWARD_CHOICES)
+            raise RefusedError(400, f"only_reward: use one of {choices}", field="only_reward")
         parts.append(_REWARD_CHOICES[reward])
     if text := query.text("containing"):
         parts.append(f"contains(text, {quoted(text)})")
-    joined = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
-    return Listing(joined, query.text("sort"))
+    expression = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
+    return Listing(expression, query.text("sort"))
 
 
 def quoted(text: str) -> str:
     """Return a text as a quoted literal of an expression."""
 
-    def escaped(found: re.Match[str]) -> str:
-        return f"\\{found[0]}" if found[0] in '"\\' else f"\\u{ord(found[0]):04x}"
+    def escape(character: re.Match[str]) -> str:
+        return f"\\{character[0]}" if character[0] in '"\\' else f"\\u{ord(character[0]):04x}"
 
-    return f'"{_TO_ESCAPE.sub(escaped, text)}"'
+    return f'"{_TO_ESCAPE.sub(escape, text)}"'
 
 
 class Listings:
@@ -204,13 +204,13 @@ class Listings:
         self._clock = clock
         self.version = 0
         """Grows when records are added."""
-        self._kept: dict[Listing, Measurement[list[int]]] = {}
+        self._measurements: dict[Listing, Measurement[list[int]]] = {}
         self._choices: tuple[int, dict[str, dict[str, int]]] | None = None
 
     def take(self, refreshed: Refreshed) -> None:
         """Take over the result of a refresh."""
         if refreshed.is_rebuilt:  # the numbers of rows mean other rows now
-            self._kept.clear()
+            self._measurements.clear()
         if refreshed.is_rebuilt or refreshed.num_new or refreshed.num_changed:
             self.version += 1
 
@@ -218,20 +218,22 @@ class Listings:
         """Return the numbers of the listed rows, and the version they belong to."""
         if not any(listing):  # all rows in the order of the file
             return range(len(self._index.rows)), self.version
-        found = self._kept.pop(listing, None)
-        if found is None or (found.version != self.version and self._clock() > found.fresh_until):
-            found = self._search(listing)
+        measurement = self._measurements.pop(listing, None)
+        if measurement is None or (
+            measurement.version != self.version and self._clock() > measurement.fresh_until
+        ):
+            measurement = self._search(listing)
         # Popped above and added again, so the first is the least recently used.
-        self._kept[listing] = found
-        while len(self._kept) > _MAX_KEPT:
-            del self._kept[next(iter(self._kept))]
-        return found.value, found.version
+        self._measurements[listing] = measurement
+        while len(self._measurements) > _MAX_KEPT:
+            del self._measurements[next(iter(self._measurements))]
+        return measurement.value, measurement.version
 
     def _search(self, listing: Listing) -> Measurement[list[int]]:
         started = self._clock()
         try:
-            wanted = parse_filter(listing.expression) if listing.expression else None
-            rows = self._index.select(wanted, sort=listing.sort)
+            row_filter = parse_filter(listing.expression) if listing.expression else None
+            rows = self._index.select(row_filter, sort=listing.sort)
         except FilterError as error:
             raise RefusedError(400, str(error), field="where") from error
         ended = self._clock()
@@ -240,11 +242,13 @@ class Listings:
     def choices(self) -> dict[str, dict[str, int]]:
         """Count the rollouts by environment, status and stop reason, most frequent first."""
         if self._choices is None or self._choices[0] != self.version:
-            found = {}
+            counts_by_name = {}
             for name in ("env", "status", "stop_reason"):
                 counts = Counter(self._index.values(name)).most_common()
-                found[name] = {str(value): num for value, num in counts if value is not None}
-            self._choices = self.version, found
+                counts_by_name[name] = {
+                    str(value): num for value, num in counts if value is not None
+                }
+            self._choices = self.version, counts_by_name
         return self._choices[1]
 
 
@@ -302,8 +306,8 @@ class ViewedTasks(NamedTuple):
         """Return the tasks of a kind, or all; tasks without the value to sort by come last."""
         name, is_descending = sort.removeprefix("-"), sort.startswith("-")
         if name not in ViewedTask.__struct_fields__:
-            known = ", ".join(ViewedTask.__struct_fields__)
-            raise RefusedError(400, f"sort: use one of {known}", field="sort")
+            names = ", ".join(ViewedTask.__struct_fields__)
+            raise RefusedError(400, f"sort: use one of {names}", field="sort")
         if kind and kind not in KINDS:
             raise RefusedError(400, f"kind: use one of {', '.join(KINDS)}", field="kind")
         rows = [row for row in self.rows if not kind or kind in row.kinds]
@@ -326,9 +330,11 @@ def _task_scores(index: RunIndex) -> dict[tuple[str, str], TaskScores]:
             passes[key] = passes.get(key, 0) + bool(passed)
     return {
         (str(env), str(task_id)): TaskScores(
-            math.fsum(found) / len(found), len(found), passes.get((env, task_id))
+            math.fsum(task_rewards) / len(task_rewards),
+            len(task_rewards),
+            passes.get((env, task_id)),
         )
-        for (env, task_id), found in rewards.items()
+        for (env, task_id), task_rewards in rewards.items()
     }
 
 
@@ -338,18 +344,18 @@ def differences(
     """Return all tasks of two runs, by environment and task id."""
     rows = []
     for env, task_id in sorted({*a, *b}):
-        one, other = a.get((env, task_id)), b.get((env, task_id))
+        scores_a, scores_b = a.get((env, task_id)), b.get((env, task_id))
         row = ViewedTask(
             env=env,
             task_id=task_id,
-            mean_a=one.mean if one else None,
-            mean_b=other.mean if other else None,
-            difference=_difference(one, other) if one and other else None,
-            num_a=one.num_scored if one else 0,
-            num_b=other.num_scored if other else 0,
-            passes_a=one.num_passed if one else None,
-            passes_b=other.num_passed if other else None,
-            kinds=_kinds(one, other),
+            mean_a=scores_a.mean if scores_a else None,
+            mean_b=scores_b.mean if scores_b else None,
+            difference=_difference(scores_a, scores_b) if scores_a and scores_b else None,
+            num_a=scores_a.num_scored if scores_a else 0,
+            num_b=scores_b.num_scored if scores_b else 0,
+            passes_a=scores_a.num_passed if scores_a else None,
+            passes_b=scores_b.num_passed if scores_b else None,
+            kinds=_kinds(scores_a, scores_b),
         )
         rows.append(row)
     return ViewedTasks(rows, Counter(kind for row in rows for kind in row.kinds))
@@ -401,18 +407,18 @@ def _read_record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
         return index.read(row)
     except RunFileError:
         try:
-            found: JSONObject = _DECODER.decode(index.line(row))
+            record: JSONObject = _DECODER.decode(index.line(row))
         except JSON_ERRORS:
-            found = {}
-        if (found.get("task_id"), found.get("attempt")) == (row.task_id, row.attempt):
-            return found
+            record = {}
+        if (record.get("task_id"), record.get("attempt")) == (row.task_id, row.attempt):
+            return record
         raise
 
 
 def failures_of(run: Path, row: Row) -> list[Failure]:
     """Return the failures of an attempt, oldest first, without their conversations."""
     path = run / FAILURES
-    found: deque[Failure] = deque(maxlen=_MAX_TRIES)
+    failures: deque[Failure] = deque(maxlen=_MAX_TRIES)
     if not (run.is_dir() and path.is_file()):
         return []
     needle = msgspec.json.encode(row.task_id)
@@ -427,8 +433,8 @@ def failures_of(run: Path, row: Row) -> list[Failure]:
             text = f"{path}:{line.number}: is damaged: {error}; {WAYS_OUT[FAILURES]}"
             raise RunFileError(text) from error
         if (failure.env, failure.task_id, failure.attempt) == (row.env, row.task_id, row.attempt):
-            found.append(msgspec.structs.replace(failure, messages=[]))
-    return list(found)
+            failures.append(msgspec.structs.replace(failure, messages=[]))
+    return list(failures)
 
 
 _REFRESH_AFTER = 1.0
@@ -502,7 +508,7 @@ class ViewedRun:
 
 _MAX_ROWS = 500
 """The most rows of one answer."""
-_MAX_BESIDE = 8
+_MAX_NEARBY = 8
 """How many attempts before and after a rollout its page links to."""
 _LEFT_OUT = ("place", "components", "metrics")
 
@@ -546,17 +552,17 @@ class ViewerAnswers:
             await metrics.close()
 
     def _run(self, query: ViewerQuery) -> ViewedRun:
-        return self._runs[query.number("run", most=len(self._runs) - 1)]
+        return self._runs[query.number("run", largest=len(self._runs) - 1)]
 
     def _versions(self) -> tuple[int, ...]:
         return tuple(run.listings.version for run in self._runs)
 
     async def _about(self, query: ViewerQuery) -> JSONObject:
         del query
-        found = []
+        runs = []
         for run in self._runs:
             manifest = run.index.manifest
-            found.append(
+            runs.append(
                 {
                     "name": sendable(run.name),
                     "path": sendable(str(run.path)),
@@ -565,17 +571,17 @@ class ViewerAnswers:
                 }
             )
         names = await self._runs[0].ask(lambda index, _: index.names)
-        return {"gymcli": f"gymcli {__version__}", "runs": found, "names": names}
+        return {"gymcli": f"gymcli {__version__}", "runs": runs, "names": names}
 
     async def _status(self, query: ViewerQuery) -> JSONObject:
         del query
-        found = []
+        runs = []
         for run in self._runs:
             await run.refresh()
             num_rows = await run.ask(lambda index, _: len(index.rows))
             version = run.listings.version
-            found.append({"version": version, "num_rows": num_rows, "problem": run.problem})
-        return {"runs": found}
+            runs.append({"version": version, "num_rows": num_rows, "problem": run.problem})
+        return {"runs": runs}
 
     async def _list(self, query: ViewerQuery) -> JSONObject:
         run, listing = self._run(query), _listing(query)
@@ -607,9 +613,9 @@ class ViewerAnswers:
             position = numbers.index(row.number) if row.number in numbers else None
             attempts = index.attempts_of(row.env, row.task_id)
             at = attempts.index(row.number)
-            shown = attempts[max(0, at - _MAX_BESIDE) : at + _MAX_BESIDE + 1]
+            attempts_nearby = attempts[max(0, at - _MAX_NEARBY) : at + _MAX_NEARBY + 1]
 
-            def listed(place: int) -> JSONObject | None:
+            def row_at(place: int) -> JSONObject | None:
                 if not 0 <= place < len(numbers):
                     return None
                 return self._row_json(index.rows[numbers[place]], run)
@@ -619,10 +625,10 @@ class ViewerAnswers:
                 "record": _read_record(index, row),
                 "position": position,
                 "num_matching": len(numbers),
-                "previous": None if position is None else listed(position - 1),
-                "next": None if position is None else listed(position + 1),
+                "previous": None if position is None else row_at(position - 1),
+                "next": None if position is None else row_at(position + 1),
                 "num_attempts": len(attempts),
-                "attempts": [self._row_json(index.rows[number], run) for number in shown],
+                "attempts": [self._row_json(index.rows[number], run) for number in attempts_nearby],
             }
 
         return await run.ask(around)
@@ -637,18 +643,18 @@ class ViewerAnswers:
         if not rows:
             raise RefusedError(404, f"{run.path}: no task {query.text('task')}")
         offset = query.number("offset")
-        end = offset + query.number("limit", default=4, most=_MAX_ROWS)
-        shown = [self._row_json(row, run) for row in rows[offset:end]]
-        return {"num_rows": len(rows), "mean": rows[0].avg, "rows": shown}
+        end = offset + query.number("limit", default=4, largest=_MAX_ROWS)
+        page_rows = [self._row_json(row, run) for row in rows[offset:end]]
+        return {"num_rows": len(rows), "mean": rows[0].avg, "rows": page_rows}
 
     async def _pair(self, query: ViewerQuery) -> JSONObject:
-        found = []
+        runs = []
         for run in self._runs:
             rows = await self._attempts(run, query)
-            found.append([self._row_json(row, run) for row in rows[:_MAX_ROWS]])
-        if not any(found):
+            runs.append([self._row_json(row, run) for row in rows[:_MAX_ROWS]])
+        if not any(runs):
             raise RefusedError(404, f"no run has task {query.text('task')}")
-        return {"runs": found}
+        return {"runs": runs}
 
     async def _attempts(self, run: ViewedRun, query: ViewerQuery) -> list[Row]:
         env, task = query.text("env"), query.text("task")
@@ -660,17 +666,17 @@ class ViewerAnswers:
 
     async def _history(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
-        found = await run.ask(lambda index, _: failures_of(run.path, _row(index, query)))
-        return {"failures": found}
+        failures = await run.ask(lambda index, _: failures_of(run.path, _row(index, query)))
+        return {"failures": failures}
 
     async def _numbers(self, query: ViewerQuery) -> JSONObject:
-        number = query.number("run", most=len(self._runs) - 1)
+        number = query.number("run", largest=len(self._runs) - 1)
         run = self._runs[number]
-        found = await self._metrics[number].of(run.listings.version)
+        measurement = await self._metrics[number].of(run.listings.version)
         curves = [
             (metric.name, metric.key) for metric in METRICS.values() if metric.needs_threshold
         ]
-        return {"metrics": found.value, "version": found.version, "curves": curves}
+        return {"metrics": measurement.value, "version": measurement.version, "curves": curves}
 
     async def _task_differences(self, query: ViewerQuery) -> JSONObject:
         a, b = self._two_runs()
@@ -679,23 +685,23 @@ class ViewerAnswers:
             scores_a = await a.ask(lambda index, _: _task_scores(index))
             scores_b = await b.ask(lambda index, _: _task_scores(index))
             self._differences = versions, differences(scores_a, scores_b)
-        found = self._differences[1]
-        rows = found.select(query.text("kind"), query.text("sort") or "difference")
+        tasks = self._differences[1]
+        rows = tasks.select(query.text("kind"), query.text("sort") or "difference")
         start, end = _page(query, len(rows))
         return {
-            "num_tasks": len(found.rows),
+            "num_tasks": len(tasks.rows),
             "num_matching": len(rows),
             "offset": start,
-            "counts": found.counts,
-            "has_environments": len({row.env for row in found.rows}) > 1,
+            "counts": tasks.counts,
+            "has_environments": len({row.env for row in tasks.rows}) > 1,
             "rows": rows[start:end],
         }
 
     async def _compare(self, query: ViewerQuery) -> JSONObject:
         del query
         self._two_runs()
-        found = await self._comparison.of(self._versions())
-        return {"comparison": found.value, "version": found.version}
+        measurement = await self._comparison.of(self._versions())
+        return {"comparison": measurement.value, "version": measurement.version}
 
     def _compared(self) -> Comparison:
         from gymcli.comparison.paired_runs import compare_runs  # late: heavy, for two runs only
@@ -709,13 +715,13 @@ class ViewerAnswers:
         return self._runs
 
     def _row_json(self, row: Row, run: ViewedRun) -> JSONObject:
-        found = {n: getattr(row, n) for n in row.__struct_fields__ if n not in _LEFT_OUT}
-        return {**found, "run": self._runs.index(run)}
+        fields = {n: getattr(row, n) for n in row.__struct_fields__ if n not in _LEFT_OUT}
+        return {**fields, "run": self._runs.index(run)}
 
 
 def _page(query: ViewerQuery, num_rows: int) -> tuple[int, int]:
     """Return the start and end of the requested page; past the end, of the last page."""
-    limit = query.number("limit", default=100, most=_MAX_ROWS)
+    limit = query.number("limit", default=100, largest=_MAX_ROWS)
     start = min(query.number("offset"), max(0, (num_rows - 1) // max(limit, 1) * limit))
     return start, start + limit
 
@@ -766,7 +772,7 @@ def viewer_runner(
     answers = ViewerAnswers(runs)
     page_files = _page_files()
 
-    async def opened(_: web.Application) -> AsyncIterator[None]:
+    async def close_runs(_: web.Application) -> AsyncIterator[None]:
         yield
         await answers.close()
         for run in runs:
@@ -775,7 +781,7 @@ def viewer_runner(
     async def respond(request: web.Request) -> web.Response:
         status, content_type = 200, "application/json"
         try:
-            name = _checked(request, token)
+            name = _check_request(request, token)
             if name.startswith("api/"):
                 query = ViewerQuery(request.query)
                 data = scrubber.line(await answers.answer(name.removeprefix("api/"), query))
@@ -785,14 +791,14 @@ def viewer_runner(
                 raise RefusedError(404, "no such address")
         except RefusedError as error:
             status = error.status
-            told = {"error": scrubber.text(str(error)), "field": error.field}
-            data = msgspec.json.encode(told)
+            error_fields = {"error": scrubber.text(str(error)), "field": error.field}
+            data = msgspec.json.encode(error_fields)
         return web.Response(
             body=data, status=status, headers=_HEADERS, content_type=content_type, charset="utf-8"
         )
 
     application = web.Application()
-    application.cleanup_ctx.append(opened)
+    application.cleanup_ctx.append(close_runs)
     application.router.add_route("*", "/{path:.*}", respond)
     return web.AppRunner(
         application,
@@ -803,32 +809,32 @@ def viewer_runner(
     )
 
 
-def _checked(request: web.Request, token: str) -> str:
+def _check_request(request: web.Request, token: str) -> str:
     """Return the part of the path after the token, or refuse the request."""
     host = request.headers.get("Host", "").lower()
     name, colon, port = host.rpartition(":")
     if (name if colon and port.isdecimal() else host) not in _HOSTS:
         raise RefusedError(403, "this server only answers as 127.0.0.1 or localhost")
-    given, slash, rest = request.path.removeprefix("/").partition("/")
+    path_token, slash, name = request.path.removeprefix("/").partition("/")
     # In constant time, so that timing tells nothing; as bytes, since it refuses text beyond ASCII.
-    if not secrets.compare_digest(given.encode(errors="replace"), token.encode()):
+    if not secrets.compare_digest(path_token.encode(errors="replace"), token.encode()):
         raise RefusedError(403, "open the address that gym view printed, including its token")
     if request.method not in ("GET", "HEAD"):
         raise RefusedError(405, "this server is read-only")
     if not slash:
         raise RefusedError(404, "the address must end with a slash")
-    return rest
+    return name
 
 
 def _page_files() -> dict[str, tuple[str, bytes]]:
     """Return type and data of the page's files by name; the page itself has an empty name."""
-    found = {}
+    page_files = {}
     for file in files("gymcli.reporting").joinpath("viewer").iterdir():
         kind = _TYPES.get(file.name[file.name.rfind(".") :])
         if kind is not None:
             name = "" if file.name == "index.html" else file.name
-            found[name] = kind, file.read_bytes()
-    return found
+            page_files[name] = kind, file.read_bytes()
+    return page_files
 
 
 async def serve(

@@ -292,10 +292,10 @@ def test_few_values_have_a_bin_each():
 
 def test_bins_end_where_rewards_do():
     values = [number / 40 for number in range(40)]
-    bins = bins_of(values, most=1.0)
+    bins = bins_of(values, largest=1.0)
     assert (bins[0].low, bins[-1].high) == (0.0, 1.0)
     assert [one.num_values for one in bins] == [2] * 20
-    assert bins_of([*values, 2.0], most=1.0)[-1].high == 2.0
+    assert bins_of([*values, 2.0], largest=1.0)[-1].high == 2.0
 
 
 @given(REWARDS)

@@ -21,7 +21,7 @@ from gymcli.reporting.markdown import (
     MarkdownText,
     comparison_blocks,
     comparison_markdown,
-    joined,
+    join_blocks,
     markdown,
     table,
 )
@@ -310,15 +310,15 @@ def test_sentence_is_text(text, sentence):
 
 def test_table_says_how_many_rows_are_left_out():
     assert table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
-    lines = table(("a",), [("1",)] * 12, most=5).splitlines()
+    lines = table(("a",), [("1",)] * 12, max_rows=5).splitlines()
     assert len(lines) == 9
     assert lines[-2:] == ["", "7 more are left out."]
 
 
 def test_blocks_that_do_not_fit_are_left_out_whole():
-    assert joined(["a", "b"]) == "a\n\nb\n"
+    assert join_blocks(["a", "b"]) == "a\n\nb\n"
     block = "x" * (MAX_CHARACTERS // 4)
-    text = joined([block] * 6)
+    text = join_blocks([block] * 6)
     assert len(text) <= MAX_CHARACTERS
     assert text.count("x" * len(block)) == 3
     assert re.search("^3 more sections did not fit", text, re.MULTILINE)

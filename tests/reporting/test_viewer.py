@@ -684,7 +684,7 @@ def test_few_lists_are_kept_and_the_one_asked_for_last_longest(listed_run):
         for number in range(20):
             listings.rows(Listing(f"attempt < {number}"))
             assert listings.rows(Listing("attempt == 0"))[0] is first
-        assert len(listings._kept) == 8
+        assert len(listings._measurements) == 8
 
 
 @pytest.mark.parametrize(
