@@ -244,7 +244,11 @@ class Benchmark(BaseModel):
     def testable(self) -> tuple[Reference, ...]:
         """The published scores of the same settings and tasks."""
         num_tasks = (None, self.source.rows)
-        return tuple(one for one in self.reference if not one.settings and one.tasks in num_tasks)
+        return tuple(
+            reference
+            for reference in self.reference
+            if not reference.settings and reference.tasks in num_tasks
+        )
 
     @property
     def env_arg_texts(self) -> dict[str, str]:
@@ -257,9 +261,12 @@ class Benchmark(BaseModel):
         if self.reference and self.margin is None:
             raise ValueError("margin: say which difference from a reference counts as reproduced")
         is_fetched = self.source.is_fetched
-        needed: dict[Fact, bool] = {"revision": is_fetched, "margin": self.margin is not None}
-        for fact, is_needed in needed.items():
-            if is_needed and not self.citations.get(fact):
+        required_facts: dict[Fact, bool] = {
+            "revision": is_fetched,
+            "margin": self.margin is not None,
+        }
+        for fact, is_required in required_facts.items():
+            if is_required and not self.citations.get(fact):
                 raise ValueError(f'citations: say where "{fact}" comes from')
         if self.examples is not None and not self.prompt:
             raise ValueError("examples: need a prompt, which is filled with their fields")
@@ -296,16 +303,16 @@ def _shipped() -> dict[str, Path]:
     return {file.parent.name: file for file in files}
 
 
-def _of_packages() -> dict[str, EntryPoint]:
-    return {one.name: one for one in entry_points(group=ENTRY_POINT_GROUP)}
+def _package_entry_points() -> dict[str, EntryPoint]:
+    return {entry_point.name: entry_point for entry_point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def benchmark_names() -> list[str]:
     """List the benchmarks that ship with gymcli and installed packages."""
-    return sorted({*_shipped(), *_of_packages()})
+    return sorted({*_shipped(), *_package_entry_points()})
 
 
-def _own_file(spec: str) -> Path | None:
+def _local_file(spec: str) -> Path | None:
     path = Path(spec)
     try:
         if path.is_dir() and (path / BENCHMARK_FILE).is_file():
@@ -317,11 +324,10 @@ def _own_file(spec: str) -> Path | None:
 
 def _known_name(spec: str) -> str | None:
     # Those that ship first: no package can replace one by its name.
-    for names in (_shipped, _of_packages):
-        if name := next(
-            (one for one in sorted(names()) if same_name(one) == same_name(spec)), None
-        ):
-            return name
+    for list_names in (_shipped, _package_entry_points):
+        for name in sorted(list_names()):
+            if same_name(name) == same_name(spec):
+                return name
     return None
 
 
@@ -331,13 +337,13 @@ def has_benchmark(spec: str) -> bool:
     So is NAME@VARIANT, whether there is such a variant or not.
     """
     bases = {spec, _without_variant(spec)[0]}
-    return any(_own_file(base) is not None or _known_name(base) is not None for base in bases)
+    return any(_local_file(base) is not None or _known_name(base) is not None for base in bases)
 
 
 def _without_variant(spec: str) -> tuple[str, str | None]:
     """Return a name or path without "@VARIANT", and the variant; a path that exists is whole."""
     base, _, variant = spec.rpartition("@")
-    if not base or "/" in variant or _own_file(spec) is not None:
+    if not base or "/" in variant or _local_file(spec) is not None:
         return spec, None
     return base, variant
 
@@ -373,13 +379,13 @@ def find_benchmark(spec: str, *, is_pinning: bool = False) -> Benchmark:
     benchmark, *variants = _read(origin)
     if variant is None:
         return benchmark
-    names = [own.name for own in benchmark.variant]
+    names = [variant_benchmark.name for variant_benchmark in benchmark.variant]
     if not variant:
         listed = ", ".join(names) or "there is none"
         raise UnknownNameError(f"{spec}: name a variant after the @ ({listed}), or leave it out")
-    for name, own in zip(names, variants, strict=True):
+    for name, variant_benchmark in zip(names, variants, strict=True):
         if same_name(name) == same_name(variant):
-            return own
+            return variant_benchmark
     hint = did_you_mean(variant, names) or f"it has {', '.join(names) or 'none'}"
     raise UnknownNameError(f'{spec}: {benchmark.name} has no variant "{variant}"; {hint}')
 
@@ -388,11 +394,11 @@ def _origin(spec: str) -> _Origin:
     """Return where the benchmark is that has this name, or is in this folder or file."""
     name = _known_name(spec)
     if name is not None:
-        path = _shipped().get(name) or _file_of(_of_packages()[name])
+        path = _shipped().get(name) or _file_of(_package_entry_points()[name])
         return _Origin(path, name, is_installed=True)
-    own = _own_file(spec)
-    if own is not None:
-        return _Origin(own, spec, is_installed=False)
+    file = _local_file(spec)
+    if file is not None:
+        return _Origin(file, spec, is_installed=False)
     if "/" in spec or spec.endswith(".toml") or Path(spec).is_dir():
         raise UnknownNameError(
             f"{spec}: is neither a {BENCHMARK_FILE} nor a folder with one; gym docs benchmarks "
@@ -409,10 +415,10 @@ def _file_of(entry_point: EntryPoint) -> Path:
     # Not of the whole name: to find a subpackage, the package around it is imported.
     package, *parts = entry_point.value.split(".")
     try:
-        found = find_spec(package)
+        module_spec = find_spec(package)
     except (ImportError, ValueError):
-        found = None
-    for folder in (found.submodule_search_locations or ()) if found else ():
+        module_spec = None
+    for folder in (module_spec.submodule_search_locations or ()) if module_spec else ():
         if (path := Path(folder, *parts, BENCHMARK_FILE)).is_file():
             return path
     raise UsageError(
@@ -423,31 +429,37 @@ def _file_of(entry_point: EntryPoint) -> Path:
 
 def _read(origin: _Origin) -> list[Benchmark]:
     """Return the benchmark of a file and its variants, all of which are checked."""
-    loaded = read_toml(origin.path)
+    toml_settings = read_toml(origin.path)
     if origin.is_pinning:
-        _remove_hashes(loaded)
-    benchmark = _checked(loaded, origin)
+        _remove_hashes(toml_settings)
+    benchmark = _check_settings(toml_settings, origin)
     if origin.is_installed and benchmark.name != origin.spec:
         raise UsageError(
             f"{origin.path}: its name is {benchmark.name}, but it is installed as {origin.spec}"
         )
     benchmarks = [benchmark]
     for variant in benchmark.variant:
-        changed = variant.model_dump(exclude_unset=True, exclude={"name", "citations"})
+        variant_settings = variant.model_dump(exclude_unset=True, exclude={"name", "citations"})
         source = benchmark.source.model_dump(exclude_unset=True)
-        for name in {"map", "rows"} & {*changed}:
-            source[name] = changed.pop(name)
+        for name in {"map", "rows"} & {*variant_settings}:
+            source[name] = variant_settings.pop(name)
         settings = {
-            **loaded,
+            **toml_settings,
             "reference": (),
-            **changed,
+            **variant_settings,
             "variant": (),
             "citations": {**benchmark.citations, **variant.citations},
             "source": source,
         }
         spec = f"{origin.spec}@{variant.name}"
-        own = _checked(settings, origin._replace(spec=spec, variant=variant.name))
-        benchmarks.append(own.model_copy(update={"name": f"{own.name}@{variant.name}"}))
+        variant_benchmark = _check_settings(
+            settings, origin._replace(spec=spec, variant=variant.name)
+        )
+        benchmarks.append(
+            variant_benchmark.model_copy(
+                update={"name": f"{variant_benchmark.name}@{variant.name}"}
+            )
+        )
     return benchmarks
 
 
@@ -459,7 +471,7 @@ def _remove_hashes(loaded: dict[str, Any]) -> None:
                 table.pop("sha256", None)
 
 
-def _checked(settings: dict[str, object], origin: _Origin) -> Benchmark:
+def _check_settings(settings: dict[str, object], origin: _Origin) -> Benchmark:
     """Return a benchmark whose settings are possible; UsageError names the file and the field."""
     place = f"{origin.path}: {origin.variant and f'variant {origin.variant}: '}"
     try:
@@ -474,11 +486,12 @@ def _checked(settings: dict[str, object], origin: _Origin) -> Benchmark:
     ):
         if name:
             existing_file(benchmark, field, name)
-    known = Registry.names()
-    if env := next((one for one in known if same_name(one) == same_name(benchmark.name)), None):
-        raise UsageError(f"{place}name: {env} is an environment; choose another name")
-    if not {*candidates(benchmark.env)} & {*known}:
-        hint = did_you_mean(benchmark.env, known) or "gym envs lists them"
+    env_names = Registry.names()
+    for env in env_names:
+        if same_name(env) == same_name(benchmark.name):
+            raise UsageError(f"{place}name: {env} is an environment; choose another name")
+    if not {*candidates(benchmark.env)} & {*env_names}:
+        hint = did_you_mean(benchmark.env, env_names) or "gym envs lists them"
         raise UsageError(f'{place}env: there is no environment "{benchmark.env}"; {hint}')
     if not origin.is_installed and re.search(r"\.py(:|$)", benchmark.source.map or ""):
         raise UsageError(
@@ -510,7 +523,7 @@ def existing_file(benchmark: Benchmark, field: str, name: str) -> Path:
 def _reason(error: ValidationError) -> str:
     """Return the field and the reason of the first error in the content of a file."""
     # A misspelt key before the one that is missing because of it.
-    detail = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    detail = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     steps = [str(step) for step in detail["loc"] if step != "[key]"]
     place, reason = ".".join(steps), pydantic_reason(detail)
     if detail["type"] == "extra_forbidden":

@@ -64,8 +64,7 @@ def tasks_path(benchmark: Benchmark, cache: Path | None = None) -> Path:
         files += filter(None, [benchmark.template_path, benchmark.examples_path])
     if (env := benchmark.source.env) is not None:
         folder = Path(gymcli.envs.__path__[0])
-        own = (folder.glob(f"{env}.py"), (folder / env).rglob("*.py"))
-        files += sorted(path for paths in own for path in paths)
+        files += sorted([*folder.glob(f"{env}.py"), *(folder / env).rglob("*.py")])
         files += sorted((gymcli.envs.DATASETS / env).glob("*.py"))
     # What a commit names is up to the Hub that is asked, unless a hash pins the rows.
     hub = [hub_address()] if benchmark.source.hf and not _are_rows_pinned(benchmark) else []
@@ -195,8 +194,8 @@ def _check(benchmark: Benchmark, path: Path, record: Provenance) -> None:
         hashes.append((record.examples_sha256, benchmark.examples.sha256))
     for sha256, expected in hashes:
         if source.hf is not None and expected not in (None, sha256):
-            what = f"{record.source}: the SHA-256 of the rows that {record.hub} serves"
-            raise changed_error(benchmark, what, str(sha256), str(expected))
+            subject = f"{record.source}: the SHA-256 of the rows that {record.hub} serves"
+            raise changed_error(benchmark, subject, str(sha256), str(expected))
     if source.is_fetched and not _are_rows_pinned(benchmark):
         _compare_with_earlier(path, record)
 
@@ -220,13 +219,16 @@ def _compare_with_earlier(path: Path, record: Provenance) -> None:
         hashes = [(record.source_sha256, earlier.source_sha256)]
         if earlier.examples_split == record.examples_split:
             hashes.append((record.examples_sha256, earlier.examples_sha256))
-        for sha256, before in hashes:
-            if before not in (None, sha256):
-                now, then = (f" from {one.hub}" if one.hub else "" for one in (record, earlier))
+        for sha256, earlier_hash in hashes:
+            if earlier_hash not in (None, sha256):
+                hub_now, hub_then = (
+                    f" from {provenance.hub}" if provenance.hub else ""
+                    for provenance in (record, earlier)
+                )
                 raise UsageError(
-                    f"{record.source}: the SHA-256 of what was read{now} is {sha256}, but that of "
-                    f"an earlier pull of the same revision{then} was {before}: one of the two was "
-                    f"changed; if you trust the new one, remove {file.parent}"
+                    f"{record.source}: the SHA-256 of what was read{hub_now} is {sha256}, but that "
+                    f"of an earlier pull of the same revision{hub_then} was {earlier_hash}: one of "
+                    f"the two was changed; if you trust the new one, remove {file.parent}"
                 )
 
 
@@ -271,7 +273,7 @@ def _read(benchmark: Benchmark, files: Sequence[SourceFile]) -> tuple[MappedRows
         tables = [SourceTable(str(path), local_rows(path, source.columns))]
     else:
         record = Provenance(source=name, seed=source.seed)
-        tables = [SourceTable(name, _generated(benchmark))]
+        tables = [SourceTable(name, _generate(benchmark))]
     record.benchmark = f"{benchmark.name} {benchmark.version}"
     record.map_sha256 = None if source.map is None else file_sha256(map_file(benchmark)[0])
     rows = _mapped(benchmark, tables)
@@ -313,7 +315,7 @@ def _with_examples(benchmark: Benchmark, rows: MappedRows, record: Provenance) -
     template = PromptTemplate.read(path)
     turns = _turns_of_examples(_examples(benchmark, record), template, examples.by)
 
-    def prompted(row: JSONObject) -> JSONObject | str:
+    def add_examples(row: JSONObject) -> JSONObject | str:
         if row.get("messages") or row.get("prompt"):
             return "the row already has a prompt, so it cannot be shown examples"
         try:
@@ -321,15 +323,15 @@ def _with_examples(benchmark: Benchmark, rows: MappedRows, record: Provenance) -
             group = _group(row, examples.by)
         except ValueError as error:
             return str(error)
-        shown = turns.get(group, [])
-        shown = shown[: 2 * (examples.num or len(shown))]
-        if len(shown) < 2 * (examples.num or 1):
+        example_turns = turns.get(group, [])
+        example_turns = example_turns[: 2 * (examples.num or len(example_turns))]
+        if len(example_turns) < 2 * (examples.num or 1):
             kind = f" whose {examples.by} is {group!r:.80}" if examples.by else ""
-            return f"has {len(shown) // 2} of {examples.num or 1} examples{kind}"
-        return {**row, "messages": msgspec.to_builtins([*system, *shown, question])}
+            return f"has {len(example_turns) // 2} of {examples.num or 1} examples{kind}"
+        return {**row, "messages": msgspec.to_builtins([*system, *example_turns, question])}
 
     for name, number, row in rows:
-        yield name, number, row if isinstance(row, str) else prompted(row)
+        yield name, number, row if isinstance(row, str) else add_examples(row)
 
 
 def _turns_of_examples(
@@ -363,17 +365,19 @@ def _examples(benchmark: Benchmark, record: Provenance) -> MappedRows:
     examples, path = benchmark.examples, benchmark.examples_path
     assert examples is not None
     if path is None:
-        tables, of_examples = _hub_tables(benchmark, examples.split)
+        tables, examples_record = _hub_tables(benchmark, examples.split)
         yield from itertools.chain(_mapped(benchmark, tables), _rest(tables))
         record.examples_split = examples.split
-        record.examples_sha256 = of_examples.source_sha256
+        record.examples_sha256 = examples_record.source_sha256
         return
-    loaded = read_yaml(path)
-    if not isinstance(loaded, list) or not loaded:
+    loaded_rows = read_yaml(path)
+    if not isinstance(loaded_rows, list) or not loaded_rows:
         raise UsageError(f"{path}: examples are a YAML list")
-    rows = enumerate(loaded, 1)
-    wrong = "is no YAML mapping"
-    yield from ((str(path), place, row if isinstance(row, dict) else wrong) for place, row in rows)
+    rows = enumerate(loaded_rows, 1)
+    problem = "is no YAML mapping"
+    yield from (
+        (str(path), place, row if isinstance(row, dict) else problem) for place, row in rows
+    )
 
 
 def map_file(benchmark: Benchmark) -> tuple[Path, str]:
@@ -391,7 +395,7 @@ def _rows_of_function(path: Path, name: str, tables: Iterable[SourceTable]) -> M
     """Yield what a map function makes of all rows; what it raises names the last row it took."""
     last = "the first row"
 
-    def taken() -> Iterator[dict[str, object]]:
+    def read_rows() -> Iterator[dict[str, object]]:
         nonlocal last
         for table, rows in tables:
             for number, row in rows:
@@ -403,8 +407,8 @@ def _rows_of_function(path: Path, name: str, tables: Iterable[SourceTable]) -> M
     try:
         module_name = f"gymcli_map_{digest(str(path.resolve()))}"
         function: _MapFunction = getattr(gymcli.envs.load_file(module_name, path), name)
-        made = map(_made_row, itertools.count(1), function(taken()))
-        yield from map_rows([SourceTable(f"tasks of {path}:{name}", made)], RowMap())
+        new_rows = map(_new_row, itertools.count(1), function(read_rows()))
+        yield from map_rows([SourceTable(f"tasks of {path}:{name}", new_rows)], RowMap())
     except GymError:
         raise
     except Exception as error:
@@ -413,22 +417,22 @@ def _rows_of_function(path: Path, name: str, tables: Iterable[SourceTable]) -> M
         raise UsageError(f"{path}:{name} fails at {last}: {described(error)}{place}") from error
 
 
-def _made_row(number: int, row: object) -> SourceRow:
+def _new_row(number: int, row: object) -> SourceRow:
     if not isinstance(row, dict):
         raise TypeError(f"it yields {row!r:.80}, not a dict")
     return SourceRow(number, row)
 
 
-def _generated(benchmark: Benchmark) -> Iterator[SourceRow]:
+def _generate(benchmark: Benchmark) -> Iterator[SourceRow]:
     source = benchmark.source
     assert source.env is not None, "a source without files or a Hub has an environment"
-    found = Registry().find(source.env)
+    registration = Registry().find(source.env)
     try:
-        lines = generated_lines(found, source.rows, seed=source.seed, args=source.args)
+        lines = generated_lines(registration, source.rows, seed=source.seed, args=source.args)
         for number, line in enumerate(lines, 1):
             yield SourceRow(number, msgspec.json.decode(line))
     except GymError as error:
-        reason = f"{found.name} cannot generate {source.rows} rows: {error}"
+        reason = f"{registration.name} cannot generate {source.rows} rows: {error}"
         raise UsageError(f"{benchmark.path}: {reason}") from error
 
 

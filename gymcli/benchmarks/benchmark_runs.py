@@ -170,123 +170,131 @@ def missing_roles(
     return name_by_role
 
 
-def without_foreign_options(options: CollectOptions, found: Benchmark) -> CollectOptions:
+def without_foreign_options(options: CollectOptions, benchmark: Benchmark) -> CollectOptions:
     """Return the options without those of roles and environments that the benchmark lacks.
 
     Other benchmarks of the same command may have them. A judge that is optional in the environment
     is not meant for a benchmark without one.
     """
-    item = _environment(options, found)
-    own_roles = {*found.roles, *item.environment.required_roles}
+    registration = _environment(options, benchmark)
+    benchmark_roles = {*benchmark.roles, *registration.environment.required_roles}
     update = {
-        "roles": {role: source for role, source in options.roles.items() if role in own_roles},
-        "role_params": {
-            role: params for role, params in options.role_params.items() if role in own_roles
+        "roles": {
+            role: source for role, source in options.roles.items() if role in benchmark_roles
         },
-        "env_args": {k: text for k, text in options.env_args.items() if has_option(item, k)},
+        "role_params": {
+            role: params for role, params in options.role_params.items() if role in benchmark_roles
+        },
+        "env_args": {
+            k: text for k, text in options.env_args.items() if has_option(registration, k)
+        },
     }
     return options.model_copy(update=update)
 
 
-def with_benchmark(options: CollectOptions, found: Benchmark) -> CollectOptions:
+def with_benchmark(options: CollectOptions, benchmark: Benchmark) -> CollectOptions:
     """Return the options of a run of a benchmark; what is set in `options` wins.
 
     Raises:
         UsageError: A role of the benchmark has no model.
         UnknownNameError: Its environment is unknown.
     """
-    for role, setting in found.roles.items():
+    for role, setting in benchmark.roles.items():
         if role not in options.roles:
             raise UsageError(
-                f"{found.name}: the role {role} needs {setting.model}, the model behind its "
+                f"{benchmark.name}: the role {role} needs {setting.model}, the model behind its "
                 "published scores: add it to gym.toml as [models.NAME], or name another one, which "
                 f"is another setting, with --role {role}=NAME_OR_URL (roles= from Python)"
             )
-    item = _environment(options, found)
-    if _has_own_env(options, found):
-        check_with_environment(found, item)
+    registration = _environment(options, benchmark)
+    if _has_own_env(options, benchmark):
+        check_with_environment(benchmark, registration)
     given_args = {
-        name.removeprefix(f"{item.name}."): text for name, text in options.env_args.items()
+        name.removeprefix(f"{registration.name}."): text for name, text in options.env_args.items()
     }
-    role_params = {role: setting.params for role, setting in found.roles.items()}
+    role_params = {role: setting.params for role, setting in benchmark.roles.items()}
     for role, params in options.role_params.items():
         role_params[role] = merged_params(role_params.get(role, {}), params)
     update: dict[str, object] = {
-        "env": options.env or found.env,
-        "env_args": {**found.env_arg_texts, **given_args}
-        if _has_own_env(options, found)
+        "env": options.env or benchmark.env,
+        "env_args": {**benchmark.env_arg_texts, **given_args}
+        if _has_own_env(options, benchmark)
         else given_args,
-        "prompt": options.prompt or found.prompt_path,
-        "params": merged_params(_as_spelt(found.params, options), options.params),
+        "prompt": options.prompt or benchmark.prompt_path,
+        "params": merged_params(_as_spelt(benchmark.params, options), options.params),
         # A judge that the benchmark lacks would move its scores.
         "default_roles": {
             role: source
             for role, source in options.default_roles.items()
-            if role in item.environment.required_roles
+            if role in registration.environment.required_roles
         },
         "role_params": role_params,
     }
     if "repeats" not in options.model_fields_set:
-        update["repeats"] = found.repeats
+        update["repeats"] = benchmark.repeats
     merged = options.model_copy(update=update)
     record = BenchmarkRecord(
-        name=found.name,
-        version=found.version,
-        spec=found.lasting_spec,
-        settings_hash=_settings_hash(found),
-        deviations=tuple(_deviations(merged, found, item)),
-        remarks=tuple(_remarks(merged, found)),
+        name=benchmark.name,
+        version=benchmark.version,
+        spec=benchmark.lasting_spec,
+        settings_hash=_settings_hash(benchmark),
+        deviations=tuple(_deviations(merged, benchmark, registration)),
+        remarks=tuple(_remarks(merged, benchmark)),
     )
     return merged.model_copy(update={"benchmark": record})
 
 
-def with_pulled_tasks(options: CollectOptions, found: Benchmark, tasks: Path) -> CollectOptions:
+def with_pulled_tasks(options: CollectOptions, benchmark: Benchmark, tasks: Path) -> CollectOptions:
     """Return the options of a run whose record says which Hub served the benchmark's tasks."""
     record = options.benchmark
     assert record is not None, "the options are those of `with_benchmark`"
     record = msgspec.structs.replace(
         record,
         hub=pulled_from(tasks) or "",
-        deviations=(*record.deviations, *_hub_deviations(found, tasks)),
+        deviations=(*record.deviations, *_hub_deviations(benchmark, tasks)),
     )
     return options.model_copy(update={"benchmark": record})
 
 
-def _hub_deviations(found: Benchmark, tasks: Path) -> list[str]:
-    hub = unpinned_hub(found, tasks)
+def _hub_deviations(benchmark: Benchmark, tasks: Path) -> list[str]:
+    hub = unpinned_hub(benchmark, tasks)
     return [f"rows of {hub}, which no hash pins"] if hub else []
 
 
-def check_with_environment(found: Benchmark, item: Registration) -> None:
+def check_with_environment(benchmark: Benchmark, registration: Registration) -> None:
     """Refuse options, roles and references of a benchmark that its environment cannot have."""
     try:
-        environment_options(item.environment, item.name, found.env_arg_texts, {})
+        environment_options(
+            registration.environment, registration.name, benchmark.env_arg_texts, {}
+        )
     except UsageError as error:
         reason = str(error).replace("--env-arg ", "env_args.", 1)
-        raise UsageError(f"{found.path}: {reason}") from error
-    known = declared_roles(item.environment)
-    if role := next((role for role in found.roles if role not in known), None):
-        hint = did_you_mean(role, known) or f"it has {', '.join(known) or 'none'}"
-        raise UsageError(f"{found.path}: roles.{role}: is no role of {item.name}; {hint}")
-    best = item.environment.max_reward
-    if found.metrics == ("mean_reward",) and best is not None:
-        for one in found.reference:
-            if one.score > best:
+        raise UsageError(f"{benchmark.path}: {reason}") from error
+    roles = declared_roles(registration.environment)
+    if role := next((role for role in benchmark.roles if role not in roles), None):
+        hint = did_you_mean(role, roles) or f"it has {', '.join(roles) or 'none'}"
+        raise UsageError(
+            f"{benchmark.path}: roles.{role}: is no role of {registration.name}; {hint}"
+        )
+    best = registration.environment.max_reward
+    if benchmark.metrics == ("mean_reward",) and best is not None:
+        for reference in benchmark.reference:
+            if reference.score > best:
                 raise UsageError(
-                    f"{found.path}: reference: {one.model} has {one.score:g}, but the best reward "
-                    f"is {best:g}; write 0.95, not 95"
+                    f"{benchmark.path}: reference: {reference.model} has {reference.score:g}, but "
+                    f"the best reward is {best:g}; write 0.95, not 95"
                 )
 
 
-def _settings_hash(found: Benchmark) -> str:
-    own = {"env", "env_args", "examples", "params", "roles", "source"}
-    settings = found.model_dump(mode="json", include=own, exclude_defaults=True)
+def _settings_hash(benchmark: Benchmark) -> str:
+    fields = {"env", "env_args", "examples", "params", "roles", "source"}
+    settings = benchmark.model_dump(mode="json", include=fields, exclude_defaults=True)
     # Hashes of the Hub's rows are compared when they are pulled; the commit names them.
-    for name in ("gated", "licence", *(["sha256"] if found.source.hf else [])):
+    for name in ("gated", "licence", *(["sha256"] if benchmark.source.hf else [])):
         settings["source"].pop(name, None)
     settings.get("examples", {}).pop("sha256", None)
-    map_path = None if found.source.map is None else map_file(found)[0]
-    files = [found.template_path, map_path, found.examples_path]
+    map_path = None if benchmark.source.map is None else map_file(benchmark)[0]
+    files = [benchmark.template_path, map_path, benchmark.examples_path]
     return digest([settings, *(file_sha256(file) for file in files if file is not None)])
 
 
@@ -300,73 +308,81 @@ def _as_spelt(params: JSONObject, options: CollectOptions) -> JSONObject:
     return {spelt if name in TOKEN_LIMITS else name: value for name, value in params.items()}
 
 
-def _environment(options: CollectOptions, found: Benchmark) -> Registration:
+def _environment(options: CollectOptions, benchmark: Benchmark) -> Registration:
     # Code is named on the command line only: never by a benchmark.toml.
     env = options.env
-    return Registry().find(found.env) if env is None else Registry((env,)).find(env)
+    return Registry().find(benchmark.env) if env is None else Registry((env,)).find(env)
 
 
-def _has_own_env(options: CollectOptions, found: Benchmark) -> bool:
-    return options.env in (None, found.env)
+def _has_own_env(options: CollectOptions, benchmark: Benchmark) -> bool:
+    return options.env in (None, benchmark.env)
 
 
-def _deviations(options: CollectOptions, found: Benchmark, item: Registration) -> Iterator[str]:
+def _deviations(
+    options: CollectOptions, benchmark: Benchmark, registration: Registration
+) -> Iterator[str]:
     """Yield in words each setting of a run that is not the benchmark's and may move its score."""
-    if not _has_own_env(options, found):
-        yield f"environment {options.env}, not {found.env}"
+    if not _has_own_env(options, benchmark):
+        yield f"environment {options.env}, not {benchmark.env}"
     else:
-        ours, theirs = (own_options(own, item) for own in (options.env_args, found.env_arg_texts))
-        set_by_it = theirs.model_dump(mode="json", exclude_defaults=True)
-        names = ours.model_dump(exclude_defaults=True).keys() | set_by_it.keys()
-        yield from _differing(ours.model_dump(mode="json", include={*names}), set_by_it)
-        others = {k: v for k, v in options.env_args.items() if not has_option(item, k)}
-        yield from _differing(others, {})
-    if not _are_equal(options.prompt, found.prompt_path):
-        own = "its own" if found.prompt else "those of its rows"
-        yield f"prompt {options.prompt}, not {own}"
-    yield from _differing(_policy_params(options), _named_once(found.params))
+        run_options, benchmark_options = (
+            own_options(args, registration) for args in (options.env_args, benchmark.env_arg_texts)
+        )
+        benchmark_settings = benchmark_options.model_dump(mode="json", exclude_defaults=True)
+        names = run_options.model_dump(exclude_defaults=True).keys() | benchmark_settings.keys()
+        yield from _differing(
+            run_options.model_dump(mode="json", include={*names}), benchmark_settings
+        )
+        unknown_args = {
+            k: v for k, v in options.env_args.items() if not has_option(registration, k)
+        }
+        yield from _differing(unknown_args, {})
+    if not _are_equal(options.prompt, benchmark.prompt_path):
+        prompts = "its own" if benchmark.prompt else "those of its rows"
+        yield f"prompt {options.prompt}, not {prompts}"
+    yield from _differing(_policy_params(options), _named_once(benchmark.params))
     dialect = DIALECTS[options.endpoint.dialect if options.endpoint else "chat"]
-    for name in dialect.unsent(found.params):
+    for name in dialect.unsent(benchmark.params):
         yield f"{name} is not sent"
-    yield from _differing(_prompting(options, item.environment), {})
-    yield from _role_deviations(options, found)
+    yield from _differing(_prompting(options, registration.environment), {})
+    yield from _role_deviations(options, benchmark)
     defaults = {name: CollectOptions.model_fields[name].default for name in _UNSET}
-    given = {name: getattr(options, name) for name in _UNSET}
-    yield from _differing({k: v for k, v in given.items() if v != defaults[k]}, {})
+    run_settings = {name: getattr(options, name) for name in _UNSET}
+    yield from _differing({k: v for k, v in run_settings.items() if v != defaults[k]}, {})
 
 
-def _are_equal(prompt: Path | None, own: Path | None) -> bool:
+def _are_equal(prompt: Path | None, benchmark_prompt: Path | None) -> bool:
     """Return whether two prompt files are the same, or say the same."""
-    if prompt is None or own is None or prompt == own:
-        return prompt == own
-    return file_sha256(prompt) == file_sha256(own)
+    if prompt is None or benchmark_prompt is None or prompt == benchmark_prompt:
+        return prompt == benchmark_prompt
+    return file_sha256(prompt) == file_sha256(benchmark_prompt)
 
 
-def _remarks(options: CollectOptions, found: Benchmark) -> Iterator[str]:
+def _remarks(options: CollectOptions, benchmark: Benchmark) -> Iterator[str]:
     """Yield in words how many tasks and attempts are not the benchmark's.
 
     The verdicts count the attempts, and the tasks that have a score.
     """
-    if options.repeats != found.repeats:
-        yield f"repeats {options.repeats}, not {found.repeats}"
+    if options.repeats != benchmark.repeats:
+        yield f"repeats {options.repeats}, not {benchmark.repeats}"
     if options.task_ids:
-        yield f"{len(options.task_ids)} selected of {found.source.rows:,} tasks"
-    elif options.limit is not None and options.limit < found.source.rows:
+        yield f"{len(options.task_ids)} selected of {benchmark.source.rows:,} tasks"
+    elif options.limit is not None and options.limit < benchmark.source.rows:
         which = f"{options.limit} random" if options.shuffle else f"the first {options.limit}"
-        yield f"{which} of {found.source.rows:,} tasks"
+        yield f"{which} of {benchmark.source.rows:,} tasks"
 
 
 def _prompting(options: CollectOptions, environment: EnvironmentClass) -> JSONObject:
     """Return what gym.toml says about the messages of the policy, where it makes a difference."""
-    found: JSONObject = {}
+    prompting: JSONObject = {}
     endpoint = options.endpoint
     has_tools = not environment.executes_tools or environment.tools is not Environment.tools
     if (has_tools or environment.method_tools()) and emulates_tools(options):
-        found["emulate_tools"] = True
+        prompting["emulate_tools"] = True
     if endpoint is not None and environment.properties.structure != "single-step":
         settings = {"send_reasoning": endpoint.send_reasoning, "send_fields": endpoint.send_fields}
-        found |= {name: value for name, value in settings.items() if value}
-    return found
+        prompting |= {name: value for name, value in settings.items() if value}
+    return prompting
 
 
 def _policy_params(options: CollectOptions) -> JSONObject:
@@ -379,34 +395,36 @@ def _named_once(params: JSONObject) -> JSONObject:
     return {"max_tokens" if name in TOKEN_LIMITS else name: v for name, v in params.items()}
 
 
-def _role_deviations(options: CollectOptions, found: Benchmark) -> Iterator[str]:
+def _role_deviations(options: CollectOptions, benchmark: Benchmark) -> Iterator[str]:
     for role, source in {**options.default_roles, **options.roles}.items():
-        setting = found.roles.get(role)
-        own = "none" if setting is None else setting.model
+        setting = benchmark.roles.get(role)
+        model = "none" if setting is None else setting.model
         names = [role_name(source)]
         if isinstance(source, Endpoint) and source.name is not None:
             names.append(source.name)
-        if setting is None or not any(same_model(own, name) for name in names):
-            yield f"{role} {names[0]}, not {own}"
+        if setting is None or not any(same_model(model, name) for name in names):
+            yield f"{role} {names[0]}, not {model}"
         if setting is not None:
             defaults = source.params if isinstance(source, Endpoint) else {}
             params = merged_params(defaults, options.role_params.get(role, {}))
-            differing = _differing(_named_once(params), _named_once(setting.params))
-            yield from (f"{role}.{text}" for text in differing)
+            differences = _differing(_named_once(params), _named_once(setting.params))
+            yield from (f"{role}.{text}" for text in differences)
 
 
-def _differing(values: Mapping[str, object], own: Mapping[str, object]) -> Iterator[str]:
+def _differing(
+    values: Mapping[str, object], benchmark_values: Mapping[str, object]
+) -> Iterator[str]:
     """Yield how values differ from the benchmark's."""
-    for name in sorted({*values, *own}):
-        if name not in own:
-            yield f"{name} {_shown(values[name])}, not the default"
+    for name in sorted({*values, *benchmark_values}):
+        if name not in benchmark_values:
+            yield f"{name} {_value_text(values[name])}, not the default"
         elif name not in values:
-            yield f"{name} unset, not {_shown(own[name])}"
-        elif values[name] != own[name]:
-            yield f"{name} {_shown(values[name])}, not {_shown(own[name])}"
+            yield f"{name} unset, not {_value_text(benchmark_values[name])}"
+        elif values[name] != benchmark_values[name]:
+            yield f"{name} {_value_text(values[name])}, not {_value_text(benchmark_values[name])}"
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     return str(value) if isinstance(value, str | Path) else msgspec.json.encode(value).decode()
 
 
@@ -417,31 +435,40 @@ def check_references(manifest: Manifest) -> None:
             "--gate reference: this is not a run of a benchmark; name one instead of the tasks, "
             "as in gym collect gsm8k"
         )
-    found = find_benchmark(manifest.benchmark.spec)
-    elsewhere = _testable_elsewhere(found, manifest.model)
-    way_out = f"; {', '.join(elsewhere)} has one that can be tested" if elsewhere else ""
-    if not any(same_model(one.model, manifest.model) for one in found.reference):
-        models = ", ".join(dict.fromkeys(one.model for one in found.reference))
+    benchmark = find_benchmark(manifest.benchmark.spec)
+    other_benchmarks = _testable_elsewhere(benchmark, manifest.model)
+    advice = (
+        f"; {', '.join(other_benchmarks)} has one that can be tested" if other_benchmarks else ""
+    )
+    if not any(same_model(reference.model, manifest.model) for reference in benchmark.reference):
+        models = ", ".join(dict.fromkeys(reference.model for reference in benchmark.reference))
         raise UsageError(
-            f"--gate reference: {found.name} has no published score of {manifest.model}"
-            + (way_out or (f", but of {models}" if models else ", nor of any other model"))
+            f"--gate reference: {benchmark.name} has no published score of {manifest.model}"
+            + (advice or (f", but of {models}" if models else ", nor of any other model"))
         )
     settings = [*manifest.benchmark.deviations]
-    own = [one for one in found.reference if same_model(one.model, manifest.model)]
-    if settings or not {*own} & {*found.testable}:
-        others = (one.settings or f"it is a score of {one.tasks:,} tasks" for one in own)
-        texts = "; ".join(settings or dict.fromkeys(others))
+    references = [
+        reference
+        for reference in benchmark.reference
+        if same_model(reference.model, manifest.model)
+    ]
+    if settings or not {*references} & {*benchmark.testable}:
+        settings_texts = (
+            reference.settings or f"it is a score of {reference.tasks:,} tasks"
+            for reference in references
+        )
+        texts = "; ".join(settings or dict.fromkeys(settings_texts))
         raise UsageError(
             f"--gate reference: no published score of {manifest.model} can be tested: {texts}"
-            + way_out
+            + advice
         )
 
 
-def _testable_elsewhere(found: Benchmark, model: str) -> list[str]:
+def _testable_elsewhere(benchmark: Benchmark, model: str) -> list[str]:
     """Return the other variants of a benchmark with a score of the model that can be tested."""
     return [
         sibling.spec
-        for sibling in siblings(found)
+        for sibling in siblings(benchmark)
         if any(same_model(reference.model, model) for reference in sibling.testable)
     ]
 
@@ -451,21 +478,21 @@ def benchmark_score(
     aggregator: Aggregator,
     metrics: RunMetrics,
     *,
-    found: Benchmark | None = None,
+    benchmark: Benchmark | None = None,
 ) -> BenchmarkScore:
     """Return the score of a run of a benchmark, compared with those that were published.
 
-    `found` replaces the recorded benchmark, which may be elsewhere now.
+    `benchmark` replaces the recorded one, which may be elsewhere now.
     """
     record = manifest.benchmark
     assert record is not None, "the run is one of a benchmark"
     settings = [*record.deviations]
     try:
-        found = found or find_benchmark(record.spec)
-        if record.version != found.version:
-            settings.append(f"version {record.version} of the benchmark, not {found.version}")
-        elif record.settings_hash != _settings_hash(found):
-            settings.append(f"the benchmark changed, but is still version {found.version}")
+        benchmark = benchmark or find_benchmark(record.spec)
+        if record.version != benchmark.version:
+            settings.append(f"version {record.version} of the benchmark, not {benchmark.version}")
+        elif record.settings_hash != _settings_hash(benchmark):
+            settings.append(f"the benchmark changed, but is still version {benchmark.version}")
     except UsageError as error:
         return BenchmarkScore(
             benchmark=record.name,
@@ -475,28 +502,30 @@ def benchmark_score(
             other_settings=settings,
             problem=f"the published scores of benchmark {record.name} cannot be read: {error}",
         )
-    return _score(found, aggregator, metrics, model=manifest.model, other_settings=settings)
+    return _score(benchmark, aggregator, metrics, model=manifest.model, other_settings=settings)
 
 
 def score_as(
-    found: Benchmark, aggregator: Aggregator, metrics: RunMetrics, *, model: str, tasks: Path
+    benchmark: Benchmark, aggregator: Aggregator, metrics: RunMetrics, *, model: str, tasks: Path
 ) -> BenchmarkScore:
     """Return the score of attempts of `model` with unknown settings, taken as a benchmark's.
 
     `tasks` are those of the benchmark; attempts of others are not compared.
     """
-    own = {(task.env, task.id) for task in read_benchmark_tasks(found, tasks)}
-    rows = {(row.env, row.task_id) for row in aggregator.task_rows()}
-    settings = _hub_deviations(found, tasks)
-    if others := rows - own:
-        settings.append(f"{len(others):,} of {len(rows):,} tasks are not those of {found.name}")
-    return _score(found, aggregator, metrics, model=model, other_settings=settings)
+    benchmark_tasks = {(task.env, task.id) for task in read_benchmark_tasks(benchmark, tasks)}
+    run_tasks = {(row.env, row.task_id) for row in aggregator.task_rows()}
+    settings = _hub_deviations(benchmark, tasks)
+    if foreign_tasks := run_tasks - benchmark_tasks:
+        settings.append(
+            f"{len(foreign_tasks):,} of {len(run_tasks):,} tasks are not those of {benchmark.name}"
+        )
+    return _score(benchmark, aggregator, metrics, model=model, other_settings=settings)
 
 
-def read_benchmark_tasks(found: Benchmark, path: Path) -> list[TaskRow]:
+def read_benchmark_tasks(benchmark: Benchmark, path: Path) -> list[TaskRow]:
     """Return the tasks of a benchmark from the file that `pulled_tasks` returns."""
-    template = PromptTemplate.read(found.prompt_path) if found.prompt_path else None
-    env = Registry().find(found.env).name
+    template = PromptTemplate.read(benchmark.prompt_path) if benchmark.prompt_path else None
+    env = Registry().find(benchmark.env).name
     tasks = []
     for row in read_tasks([path], TaskReading(default_env=env, template=template)):
         if isinstance(row, TaskRow):
@@ -507,51 +536,53 @@ def read_benchmark_tasks(found: Benchmark, path: Path) -> list[TaskRow]:
 
 
 def _score(
-    found: Benchmark,
+    benchmark: Benchmark,
     aggregator: Aggregator,
     metrics: RunMetrics,
     *,
     model: str,
     other_settings: Sequence[str],
 ) -> BenchmarkScore:
-    terms = {name: aggregator.scores(name) for text in found.metrics for name in text.split(" / ")}
-    groups = mean_of_metrics(found.metrics, terms)
+    terms = {
+        name: aggregator.scores(name) for text in benchmark.metrics for name in text.split(" / ")
+    }
+    groups = mean_of_metrics(benchmark.metrics, terms)
     if not groups:
         problem = "no attempt has a score"
         if metrics.num_scored:
-            lacking = next((name for name, scores in terms.items() if not scores), None)
-            what = lacking or f"attempt with all of {', '.join(terms)}"
-            problem = f"the run has no {what}, the metric of benchmark {found.name}"
-            for divisor in filter(None, (text.partition(" / ")[2] for text in found.metrics)):
+            missing_metric = next((name for name, scores in terms.items() if not scores), None)
+            missing_scores = missing_metric or f"attempt with all of {', '.join(terms)}"
+            problem = f"the run has no {missing_scores}, the metric of benchmark {benchmark.name}"
+            for divisor in filter(None, (text.partition(" / ")[2] for text in benchmark.metrics)):
                 if terms[divisor] and not any(group.any() for group in terms[divisor]):
                     problem = (
-                        f"the metric of benchmark {found.name} divides by {divisor}, which is 0"
+                        f"the metric of benchmark {benchmark.name} divides by {divisor}, which is 0"
                     )
         return BenchmarkScore(
-            benchmark=found.name,
+            benchmark=benchmark.name,
             model=model,
-            metric=found.metric_text,
+            metric=benchmark.metric_text,
             value=None,
             other_settings=[*other_settings],
             problem=problem,
         )
-    num_tasks, num_all = sum(map(len, groups)), found.source.rows
+    num_tasks, num_all = sum(map(len, groups)), benchmark.source.rows
     if num_tasks != num_all:
         other_settings = [*other_settings, f"{num_tasks:,} of {num_all:,} tasks have a score"]
     score = score_of_run(
         groups,
-        benchmark=found.name,
+        benchmark=benchmark.name,
         model=model,
-        metric=found.metric_text,
-        margin=found.margin or 0.0,  # it may lack one if it has no references
-        best=metrics.max_reward if found.metrics == ("mean_reward",) else 1.0,
-        weights=weights_of_metrics(found.metrics, terms),
-        references=found.reference,
+        metric=benchmark.metric_text,
+        margin=benchmark.margin or 0.0,  # it may lack one if it has no references
+        best=metrics.max_reward if benchmark.metrics == ("mean_reward",) else 1.0,
+        weights=weights_of_metrics(benchmark.metrics, terms),
+        references=benchmark.reference,
         other_settings=other_settings,
         no_answers=metrics.no_answers,
     )
-    if not any(own.verdict != "other_settings" for own in score.references):
-        score.elsewhere = _testable_elsewhere(found, model)
+    if not any(reference.verdict != "other_settings" for reference in score.references):
+        score.elsewhere = _testable_elsewhere(benchmark, model)
     return score
 
 

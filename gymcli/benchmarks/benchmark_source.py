@@ -143,8 +143,8 @@ class Source(BaseModel):
     @property
     def text(self) -> str:
         """The first of its names, and the number of the others."""
-        first, *others = self.names
-        return f"{first} and {len(others)} more" if others else first
+        first, *other_names = self.names
+        return f"{first} and {len(other_names)} more" if other_names else first
 
     @property
     def is_fetched(self) -> bool:

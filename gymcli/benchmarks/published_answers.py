@@ -75,7 +75,7 @@ class PublishedAnswers:
     def __init__(self, path: Path, benchmark: Benchmark, tasks: Path) -> None:
         self.notes = table_notes(path)
         """How rows were joined, and which were left out, in words for the user."""
-        self.found = Registry().find(benchmark.env)
+        self.registration = Registry().find(benchmark.env)
         self.tasks = read_benchmark_tasks(benchmark, tasks)
         self.models: set[str] = set()
         """The models that rows name."""
@@ -91,7 +91,7 @@ class PublishedAnswers:
 
     def rollouts(self, *, model: str, env_options: JSONObject) -> Iterator[Rollout]:
         """Yield the answers as rollouts without a score, as the environment would record them."""
-        environment = self.found.environment
+        environment = self.registration.environment
         for number, row in self._rows():
             joined = self._joined.get(number)
             if joined is None or joined.task is None:
@@ -104,7 +104,7 @@ class PublishedAnswers:
                     task_id=task.id,
                     task_hash=task.hash,
                     attempt=joined.attempt + place,
-                    env=self.found.name,
+                    env=self.registration.name,
                     env_version=environment.version,
                     env_options=env_options,
                     group_size=self.repeats if environment.scores_groups() else 0,
@@ -114,40 +114,44 @@ class PublishedAnswers:
 
     def _join(self) -> None:
         by_id = {task.id: place for place, task in enumerate(self.tasks)}
-        by_text = _by_text(self.tasks)
-        ways: Counter[str] = Counter()
-        found: dict[int, _JoinedRow] = {}
+        by_text = _positions_by_text(self.tasks)
+        num_by_method: Counter[str] = Counter()
+        rows: dict[int, _JoinedRow] = {}
         unanswered: list[int] = []
         place = -1
         for place, (number, row) in enumerate(self._rows()):
             where = self._place(number)
             if num_answers := len(_records(row, self.tasks[0], where)):
                 self.models |= _models(row)
-                way, task = _task_of(row, by_id, by_text, len(self.tasks))
-                ways[way] += 1
-                found[number] = _JoinedRow(place, task, _first_attempt(row, where), num_answers)
+                method, task = _task_of(row, by_id, by_text, len(self.tasks))
+                num_by_method[method] += 1
+                rows[number] = _JoinedRow(place, task, _first_attempt(row, where), num_answers)
             else:
                 unanswered.append(number)
-        if not found:
+        if not rows:
             raise UsageError(
                 f"{self._path}: no row has an answer in one of the fields "
                 f"{', '.join(ANSWER_FIELDS)}; rename the field that has it"
             )
         num_rows = place + 1
-        if ways.keys() == {""} and num_rows == len(self.tasks):
-            found = {number: row._replace(task=row.place) for number, row in found.items()}
-            ways = Counter({"position": len(found)})
-        unknown = [number for number, row in found.items() if row.task is None]
-        if len(unknown) == len(found):
+        if num_by_method.keys() == {""} and num_rows == len(self.tasks):
+            rows = {number: row._replace(task=row.place) for number, row in rows.items()}
+            num_by_method = Counter({"position": len(rows)})
+        unknown = [number for number, row in rows.items() if row.task is None]
+        if len(unknown) == len(rows):
             raise UsageError(
                 f"{self._path}: no row matches a task of {self._name}, and it has {num_rows:,} for "
                 f'{len(self.tasks):,} tasks: give each row the task\'s "id", such as '
                 f'"{self.tasks[0].id}", or the text of its question as "prompt" or "question"'
             )
-        self._joined = {number: row for number, row in found.items() if row.task is not None}
+        self._joined = {number: row for number, row in rows.items() if row.task is not None}
         self._check_attempts()
-        said = ", ".join(f"{num:,} by {way}" for way, num in ways.most_common() if way)
-        self.notes.append(f"{self._path}: {len(self._joined):,} rows joined with tasks: {said}")
+        counts_text = ", ".join(
+            f"{num:,} by {method}" for method, num in num_by_method.most_common() if method
+        )
+        self.notes.append(
+            f"{self._path}: {len(self._joined):,} rows joined with tasks: {counts_text}"
+        )
         for numbers, reason in (
             (unknown, f"they match no task of {self._name}"),
             (unanswered, "they have no answer"),
@@ -192,13 +196,13 @@ class PublishedAnswers:
         return f"{self._path}:{number}"
 
 
-def _by_text(tasks: Iterable[TaskRow]) -> dict[str, int | None]:
+def _positions_by_text(tasks: Iterable[TaskRow]) -> dict[str, int | None]:
     """Return the position of the task with a question; None if several have it."""
-    found: dict[str, int | None] = {}
+    positions: dict[str, int | None] = {}
     for place, task in enumerate(tasks):
         for text in {*_texts(task.fields), *_texts({"prompt": task.messages})}:
-            found[text] = place if text not in found else None
-    return found
+            positions[text] = place if text not in positions else None
+    return positions
 
 
 def _texts(fields: Mapping[str, object]) -> Iterator[str]:
@@ -206,8 +210,12 @@ def _texts(fields: Mapping[str, object]) -> Iterator[str]:
     for name in _QUESTION_FIELDS:
         value = fields.get(name)
         if isinstance(value, list):  # chat messages, of which the last of the user counts
-            said = [one.text for one in map(_as_message, value) if one and one.role == "user"]
-            value = said[-1] if said else None
+            user_texts = [
+                message.text
+                for message in map(_as_message, value)
+                if message and message.role == "user"
+            ]
+            value = user_texts[-1] if user_texts else None
         if isinstance(value, str) and value.strip():
             yield " ".join(value.split())
 
@@ -290,13 +298,13 @@ def _answers(value: object) -> list[Message]:
         choices = value.get("choices")  # of Chat Completions, and of inspect's `output`
         if isinstance(choices, list):
             return [answer for choice in choices for answer in _answers(choice)]
-        own = value.get("message", value.get("text"))
-        if own is not None:
-            return _answers(own)
+        inner_value = value.get("message", value.get("text"))
+        if inner_value is not None:
+            return _answers(inner_value)
         calls = value.get("tool_calls")
         if isinstance(calls, list) and calls and all(map(_is_call_of_inspect, calls)):
-            made = [(one["function"], one.get("arguments", {})) for one in calls]
-            return [Message(role="assistant", tool_calls=_tool_calls(made))]
+            calls_made = [(call["function"], call.get("arguments", {})) for call in calls]
+            return [Message(role="assistant", tool_calls=_tool_calls(calls_made))]
         if not value.keys() & {"content", "tool_calls", "function_call"}:
             raise ValueError(
                 "an object needs content, text, message, choices or tool_calls, not "
@@ -305,9 +313,9 @@ def _answers(value: object) -> list[Message]:
         return row_prompt({"messages": [{**value, "role": "assistant"}]}).messages
     if isinstance(value, list):
         if value and all(map(_is_call, value)):
-            made = [pair for call in value for pair in call.items()]
-            return [Message(role="assistant", tool_calls=_tool_calls(made))]
-        return [answer for one in value for answer in _answers(one)]
+            calls_made = [pair for call in value for pair in call.items()]
+            return [Message(role="assistant", tool_calls=_tool_calls(calls_made))]
+        return [answer for part in value for answer in _answers(part)]
     return [Message(role="assistant", content=value if isinstance(value, str) else str(value))]
 
 
@@ -327,8 +335,8 @@ def _is_call(value: object) -> bool:
 def _tool_calls(calls: Iterable[tuple[str, object]]) -> list[ToolCall]:
     """Return calls from functions' names and their arguments, an object or its JSON text."""
     texts = (
-        (name, made if isinstance(made, str) else msgspec.json.encode(made).decode())
-        for name, made in calls
+        (name, arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode())
+        for name, arguments in calls
     )
     return [
         ToolCall(id=f"call_{number}", function=FunctionCall(*call))
@@ -352,7 +360,7 @@ async def score_answers(
         UsageError: The folder is not empty, or a role of the benchmark has no model.
     """
     judges = judges or Judges()
-    found = answers.found
+    registration = answers.registration
     options = with_benchmark(
         CollectOptions(
             model=model or "unknown",
@@ -365,22 +373,26 @@ async def score_answers(
     )
     options = with_pulled_tasks(options, benchmark, tasks)
     judges = judges._replace(params=options.role_params)
-    env_options = own_options(options.env_args, found).model_dump(
+    env_options = own_options(options.env_args, registration).model_dump(
         mode="json", exclude_defaults=True
     )
     num_expected = len(answers.tasks) * answers.repeats
-    planned = Manifest(
+    planned_manifest = Manifest(
         benchmark=options.benchmark,
         tasks=[{"path": str(tasks), "sha256": file_sha256(tasks), "num_rows": len(answers.tasks)}],
         environments={
-            found.name: EnvironmentRecord(num_expected=num_expected, options=env_options)
+            registration.name: EnvironmentRecord(num_expected=num_expected, options=env_options)
         },
         model=model,
         num_expected=num_expected,
         num_tasks=len(answers.tasks),
     )
     manifest = rescored_manifest(
-        planned, {found.name: found}, env_args={}, judges=judges, num_lines={}
+        planned_manifest,
+        {registration.name: registration},
+        env_args={},
+        judges=judges,
+        num_lines={},
     )
     with new_run_directory(out, judges.scrubber()) as directory:
         directory.write_manifest(manifest)

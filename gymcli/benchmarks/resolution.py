@@ -39,23 +39,23 @@ def resolve(tasks: Iterable[str | Path]) -> ResolvedTasks:
     from gymcli.benchmarks.benchmark import benchmark_names, find_benchmark  # late: heavy
 
     names = [spec for spec in specs if names_benchmark(spec)]
-    others = [spec for spec in specs if spec not in names]
-    for spec in others:
+    other_specs = [spec for spec in specs if spec not in names]
+    for spec in other_specs:
         exists = Path(spec).exists() or _input_named(spec) is not None
         if not exists and did_you_mean(spec.partition("@")[0], benchmark_names()):
             find_benchmark(spec)  # its error has the suggestion
     if not names:
-        return ResolvedTasks(task_inputs(others), [])
-    if others:
+        return ResolvedTasks(task_inputs(other_specs), [])
+    if other_specs:
         raise UsageError(
-            f"{others[0]}: is not a benchmark, but {names[0]} is; collect benchmarks and other "
-            "tasks in separate commands"
+            f"{other_specs[0]}: is not a benchmark, but {names[0]} is; collect benchmarks and "
+            "other tasks in separate commands"
         )
     benchmarks = [find_benchmark(name) for name in names]
     names = [benchmark.name for benchmark in benchmarks]
     if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"{repeated}: is named twice; name each benchmark once")
+        repeated_name = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{repeated_name}: is named twice; name each benchmark once")
     return ResolvedTasks([], benchmarks)
 
 

@@ -59,28 +59,28 @@ def fetched_files(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
         RunError: A server or the package index cannot be reached.
     """
     if benchmark.source.pypi:
-        return _of_packages(benchmark, folder)
+        return _package_files(benchmark, folder)
     if not benchmark.source.url:
         return []
     _resolve(benchmark.source.url[0])
-    return run(_of_addresses(benchmark, folder))
+    return run(_address_files(benchmark, folder))
 
 
-def changed_error(benchmark: Benchmark, what: str, found: str, expected: str) -> UsageError:
+def changed_error(benchmark: Benchmark, subject: str, sha256: str, expected: str) -> UsageError:
     """Return the error for content that does not have the hash that a benchmark names."""
-    way_out = "; if you meant the change, raise the version and replace the hash"
-    way_out += f" by that of gym bench pin {benchmark.spec}"
+    advice = "; if you meant the change, raise the version and replace the hash"
+    advice += f" by that of gym bench pin {benchmark.spec}"
     return UsageError(
-        f"{what} is {found}, not {expected} as {benchmark.path} says: it was changed, so its "
-        f"scores would not be comparable{'' if benchmark.is_installed else way_out}"
+        f"{subject} is {sha256}, not {expected} as {benchmark.path} says: it was changed, so its "
+        f"scores would not be comparable{'' if benchmark.is_installed else advice}"
     )
 
 
 def _check_hash(benchmark: Benchmark, number: int, sha256: str) -> None:
     source = benchmark.source
     if source.sha256 and source.sha256[number] != sha256:
-        what = f"{source.names[number]}: its SHA-256"
-        raise changed_error(benchmark, what, sha256, source.sha256[number])
+        subject = f"{source.names[number]}: its SHA-256"
+        raise changed_error(benchmark, subject, sha256, source.sha256[number])
 
 
 def _resolve(url: str) -> None:
@@ -96,7 +96,7 @@ def _resolve(url: str) -> None:
         raise RunError(f"{url}: cannot be fetched: {reason}") from error
 
 
-async def _of_addresses(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
+async def _address_files(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
     files = []
     async with aiohttp.ClientSession(
         timeout=_TIMEOUT,
@@ -144,7 +144,7 @@ async def _fetch(session: aiohttp.ClientSession, url: str, path: Path) -> str:
     return sha256.hexdigest()
 
 
-def _of_packages(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
+def _package_files(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
     archives: dict[str, Path] = {}
     files = []
     for number, (name, text) in enumerate(
@@ -170,7 +170,7 @@ def _download(part: PackageFile, folder: Path, *, wheels_only: bool) -> None:
     requirement = f"{part.package}=={part.version}"
     command = [*_pip(requirement), "-vv", "download", "--no-deps", "--dest", str(folder)]
     kind = ["--only-binary", ":all:"] if wheels_only else ["--prefer-binary"]
-    done = subprocess.run(  # noqa: S603 - a name and a version, by a pattern
+    process = subprocess.run(  # noqa: S603 - a name and a version, by a pattern
         [*command, *kind, "--ignore-requires-python", requirement],
         env={**_PIP_DEFAULTS, **os.environ},
         stdin=subprocess.DEVNULL,
@@ -179,9 +179,9 @@ def _download(part: PackageFile, folder: Path, *, wheels_only: bool) -> None:
         errors="replace",
         check=False,
     )
-    if done.returncode == 0:
+    if process.returncode == 0:
         return
-    output = f"{done.stdout}\n{done.stderr}"
+    output = f"{process.stdout}\n{process.stderr}"
     # Only its verbose output tells an index that cannot be reached from one without the package.
     for place, reason in re.findall(r"Could not fetch URL (\S+): (.*) - skipping", output):
         if "Client Error" not in reason or reason.startswith("429"):
@@ -191,15 +191,16 @@ def _download(part: PackageFile, folder: Path, *, wheels_only: bool) -> None:
     if versions is None:
         errors = re.findall(r"^\s*ERROR: (.+)", output, re.MULTILINE) or ["pip failed"]
         raise RunError(f"pypi:{requirement}: cannot be downloaded: {errors[-1]:.300}")
-    listed = [] if versions[1] == "none" else versions[1].split(", ")
-    what = "wheel" if wheels_only else "release"
-    if not listed:
+    version_list = [] if versions[1] == "none" else versions[1].split(", ")
+    artifact = "wheel" if wheels_only else "release"
+    if not version_list:
         raise UsageError(
-            f"pypi:{requirement}: the package index has no {what} of {part.package} for this Python"
+            f"pypi:{requirement}: the package index has no {artifact} of {part.package} for this "
+            "Python"
         )
     raise UsageError(
-        f"pypi:{requirement}: the package index has no {what} of this version for this Python; the "
-        f"last are {', '.join(listed[-3:])}"
+        f"pypi:{requirement}: the package index has no {artifact} of this version for this Python; "
+        f"the last are {', '.join(version_list[-3:])}"
     )
 
 

@@ -310,7 +310,7 @@ def recorded_score(
         return None
     from gymcli.benchmarks.benchmark_runs import benchmark_score  # late: other runs need none of it
 
-    score = benchmark_score(manifest, aggregator, metrics, found=found)
+    score = benchmark_score(manifest, aggregator, metrics, benchmark=found)
     if score.problem and metrics.num_scored:
         warn(score.problem)
     return score
