@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
-    Collection,
     Coroutine,
     Iterable,
     Iterator,
@@ -31,7 +29,6 @@ from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
     EndpointGoneError,
-    FatalEndpointError,
     IncompleteGroupError,
     ModelError,
     Phase,
@@ -46,7 +43,7 @@ from gymcli.models.roles import RoleModel, RoleModels, waits_to_score
 from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, Policy
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import Workers, score, score_group
-from gymcli.runner.stopping import Stopping
+from gymcli.runner.stopping import FailFast, Stopping, cause_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.rollout_files import redacted
@@ -63,12 +60,7 @@ from gymcli.types import (
     Verifier,
 )
 
-POLICY = ""
-"""The name of the policy among the roles."""
-
 _LOGGER = logging.getLogger(__name__)
-
-_MAX_TASKS_IN_A_ROW = 20
 
 _NUM_STARTS = 500
 """Workers started per turn of the loop: a long turn would use up the 10 s of connecting."""
@@ -407,24 +399,14 @@ def _fatal_error(error: AttemptError, models: Iterable[RoleModel]) -> AttemptErr
         error is raised for model in models for raised in model.errors
     ):
         return None  # an environment's own
-    cause = _cause_of(error)
+    cause = cause_of(error)
     is_fatal_call = isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause))
     return error if is_fatal_call or isinstance(cause, UnknownUsageError) else None
 
 
-def _cause_of(error: AttemptError) -> BaseException | None:
-    """Return the client's error behind a RoleError, or any other error itself."""
-    return error.__cause__ if isinstance(error, RoleError) else error
-
-
-def _role_of(error: AttemptError) -> str:
-    """Return the role whose model failed (a RoleError's text begins with it), or `POLICY`."""
-    return str(error).partition(":")[0] if isinstance(error, RoleError) else POLICY
-
-
 def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
     """Return the record of an attempt that could not be scored."""
-    cause = _cause_of(error)
+    cause = cause_of(error)
     named = cause if isinstance(cause, EndpointGoneError) else error  # it ended the run: name it
     shared = [name for name in Failure.__struct_fields__ if name != "error"]
     return Failure(
@@ -497,7 +479,15 @@ class RunOutcomes:
         for outcome in outcomes:
             self.num_ended += 1
             written.append(self._write(outcome))
-            if self._fail_fast is not None and (cause := self._fail_fast.check(outcome)):
+            if self._fail_fast is None:
+                continue
+            cause = self._fail_fast.check(
+                outcome.record,
+                outcome.fatal,
+                was_answered=outcome.was_answered,
+                is_own=outcome.is_own,
+            )
+            if cause is not None:
                 # Without grace, since the run cannot succeed; `Stopping` lets verifiers end.
                 self._stopping.stop(cause, grace=0.0)
         for outcome in written:
@@ -689,81 +679,3 @@ async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> No
     """Run workers until all have ended; an error in one, such as a full disk, stops all."""
     async with _task_group() as group:
         await _start(group, workers)
-
-
-class FailFast:
-    """Ends a run that cannot succeed: an endpoint refuses all tasks, or rejects the key.
-
-    An endpoint that has not answered yet must refuse two different tasks and `concurrency`
-    attempts. One that has answered must report a refused key or an empty account for 20 different
-    tasks in a row.
-    """
-
-    def __init__(self, concurrency: int, answered: Collection[str] = ()) -> None:
-        self._concurrency = concurrency
-        self._on_record = answered
-        self._answered: set[str] = set()
-        self._refused: dict[str, Counter[tuple[str, str]]] = {}
-        """Attempts of each task that an endpoint refused since its last answer, by role."""
-        self._first: AttemptError | None = None
-        """The first refusal, until anything is scored."""
-        self._is_scored = False
-
-    def check(self, outcome: Outcome) -> FatalEndpointError | None:
-        """Count an outcome; return why the run cannot succeed any more, or None."""
-        record, fatal = outcome.record, outcome.fatal
-        cause = None if fatal is None else _cause_of(fatal)
-        answered = {POLICY} if outcome.was_answered else set()
-        for role, use in record.role_usage.items():
-            if use.num_calls:
-                answered.add(role)
-        self._answered |= answered
-        if not isinstance(cause, UnknownUsageError):  # that error comes with an answer
-            for role in answered:
-                self._refused.pop(role, None)
-        self._is_scored = self._is_scored or isinstance(record, Rollout)
-        if fatal is None or not outcome.is_own:
-            return None
-        # The client has already waited for it until the outage deadline.
-        if isinstance(cause, EndpointGoneError):
-            return _ended_by(fatal)
-        role = _role_of(fatal)
-        # The endpoint has answered an attempt that is still in flight.
-        if isinstance(cause, ModelError) and cause.follows_answers and role not in self._answered:
-            self._answered.add(role)
-            self._refused.pop(role, None)
-        # Unreachable from the start: most likely a wrong address. Later it is an outage, during
-        # which the client waits.
-        if isinstance(cause, ModelError) and is_unreachable(cause):
-            return None if role in self._answered else _ended_by(fatal)
-        has_answered = role in self._answered or role in self._on_record
-        # After an answer, only these concern every task: a refused key, an account without money
-        # (402, or a 429 that is fatal), missing token usage.
-        is_about_account = isinstance(cause, UnknownUsageError) or (
-            isinstance(cause, ModelError) and cause.status in (401, 402, 429)
-        )
-        if has_answered and not is_about_account:
-            return None
-        refused = self._refused.setdefault(role, Counter())
-        refused[record.env, record.task_id] += 1
-        if not has_answered:
-            self._first = self._first or fatal
-            # One refused task proves nothing: many endpoints refuse a conversation for its content,
-            # with the status of a bad key or model, and faster than they answer.
-            is_refused = len(refused) > 1 and refused.total() >= self._concurrency
-            return _ended_by(fatal) if is_refused else None
-        if len(refused) < _MAX_TASKS_IN_A_ROW:
-            return None
-        return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
-
-    def unanswered(self) -> FatalEndpointError | None:
-        """Return why a finished run scored nothing, if refusals were too few to stop it."""
-        if self._first is None or self._is_scored or _role_of(self._first) in self._answered:
-            return None
-        return _ended_by(self._first)
-
-
-def _ended_by(fatal: AttemptError, addition: str = "") -> FatalEndpointError:
-    error = FatalEndpointError(f"{fatal}{addition}")
-    error.__cause__ = fatal
-    return error

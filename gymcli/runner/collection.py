@@ -44,7 +44,7 @@ from gymcli.models.roles import ModelPool, check_missing
 from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
-from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of, run_attempts
+from gymcli.runner.attempts import Attempt, Outcome, Shared, failure_of, run_attempts
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.engine import Engine
 from gymcli.runner.identity import (
@@ -58,7 +58,7 @@ from gymcli.runner.identity import (
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.plan import CUT_OFF, ResumeState, RunPlan, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
-from gymcli.runner.stopping import Budget, Stopping, check_prices
+from gymcli.runner.stopping import POLICY, Budget, Stopping, check_prices
 from gymcli.store.durability import open_file, write_error
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import DoneTasks

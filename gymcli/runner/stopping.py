@@ -1,11 +1,16 @@
-"""Ends a run early: starts nothing new, waits for attempts in flight, then cuts them off."""
+"""Ends a run early: starts nothing new, waits for attempts in flight, then cuts them off.
+
+Reasons are a signal, a budget that is used up (`Budget`) and an endpoint that refuses everything
+(`FailFast`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,26 +20,37 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.errors import (
+    AttemptError,
     BudgetAttemptError,
     BudgetReachedError,
     CancelledAttemptError,
+    EndpointGoneError,
     FatalEndpointError,
     GymError,
     InterruptedRunError,
+    ModelError,
     Phase,
+    RoleError,
     TooManyFailuresError,
     UnfinishedAttemptError,
+    UnknownUsageError,
     UsageError,
 )
+from gymcli.models.api_errors import is_unreachable
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ORACLE, RoleSource
 from gymcli.rollout.episode import Episode
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.rollout_files import FAILURES, GENERATIONS, ROLLOUTS, read_structs
-from gymcli.types import AttemptKey, RecordNumbers, RoleUse, Usage
+from gymcli.types import AttemptKey, Failure, RecordNumbers, RoleUse, Rollout, Usage
+
+POLICY = ""
+"""The name of the policy among the roles."""
 
 _VERIFY_SECONDS = 5.0
 """How long verifiers may still take when the endpoint is down."""
+
+_MAX_TASKS_IN_A_ROW = 20
 
 _HURRIED_SECONDS = 2.0
 """How long an environment of a cut-off attempt may take to close after a second signal."""
@@ -358,3 +374,100 @@ def check_prices(options: CollectOptions, roles: Mapping[str, RoleSource]) -> No
                 f'million tokens to its table in gym.toml: [models."{table}"] '
                 "prices = { prompt = ..., completion = ... }"
             )
+
+
+def cause_of(error: AttemptError) -> BaseException | None:
+    """Return the client's error behind a RoleError, or any other error itself."""
+    return error.__cause__ if isinstance(error, RoleError) else error
+
+
+def _role_of(error: AttemptError) -> str:
+    """Return the role whose model failed (a RoleError's text begins with it), or `POLICY`."""
+    return str(error).partition(":")[0] if isinstance(error, RoleError) else POLICY
+
+
+class FailFast:
+    """Ends a run that cannot succeed: an endpoint refuses all tasks, or rejects the key.
+
+    An endpoint that has not answered yet must refuse two different tasks and `concurrency`
+    attempts. One that has answered must report a refused key or an empty account for 20 different
+    tasks in a row.
+    """
+
+    def __init__(self, concurrency: int, answered: Collection[str] = ()) -> None:
+        self._concurrency = concurrency
+        self._on_record = answered
+        self._answered: set[str] = set()
+        self._refused: dict[str, Counter[tuple[str, str]]] = {}
+        """Attempts of each task that an endpoint refused since its last answer, by role."""
+        self._first: AttemptError | None = None
+        """The first refusal, until anything is scored."""
+        self._is_scored = False
+
+    def check(
+        self,
+        record: Rollout | Failure,
+        fatal: AttemptError | None,
+        *,
+        was_answered: bool,
+        is_own: bool,
+    ) -> FatalEndpointError | None:
+        """Count the outcome of an attempt; return why the run cannot succeed any more, or None.
+
+        The arguments are the fields of `Outcome`.
+        """
+        cause = None if fatal is None else cause_of(fatal)
+        answered = {POLICY} if was_answered else set()
+        for role, use in record.role_usage.items():
+            if use.num_calls:
+                answered.add(role)
+        self._answered |= answered
+        if not isinstance(cause, UnknownUsageError):  # that error comes with an answer
+            for role in answered:
+                self._refused.pop(role, None)
+        self._is_scored = self._is_scored or isinstance(record, Rollout)
+        if fatal is None or not is_own:
+            return None
+        # The client has already waited for it until the outage deadline.
+        if isinstance(cause, EndpointGoneError):
+            return _ended_by(fatal)
+        role = _role_of(fatal)
+        # The endpoint has answered an attempt that is still in flight.
+        if isinstance(cause, ModelError) and cause.follows_answers and role not in self._answered:
+            self._answered.add(role)
+            self._refused.pop(role, None)
+        # Unreachable from the start: most likely a wrong address. Later it is an outage, during
+        # which the client waits.
+        if isinstance(cause, ModelError) and is_unreachable(cause):
+            return None if role in self._answered else _ended_by(fatal)
+        has_answered = role in self._answered or role in self._on_record
+        # After an answer, only these concern every task: a refused key, an account without money
+        # (402, or a 429 that is fatal), missing token usage.
+        is_about_account = isinstance(cause, UnknownUsageError) or (
+            isinstance(cause, ModelError) and cause.status in (401, 402, 429)
+        )
+        if has_answered and not is_about_account:
+            return None
+        refused = self._refused.setdefault(role, Counter())
+        refused[record.env, record.task_id] += 1
+        if not has_answered:
+            self._first = self._first or fatal
+            # One refused task proves nothing: many endpoints refuse a conversation for its content,
+            # with the status of a bad key or model, and faster than they answer.
+            is_refused = len(refused) > 1 and refused.total() >= self._concurrency
+            return _ended_by(fatal) if is_refused else None
+        if len(refused) < _MAX_TASKS_IN_A_ROW:
+            return None
+        return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
+
+    def unanswered(self) -> FatalEndpointError | None:
+        """Return why a finished run scored nothing, if refusals were too few to stop it."""
+        if self._first is None or self._is_scored or _role_of(self._first) in self._answered:
+            return None
+        return _ended_by(self._first)
+
+
+def _ended_by(fatal: AttemptError, addition: str = "") -> FatalEndpointError:
+    error = FatalEndpointError(f"{fatal}{addition}")
+    error.__cause__ = fatal
+    return error

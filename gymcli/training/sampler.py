@@ -28,13 +28,13 @@ from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import InProcessPolicy, PolicyModel
 from gymcli.models.roles import ORACLE
-from gymcli.runner.attempts import FailFast, Shared, run_attempts
+from gymcli.runner.attempts import Shared, run_attempts
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import policy_source
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.plan import RunPlan
 from gymcli.runner.run_writer import RunWriter
-from gymcli.runner.stopping import Stopping
+from gymcli.runner.stopping import FailFast, Stopping
 from gymcli.secrets import Scrubber
 from gymcli.store.manifest import Manifest
 from gymcli.store.sequences import TokenSequence, sequences
