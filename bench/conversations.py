@@ -77,6 +77,7 @@ async def play_gym(job: Job) -> list[float]:
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
+    from gymcli.runner.plan import plan_run
 
     tasks = Path(job.folder) / "tasks.jsonl"
     num_tasks = NUM_AT_ONCE * job.num_waves
@@ -93,7 +94,7 @@ async def play_gym(job: Job) -> list[float]:
         concurrency=NUM_AT_ONCE,
     )
     num_scored = 0
-    collection = Collection([TaskFile(tasks)], options)
+    collection = Collection(plan_run([TaskFile(tasks)], options))
     async with collection, aclosing(collection.run()) as records:
         async for record in records:
             num_scored += getattr(record, "reward", None) == 1.0

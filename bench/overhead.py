@@ -96,6 +96,7 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
+    from gymcli.runner.plan import plan_run
 
     endpoint = Endpoint(base_url=job.base_url, model="mock")
     options = CollectOptions(
@@ -106,7 +107,7 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
         concurrency=CONCURRENCY,
         record_tokens=job.records_tokens,
     )
-    collection = Collection([TaskFile(tasks)], options)
+    collection = Collection(plan_run([TaskFile(tasks)], options))
     async with collection:
         # The command sets it too; it affects the cost of every rollout.
         gc.set_threshold(GARBAGE_THRESHOLD)

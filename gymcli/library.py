@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -19,8 +20,11 @@ from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import STOPS_EARLY, Collection
 from gymcli.runner.engine import Engine
 from gymcli.runner.identity import policy_source
+from gymcli.runner.plan import plan_run
 from gymcli.tasks.task_source import TaskInput, env_of_tasks
 from gymcli.types import Failure, Rollout
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def make_engine(
@@ -52,7 +56,10 @@ def make_engine(
 
 
 def engine_of_run(inputs: Sequence[TaskInput], options: CollectOptions) -> Engine | None:
-    """Return the engine for a collection with these options, as `make_engine` does."""
+    """Return the engine for a run with these options, as `make_engine` does.
+
+    Called before any task is read, since a package may be missing or an address malformed.
+    """
     options = options.with_outage_deadline()
     return make_engine(
         options.engine,
@@ -90,12 +97,9 @@ async def collect(
 
         # In a thread, since fetching the tasks runs an event loop of its own.
         [(inputs, checked)] = await asyncio.to_thread(plan_benchmarks, benchmarks, [checked])
-    collection = Collection(
-        inputs,
-        checked,
-        has_directory=checked.out is not None,
-        engine=engine_of_run(inputs, checked),
-    )
+    engine = engine_of_run(inputs, checked)
+    plan = plan_run(inputs, checked, has_directory=checked.out is not None, notify=_LOGGER.warning)
+    collection = Collection(plan, engine=engine)
     async with collection:
         cause: GymError | None = None
         try:

@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
+    from gymcli.runner.plan import RunPlan
+    from gymcli.store.manifest import Manifest
     from gymcli.tasks.task_source import TaskInput
     from gymcli.types import Failure, Rollout
 
@@ -242,7 +244,8 @@ def collect(
     from gymcli.benchmarks.resolution import resolve
     from gymcli.library import engine_of_run
     from gymcli.runner.collect_options import CollectOptions
-    from gymcli.runner.collection import Collection
+    from gymcli.runner.collection import Collection, command_resources
+    from gymcli.runner.plan import plan_run
 
     if not quiet:
         announce_settings()
@@ -293,31 +296,39 @@ def collect(
     if benchmarks:
         planned = _benchmark_runs(benchmarks, options, cache, notify)
     with _same_directory() as go_back:
-        runs: dict[str, Collection] = {}
+        engine = engine_of_run(*planned[0])  # with several runs, there is none
+        plans: dict[str, RunPlan] = {}
+        is_restart = supervised is not None and supervised.directory is not None
         for run_inputs, collect_options in planned:
-            collection = Collection(
+            first = next(iter(plans.values()), None)
+            # The first process and the first run have said how tables are read.
+            is_repeated = is_restart or first is not None
+            plan = plan_run(
                 run_inputs,
                 collect_options,
-                supervised=supervised,
-                notify=notify,
-                beside=next(iter(runs.values()), None),
-                engine=engine_of_run(run_inputs, collect_options),
+                notify=(lambda _: None) if is_repeated else notify,
+                earlier=first,
             )
             benchmark = collect_options.benchmark
             parts = [benchmark.name] if benchmark is not None and len(benchmarks) > 1 else []
             if len(models) > 1 or not parts:
-                parts.append(given_model(collection))
-            runs[" ".join(parts)] = collection
+                parts.append(given_model(plan.options))
+            plans[" ".join(parts)] = plan
             go_back()
-        _check_paths(runs)
-        for collection in runs.values():
-            _check_gates(ci, collection)
+        _check_paths(plans.values())
+        for plan in plans.values():
+            _check_gates(ci, plan)
         if dry_run:
-            show_plans(list(runs.values()), is_json=json)
+            show_plans(list(plans.values()), is_json=json)
             return
+        resources = command_resources(list(plans.values()), supervised)
+        runs = {
+            name: Collection(plan, engine=engine, resources=resources, notify=notify)
+            for name, plan in plans.items()
+        }
         command = resume_command(context, runs)
         gc.set_threshold(GARBAGE_THRESHOLD)
-        found = run_async(_run(runs, command, go_back, ks=ci.ks, is_quiet=quiet))
+        found = run_async(_run(runs, supervised, command, go_back, ks=ci.ks, is_quiet=quiet))
         go_back()
         end_runs(context, found, ci, min_coverage=min_coverage, is_json=json)
 
@@ -395,16 +406,16 @@ def _out_of_each(
     return [dataclasses.replace(options, out=out / folder, fresh=False) for folder in folders]
 
 
-def _check_paths(runs: Mapping[str, Collection]) -> None:
+def _check_paths(plans: Iterable[RunPlan]) -> None:
     """Refuse models whose runs would be written to one directory."""
     models: dict[str, str] = {}
-    for collection in runs.values():
-        model = given_model(collection)
+    for plan in plans:
+        model = given_model(plan.options)
         # Upper and lower case are the same on some file systems.
-        other = models.setdefault(str(collection.path).casefold(), model)
+        other = models.setdefault(str(plan.path).casefold(), model)
         if other != model:
             raise UsageError(
-                f"--model {other} and --model {model}: both runs would be {collection.path}; "
+                f"--model {other} and --model {model}: both runs would be {plan.path}; "
                 "run the command once for each, with another --out"
             )
 
@@ -443,30 +454,35 @@ def _endpoint(model: str | None, policy: PolicyOptions) -> tuple[str, Endpoint |
     return endpoint.model, endpoint
 
 
-def _check_gates(ci: CiRequest, collection: Collection) -> None:
-    """Refuse before the first request what no result of this collection can meet."""
+def _check_gates(ci: CiRequest, plan: RunPlan) -> None:
+    """Refuse before the first request what no result of this run can meet."""
     from gymcli.metrics.measure import facts_of
+    from gymcli.runner.resume_state import existing_state
 
-    def check(slices: Callable[[str, str | None], frozenset[str]] | None) -> None:
-        records = collection.manifest.environments.items()
-        facts = {name: facts_of(record) for name, record in records}
-        ci.check(facts, most_attempts=collection.most_attempts, slices=slices)
+    def check(
+        manifest: Manifest,
+        most_attempts: int,
+        slices: Callable[[str, str | None], frozenset[str]] | None,
+    ) -> None:
+        facts = {name: facts_of(record) for name, record in manifest.environments.items()}
+        ci.check(facts, most_attempts=most_attempts, slices=slices)
 
     if ci.has_reference_gate:
         from gymcli.benchmarks.benchmark_runs import check_references
 
-        check_references(collection.manifest)
+        check_references(plan.manifest)
     try:
-        check(collection.slices)
+        check(plan.manifest, plan.most_attempts, plan.slices)
     except UsageError:
-        if collection.path is None or not collection.path.is_dir():
+        if plan.path is None or not plan.path.is_dir():
             raise
-        collection.check_existing_run()  # it may hold other tasks, and more attempts
-        check(None)
+        state = existing_state(plan)  # the run may hold other tasks, and more attempts
+        check(state.manifest, max(plan.most_attempts, state.most_attempts), None)
 
 
 async def _run(
     runs: Mapping[str, Collection],
+    supervised: Supervised | None,
     command: str,
     go_back: Callable[[], None],
     *,
@@ -481,8 +497,8 @@ async def _run(
     async with AsyncExitStack() as stack:
         for collection in collections:
             await stack.enter_async_context(collection)
-        if first.supervised is not None:
-            first.supervised.tell(Tag.COMMAND, command)
+        if supervised is not None:
+            supervised.tell(Tag.COMMAND, command)
         texts = [text for collection in collections for text in collection.warnings]
         for text in dict.fromkeys(filter(None, [*texts, _allow_open_files(collections)])):
             (LOGGER.warning if is_quiet else warn)(text)
@@ -491,7 +507,7 @@ async def _run(
                 message(_start_text(collection))
                 if collection.token_note:
                     message(collection.token_note)
-                for text in benchmark_texts(collection):
+                for text in benchmark_texts(collection.manifest):
                     message(folded(f"{collection.path}: {text}", 2))
         environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
@@ -505,16 +521,22 @@ async def _run(
             async with progress.ticking():
                 with stop_at_signals([collection.stopping for collection in collections]):
                     causes = await _collect_all(
-                        runs, lambda name, one: progress.add(one, names.get((name, one.env)))
+                        runs,
+                        lambda name, one: progress.add(one, names.get((name, one.env))),
+                        # An attempt that ends the process again must be known to be the one.
+                        in_turn=supervised is not None and supervised.death is not None,
                     )
         go_back()  # no environment runs any more
         return [_measured(name, one, causes.get(name), ks) for name, one in runs.items()]
 
 
 async def _collect_all(
-    runs: Mapping[str, Collection], add: Callable[[str, Rollout | Failure], None]
+    runs: Mapping[str, Collection],
+    add: Callable[[str, Rollout | Failure], None],
+    *,
+    in_turn: bool,
 ) -> dict[str, GymError]:
-    """Run the collections concurrently; return the errors that stopped some of them early."""
+    """Run the collections, at once unless `in_turn`; return what stopped some of them early."""
     from gymcli.runner.attempts import run_together
     from gymcli.runner.collection import STOPS_EARLY
 
@@ -529,11 +551,9 @@ async def _collect_all(
         except (InterruptedRunError, *STOPS_EARLY) as error:
             causes[name] = error
 
-    supervised = next(iter(runs.values())).supervised
-    if supervised is None or supervised.death is None:
+    if not in_turn:
         await run_together(map(collect_from, runs))
         return causes
-    # One after the other: an attempt that ends the process again must be known to be the one.
     for name in runs:
         await collect_from(name)
     return causes
@@ -553,7 +573,7 @@ def _measured(
     metrics = aggregator.metrics(ks=ks)
     is_stopped = cause is not None and collection.num_left > 0
     collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
-    attempts = collection.selection
+    attempts = collection.state.selection
     if attempts is not None:
         aggregator = measure(collection.path, env=env, attempts=attempts)
         metrics = aggregator.metrics(ks=ks)
@@ -585,11 +605,11 @@ def _allow_open_files(collections: Sequence[Collection]) -> str | None:
 
 def _start_text(collection: Collection) -> str:
     path, num_expected = collection.path, collection.num_expected
-    failed = ""
-    if num_failed := collection.num_left_failed - collection.num_crashed:
+    num_crashed, failed = collection.state.num_crashed, ""
+    if num_failed := len(collection.state.left_failed) - num_crashed:
         failed += f", {num_failed} failed earlier and are not retried (--no-retry)"
-    if collection.num_crashed:
-        failed += f", {collection.num_crashed} crashed earlier (--retry-crashed retries them)"
+    if num_crashed:
+        failed += f", {num_crashed} crashed earlier (--retry-crashed retries them)"
     if not num_expected:
         return f"{path}: no task is in shard {collection.manifest.shard}; nothing to do"
     if not collection.num_left:

@@ -10,47 +10,54 @@ from gymcli.commands.signals import run_async
 from gymcli.reporting.formatting import counted, settings_text
 
 if TYPE_CHECKING:
-    from gymcli.runner.collection import Collection
     from gymcli.runner.cost_estimate import BudgetForecast, RunEstimate
+    from gymcli.runner.plan import RunPlan
+    from gymcli.runner.resume_state import ResumeState
+    from gymcli.store.manifest import Manifest
 
 
-def show_plans(collections: Sequence[Collection], *, is_json: bool) -> None:
+def show_plans(plans: Sequence[RunPlan], *, is_json: bool) -> None:
     """Print the plan of each run, what it will take, and the body of its first request."""
     import msgspec
 
     from gymcli.runner.cost_estimate import budget_forecasts, estimate
+    from gymcli.runner.resume_state import existing_state
 
-    for collection in collections:
-        collection.check_existing_run()
-    for text in dict.fromkeys(text for one in collections for text in one.warnings):
+    states = list(map(existing_state, plans))
+    texts = [text for plan in plans for text in plan.warnings]
+    texts += [text for state in states for text in state.warnings]
+    for text in dict.fromkeys(texts):
         warn(text)
     # The oracle sends no request.
     estimates = [
-        None if one.options.model == "oracle" else run_async(estimate(one)) for one in collections
+        None if plan.options.model == "oracle" else run_async(estimate(plan, state))
+        for plan, state in zip(plans, states, strict=True)
     ]
     budgets = budget_forecasts(
-        collections[0].options, [one for one in estimates if one is not None]
+        plans[0].options, [estimated for estimated in estimates if estimated is not None]
     )
     if is_json:
-        plans = list(map(_plan, collections, estimates))
-        shown = plans[0] if len(plans) == 1 else {"runs": plans}
+        objects = list(map(_plan_object, plans, states, estimates))
+        shown = objects[0] if len(objects) == 1 else {"runs": objects}
         print_json({**shown, **({"budgets": msgspec.to_builtins(budgets)} if budgets else {})})
         return
-    for number, (collection, estimated) in enumerate(zip(collections, estimates, strict=True)):
+    for number, items in enumerate(zip(plans, states, estimates, strict=True)):
         if number:
             result()
-        _show_plan(collection, estimated)
+        _show_plan(*items)
     if budgets:
         result()
         for budget in budgets:
             result(f"budget        {_budget_text(budget)}")
 
 
-def _plan(collection: Collection, estimated: RunEstimate | None) -> dict[str, object]:
+def _plan_object(
+    plan: RunPlan, state: ResumeState, estimated: RunEstimate | None
+) -> dict[str, object]:
     import msgspec
 
-    manifest, options = collection.manifest, collection.options
-    request = msgspec.Raw(_first_body(collection)) if collection.num_expected else None
+    manifest, options = state.manifest, plan.options
+    request = msgspec.Raw(_first_body(plan)) if plan.num_expected else None
     benchmark = manifest.benchmark
     return {
         **({} if benchmark is None else {"benchmark": msgspec.to_builtins(benchmark)}),
@@ -59,24 +66,24 @@ def _plan(collection: Collection, estimated: RunEstimate | None) -> dict[str, ob
             "num_tasks": manifest.num_tasks,
             "shard": manifest.shard or None,
             "repeats": options.repeats,
-            "num_expected": collection.num_expected,
-            "num_scored": collection.num_scored,
-            "num_left": collection.num_left,
+            "num_expected": plan.num_expected,
+            "num_scored": state.num_scored,
+            "num_left": state.num_left,
             "environments": list(manifest.environments),
             "model": manifest.model,
             "base_url": options.endpoint.base_url if options.endpoint else None,
-            "run": str(collection.path),
+            "run": str(plan.path),
         },
         **({} if estimated is None else {"estimate": msgspec.to_builtins(estimated)}),
         "request": request,
     }
 
 
-def _show_plan(collection: Collection, estimated: RunEstimate | None) -> None:
-    manifest, options = collection.manifest, collection.options
+def _show_plan(plan: RunPlan, state: ResumeState, estimated: RunEstimate | None) -> None:
+    manifest, options = state.manifest, plan.options
     if manifest.benchmark is not None:
         result(f"benchmark     {manifest.benchmark.name} {manifest.benchmark.version}")
-        for text in benchmark_texts(collection):
+        for text in benchmark_texts(manifest):
             result(f"              {one_line(text)}")
     files = ", ".join(
         f"{file['path']} ({file['num_rows']} {'row' if file['num_rows'] == 1 else 'rows'})"
@@ -85,22 +92,22 @@ def _show_plan(collection: Collection, estimated: RunEstimate | None) -> None:
     result(f"tasks         {files}")
     repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
     tasks = counted(manifest.num_tasks, "task")
-    result(f"attempts      {collection.num_expected} of {tasks}{repeats}")
+    result(f"attempts      {plan.num_expected} of {tasks}{repeats}")
     if manifest.shard:
         result(f"shard         {manifest.shard}")
-    if collection.num_scored:
-        result(f"scored        {collection.num_scored}, left {collection.num_left}")
+    if state.num_scored:
+        result(f"scored        {state.num_scored}, left {state.num_left}")
     result(f"environments  {', '.join(manifest.environments)}")
     place = options.endpoint.base_url if options.endpoint else "on this machine"
     result(f"model         {manifest.model} ({place})")
-    result(f"run           {collection.path}")
-    if estimated is not None and collection.num_left:
+    result(f"run           {plan.path}")
+    if estimated is not None and state.num_left:
         for text in _estimate_texts(estimated, is_endpoint=options.endpoint is not None):
             result(text)
-    if collection.num_expected:
+    if plan.num_expected:
         result()
         result("first request (not sent):")
-        print_json(_first_body(collection))
+        print_json(_first_body(plan))
 
 
 def _estimate_texts(estimated: RunEstimate, *, is_endpoint: bool) -> Iterator[str]:
@@ -148,23 +155,24 @@ def _budget_text(forecast: BudgetForecast) -> str:
     return f"{text}: the upper bound is about {forecast.at_most:{style}}"
 
 
-def _first_body(collection: Collection) -> bytes:
+def _first_body(plan: RunPlan) -> bytes:
     from gymcli.models.client import Client
     from gymcli.models.endpoint import Endpoint
+    from gymcli.runner.cost_estimate import first_request
     from gymcli.runner.identity import emulates_tools
 
-    options = collection.options
+    options = plan.options
     endpoint = options.endpoint or Endpoint(
         base_url="http://127.0.0.1",
-        model=collection.manifest.model,
+        model=plan.manifest.model,
         emulate_tools=emulates_tools(options),
     )
-    return Client(endpoint, concurrency=1).payload(run_async(collection.first_request()))
+    return Client(endpoint, concurrency=1).payload(run_async(first_request(plan)))
 
 
-def benchmark_texts(collection: Collection) -> Iterator[str]:
+def benchmark_texts(manifest: Manifest) -> Iterator[str]:
     """Yield the settings, then the numbers of tasks and attempts, that are not the benchmark's."""
-    record = collection.manifest.benchmark
+    record = manifest.benchmark
     if record is not None:
         remarks = "; ".join(record.remarks)
         yield from filter(None, (settings_text(record.name, record.deviations), remarks))

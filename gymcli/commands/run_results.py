@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
+    from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
     from gymcli.types import AttemptKey, ErrorRecord
 
@@ -77,9 +78,8 @@ class RunResult(NamedTuple):
         return self.collection.num_scored > 0 or not is_refused
 
 
-def given_model(collection: Collection) -> str:
+def given_model(options: CollectOptions) -> str:
     """Return the name of a run's model as the user gave it."""
-    options = collection.options
     return (options.endpoint and options.endpoint.name) or options.model
 
 
@@ -138,8 +138,7 @@ def _show_problems(
     context: typer.Context, runs: Mapping[str, Collection], found: RunResult, *, is_quiet: bool
 ) -> None:
     collection = found.collection
-    if collection.num_crashed:
-        num = collection.num_crashed
+    if num := collection.state.num_crashed:
         are, them = ("is", "it") if num == 1 else ("are", "them")
         warn(
             f"{counted(num, 'attempt')} {are} not retried, because the run's process crashed in "
@@ -242,7 +241,7 @@ def _show(
             head = {"run": harmless(str(one.collection.path))}
             if len(found) > 1:
                 head |= {"benchmark": one.benchmark} if one.benchmark else {}
-                head["model"] = given_model(one.collection)
+                head["model"] = given_model(one.collection.options)
                 head |= {"error": str(errors[one.name])} if one.name in errors else {}
             references = {} if one.score is None else {"references": one.score.references}
             numbers = msgspec.to_builtins(one.metrics) | references
@@ -257,7 +256,7 @@ def _show(
         if len(found) > 1 and one.benchmark:
             result(f"{'benchmark':14}{one.benchmark}")
         if len(found) > 1:
-            result(f"{'model':14}{one_line(given_model(one.collection))}")
+            result(f"{'model':14}{one_line(given_model(one.collection.options))}")
         _show_numbers(one, ci.requested_ks)
         if len(found) > 1:
             result()
@@ -279,7 +278,7 @@ def _print_benchmarks(found: Sequence[RunResult]) -> None:
         rows.append(
             (
                 one.benchmark,
-                one_line(given_model(collection)),
+                one_line(given_model(collection.options)),
                 number(value),
                 between(interval),
                 f"{metrics.num_scored:,}/{metrics.num_expected:,}",

@@ -39,7 +39,7 @@ from gymcli.runner.attempts import Attempt, Outcome, run_attempts
 from gymcli.runner.engine import Engine
 from gymcli.runner.identity import rescored_manifest, role_identities
 from gymcli.runner.judges import Judges, open_shared
-from gymcli.runner.plan import failed_attempts
+from gymcli.runner.resume_state import failed_attempts
 from gymcli.store.manifest import Manifest, differences, read_manifest
 from gymcli.store.rollout_files import (
     FAILURES,

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.environment.contract import Environment
+from gymcli.errors import ModelError, RoleError, RunError, boundary
 from gymcli.models.endpoint import Endpoint, max_answer_tokens, merged_params
-from gymcli.rollout.episode import DEFAULT_MAX_TURNS, EpisodePlan
+from gymcli.rollout.episode import DEFAULT_MAX_TURNS, EpisodeFailedError, EpisodePlan, play
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.collection import Collection
+from gymcli.runner.plan import RunPlan
+from gymcli.runner.resume_state import ResumeState
 from gymcli.runner.stopping import spent_on_record
-from gymcli.types import Message, Request, Usage
+from gymcli.types import Answer, Message, Request, Usage
 
 CHARACTERS_PER_TOKEN = 4
 """Of English text, in the tokenizers of today's models; other languages and code take more tokens.
@@ -68,27 +70,57 @@ class _Prompts(NamedTuple):
     has_media: bool
 
 
-async def estimate(collection: Collection) -> RunEstimate:
-    """Return the estimate for what is left of a run that has read its directory.
+class _FirstRequest:
+    """A policy that stores the first request and refuses to answer."""
+
+    request: Request | None = None
+
+    async def answer(self, request: Request) -> Answer:
+        self.request = request
+        raise ModelError("a dry run sends no requests")
+
+
+async def first_request(plan: RunPlan, env: str | None = None) -> Request:
+    """Return the first request, in an environment or in all, without sending it.
+
+    Raises:
+        RunError: The first attempt cannot start.
+    """
+    first = plan.first(env)
+    with boundary(RoleError):
+        # A dry run sends no request, so scripted models play the roles that `setup` may ask.
+        stand_ins = first.environment.stand_ins(first.environment.parse_task(first.row.fields))
+    policy = _FirstRequest()
+    try:
+        await play(msgspec.structs.replace(first, roles=stand_ins), policy)
+    except EpisodeFailedError as failed:
+        if policy.request is None:
+            raise RunError(f"the first attempt cannot start: {failed}") from failed.error
+    assert policy.request is not None, "an episode starts with a request"
+    return policy.request
+
+
+async def estimate(plan: RunPlan, state: ResumeState) -> RunEstimate:
+    """Return the estimate for what is left of a run.
 
     Raises:
         RunError: The first attempt in an environment cannot start.
     """
-    options = collection.options
+    options = plan.options
     endpoint = options.endpoint
     prompts: dict[str, _Prompts] = {}
     num_characters = 0
     has_media = False
     limits: list[int | None] = []
     defaults = endpoint.params if endpoint is not None else {}
-    for row in collection.rows():
+    for row in plan.rows():
         if row.env not in prompts:
-            request = await collection.first_request(row.env)
-            prompts[row.env] = _prompts_of(collection.first_plan(row.env), request)
+            request = await first_request(plan, row.env)
+            prompts[row.env] = _prompts_of(plan.first(row.env), request)
         has_media = has_media or any(map(_has_media, row.messages))
         num_characters += _num_characters(row.messages) + prompts[row.env].num_more_characters
         limits.append(max_answer_tokens(merged_params(defaults, row.params, options.params)))
-    share = collection.num_left / max(1, len(limits))
+    share = state.num_left / max(1, len(limits))
     prompt_tokens = math.ceil(share * num_characters / CHARACTERS_PER_TOKEN)
     bound = max_cost = None
     known_limits = [limit for limit in limits if limit is not None]
@@ -96,18 +128,18 @@ async def estimate(collection: Collection) -> RunEstimate:
         bound = math.ceil(share * sum(known_limits))
         max_cost = _cost(endpoint, Usage(prompt_tokens=prompt_tokens, completion_tokens=bound))
     spent, recorded = Usage(), None
-    if collection.path is not None and collection.path.is_dir():
-        spent = spent_on_record(collection.path).policy
-        if collection.num_scored:
-            recorded = _scaled(spent, collection.num_left / collection.num_scored)
+    if plan.path is not None and plan.path.is_dir():
+        spent = spent_on_record(plan.path).policy
+        if state.num_scored:
+            recorded = _scaled(spent, state.num_left / state.num_scored)
     return RunEstimate(
-        num_attempts=collection.num_left,
+        num_attempts=state.num_left,
         max_turns=max((one.max_turns for one in prompts.values()), default=1),
         prompt_tokens=prompt_tokens,
         max_completion_tokens=bound,
         prompt_cost=_cost(endpoint, Usage(prompt_tokens=prompt_tokens)),
         max_cost=max_cost,
-        roles=sorted(collection.manifest.roles),
+        roles=sorted(plan.manifest.roles),
         has_media=has_media or any(one.has_media for one in prompts.values()),
         as_on_record=recorded,
         cost_as_on_record=None if recorded is None else _cost(endpoint, recorded),

@@ -69,7 +69,7 @@ def _overridden(options: CollectOptions, param_names: Collection[str]) -> list[s
     )
 
 
-def identity_of(
+def _identity_of(
     model: str,
     options: CollectOptions,
     template_hash: str | None,
@@ -190,17 +190,24 @@ def new_manifest(
     options: CollectOptions,
     found: Survey,
     env_options: Mapping[str, EnvironmentOptions],
-    identity: JSONObject,
+    template_hash: str | None,
     *,
-    beside: Manifest | None = None,
+    earlier: Manifest | None = None,
 ) -> Manifest:
     """Return the manifest of a run before it starts; `model` is the name to record.
 
-    `beside` is that of another run of the same command.
+    `earlier` is that of another run of the same command.
     """
     return Manifest(
         gymcli_version=__version__,
-        identity=identity,
+        identity=_identity_of(
+            model,
+            options,
+            template_hash,
+            found.environments,
+            env_options,
+            param_names=found.param_names,
+        ),
         options=_shown_options(options),
         roles={
             role: spec_of(source)
@@ -223,8 +230,8 @@ def new_manifest(
         },
         model=model,
         shard=options.shard or "",
-        libraries=_versions() if beside is None else beside.libraries,
-        git_commit=_git_commit() if beside is None else beside.git_commit,
+        libraries=_versions() if earlier is None else earlier.libraries,
+        git_commit=_git_commit() if earlier is None else earlier.git_commit,
         num_expected=found.num_selected * options.repeats,
         num_tasks=found.num_tasks,
         started_at=round(time.time(), 3),

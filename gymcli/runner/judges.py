@@ -65,7 +65,7 @@ async def open_shared(
     stopping: Stopping | None = None,
     watchdog: Watchdog | None = None,
     spend: Callable[[Usage, float | None], None] | None = None,
-    beside: Shared | None = None,
+    leader: Shared | None = None,
     ignores_verdicts: bool = False,
 ) -> AsyncIterator[Shared]:
     """Open what attempts share for scoring: models of roles, verdicts and workers, but no policy.
@@ -78,7 +78,7 @@ async def open_shared(
         stopping: Ends the run early; without it, only refusals of a judge's endpoint do.
         watchdog: The one of the running event loop; without it, one is started.
         spend: Called with the usage of every judge's answer.
-        beside: Of another run of this process, which ends later: its clients and workers serve
+        leader: Of the first run of this command, which ends last: its clients and workers serve
             both.
         ignores_verdicts: Whether judges are asked again although their answer is known.
     """
@@ -87,13 +87,13 @@ async def open_shared(
         stack.callback(verdicts.close)
         if watchdog is None:
             watchdog = await stack.enter_async_context(Watchdog())
-        owner = None if beside is None else beside.roles.pool
+        owner = None if leader is None else leader.roles.pool
         pool = await stack.enter_async_context(ModelPool(judges.concurrency, owner))
         scrubber = judges.scrubber()
-        if beside is None:
+        if leader is None:
             workers = await stack.enter_async_context(Workers(scrubber=scrubber, now=watchdog.now))
         else:
-            workers = beside.workers
+            workers = leader.workers
         roles = RoleModels(
             judges.sources,
             params=judges.params,

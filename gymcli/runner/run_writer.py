@@ -11,10 +11,11 @@ import msgspec
 
 from gymcli.errors import EpisodeError
 from gymcli.runner.attempts import Outcome, failure_of
+from gymcli.runner.stopping import CUT_OFF, Budget
 from gymcli.store.manifest import Manifest
 from gymcli.store.run_directory import RunDirectory
 from gymcli.store.supervised import Supervised, Tag
-from gymcli.types import FinishReason, Rollout
+from gymcli.types import Failure, FinishReason, Rollout
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -25,14 +26,21 @@ class RunWriter:
     """Writes one run; without a directory it only counts.
 
     A failed write is a RunDirectoryError. The first outcome is reported to the supervisor: it shows
-    that the run makes progress and may be restarted if this process dies.
+    that the run makes progress and may be restarted if this process dies. Failures are counted in
+    the `budget`.
     """
 
-    def __init__(self, manifest: Manifest, supervised: Supervised | None = None) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        supervised: Supervised | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         self.manifest = manifest
         self.directory: RunDirectory | None = None
         """Set once the directory is locked."""
         self._supervised = supervised
+        self._budget = budget
         self._has_recorded = False
         self.num_scored = 0
         self.num_without_logprobs = 0
@@ -79,17 +87,11 @@ class RunWriter:
                 self.directory.append_rollout(record)
             except EpisodeError as too_long:
                 record = failure_of(record, too_long)
-        where = (record.env, record.task_id, record.attempt)
         if isinstance(record, Rollout):
             self.num_scored += 1
         else:
-            error = record.error
-            _LOGGER.info("%s %s/%d: %s: %s", *where, error.error_class, error.message)
-            if self.directory is not None:
-                # The conversation first: if this process dies in between, it must not be lost.
-                if outcome.generation is not None:
-                    self.directory.append_generation(outcome.generation)
-                record = self.directory.append_failure(record)
+            record = self._write_failure(record, outcome)
+        where = (record.env, record.task_id, record.attempt)
         for name, count in record.retries.items():
             _LOGGER.info("%s %s/%d: %s, retried %d times", *where, name, count)
         for call in record.calls:
@@ -112,6 +114,21 @@ class RunWriter:
             self._has_recorded = True
             self._supervised.tell(Tag.RECORDED)
         return outcome if record is outcome.record else outcome._replace(record=record)
+
+    def _write_failure(self, failure: Failure, outcome: Outcome) -> Failure:
+        error = failure.error
+        where = (failure.env, failure.task_id, failure.attempt)
+        _LOGGER.info("%s %s/%d: %s: %s", *where, error.error_class, error.message)
+        if self.directory is not None:
+            # The conversation first: if this process dies in between, it must not be lost.
+            if outcome.generation is not None:
+                self.directory.append_generation(outcome.generation)
+            failure = self.directory.append_failure(failure)
+        # A group that fails together is one failure.
+        is_counted = outcome.is_own and error.error_class not in CUT_OFF
+        if self._budget is not None and is_counted:
+            self._budget.add_failure()
+        return failure
 
     def save(self, rollout: Rollout) -> None:
         """Write a conversation that waits for its score."""

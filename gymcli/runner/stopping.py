@@ -47,6 +47,11 @@ from gymcli.types import AttemptKey, Failure, RecordNumbers, RoleUse, Rollout, U
 POLICY = ""
 """The name of the policy among the roles."""
 
+CUT_OFF = frozenset(
+    kind.__name__ for kind in (CancelledAttemptError, BudgetAttemptError, EndpointGoneError)
+)
+"""Errors of attempts that failed because of what ended the run; these are always retried."""
+
 _VERIFY_SECONDS = 5.0
 """How long verifiers may still take when the endpoint is down."""
 

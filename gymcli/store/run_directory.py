@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import shlex
@@ -11,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import msgspec
 
@@ -471,6 +472,22 @@ UNFINISHED = ".unfinished"
 
 _FILES = (TOKENS, GENERATIONS, FAILURES, METRICS, ROLLOUTS, VERDICTS, MANIFEST)
 """In the order in which they are moved: the last one makes the folder a run."""
+
+
+@contextmanager
+def open_stack_file(folder: Path) -> Iterator[IO[str]]:
+    """Open the stack file of a run directory; a crash in C code leaves its stack there too."""
+    path = folder.absolute() / STACK_FILE
+    try:
+        descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
+    except OSError as error:
+        raise write_error(folder / STACK_FILE, error) from error
+    with os.fdopen(descriptor, "w") as file:
+        faulthandler.enable(file)  # for instance, of a segmentation fault
+        try:
+            yield file
+        finally:
+            faulthandler.disable()
 
 
 def check_unused(path: Path) -> None:

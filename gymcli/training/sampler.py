@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -32,7 +33,7 @@ from gymcli.runner.attempts import Shared, run_attempts
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import policy_source
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
-from gymcli.runner.plan import RunPlan
+from gymcli.runner.plan import attempt_settings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import FailFast, Stopping
 from gymcli.secrets import Scrubber
@@ -236,7 +237,8 @@ class Sampler:
         """The tasks that `group` finds by their ids."""
         self.options = collect_options.model_copy(update={"env": self.tasks.options.env})
         """What the attempts are made with."""
-        self._plan = RunPlan(self.tasks.source, self.options, self.tasks.survey, self.options.model)
+        environments = self.tasks.survey.environments
+        self._settings = attempt_settings(self.options, environments, self.options.model)
         self._is_warned = False
         """Whether a call without usable token ids was reported."""
         self.first_attempt = first_attempt
@@ -254,11 +256,11 @@ class Sampler:
         return max((self.first_attempt, *self._next_attempts.values()))
 
     async def __aenter__(self) -> Self:
-        options, plan = self.options, self._plan
-        for text in plan.self_judgement():
+        options, settings = self.options, self._settings
+        for text in settings.warnings:
             _LOGGER.warning(text)
         scrubber = scrubber_of_run(options)
-        judges = Judges(plan.roles, options.role_params, options.concurrency, others=scrubber)
+        judges = Judges(settings.roles, options.role_params, options.concurrency, others=scrubber)
         async with AsyncExitStack() as stack:
             verdicts = Verdicts(None, scrubber=scrubber)
             shared = await stack.enter_async_context(open_shared(judges, verdicts))
@@ -286,12 +288,13 @@ class Sampler:
     async def _probe_tokens(self, client: Client) -> None:
         """Find out how the endpoint reports token ids; without any, none are recorded."""
         try:
-            self._plan.neutral_params = neutral_params(await client.probe_tokens())
+            params = neutral_params(await client.probe_tokens())
+            self._settings = replace(self._settings, neutral_params=params)
         except UsageError as error:
             if client.endpoint.record_tokens:
                 raise
             _LOGGER.warning("no token ids are recorded: %s", error)
-            self._plan.records_tokens, self._plan.neutral_params = False, {}
+            self._settings = replace(self._settings, records_tokens=False, neutral_params={})
 
     async def group(
         self, task: str | JSONObject, *, attempts: int = 8, version: object = None
@@ -315,7 +318,7 @@ class Sampler:
         self._next_attempts[row.env, row.id] = first + attempts
         scores_groups = self.tasks.survey.environments[row.env].environment.scores_groups()
         new_attempts = [
-            self._plan.attempt(row, number, group_size=attempts if scores_groups else 0)
+            self._settings.attempt(row, number, group_size=attempts if scores_groups else 0)
             for number in range(first, first + attempts)
         ]
         weights = "" if version is None else str(version)

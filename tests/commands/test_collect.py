@@ -22,6 +22,7 @@ from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.settings import CollectSettings
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
+from gymcli.runner.plan import plan_run
 from gymcli.store.run_directory import RunDirectory
 from gymcli.tasks.task_source import TaskFile
 from tests.commands.running import (
@@ -516,8 +517,10 @@ def test_collect_says_what_the_local_model_cannot_take(tmp_path, monkeypatch):
 
 def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
     collection = Collection(
-        [TaskFile(write_sums(tmp_path / "t.jsonl", 4))],
-        CollectOptions(model="oracle", out=tmp_path / "run"),
+        plan_run(
+            [TaskFile(write_sums(tmp_path / "t.jsonl", 4))],
+            CollectOptions(model="oracle", out=tmp_path / "run"),
+        )
     )
 
     async def run():

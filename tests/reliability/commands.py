@@ -16,6 +16,7 @@ from gymcli.mock import MockServer
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
+from gymcli.runner.plan import plan_run
 from gymcli.tasks.task_source import TaskFile
 from tests.reliability.law import Key, final_set
 from tests.reliability.worlds import NUM_TASKS, WORLDS, Model, World, write_tasks
@@ -70,7 +71,7 @@ async def collect(world: World, tasks: Path, out: Path, server: MockServer, sele
         task_ids=() if selection.task_id is None else (selection.task_id,),
         roles=dict.fromkeys(world.roles, judge),
     )
-    async with Collection([TaskFile(tasks)], options) as collection:
+    async with Collection(plan_run([TaskFile(tasks)], options)) as collection:
         try:
             async with aclosing(collection.run()) as records:
                 async for _ in records:

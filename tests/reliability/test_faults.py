@@ -24,6 +24,7 @@ from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
+from gymcli.runner.plan import plan_run
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Failure, Rollout
 from tests.models.asking import FakeTime
@@ -157,7 +158,7 @@ async def _run(
             Client(
                 endpoint, concurrency=drawn.concurrency, clock=time.clock, sleep=time.sleep
             ) as client,
-            Collection([TaskFile(folder / "tasks.jsonl")], options) as collection,
+            Collection(plan_run([TaskFile(folder / "tasks.jsonl")], options)) as collection,
         ):
             # The client that the collection opened would really sleep between tries.
             collection._shared = collection._shared._replace(policy=client)

@@ -17,9 +17,10 @@ from gymcli.mock.behaviours import last_user_text
 from gymcli.rescoring.file_rescoring import LoopJob, iterate_async, rescore_in_loop
 from gymcli.rescoring.run_rescoring import Rescoring, score_pending
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.collection import Collection
 from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judges import Judges, open_shared
+from gymcli.runner.plan import plan_run
+from gymcli.runner.resume_state import existing_state
 from gymcli.store.lines import Line
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import RolloutReading
@@ -122,12 +123,12 @@ def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):
     for model, is_same in (("other", True), ("j", False)):
         roles = {"judge": gymcli.Endpoint(base_url="http://127.0.0.1:9/v1", model=model)}
         options = CollectOptions(endpoint=policy, env=JUDGED, roles=roles, out=out)
-        collection = Collection([TaskFile(rows)], options)
+        plan = plan_run([TaskFile(rows)], options)
         if is_same:
-            collection.check_existing_run()
+            existing_state(plan)
         else:
             with pytest.raises(RunMismatchError, match=r"roles\.judge\.model"):
-                collection.check_existing_run()
+                existing_state(plan)
 
 
 def test_a_rescored_run_keeps_the_roles_of_scores_that_it_keeps():

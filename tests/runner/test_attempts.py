@@ -16,6 +16,7 @@ from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.runner.attempts import run_together
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
+from gymcli.runner.plan import plan_run
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Failure, Rollout, TaskRow
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
@@ -95,7 +96,7 @@ def test_run_attempts_does_not_run_ahead_of_its_consumer(tmp_path):
     async def run():
         options = CollectOptions(model="oracle", concurrency=5, out=out)
         async with (
-            Collection([TaskFile(tasks)], options) as opened,
+            Collection(plan_run([TaskFile(tasks)], options)) as opened,
             aclosing(opened.run()) as records,
         ):
             await anext(records)
@@ -247,7 +248,9 @@ def test_run_attempts_ends_where_nothing_can_be_written(tmp_path):
 
 def test_run_attempts_ends_where_the_tasks_vanish(tmp_path):
     tasks = write_sums(tmp_path / "t.jsonl", 2)
-    collection = Collection([TaskFile(tasks)], CollectOptions(model="oracle"), has_directory=False)
+    collection = Collection(
+        plan_run([TaskFile(tasks)], CollectOptions(model="oracle"), has_directory=False)
+    )
     tasks.unlink()
 
     async def run():

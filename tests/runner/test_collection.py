@@ -25,7 +25,10 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.runner.attempts import failure_of
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.plan import ResumeState, failed_attempts
+from gymcli.runner.cost_estimate import first_request
+from gymcli.runner.plan import plan_run
+from gymcli.runner.resume_state import ResumeState, existing_state, failed_attempts
+from gymcli.store.manifest import Manifest
 from gymcli.tasks.task_source import TaskFile
 from gymcli.training import Sampler
 from gymcli.types import AttemptKey, Failure, Rollout
@@ -43,10 +46,9 @@ def test_a_token_limit_of_the_options_removes_those_of_the_row(tmp_path, of_row,
     tasks = tmp_path / "t.jsonl"
     tasks.write_bytes(msgspec.json.encode({**row, "params": params}))
     for asked, expected in (({given: 7}, {given: 7, "top_p": 0.5}), ({}, params)):
-        collection = Collection(
-            [TaskFile(tasks)], CollectOptions(model="oracle", params=asked), has_directory=False
-        )
-        assert asyncio.run(collection.first_request()).params == expected
+        options = CollectOptions(model="oracle", params=asked)
+        plan = plan_run([TaskFile(tasks)], options, has_directory=False)
+        assert asyncio.run(first_request(plan)).params == expected
 
 
 def test_an_interrupted_run_keeps_its_time(tmp_path):
@@ -57,7 +59,7 @@ def test_an_interrupted_run_keeps_its_time(tmp_path):
         async with MockServer(add_up) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m")
             options = CollectOptions(endpoint=endpoint, out=out, concurrency=1)
-            async with Collection([TaskFile(tasks)], options) as collection:
+            async with Collection(plan_run([TaskFile(tasks)], options)) as collection:
                 async for _ in collection.run():
                     raise asyncio.CancelledError
 
@@ -105,7 +107,7 @@ def test_a_collection_says_what_is_left_in_flight_and_tried_again(tmp_path):
 async def _progress(tasks, options):
     """Return what is left at the start, in flight after each record, and tried again."""
     async with Collection(
-        [TaskFile(tasks)], options, has_directory=options.out is not None
+        plan_run([TaskFile(tasks)], options, has_directory=options.out is not None)
     ) as collection:
         left, num_begun = collection.left, []
         async for _ in collection.run():
@@ -118,7 +120,7 @@ def test_a_manifest_that_cannot_be_written_hides_no_error(tmp_path, caplog):
     tasks, out = write_sums(tmp_path / "t.jsonl", 2), tmp_path / "run"
 
     async def failing():
-        async with Collection([TaskFile(tasks)], CollectOptions(model="oracle", out=out)):
+        async with Collection(plan_run([TaskFile(tasks)], CollectOptions(model="oracle", out=out))):
             (out / "run.json").unlink()
             (out / "run.json").mkdir()
             raise FatalEndpointError("it is gone")
@@ -145,7 +147,9 @@ def test_a_refusal_where_no_key_was_sent_says_how_to_send_one(tmp_path, status, 
         async with MockServer(lambda _: refusal_of(status, "no")) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m", **secrets)
             options = CollectOptions(endpoint=endpoint)
-            async with Collection([TaskFile(tasks)], options, has_directory=False) as collection:
+            async with Collection(
+                plan_run([TaskFile(tasks)], options, has_directory=False)
+            ) as collection:
                 async for _ in collection.run():
                     pass
 
@@ -160,7 +164,7 @@ def test_collect_names_an_environment_that_cannot_be_prepared(tmp_path, monkeypa
     tasks = write_sums(tmp_path / "t.jsonl", 1, env=None)
     options = CollectOptions(model="oracle", env="tests.runner.environments:Unclosed")
     with pytest.raises(UsageError, match="cannot be prepared: OSError: no door"):
-        Collection([TaskFile(tasks)], options)
+        plan_run([TaskFile(tasks)], options)
 
 
 def test_collect_scores_a_conversation_whose_environment_does_not_close(tmp_path, caplog):
@@ -186,9 +190,8 @@ def test_verifies_in_worker_is_accepted_with_one_warning(tmp_path):
     tasks = tmp_path / "t.jsonl"
     tasks.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     options = CollectOptions(model="oracle", env=f"{tmp_path}/old.py:Old")
-    told = Collection([TaskFile(tasks)], options, has_directory=False).warnings
-    assert [text for text in told if "verifies_in_worker no longer has an effect" in text] == told
-    assert len(told) == 1
+    (warning,) = plan_run([TaskFile(tasks)], options, has_directory=False).warnings
+    assert "verifies_in_worker no longer has an effect" in warning
 
 
 def manifest_of(out) -> dict:
@@ -258,20 +261,20 @@ def test_resuming_reports_tasks_that_are_gone(tmp_path):
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 6), out=out)
     tasks = write_sums(tmp_path / "t.jsonl", 2)
-    collection = Collection([TaskFile(tasks)], CollectOptions(model="m", out=out))
-    collection.check_existing_run()
-    assert collection.warnings == [
-        "4 scored tasks are no longer in the files and not expected: sum-2, sum-3, sum-4, ..."
-    ]
-    assert (collection.num_expected, collection.num_left) == (2, 0)
+    plan = plan_run([TaskFile(tasks)], CollectOptions(model="m", out=out))
+    state = existing_state(plan)
+    assert state.warnings == (
+        "4 scored tasks are no longer in the files and not expected: sum-2, sum-3, sum-4, ...",
+    )
+    assert (plan.num_expected, state.num_left) == (2, 0)
     collect_all(tasks, out=out)
     metrics = measure(out).metrics()
     assert (metrics.num_expected, metrics.num_scored) == (2, 6)
 
 
 def test_resuming_shows_the_blanks_of_a_task_that_is_gone():
-    state = ResumeState(removed_ids=(" sum-1", "sum\n2", "sum-3"))
-    assert state.warning == (
+    state = ResumeState(Manifest(), removed_ids=(" sum-1", "sum\n2", "sum-3"))
+    assert state.removed_warning == (
         '3 scored tasks are no longer in the files and not expected: " sum-1", "sum\\n2", sum-3'
     )
 
@@ -279,11 +282,8 @@ def test_resuming_shows_the_blanks_of_a_task_that_is_gone():
 def test_resuming_reports_one_task_that_is_gone(tmp_path):
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 2), out=out)
-    collection = Collection(
-        [TaskFile(write_sums(tmp_path / "t.jsonl", 1))], CollectOptions(model="m", out=out)
-    )
-    collection.check_existing_run()
-    (warning,) = collection.warnings
+    tasks = TaskFile(write_sums(tmp_path / "t.jsonl", 1))
+    (warning,) = existing_state(plan_run([tasks], CollectOptions(model="m", out=out))).warnings
     assert warning == "1 scored task is no longer in the files and not expected: sum-1"
 
 
@@ -358,9 +358,8 @@ def test_resuming_cuts_a_torn_last_line(tmp_path):
     whole = (out / "rollouts.jsonl").read_bytes()
     (out / "rollouts.jsonl").write_bytes(whole[:-30])
     torn = lines_of_torn(whole)
-    collection = Collection([TaskFile(tasks)], CollectOptions(model="m", out=out))
-    collection.check_existing_run()
-    assert collection.num_left == 1
+    plan = plan_run([TaskFile(tasks)], CollectOptions(model="m", out=out))
+    assert existing_state(plan).num_left == 1
     assert (out / "rollouts.jsonl").read_bytes() == whole[:-30], "checking changes nothing"
     records, _ = collect_all(tasks, out=out)
     assert [record.task_id for record in records] == [torn]
@@ -412,7 +411,7 @@ def test_a_run_is_released_when_opening_fails(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
 
     async def open_without_endpoint():
-        async with Collection([TaskFile(tasks)], CollectOptions(model="m", out=out)):
+        async with Collection(plan_run([TaskFile(tasks)], CollectOptions(model="m", out=out))):
             pass
 
     with pytest.raises(UsageError, match="needs an endpoint"):
@@ -461,7 +460,7 @@ def test_collect_keeps_nothing_without_out(tmp_path, monkeypatch):
 def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     collection = Collection(
-        task_inputs(["arithmetic"]), CollectOptions(model="oracle"), has_directory=False
+        plan_run(task_inputs(["arithmetic"]), CollectOptions(model="oracle"), has_directory=False)
     )
 
     async def run():

@@ -10,8 +10,9 @@ from gymcli.benchmarks.resolution import task_inputs
 from gymcli.mock import MockAnswer
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.collection import Collection
-from gymcli.runner.cost_estimate import budget_forecasts, estimate
+from gymcli.runner.cost_estimate import RunEstimate, budget_forecasts, estimate, first_request
+from gymcli.runner.plan import RunPlan, plan_run
+from gymcli.runner.resume_state import existing_state
 from gymcli.types import Usage
 from tests.runner.collecting import collect_all
 
@@ -23,15 +24,17 @@ def endpoint(**options) -> Endpoint:
     return Endpoint(base_url="http://127.0.0.1:9/v1", model="m", **options)
 
 
-def collection(tasks: Path, *, model: Endpoint | None = None, **options) -> Collection:
-    chosen = CollectOptions(model="m", endpoint=model or endpoint(prices=PRICES), **options)
-    made = Collection(task_inputs([tasks]), chosen, has_directory=chosen.out is not None)
-    made.check_existing_run()
-    return made
+def plan(tasks: Path, *, model: Endpoint | None = None, **options) -> RunPlan:
+    collect = CollectOptions(model="m", endpoint=model or endpoint(prices=PRICES), **options)
+    return plan_run(task_inputs([tasks]), collect, has_directory=collect.out is not None)
 
 
-def estimate_of(tasks: Path, **options):
-    return asyncio.run(estimate(collection(tasks, **options)))
+def estimate_plan(run: RunPlan) -> RunEstimate:
+    return asyncio.run(estimate(run, existing_state(run)))
+
+
+def estimate_of(tasks: Path, **options) -> RunEstimate:
+    return estimate_plan(plan(tasks, **options))
 
 
 @pytest.fixture
@@ -90,20 +93,20 @@ def test_costs_are_unknown_without_prices(write):
 
 def test_tools_and_what_the_environment_adds_are_part_of_the_prompt():
     """The tasks of this environment bring no tools; the environment shows them."""
-    found = asyncio.run(estimate(_shipped("example_multi_step", limit=1)))
-    request = asyncio.run(_shipped("example_multi_step", limit=1).first_request())
+    found = estimate_plan(_shipped("example_multi_step", limit=1))
+    request = asyncio.run(first_request(_shipped("example_multi_step", limit=1)))
     texts = sum(len(message.text) for message in request.messages)
     tools = len(msgspec.json.encode(request.tools))
     assert request.tools
     assert found.prompt_tokens == -(-(texts + tools) // 4)
     assert found.max_turns == 32
-    limited = asyncio.run(estimate(_shipped("example_multi_step", limit=1, max_turns=3)))
+    limited = estimate_plan(_shipped("example_multi_step", limit=1, max_turns=3))
     assert limited.max_turns == 3
 
 
-def _shipped(env: str, **options) -> Collection:
+def _shipped(env: str, **options) -> RunPlan:
     params = {"max_tokens": 5}
-    return collection(Path(env), params=params, **options)
+    return plan(Path(env), params=params, **options)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +118,12 @@ def _shipped(env: str, **options) -> Collection:
     ],
 )
 def test_why_there_is_no_upper_bound_is_said(env, reason):
-    assert asyncio.run(estimate(_shipped(env, limit=2))).unbounded == reason
+    assert estimate_plan(_shipped(env, limit=2)).unbounded == reason
 
 
 def test_a_judge_is_not_counted():
     judge = {"judge": endpoint(prices=PRICES)}
-    found = asyncio.run(estimate(_shipped("equivalence_llm_judge", limit=2, roles=judge)))
+    found = estimate_plan(_shipped("equivalence_llm_judge", limit=2, roles=judge))
     assert found.roles == ["judge"]
     assert found.unbounded == "the model of the judge is not counted"
 
@@ -170,8 +173,8 @@ def test_what_is_left_is_estimated_by_what_is_on_record_too(write, tmp_path):
 def test_a_budget_is_compared_with_the_bounds(write, budgets, params, expected):
     """Two models share the budget."""
     tasks = write({"prompt": "x" * 80})
-    runs = [collection(tasks, params=params, **budgets) for _ in range(2)]
-    forecasts = budget_forecasts(runs[0].options, [asyncio.run(estimate(run)) for run in runs])
+    runs = [plan(tasks, params=params, **budgets) for _ in range(2)]
+    forecasts = budget_forecasts(runs[0].options, [estimate_plan(run) for run in runs])
     assert [(one.option, one.at_least, one.at_most, one.fits) for one in forecasts] == expected
     assert all(bool(one.unbounded) == (one.at_most is None) for one in forecasts)
 
@@ -181,8 +184,8 @@ def test_a_budget_counts_what_is_spent(write, tmp_path):
     answer = MockAnswer(text="1", usage=Usage(prompt_tokens=30, completion_tokens=5))
     options = {"out": tmp_path / "run", "params": {"max_tokens": 7}}
     collect_all(tasks, lambda _: answer, limit=1, **options)
-    run = collection(tasks, max_tokens_total=50, **options)
-    (forecast,) = budget_forecasts(run.options, [asyncio.run(estimate(run))])
+    run = plan(tasks, max_tokens_total=50, **options)
+    (forecast,) = budget_forecasts(run.options, [estimate_plan(run)])
     assert (forecast.at_least, forecast.at_most, forecast.fits) == (45.0, 52.0, None)
 
 
@@ -191,6 +194,6 @@ def test_a_complete_run_has_no_forecast(write, tmp_path):
     tasks = write({"prompt": "x"})
     answer = MockAnswer(text="1", usage=Usage(prompt_tokens=30, completion_tokens=5))
     collect_all(tasks, lambda _: answer, out=tmp_path / "run")
-    run = collection(tasks, max_tokens_total=10, out=tmp_path / "run")
-    assert budget_forecasts(run.options, [asyncio.run(estimate(run))]) == []
+    run = plan(tasks, max_tokens_total=10, out=tmp_path / "run")
+    assert budget_forecasts(run.options, [estimate_plan(run)]) == []
     assert budget_forecasts(run.options, []) == []

@@ -11,7 +11,7 @@ from gymcli.comparison.paired_runs import RunProvenance, drift_of, settings, unr
 from gymcli.metrics.measure import ComparedLine, read_compared_lines
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.collection import Collection
+from gymcli.runner.plan import RunPlan, plan_run
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.scored_lines import EnvironmentFacts, FailureLine
@@ -25,8 +25,8 @@ from tests.runner.test_roles import JUDGED, write_rows
 SECRET = "sk-never-to-be-seen"
 
 
-def collection(tasks: Path, **options) -> Collection:
-    return Collection([TaskFile(tasks)], CollectOptions(**{"model": "oracle", **options}))
+def plan(tasks: Path, **options) -> RunPlan:
+    return plan_run([TaskFile(tasks)], CollectOptions(**{"model": "oracle", **options}))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_identity_is_what_changes_answers(tmp_path, options):
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     if options.get("model") == "local":
         pytest.importorskip("xllamacpp")
-    assert collection(tasks).manifest.identity != collection(tasks, **options).manifest.identity
+    assert plan(tasks).manifest.identity != plan(tasks, **options).manifest.identity
 
 
 @pytest.mark.parametrize(("template", "expected"), [(PLAIN, True), (WITH_TOOLS, None)])
@@ -51,7 +51,7 @@ def test_identity_says_whether_the_embedded_model_has_no_tools(tmp_path, templat
     pytest.importorskip("xllamacpp")
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     weights = write_gguf(tmp_path / "a.gguf", chat_template=template)
-    identity = collection(tasks, model=f"local:{weights}").manifest.identity
+    identity = plan(tasks, model=f"local:{weights}").manifest.identity
     assert identity.get("emulate_tools") is expected
 
 
@@ -61,13 +61,13 @@ def test_identity_says_whether_the_embedded_model_has_no_tools(tmp_path, templat
 )
 def test_identity_is_not_speed_nor_selection(tmp_path, options):
     tasks = write_sums(tmp_path / "t.jsonl", 2)
-    assert collection(tasks).manifest.identity == collection(tasks, **options).manifest.identity
+    assert plan(tasks).manifest.identity == plan(tasks, **options).manifest.identity
 
 
 def test_identity_is_not_the_address(tmp_path):
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     found = [
-        collection(tasks, model="m", endpoint=Endpoint(base_url=url, model="m", api_key=key))
+        plan(tasks, model="m", endpoint=Endpoint(base_url=url, model="m", api_key=key))
         for url, key in (("http://one", SECRET), ("http://two", None))
     ]
     assert found[0].manifest.identity == found[1].manifest.identity
@@ -81,12 +81,12 @@ def test_identity_does_not_depend_on_the_spelling_of_a_number(tmp_path):
         {"temperature": 1, "logit_bias": {"7": -100}, "stops": [2]},
         {"temperature": 1.0, "logit_bias": {"7": -100.0}, "stops": [2.0]},
     )
-    found = [collection(tasks, params=params) for params in spellings]
+    found = [plan(tasks, params=params) for params in spellings]
     assert found[0].manifest.identity == found[1].manifest.identity
     assert found[0].path == found[1].path
     judged = write_rows(tmp_path / "judged.jsonl", 1)
     judges = [
-        collection(judged, env=JUDGED, roles={"judge": "oracle"}, role_params={"judge": params})
+        plan(judged, env=JUDGED, roles={"judge": "oracle"}, role_params={"judge": params})
         for params in spellings
     ]
     assert "role" in str(judges[0].manifest.identity)
@@ -100,9 +100,9 @@ def endpoint_with(**params):
 def test_identity_has_the_resolved_parameters(tmp_path):
     """An option that moves to gym.toml continues the run, unless rows override it."""
     tasks = write_sums(tmp_path / "t.jsonl", 2)
-    typed = collection(tasks, model="m", endpoint=endpoint_with(), params={"temperature": 0.5})
-    named = collection(tasks, model="m", endpoint=endpoint_with(temperature=0.5))
-    both = collection(
+    typed = plan(tasks, model="m", endpoint=endpoint_with(), params={"temperature": 0.5})
+    named = plan(tasks, model="m", endpoint=endpoint_with(temperature=0.5))
+    both = plan(
         tasks, model="m", endpoint=endpoint_with(temperature=2), params={"temperature": 0.5}
     )
     identities = [one.manifest.identity for one in (typed, named, both)]
@@ -112,9 +112,9 @@ def test_identity_has_the_resolved_parameters(tmp_path):
     row["params"] = {"temperature": 0}
     with tasks.open("ab") as file:
         file.write(msgspec.json.encode(row) + b"\n")
-    named = collection(tasks, model="m", endpoint=endpoint_with(temperature=0.5), limit=1)
+    named = plan(tasks, model="m", endpoint=endpoint_with(temperature=0.5), limit=1)
     assert named.manifest.identity == {**identities[0], "params_of_rows": ["temperature"]}
-    typed = collection(tasks, model="m", endpoint=endpoint_with(), params={"temperature": 0.5})
+    typed = plan(tasks, model="m", endpoint=endpoint_with(), params={"temperature": 0.5})
     assert typed.manifest.identity == identities[0]
 
 
@@ -132,17 +132,17 @@ def test_default_out(tmp_path, monkeypatch, tasks, model, start):
     Path(tasks).parent.mkdir(exist_ok=True)
     write_sums(Path(tasks), 1)
     endpoint = Endpoint(base_url="http://h", model=model)
-    path = collection(Path(tasks), model=model, endpoint=endpoint).path
+    path = plan(Path(tasks), model=model, endpoint=endpoint).path
     assert str(path).startswith(start)
     assert len(str(path)) == len(start) + 8
 
 
 def test_fresh_takes_a_folder_that_is_not_there(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
-    assert collection(tasks, out=out, fresh=True).path == out
+    assert plan(tasks, out=out, fresh=True).path == out
     out.mkdir()
     (tmp_path / "run-2").mkdir()
-    assert collection(tasks, out=out, fresh=True).path == tmp_path / "run-3"
+    assert plan(tasks, out=out, fresh=True).path == tmp_path / "run-3"
 
 
 def test_manifest_says_no_secret(tmp_path, mock_server):
@@ -175,7 +175,7 @@ def test_manifest_describes_what_the_run_is_made_with(tmp_path, monkeypatch):
     """Outside a repository, and without git, there is no commit."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
-    manifest = collection(write_sums(tmp_path / "t.jsonl", 3), repeats=2).manifest
+    manifest = plan(write_sums(tmp_path / "t.jsonl", 3), repeats=2).manifest
     assert manifest.git_commit is None
     assert manifest.libraries.keys() >= {"python", "msgspec"}
     assert (manifest.num_expected, manifest.num_tasks) == (6, 3)
@@ -190,7 +190,7 @@ def test_manifest_names_the_commit(tmp_path, monkeypatch):
     who = ["-c", "user.name=x", "-c", "user.email=x@y"]
     subprocess.run(["git", "init", "-q"], check=True)
     subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
-    commit = collection(write_sums(tmp_path / "t.jsonl", 1)).manifest.git_commit
+    commit = plan(write_sums(tmp_path / "t.jsonl", 1)).manifest.git_commit
     assert commit is not None
     assert len(commit) == 40
 
@@ -207,7 +207,7 @@ def test_manifest_names_the_commit(tmp_path, monkeypatch):
 def test_identity_has_what_changes_the_prompt_only_where_it_does(tmp_path, options, added):
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     endpoints = [Endpoint(base_url="http://h", model="m", **more) for more in ({}, options)]
-    plain, other = (collection(tasks, model="m", endpoint=e).manifest.identity for e in endpoints)
+    plain, other = (plan(tasks, model="m", endpoint=e).manifest.identity for e in endpoints)
     assert other == {**plain, **added}
 
 

@@ -16,8 +16,8 @@ from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
 from gymcli.rescoring.run_rescoring import Rescoring, score_pending
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.collection import Collection
 from gymcli.runner.judges import Judges
+from gymcli.runner.plan import plan_run
 from gymcli.store.run_directory import RunDirectory
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Failure, Rollout
@@ -292,7 +292,7 @@ def test_what_a_role_says_of_the_run_ends_it_whatever_the_environment_does(tmp_p
 def test_collect_refuses_to_start_without_a_role(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     with pytest.raises(UsageError, match="environments needs a model for the role judge"):
-        Collection([TaskFile(tasks)], CollectOptions(model="oracle", env=JUDGED))
+        plan_run([TaskFile(tasks)], CollectOptions(model="oracle", env=JUDGED))
 
 
 def test_collect_refuses_a_role_that_nobody_has(tmp_path):
@@ -301,22 +301,22 @@ def test_collect_refuses_a_role_that_nobody_has(tmp_path):
         model="oracle", env=JUDGED, roles={"judge": "oracle", "jugde": "oracle"}
     )
     with pytest.raises(UsageError, match='did you mean "judge"'):
-        Collection([TaskFile(tasks)], options)
+        plan_run([TaskFile(tasks)], options)
 
 
 def test_collect_asks_environments_before_it_starts(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     options = CollectOptions(model="oracle", env="tests.runner.environments:Unprepared")
     with pytest.raises(UsageError, match="needs the package anything"):
-        Collection([TaskFile(tasks)], options)
+        plan_run([TaskFile(tasks)], options)
 
 
 def test_default_roles_serve_who_declares_them(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     defaults = {"judge": "oracle", "user": "oracle"}
     options = CollectOptions(model="oracle", env=JUDGED, default_roles=defaults)
-    collection = Collection([TaskFile(tasks)], options, has_directory=False)
-    assert collection.manifest.roles == {"judge": "oracle"}
+    plan = plan_run([TaskFile(tasks)], options, has_directory=False)
+    assert plan.manifest.roles == {"judge": "oracle"}
 
 
 def test_oracle_and_stand_in_need_no_model(tmp_path):
@@ -375,8 +375,8 @@ def test_collect_warns_where_the_policy_judges_itself(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 1)
     endpoint = Endpoint(base_url="http://127.0.0.1:9/v1", model="m")
     options = CollectOptions(endpoint=endpoint, env=JUDGED, roles={"judge": endpoint})
-    collection = Collection([TaskFile(tasks)], options, has_directory=False)
-    assert any("the judge is the policy itself" in text for text in collection.warnings)
+    plan = plan_run([TaskFile(tasks)], options, has_directory=False)
+    assert any("the judge is the policy itself" in text for text in plan.warnings)
 
 
 def test_metrics_count_roles_apart(tmp_path):

@@ -26,6 +26,7 @@ from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
+from gymcli.runner.plan import plan_run
 from gymcli.runner.stopping import Budget, Stopping, spent_on_record
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Timing, Usage
@@ -62,7 +63,9 @@ async def stopped_run(tasks, *, policy, stop, judge=None, cause=None, **options)
         if judge is not None:
             roles = {"judge": Endpoint(base_url=judging.base_url, model="j", **QUICK)}
             options |= {"roles": roles, "env": JUDGED}
-        collection = Collection([TaskFile(tasks)], CollectOptions(endpoint=endpoint, **options))
+        collection = Collection(
+            plan_run([TaskFile(tasks)], CollectOptions(endpoint=endpoint, **options))
+        )
         records = []
 
         async def collect():
@@ -354,7 +357,7 @@ def test_every_attempt_that_started_has_one_record(
                 endpoint=endpoint, out=out, concurrency=concurrency, grace=grace
             )
             records = []
-            async with Collection([TaskFile(tasks)], options) as collection:
+            async with Collection(plan_run([TaskFile(tasks)], options)) as collection:
                 try:
                     async with aclosing(collection.run()) as coming:
                         async for record in coming:
