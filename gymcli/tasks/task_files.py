@@ -12,6 +12,7 @@ import shlex
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -28,8 +29,8 @@ from gymcli.store.lines import (
     iterate_lines,
     refuse_utf16,
 )
-from gymcli.tasks.task_row import TaskReading, row_prompt, task_row, without_stamps
-from gymcli.types import JSONObject, TaskRow, digest
+from gymcli.tasks.task_row import RowsOf, TaskReading, row_prompt, task_row, without_stamps
+from gymcli.types import JSON, JSON_ERRORS, JSONObject, TaskRow, digest
 
 _DECODER = msgspec.json.Decoder(JSONObject)
 T = TypeVar("T")
@@ -78,7 +79,11 @@ class RowFields(NamedTuple):
 
 
 def read_tasks(
-    paths: Sequence[Path], reading: TaskReading, copies: Mapping[int, int] | None = None
+    paths: Sequence[Path],
+    reading: TaskReading,
+    copies: Mapping[int, int] | None = None,
+    *,
+    max_tasks: int | None = None,
 ) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
     """Read several task files as one set of tasks.
 
@@ -87,6 +92,7 @@ def read_tasks(
         reading: How to read the rows.
         copies: `first_attempt` of each task that is a copy, by its position, if an earlier reading
             found no problem; None: compare the tasks with each other.
+        max_tasks: How many tasks of each file are read; None: all.
 
     Raises:
         SharedIdsError: After the last row, if the rows must be read again with `shared_ids`, since
@@ -100,11 +106,16 @@ def read_tasks(
         source, prefix = str(path), prefixes.get(path, "")
         place = reading.place(path)
         rows_of = reading.rows_of.get(path, _json_rows)
+        num_tasks = 0
         for line, row in rows_of(place):
             if isinstance(row, str):
                 yield RowProblem(f"{path}:{line}", row)
-            else:
-                yield from reader.read(row, own_reading, source=source, line=line, prefix=prefix)
+                continue
+            for item in reader.read(row, own_reading, source=source, line=line, prefix=prefix):
+                yield item
+                num_tasks += isinstance(item, TaskRow)
+            if num_tasks == max_tasks:
+                break
     if reader.shared_ids:
         raise SharedIdsError(frozenset(reader.shared_ids))
 
@@ -119,6 +130,101 @@ def _json_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
             yield from decoded_lines(block.lines(path))
         else:
             yield from enumerate(decoded, block.number)
+
+
+class _RowSettings(msgspec.Struct, gc=False):
+    """The parts of a row that decide its environment, its parameters and its id."""
+
+    env: JSON = None
+    agent_ref: JSON = None
+    params: JSON = None
+    responses_create_params: dict[str, msgspec.Raw] | None = None
+    resolved_row: msgspec.Raw | None = None
+    task_data: msgspec.Raw | None = None
+    task_id: JSON = None
+    id: JSON = None
+    uuid: JSON = None
+
+    @property
+    def nemo_id(self) -> str | None:
+        """The id of a NeMo Gym row, which need not be unique; None for other rows."""
+        parts = (self.responses_create_params, self.resolved_row, self.task_data)
+        if parts == (None, None, None):
+            return None
+        return own_task_id({"task_id": self.task_id, "id": self.id, "uuid": self.uuid})
+
+    @property
+    def encoded(self) -> bytes:
+        """The settings as the JSON of a row with an empty prompt."""
+        create_params = self.responses_create_params
+        if self.env is self.agent_ref is self.params is create_params is None:
+            return _PLAIN_ROW
+        row: JSONObject = {"env": self.env, "agent_ref": self.agent_ref, "params": self.params}
+        if create_params is None:
+            row["messages"] = []
+        else:
+            row["responses_create_params"] = {**create_params, "tools": None, "input": []}
+        return msgspec.json.encode(row)
+
+
+_SETTINGS_DECODER = msgspec.json.Decoder(_RowSettings)
+_PLAIN_ROW = b'{"messages":[]}'
+
+
+class Outline(NamedTuple):
+    """What all rows of a file say about a run that reads only some of them as tasks."""
+
+    num_rows: int
+    """Without those that cannot be decoded."""
+    environments: frozenset[str]
+    param_names: frozenset[str]
+
+
+def read_outlines(paths: Sequence[Path], reading: TaskReading) -> dict[str, Outline] | None:
+    """Return the outline of each file by its path, without checking its rows.
+
+    None if NeMo Gym rows share an id, so that the ids of tasks depend on all rows.
+    """
+    nemo_ids: set[str] = set()
+    outlines = {}
+    for path in dict.fromkeys(paths):
+        num_rows = 0
+        distinct_settings: set[bytes] = set()
+        for settings in _settings_of_rows(reading.place(path), reading.rows_of.get(path)):
+            num_rows += 1
+            distinct_settings.add(settings.encoded)
+            nemo_id = settings.nemo_id if reading.id_field is None else None
+            if nemo_id in nemo_ids:
+                return None
+            if nemo_id is not None:
+                nemo_ids.add(nemo_id)
+        default_env = reading.default_envs.get(path, reading.default_env)
+        plain_reading = reading._replace(default_env=default_env, template=None, id_field=None)
+        environments: set[str] = set()
+        param_names: set[str] = set()
+        for row in map(msgspec.json.decode, distinct_settings):
+            with suppress(ValueError, UsageError, RecursionError):  # then it is no task
+                task, _ = task_row(row, plain_reading, place=str(path), prefix="")
+                environments.add(task.env)
+                param_names.update(task.params)
+        outlines[str(path)] = Outline(num_rows, frozenset(environments), frozenset(param_names))
+    return outlines
+
+
+def _settings_of_rows(path: Path, rows_of: RowsOf | None) -> Iterator[_RowSettings]:
+    if rows_of is not None:
+        for _, row in rows_of(path):
+            with suppress(msgspec.ValidationError):
+                yield msgspec.convert(row, _RowSettings)
+        return
+    for block in iterate_blocks(path):
+        decoded = decode_block(block, _SETTINGS_DECODER)
+        if decoded is not None:
+            yield from decoded
+            continue
+        for line in block.lines(path):
+            with suppress(*JSON_ERRORS):
+                yield _SETTINGS_DECODER.decode(line.data)
 
 
 def _other_format(path: Path, start: bytes) -> str:

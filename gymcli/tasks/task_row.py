@@ -219,14 +219,18 @@ class Hints(NamedTuple):
     same_id_in_files: str = ", or --id-by-file if each file has its own ids"
 
 
+RowsOf = Callable[[Path], Iterator[tuple[int, JSONObject | str]]]
+"""Yields the rows of a file, each with its number; a text says why there is none."""
+
+
 class TaskReading(NamedTuple):
     """How to read rows, from the command line's options."""
 
     default_env: str | None = None
     default_envs: Mapping[Path, str] = {}
     """The environment of rows that do not name one, by file; overrides `default_env`."""
-    rows_of: Mapping[Path, Callable[[Path], Iterator[tuple[int, JSONObject | str]]]] = {}
-    """Functions that yield the rows of a file that is not JSON Lines, each with its number."""
+    rows_of: Mapping[Path, RowsOf] = {}
+    """By file that is not JSON Lines."""
     template: PromptTemplate | None = None
     id_field: str | None = None
     id_by_file: bool = False

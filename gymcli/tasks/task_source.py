@@ -6,12 +6,13 @@ import hashlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from pydantic import ValidationError
 
 from gymcli.environment.contract import Environment
@@ -32,14 +33,23 @@ from gymcli.suggestions import did_you_mean, pydantic_reason
 from gymcli.tasks.column_inference import infer_map, mapped_file, refuse_raw_rows, table_defaults
 from gymcli.tasks.row_map import read_map
 from gymcli.tasks.table_files import is_table, table_notes
-from gymcli.tasks.task_files import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
+from gymcli.tasks.task_files import (
+    IgnoredParameter,
+    Outline,
+    RowProblem,
+    read_outlines,
+    read_tasks,
+    with_shared_ids,
+)
 from gymcli.tasks.task_options import TaskOptions
-from gymcli.tasks.task_row import PromptTemplate, TaskReading, task_row, working_directory
+from gymcli.tasks.task_row import PromptTemplate, RowsOf, TaskReading, task_row, working_directory
 from gymcli.types import JSONObject, TaskRow
 
 _MAX_LISTED = 20
 _MAX_NUMBERS = 5
 """How many further rows with the same problem are named."""
+_MAX_HELD_BYTES = 1 << 22
+"""How many bytes of selected rows, as JSON, are held so that they are not decoded again."""
 _MAX_COMPARED = 10_000
 """How many ids are searched for one that resembles a mistyped id."""
 _UNWRITABLE = "contains a key in use, which is never written; give it another"
@@ -73,10 +83,16 @@ class TaskSource:
         self.shard = Shard.parse(options.shard) if options.shard else None
         self.shared_ids: frozenset[tuple[str, str]] = frozenset()
         """Environments and ids that different rows of NeMo Gym share; these rows get new ids."""
+        is_any_row_selected = options.shuffle or bool(options.task_ids)
+        self._max_tasks = None if is_any_row_selected else options.limit
+        """How many tasks of each file are read and checked; None: all."""
         self._copies: dict[int, int] | None = None
         """`first_attempt` of duplicate rows, by position."""
         self._stamps_read: list[tuple[int, ...]] | None = None
         """The state of the files just before they were read."""
+        self._held_rows: list[TaskRow] = []
+        """The selected rows of this shard, if they are few."""
+        self._num_held_bytes = 0
         tables = map_tables(
             inputs,
             options.map_file,
@@ -122,12 +138,26 @@ class TaskSource:
             "their content"
         ]
 
+    def outlines(self) -> dict[str, Outline]:
+        """Return the outline of each file of which only the first rows are read; by path."""
+        if self._max_tasks is None:
+            return {}
+        outlines = read_outlines(self.paths, self._reading)
+        if outlines is None:  # an id may be shared with the last row
+            self._max_tasks = None
+        return outlines or {}
+
     def read(self) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
-        """Yield every row of the files, or the problem in place of a wrong one."""
+        """Yield every row of the files, or the problem in place of a wrong one.
+
+        If the options select the first tasks of each file, the rows after these are not read.
+        """
         stamps = self._stamps()
         copies: dict[int, int] = {}
         num_tasks = 0
-        for item in read_tasks(self.paths, self._reading._replace(shared_ids=self.shared_ids)):
+        self._held_rows, self._num_held_bytes = [], 0
+        reading = self._reading._replace(shared_ids=self.shared_ids)
+        for item in read_tasks(self.paths, reading, max_tasks=self._max_tasks):
             if isinstance(item, TaskRow):
                 if item.first_attempt:
                     copies[num_tasks] = item.first_attempt
@@ -135,14 +165,32 @@ class TaskSource:
             yield item
         self._copies, self._stamps_read = copies, stamps
 
-    def rows(self) -> Iterator[TaskRow]:
-        """Yield the tasks of checked files; raise an error if a row has become invalid."""
+    def hold(self, row: TaskRow) -> None:
+        """Hold the next selected row of this shard, which is then not decoded again.
+
+        No row is held any more once they are many.
+        """
+        if self._num_held_bytes <= _MAX_HELD_BYTES:
+            self._held_rows.append(row)
+            self._num_held_bytes += len(msgspec.json.encode(row))
+            if self._num_held_bytes > _MAX_HELD_BYTES:
+                self._held_rows = []
+
+    def rows(self, max_tasks: int | None = None) -> Iterator[TaskRow]:
+        """Yield all tasks of checked files, or `max_tasks` of each.
+
+        Raises:
+            TasksError: A row has become invalid.
+        """
         # Finding duplicates takes 30 MB for 200,000 tasks, so the result of `read` is used unless
         # a file has changed.
-        copies = self._copies if self._stamps() == self._stamps_read else None
+        is_unchanged = self._stamps() == self._stamps_read
+        copies = self._copies if is_unchanged and max_tasks == self._max_tasks else None
         reading = self._reading._replace(shared_ids=self.shared_ids)
-        for item in read_tasks(self.paths, reading, copies):
+        for item in read_tasks(self.paths, reading, copies, max_tasks=max_tasks):
             if isinstance(item, RowProblem):
+                if is_unchanged and self._max_tasks is not None:
+                    continue  # it is after the rows that were checked
                 raise TasksError(
                     f"{item.place}: was changed after it was checked and is no longer a task: "
                     f"{item.reason}; correct it and run the same command again"
@@ -172,7 +220,9 @@ class TaskSource:
 
     def selected(self) -> Iterator[TaskRow]:
         """Yield the selected rows of this shard, in order."""
-        rows, shard = self.select(self.rows()), self.shard
+        if self._held_rows and self._stamps() == self._stamps_read:
+            return iter(self._held_rows)
+        rows, shard = self.select(self.rows(self._max_tasks)), self.shard
         return rows if shard is None else (row for row in rows if shard.takes(row.hash))
 
     def select(self, rows: Iterator[TaskRow]) -> Iterator[TaskRow]:
@@ -240,7 +290,7 @@ def env_of_tasks(inputs: Sequence[TaskInput], env: str | None) -> str | None:
 class MappedTables(NamedTuple):
     """How to read the files of a run that are not JSON Lines, and what was inferred."""
 
-    rows_of: dict[Path, Callable[[Path], Iterator[tuple[int, JSONObject | str]]]]
+    rows_of: dict[Path, RowsOf]
     default_envs: dict[Path, str]
     """The environment of rows that name none, by file; only without an `env` for all."""
     notes: list[str]
@@ -470,15 +520,18 @@ def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_
         UnknownNameError: No task has an id that `--task` names.
         UsageError: An option of an environment is wrong.
     """
+    outlines = source.outlines()
 
     def work(shared_ids: frozenset[tuple[str, str]]) -> Survey:
         source.shared_ids = shared_ids
-        return _surveyed(source, registry, scrubber)
+        return _surveyed(source, registry, scrubber, outlines)
 
     return with_shared_ids(work)
 
 
-def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Survey:
+def _surveyed(
+    source: TaskSource, registry: Registry, scrubber: Scrubber, outlines: Mapping[str, Outline]
+) -> Survey:
     result = Survey()
     options, shard = source.options, source.shard
     num_rows_of_file: Counter[str] = Counter()
@@ -491,6 +544,7 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
         if shard is not None and not shard.takes(row.hash):
             continue
         result.num_rows[row.env] += 1
+        source.hold(row)
         result.most_copies = max(result.most_copies, row.first_attempt + 1)
         if result.environments[row.env].environment.scores_groups():
             result.group_sizes[row.env, row.id] += options.repeats
@@ -499,6 +553,13 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
         else:
             result.num_tasks += row.first_attempt == 0
     result.num_tasks += len(sampled)
+    for path, outline in outlines.items():
+        # A file that is named twice is read twice.
+        num_rows_of_file[path] = outline.num_rows * source.paths.count(Path(path))
+        result.param_names |= outline.param_names
+        for env in outline.environments - result.environments.keys():
+            result.environments[env] = registry.find(env)
+            own_options(options.env_args, result.environments[env])
     if missing:
         task_id = min(missing)
         known = dict.fromkeys(row.id for row in itertools.islice(source.rows(), _MAX_COMPARED))

@@ -1,6 +1,8 @@
 """Tests of which rows of files are selected, and of their order."""
 
 import gzip
+import operator
+from collections import Counter
 
 import msgspec
 import pytest
@@ -170,6 +172,99 @@ def test_survey_counts_what_is_selected(tmp_path_factory, limit, shuffle, task_i
     assert found.num_selected == len(rows)
     if shuffle and limit:
         assert found.num_tasks == len({row.id for row in rows})
+
+
+VALID_ROWS = st.fixed_dictionaries(
+    {
+        "answer": st.integers(0, 2),
+        "options": st.just([{"A": "x"}]),
+        "expected_answer": st.just("A"),
+    },
+    optional={
+        "prompt": st.sampled_from(["Hi", [{"role": "user", "content": "Hi"}]]),
+        "responses_create_params": st.sampled_from(
+            [{"input": "Hm", "temperature": 1}, {"input": [], "max_output_tokens": 9, "tools": []}]
+        ),
+        "params": st.sampled_from([{"top_k": 5, "model": "n"}, {"seed": None}, {}, None]),
+        "id": st.sampled_from(["a", "b", 3]),
+        "env": st.sampled_from(["arithmetic", "mcqa", None]),
+        "agent_ref": st.just({"name": "mcqa_simple_agent"}),
+        "_ng_task_index": st.integers(0, 2),
+    },
+)
+
+
+@pytest.mark.slow
+@given(
+    st.lists(st.lists(VALID_ROWS, min_size=1, max_size=6), min_size=1, max_size=2),
+    st.integers(1, 4),
+    st.booleans(),
+    st.none() | st.just("answer"),
+)
+def test_a_limit_changes_no_task_and_no_identity(tmp_path_factory, files, limit, by_file, id_field):
+    folder = tmp_path_factory.mktemp("tasks")
+    paths = [folder / f"{number}.jsonl" for number in range(len(files))]
+    for path, rows in zip(paths, files, strict=True):
+        path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)) + b"\n")
+    (folder / "prompt.yaml").write_text('user: "Say {answer}"')
+    names = {name for rows in files for row in rows for name in row}
+    has_prompts = not names.isdisjoint(("prompt", "responses_create_params"))
+    prompt = None if has_prompts else folder / "prompt.yaml"
+    options = {"env": "arithmetic", "id_by_file": by_file, "id_field": id_field, "prompt": prompt}
+    try:
+        whole, all_rows = looked_at([*paths, paths[0]], **options)
+    except TasksError:
+        return
+    first, few_rows = looked_at([*paths, paths[0]], limit=limit, **options)
+    num_by_file = Counter()
+    expected = []
+    for row in whole.rows():
+        num_by_file[row.place.rpartition(":")[0]] += 1
+        if num_by_file[row.place.rpartition(":")[0]] <= limit:
+            expected.append(row)
+    # A copy of a row is numbered after the copies that are read.
+    selected = [msgspec.structs.replace(row, first_attempt=0) for row in first.selected()]
+    assert selected == [msgspec.structs.replace(row, first_attempt=0) for row in expected]
+    assert list(first.rows()) == list(whole.rows())
+    assert few_rows.files == all_rows.files
+    assert few_rows.environments.keys() == all_rows.environments.keys()
+    assert few_rows.param_names == all_rows.param_names
+
+
+def test_rows_after_the_limit_are_not_checked(tmp_path):
+    tasks = write_sums(tmp_path / "t.jsonl", 3)
+    lines = tasks.read_text().splitlines()
+    repeated = lines[0].replace("answer", "result")
+    tasks.write_text("\n".join([*lines, "{", '{"prompt": 3}', repeated, '{"env": "mcqa", "x": 1}']))
+    source, found = looked_at([tasks], limit=3)
+    assert [row.id for row in source.selected()] == ["sum-0", "sum-1", "sum-2"]
+    assert [row.id for row in source.rows()] == ["sum-0", "sum-1", "sum-2"]
+    assert found.files[0]["num_rows"] == 6  # all that can be decoded
+    for options in ({"limit": 4}, {"limit": 3, "shuffle": True}, {"task_ids": ["sum-0"]}, {}):
+        with pytest.raises(TasksError, match=r"t\.jsonl:4: is not JSON"):
+            looked_at([tasks], **options)
+
+
+def test_selected_rows_are_held_until_a_file_changes(tmp_path):
+    tasks = write_sums(tmp_path / "t.jsonl", 3)
+    for options in ({}, {"limit": 2}, {"shuffle": True, "limit": 2}, {"task_ids": ["sum-1"]}):
+        source, _ = looked_at([tasks], **options)
+        before = list(source.selected())
+        assert all(map(operator.is_, source.selected(), before))
+    source, _ = looked_at([tasks])
+    tasks.write_text(tasks.read_text() + '{"env": "arithmetic", "prompt": "1 + 1?", "answer": 2}\n')
+    assert len(list(source.selected())) == 4
+
+
+def test_many_selected_rows_are_read_again(tmp_path):
+    tasks = tmp_path / "t.jsonl"
+    row = {"env": "arithmetic", "prompt": "x" * 1_000_000, "answer": 2}
+    tasks.write_bytes(b"".join(msgspec.json.encode({**row, "id": n}) + b"\n" for n in range(6)))
+    source, _ = looked_at([tasks])
+    assert next(source.selected()) is not next(source.selected())
+    assert [row.id for row in source.selected()] == list("012345")
+    source, _ = looked_at([tasks], limit=2)
+    assert next(source.selected()) is next(source.selected())
 
 
 def test_survey_names_a_file_as_it_is_called(tmp_path):
