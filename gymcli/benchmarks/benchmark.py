@@ -277,8 +277,10 @@ class Benchmark(BaseModel):
                 raise ValueError(f"examples.split: {self.source.split} is the split of the tasks")
         names = [same_name(variant.name) for variant in self.variant]
         if len({*names}) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"variant: two have the name {twice}, in which - and _ are the same")
+            repeated_name = next(name for name in names if names.count(name) > 1)
+            raise ValueError(
+                f"variant: two have the name {repeated_name}, in which - and _ are the same"
+            )
         return self
 
 
@@ -381,8 +383,8 @@ def find_benchmark(spec: str, *, is_pinning: bool = False) -> Benchmark:
         return benchmark
     names = [variant_benchmark.name for variant_benchmark in benchmark.variant]
     if not variant:
-        listed = ", ".join(names) or "there is none"
-        raise UnknownNameError(f"{spec}: name a variant after the @ ({listed}), or leave it out")
+        name_list = ", ".join(names) or "there is none"
+        raise UnknownNameError(f"{spec}: name a variant after the @ ({name_list}), or leave it out")
     for name, variant_benchmark in zip(names, variants, strict=True):
         if same_name(name) == same_name(variant):
             return variant_benchmark
@@ -463,9 +465,9 @@ def _read(origin: _Origin) -> list[Benchmark]:
     return benchmarks
 
 
-def _remove_hashes(loaded: dict[str, Any]) -> None:
-    variants = loaded.get("variant")
-    for settings in (loaded, *(variants if isinstance(variants, list) else ())):
+def _remove_hashes(toml_settings: dict[str, Any]) -> None:
+    variants = toml_settings.get("variant")
+    for settings in (toml_settings, *(variants if isinstance(variants, list) else ())):
         for name in ("source", "examples"):
             if isinstance(settings, dict) and isinstance(table := settings.get(name), dict):
                 table.pop("sha256", None)

@@ -162,8 +162,8 @@ def source_hashes(benchmark: Benchmark) -> Hashes:
         return Hashes([file_sha256(existing_file(benchmark, "source.file", source.file))])
     with _temporary_folder() as folder:
         if source.env is not None:
-            pulled = write_tasks(folder / "tasks.jsonl", lambda: _read(benchmark, []))
-            return Hashes([pulled.provenance.sha256])
+            tasks_file = write_tasks(folder / "tasks.jsonl", lambda: _read(benchmark, []))
+            return Hashes([tasks_file.provenance.sha256])
         return Hashes([file.sha256 for file in fetched_files(benchmark, folder)])
 
 

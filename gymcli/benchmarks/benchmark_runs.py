@@ -70,10 +70,12 @@ def benchmark(
     Raises:
         GymError: There is no such benchmark, its tasks cannot be fetched, or a role has no model.
     """
-    checked = CollectOptions.from_arguments("benchmark", options)
+    collect_options = CollectOptions.from_arguments("benchmark", options)
     # In a thread, since the caller may run an event loop.
     with ThreadPoolExecutor(1) as pool:
-        planning = pool.submit(plan_benchmarks, [find_benchmark(str(name))], [checked], cache=cache)
+        planning = pool.submit(
+            plan_benchmarks, [find_benchmark(str(name))], [collect_options], cache=cache
+        )
         [run] = planning.result()
     [tasks] = run.inputs
     return {**dict(run.options), "tasks": tasks.path}
@@ -118,12 +120,12 @@ def plan_benchmarks(
         options = list(map(without_foreign_options, options, benchmark_by_run))
         _check_used(all_options, options)
     settings = settings or Settings()
-    merged = []
+    merged_options = []
     for benchmark, run_options in zip(benchmark_by_run, options, strict=True):
         names = missing_roles(benchmark, settings, run_options.roles)
         roles = {**role_sources(names, settings, environ or {}), **run_options.roles}
         run_options = run_options.model_copy(update={"roles": roles})
-        merged.append(with_benchmark(run_options, benchmark))
+        merged_options.append(with_benchmark(run_options, benchmark))
     # All are pulled before anything is sent.
     path_by_name = {
         benchmark.name: pulled_tasks(benchmark, cache=cache, notify=notify)
@@ -131,7 +133,7 @@ def plan_benchmarks(
     }
     return [
         BenchmarkRun([TaskFile(path)], with_pulled_tasks(run_options, benchmark, path))
-        for benchmark, run_options in zip(benchmark_by_run, merged, strict=True)
+        for benchmark, run_options in zip(benchmark_by_run, merged_options, strict=True)
         for path in [path_by_name[benchmark.name]]
     ]
 
@@ -368,8 +370,8 @@ def _remarks(options: CollectOptions, benchmark: Benchmark) -> Iterator[str]:
     if options.task_ids:
         yield f"{len(options.task_ids)} selected of {benchmark.source.rows:,} tasks"
     elif options.limit is not None and options.limit < benchmark.source.rows:
-        which = f"{options.limit} random" if options.shuffle else f"the first {options.limit}"
-        yield f"{which} of {benchmark.source.rows:,} tasks"
+        selection = f"{options.limit} random" if options.shuffle else f"the first {options.limit}"
+        yield f"{selection} of {benchmark.source.rows:,} tasks"
 
 
 def _prompting(options: CollectOptions, environment: EnvironmentClass) -> JSONObject:
@@ -591,6 +593,6 @@ def model_of_file(path: Path, env: str | None) -> str:
     with index_run(path, env=env) as index:
         models = sorted({row.model for row in index.rows if row.model})
     if len(models) != 1:
-        named = f"name {len(models)} models: {', '.join(models)}" if models else "name no model"
-        raise UsageError(f"{path}: its rollouts {named}; say which with --model")
+        statement = f"name {len(models)} models: {', '.join(models)}" if models else "name no model"
+        raise UsageError(f"{path}: its rollouts {statement}; say which with --model")
     return models[0]

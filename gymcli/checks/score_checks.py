@@ -59,12 +59,12 @@ async def oracle(subject: Subject) -> Finding:
     top = subject.environment.max_reward
     if top is None:
         return passed(f"mean reward {mean(rewards):.3g} (no max_reward)", mean=mean(rewards))
-    missed = [episode for episode in episodes if not math.isclose(episode.reward, top)]
-    if missed:
+    wrong_episodes = [episode for episode in episodes if not math.isclose(episode.reward, top)]
+    if wrong_episodes:
         return failed(
-            f"reward {missed[0].reward:g} instead of {top:g} in {len(missed)} of {len(episodes)} "
-            "tasks",
-            [episode.row.id for episode in missed],
+            f"reward {wrong_episodes[0].reward:g} instead of {top:g} in {len(wrong_episodes)} of "
+            f"{len(episodes)} tasks",
+            [episode.row.id for episode in wrong_episodes],
             mean=mean(rewards),
         )
     return passed(f"{top:g} in all {len(episodes)} tasks", mean=mean(rewards))
@@ -172,9 +172,9 @@ def _is_top(subject: Subject, episode: CheckedEpisode) -> bool:
 
 
 def _require_scores(episodes: Sequence[CheckedEpisode]) -> None:
-    unscored = [episode for episode in episodes if episode.error]
-    if unscored:
-        raise UnscoredError(unscored, len(episodes))
+    unscored_episodes = [episode for episode in episodes if episode.error]
+    if unscored_episodes:
+        raise UnscoredError(unscored_episodes, len(episodes))
 
 
 def turns_key(turns: Sequence[Message]) -> bytes:
@@ -206,11 +206,11 @@ def exceeds_chance(
     if chance >= 1.0:
         return False
     # Rounded down, so that shares never count for more; 1e-9 makes up for errors of floats.
-    least = math.floor(total + 1e-9)
+    num_successes = math.floor(total + 1e-9)
     # The exact binomial tail: the Wilson bound would reject luck in 3 of 100 cases at a chance of
     # one in twenty. The tail holds even if the tasks' chances differ (Hoeffding 1956, "On the
     # distribution of the number of successes in independent trials").
-    tail = math.fsum(_binomial(k, num_trials, chance) for k in range(least, num_trials + 1))
+    tail = math.fsum(_binomial(k, num_trials, chance) for k in range(num_successes, num_trials + 1))
     # Bonferroni's correction for the best of several candidates.
     return tail < _LEVEL / num_candidates
 
@@ -515,8 +515,8 @@ async def repeatable(subject: Subject) -> Finding:
         _require_scores(all_episodes)
         return not_applicable("no episodes")
     rng = Random(0)
-    changed: list[CheckedEpisode] = []
-    differing: list[CheckedEpisode] = []
+    changed_episodes: list[CheckedEpisode] = []
+    differing_episodes: list[CheckedEpisode] = []
     for number in range(_NUM_ROUNDS):
         # In a new order each time, to find scores that depend on earlier calls.
         for episode in rng.sample(episodes, len(episodes)):
@@ -527,17 +527,19 @@ async def repeatable(subject: Subject) -> Finding:
                 record = msgspec.json.decode(line, type=Rollout)
             new_episode = await subject.score_record(episode.row, record)
             if msgspec.json.encode(record) != line:
-                changed.append(episode)
+                changed_episodes.append(episode)
             if new_episode.error or _score(new_episode.record) != _score(episode.record):
-                differing.append(episode)
-    if wrong := changed or differing:
+                differing_episodes.append(episode)
+    if wrong_episodes := changed_episodes or differing_episodes:
         fault = "verify changes the record it scores"
-        text = fault if changed else "the same record is scored differently"
-        return failed(text, [episode.row.id for episode in wrong], turns=wrong[0].turns)
+        text = fault if changed_episodes else "the same record is scored differently"
+        return failed(
+            text, [episode.row.id for episode in wrong_episodes], turns=wrong_episodes[0].turns
+        )
     if subject.environment.scores_groups() and (
-        unequal := await _unequal_groups(subject, episodes)
+        unequal_ids := await _unequal_groups(subject, episodes)
     ):
-        return failed("the same group is scored differently, or its order matters", unequal)
+        return failed("the same group is scored differently, or its order matters", unequal_ids)
     return passed(f"{len(episodes)} records, {_NUM_ROUNDS} times each")
 
 
@@ -565,7 +567,7 @@ async def speed(subject: Subject) -> Finding:
     if not subject.verify_seconds:
         return not_applicable("nothing was scored")
     milliseconds = sorted(1000.0 * seconds for seconds in subject.verify_seconds)
-    middle, slow = percentile(milliseconds, 0.5), percentile(milliseconds, 0.99)
-    note = ", slow" if slow > 1000.0 * _SLOW_SECONDS else ""
-    text = f"p50 {middle:.3g} ms, p99 {slow:.3g} ms of {len(milliseconds)} calls{note}"
-    return passed(text, p50_milliseconds=middle, p99_milliseconds=slow)
+    median, p99 = percentile(milliseconds, 0.5), percentile(milliseconds, 0.99)
+    note = ", slow" if p99 > 1000.0 * _SLOW_SECONDS else ""
+    text = f"p50 {median:.3g} ms, p99 {p99:.3g} ms of {len(milliseconds)} calls{note}"
+    return passed(text, p50_milliseconds=median, p99_milliseconds=p99)

@@ -90,9 +90,16 @@ def check_name(name: str, text: str) -> None:
     if dot and kind and family in (*_OPEN_NAMES, *_COUNTED):
         return
     k = name[len(name.rstrip("0123456789")) :].lstrip("0") or "1"
-    full_names = [*_FIXED_NAMES, *(f"{at}{k}" for at in _AT_K)]
+    full_names = [*_FIXED_NAMES, *(f"{prefix}{k}" for prefix in _AT_K)]
     open_names = [f"{family}.NAME" for family in (*_OPEN_NAMES, *_COUNTED)]
-    names = [*_MEANS, *(f"{at}K" for at in _AT_K), *PLAIN_NAMES, *_TIMES, *_BOUNDS, *open_names]
+    names = [
+        *_MEANS,
+        *(f"{prefix}K" for prefix in _AT_K),
+        *PLAIN_NAMES,
+        *_TIMES,
+        *_BOUNDS,
+        *open_names,
+    ]
     hint = did_you_mean(name, full_names) or f"there are {', '.join(names)}"
     raise FilterError(f'--gate {text}: there is no number "{name}"; {hint}')
 
@@ -591,7 +598,7 @@ def with_differences(metrics: RunMetrics, comparison: Comparison) -> RunMetrics:
         name: _with_difference(part, environments.get(name))
         for name, part in metrics.environments.items()
     }
-    sliced = {
+    parts_by_slice = {
         field: {
             name: _with_difference(part, slices.get(field, {}).get(name))
             for name, part in parts.items()
@@ -599,7 +606,8 @@ def with_differences(metrics: RunMetrics, comparison: Comparison) -> RunMetrics:
         for field, parts in metrics.slices.items()
     }
     return _with_difference(
-        msgspec.structs.replace(metrics, environments=parts_by_env, slices=sliced), comparison
+        msgspec.structs.replace(metrics, environments=parts_by_env, slices=parts_by_slice),
+        comparison,
     )
 
 

@@ -385,8 +385,8 @@ class RunProvenance:
     @property
     def model(self) -> str:
         """The model, or the models, of the run."""
-        recorded = self.manifest.model if self.manifest is not None else ""
-        return ", ".join(sorted(self.models)) or recorded
+        recorded_model = self.manifest.model if self.manifest is not None else ""
+        return ", ".join(sorted(self.models)) or recorded_model
 
     def add(self, env: str, lines: Sequence[ComparedLine]) -> None:
         """Add lines of an environment."""
@@ -497,13 +497,15 @@ def _scale_drift(
     if a is None or b is None:
         return
     if a.max_reward != b.max_reward:
-        best = _value_text(a.max_reward), _value_text(b.max_reward)
-        yield Drift(kind="scale", env=env, name="best reward", a=best[0], b=best[1])
+        best_rewards = _value_text(a.max_reward), _value_text(b.max_reward)
+        yield Drift(kind="scale", env=env, name="best reward", a=best_rewards[0], b=best_rewards[1])
         if a.pass_threshold is None and b.pass_threshold is None:
             return  # the threshold is the best reward, which is reported above
     if a.success_threshold != b.success_threshold:
-        least = _value_text(a.success_threshold), _value_text(b.success_threshold)
-        yield Drift(kind="scale", env=env, name="threshold of success", a=least[0], b=least[1])
+        thresholds = _value_text(a.success_threshold), _value_text(b.success_threshold)
+        yield Drift(
+            kind="scale", env=env, name="threshold of success", a=thresholds[0], b=thresholds[1]
+        )
 
 
 def unrecorded_settings(provenance: RunProvenance, environments: Iterable[str]) -> Iterator[str]:

@@ -117,15 +117,18 @@ def pilot_of_pair(
     """
     run_a, run_b = runs
     within = None if run_a.within is None or run_b.within is None else run_a.within + run_b.within
-    shared = sorted(first.keys() & second.keys())
+    shared_tasks = sorted(first.keys() & second.keys())
     pair = Pilot(
-        num_tasks=len(shared),
+        num_tasks=len(shared_tasks),
         between=(run_a.between + run_b.between) / 2.0,
         within=None if within is None else within / 2.0,
     )
-    if len(shared) < 3 or pair.between == 0.0:
+    if len(shared_tasks) < 3 or pair.between == 0.0:
         return pair
-    means_a, means_b = [first[task] for task in shared], [second[task] for task in shared]
+    means_a, means_b = (
+        [first[task] for task in shared_tasks],
+        [second[task] for task in shared_tasks],
+    )
     # Cov(a, b) = (Var(a) + Var(b) - Var(a - b)) / 2, so `variance` is enough.
     difference_variance = variance([a - b for a, b in zip(means_a, means_b, strict=True)])
     covariance = (variance(means_a) + variance(means_b) - difference_variance) / 2.0
@@ -150,10 +153,10 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
         pilots_by_env.append(
             {name: pilot for name, pilot in env_pilots.items() if pilot is not None}
         )
-    shared = [
+    shared_names = [
         name for name in pilots_by_env[0] if all(name in env_pilots for env_pilots in pilots_by_env)
     ]
-    if not shared:
+    if not shared_names:
         raise UsageError(
             "--power: a pilot needs two scored tasks of one environment, and rewards that differ"
         )
@@ -163,7 +166,7 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
             if row.mean_reward is not None:
                 means_by_env.setdefault(row.env, {})[row.task_id] = row.mean_reward
     plan_by_env = {}
-    for name in shared:
+    for name in shared_names:
         pilot = pilots_by_env[0][name]
         if len(pilots) > 1:
             first, second = (means_by_env[name] for means_by_env in means)
@@ -196,8 +199,10 @@ def plan(pilot: Pilot, *, margins: Sequence[float]) -> Plan:
     attempts = (1,) if pilot.within is None else _NUM_ATTEMPTS
     designs = []
     for scenario, num_attempts in itertools.product(scenarios, attempts):
-        apart = pilot.between * (1.0 - pilot.correlation) if scenario == "other-model" else 0.0
-        spread = 2.0 * (apart + (pilot.within or 0.0) / num_attempts)
+        between_models = (
+            pilot.between * (1.0 - pilot.correlation) if scenario == "other-model" else 0.0
+        )
+        spread = 2.0 * (between_models + (pilot.within or 0.0) / num_attempts)
         # The largest difference that `gym compare` will see, if it is not the whole range.
         largest = pilot.best_reward or _NORMAL_REACH * math.sqrt(spread)
         size = largest / 2.0

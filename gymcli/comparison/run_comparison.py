@@ -395,11 +395,11 @@ def _judge_difference(
         difference.way_out = "one task is not enough; two or more must be in both runs"
         return difference
     difference.correlation = correlation(tasks.a.value, tasks.b.value)
-    unpaired = variance(tasks.a.value) + variance(tasks.b.value)
-    if unpaired:
-        difference.variance_reduction = 1.0 - pairs.spread / unpaired
+    unpaired_variance = variance(tasks.a.value) + variance(tasks.b.value)
+    if unpaired_variance:
+        difference.variance_reduction = 1.0 - pairs.spread / unpaired_variance
     if pairs.spread:
-        difference.num_unpaired_tasks = num_tasks * unpaired / pairs.spread
+        difference.num_unpaired_tasks = num_tasks * unpaired_variance / pairs.spread
     _add_verdict(difference, tasks, pairs, rule, bound=bound, is_mean=is_mean)
     return difference
 
@@ -417,11 +417,11 @@ def _add_verdict(
     assert difference.difference is not None
     assert difference.margin is not None
     margin = difference.margin
-    enough = math.ceil(-math.log2(1.0 - rule.level))
-    if not pairs.spread and pairs.difference.value and difference.num_tasks < enough:
+    min_tasks = math.ceil(-math.log2(1.0 - rule.level))
+    if not pairs.spread and pairs.difference.value and difference.num_tasks < min_tasks:
         # Chance alone often makes all of a few tasks differ in the same direction.
-        difference.tasks_needed = enough
-        difference.way_out = f"{enough} tasks that all differ by the same amount would decide"
+        difference.tasks_needed = min_tasks
+        difference.way_out = f"{min_tasks} tasks that all differ by the same amount would decide"
         return
     size = _pseudo_task_size(tasks, pairs, bound, is_mean=is_mean)
     if not size:
@@ -563,9 +563,9 @@ def equivalence_p(difference: Estimate, margin: float) -> float | None:
     error, degrees = difference.standard_error, difference.num_clusters - 1
     if not error:
         return None
-    above = student_t_cdf((difference.value + margin) / error, degrees)
-    below = student_t_cdf((difference.value - margin) / error, degrees)
-    return max(1.0 - above, below)  # both tests must reject
+    p_above = student_t_cdf((difference.value + margin) / error, degrees)
+    p_below = student_t_cdf((difference.value - margin) / error, degrees)
+    return max(1.0 - p_above, p_below)  # both tests must reject
 
 
 def _deciding_size(
@@ -773,16 +773,17 @@ def mcnemar_mid_p(num_worse: int, num_better: int) -> float:
     """
     if num_worse == num_better:
         return 1.0
-    at_most, just = coin_tail(num_worse + num_better, min(num_worse, num_better))
-    return min(1.0, 2.0 * at_most - just)
+    at_most, exact_chance = coin_tail(num_worse + num_better, min(num_worse, num_better))
+    return min(1.0, 2.0 * at_most - exact_chance)
 
 
 def coin_tail(num_tosses: int, most_heads: int) -> tuple[float, float]:
     """Return the chances of at most and of exactly `most_heads` heads of a fair coin."""
     if 2 * most_heads > num_tosses:
-        above, _ = coin_tail(num_tosses, num_tosses - most_heads - 1)  # as many tails, and more
-        _, just = coin_tail(num_tosses, num_tosses - most_heads)
-        return 1.0 - above, just
+        # As many tails, and more.
+        more_heads, _ = coin_tail(num_tosses, num_tosses - most_heads - 1)
+        _, exact_chance = coin_tail(num_tosses, num_tosses - most_heads)
+        return 1.0 - more_heads, exact_chance
     if most_heads < 0:
         return 0.0, 0.0
     # By logarithms: 2^-n is 0 as a float for more than 1,074 tosses.
@@ -798,8 +799,8 @@ def coin_tail(num_tosses: int, most_heads: int) -> tuple[float, float]:
         total += term
         if term < _NEGLIGIBLE * total:
             break
-    just = math.exp(log_chance)
-    return just * total, just
+    exact_chance = math.exp(log_chance)
+    return exact_chance * total, exact_chance
 
 
 class SignFlip(NamedTuple):
@@ -850,8 +851,8 @@ def _share_of_extreme_flips(sizes: Sequence[float], observed: float) -> float:
     for size in sizes:
         sums = [total for sum_ in sums for total in (sum_ + size, sum_ - size)]
     # Rounding may move equal sums slightly apart.
-    enough = observed - 1e-12 * math.fsum(sizes)
-    return sum(abs(total) >= enough for total in sums) / len(sums)
+    smallest_extreme = observed - 1e-12 * math.fsum(sizes)
+    return sum(abs(total) >= smallest_extreme for total in sums) / len(sums)
 
 
 def _multiples(sizes: Sequence[float]) -> list[int] | None:

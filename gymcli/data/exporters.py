@@ -121,17 +121,17 @@ def _columns(source: ExportSource) -> dict[str, _Kind]:
 def _task_columns(source: ExportSource) -> dict[str, _Kind]:
     """Return a column for every field of the tasks that holds no list or object in any of them."""
     kinds: dict[str, set[_Kind]] = {}
-    nested: set[str] = set()
+    nested_names: set[str] = set()
     for task in source.task_fields():
         for name, value in task.items():
             if isinstance(value, list | dict):
-                nested.add(name)
+                nested_names.add(name)
             else:
                 kinds.setdefault(name, set()).update(() if value is None else [_kind_of(value)])
     columns = {
         f"task.{name}": field_kinds.pop() if len(field_kinds) == 1 else _common(field_kinds)
         for name, field_kinds in kinds.items()
-        if name not in nested
+        if name not in nested_names
     }
     if len(columns) > _MAX_TASK_COLUMNS:
         source.warnings.append(
@@ -254,16 +254,16 @@ def _token_fields(
     try:
         calls = source.token_calls(attempt)
         places_of_calls(attempt.rollout, calls)
-        held: list[int] = []
+        recorded_ids: list[int] = []
         fields: list[JSONObject] = []
         for call, prompt in zip(calls, prompts(calls), strict=True):
             if call.problem:  # NeMo RL skips items without these fields
                 fields.append({})
                 continue
             # NeMo RL asserts it (nemo_rl/environments/nemo_gym.py), and would stop training.
-            if call.num_shared != len(held):
+            if call.num_shared != len(recorded_ids):
                 raise LeftOutError("a prompt that does not begin with all before it")
-            held = prompt + call.sampled
+            recorded_ids = prompt + call.sampled
             fields.append(
                 {
                     "prompt_token_ids": prompt,

@@ -301,7 +301,7 @@ def _missing_message(source: _Source, missing: set[str]) -> str:
     )
     files = [item.path for item in source.inputs]
     hashes = source.sha256
-    changed = [
+    changed_files = [
         item.path
         for item in source.inputs
         if isinstance(item, TaskFile)
@@ -310,9 +310,9 @@ def _missing_message(source: _Source, missing: set[str]) -> str:
     ]
     example = " ".join(task_ids[0].split())
     return (
-        f"{', '.join(map(str, changed or files))}: lacks {len(task_ids)} of the selected tasks of "
-        f'{source.place}, such as "{example}", as they were collected; name the unchanged file '
-        "with --tasks"
+        f"{', '.join(map(str, changed_files or files))}: lacks {len(task_ids)} of the selected "
+        f'tasks of {source.place}, such as "{example}", as they were collected; name the unchanged '
+        "file with --tasks"
     )
 
 

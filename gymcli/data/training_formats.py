@@ -76,7 +76,7 @@ def _assistant_rows(attempt: ExportedAttempt) -> list[JSONObject]:
     # A row for each message of the model: trl trains on all of a completion, including what the
     # environment said in it, unless the chat template marks the model's messages, and few do.
     prompt, answer = _prompt(attempt.rollout), _answer(attempt.rollout)
-    shared = _tools_and_identity(attempt)
+    common_fields = _tools_and_identity(attempt)
     positions = [
         position for position, message in enumerate(answer) if message["role"] == "assistant"
     ]
@@ -84,7 +84,7 @@ def _assistant_rows(attempt: ExportedAttempt) -> list[JSONObject]:
         {
             "prompt": prompt + answer[:position],
             "completion": [answer[position]],
-            **shared,
+            **common_fields,
             "turn": turn,
         }
         for turn, position in enumerate(positions)

@@ -379,8 +379,8 @@ def compare_generated(env: str, path: Path | None = None) -> GeneratedComparison
     result = GeneratedComparison(registration.name, len(lines))
     try:
         pairs = zip_longest(lines, generated_lines(registration, len(lines)))
-        different = (number for number, (old, new) in enumerate(pairs, 1) if old != new)
-        if (number := next(different, None)) is not None:
+        differing_lines = (number for number, (old, new) in enumerate(pairs, 1) if old != new)
+        if (number := next(differing_lines, None)) is not None:
             result.difference = f"line {number} differs"
     except EpisodeError as error:
         result.difference = str(error)

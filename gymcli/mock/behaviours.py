@@ -93,8 +93,8 @@ def refusal_of(status: int, message: str, **headers: str) -> MockAnswer:
     """Return an error in OpenAI's shape; underscores in header names become hyphens."""
     error = {"message": message, "type": "mock_error", "param": None, "code": None}
     body = msgspec.json.encode({"error": error}).decode()
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return MockAnswer(status=status, body=body, headers=named)
+    header_values = {name.replace("_", "-"): value for name, value in headers.items()}
+    return MockAnswer(status=status, body=body, headers=header_values)
 
 
 def fixed(text: str) -> Behaviour:

@@ -117,12 +117,12 @@ def with_content_fault(
         "empty-choices",
         "null-content",
     )
-    changed = (
+    faulty_answer = (
         _wrong(answer, fault, parsed_request.model_request)
         if has_room and answer.body is None
         else None
     )
-    return (answer, answer.fault) if changed is None else (changed, fault)
+    return (answer, answer.fault) if faulty_answer is None else (faulty_answer, fault)
 
 
 def _wrong(answer: MockAnswer, fault: str, request: Request) -> MockAnswer | None:
@@ -142,16 +142,18 @@ def _wrong(answer: MockAnswer, fault: str, request: Request) -> MockAnswer | Non
     if fault == "duplicate-ids":
         # Two calls at least, else no id is there twice.
         calls = calls if len(calls) > 1 else calls * 2
-        same = [answer.call_ids[0] if answer.call_ids else "call_twice"] * len(calls)
-        return msgspec.structs.replace(answer, tool_calls=calls, call_ids=same)
-    changed = [_WRONG_CALLS[fault](name, argument_text(arguments)) for name, arguments in calls]
-    return msgspec.structs.replace(answer, tool_calls=changed)
+        call_ids = [answer.call_ids[0] if answer.call_ids else "call_twice"] * len(calls)
+        return msgspec.structs.replace(answer, tool_calls=calls, call_ids=call_ids)
+    faulty_calls = [
+        _WRONG_CALLS[fault](name, argument_text(arguments)) for name, arguments in calls
+    ]
+    return msgspec.structs.replace(answer, tool_calls=faulty_calls)
 
 
 def _huge(answer: MockAnswer) -> MockAnswer:
     text = answer.text or "huge"
-    repeated = f"{text}\n" * (HUGE // (len(text) + 1) + 1)
-    return msgspec.structs.replace(answer, text=repeated, logprobs=None, response_items=[])
+    long_text = f"{text}\n" * (HUGE // (len(text) + 1) + 1)
+    return msgspec.structs.replace(answer, text=long_text, logprobs=None, response_items=[])
 
 
 def _unfinished(word: str) -> Callable[[MockAnswer], MockAnswer]:

@@ -35,9 +35,9 @@ async def serve(
 
     try:
         async with AsyncExitStack() as stack:
-            stopped = stack.enter_context(stop_signals())
+            stop_event = stack.enter_context(stop_signals())
             if with_parent:
-                watch = threading.Thread(target=_watch_stdin, args=(loop, stopped), daemon=True)
+                watch = threading.Thread(target=_watch_stdin, args=(loop, stop_event), daemon=True)
                 watch.start()
             try:
                 await stack.enter_async_context(server)
@@ -47,19 +47,19 @@ async def serve(
             announce(server.base_url)
             async with asyncio.TaskGroup() as tasks:
                 rise_task = tasks.create_task(rise_when_wanted())
-                await stopped.wait()
+                await stop_event.wait()
                 rise_task.cancel()
     except ExceptionGroup as group:  # a planned return failed
         raise group.exceptions[0] from None
 
 
-def _watch_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stop_event: asyncio.Event) -> None:
     """Wait for the end of stdin in a thread, since stdin may be a file, which no loop can watch."""
     # os.read, not sys.stdin: a thread inside the buffered reader makes Python abort at exit.
     while os.read(0, 4096):
         pass
     with suppress(RuntimeError):  # the loop has been closed
-        loop.call_soon_threadsafe(stopped.set)
+        loop.call_soon_threadsafe(stop_event.set)
 
 
 Server = TypeVar("Server", bound=AbstractAsyncContextManager[object])

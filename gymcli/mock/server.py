@@ -362,8 +362,8 @@ class MockServer:
         is_raw = answers[0].body is not None
         if sampler is None and not is_raw:
             answers = [with_logprobs(answer, params) for answer in answers]
-        changed = [with_content_fault(answer, fault, parsed_request) for answer in answers]
-        answers, fault = [answer for answer, _ in changed], changed[0][1]
+        faulty_answers = [with_content_fault(answer, fault, parsed_request) for answer in answers]
+        answers, fault = [answer for answer, _ in faulty_answers], faulty_answers[0][1]
         if sampler is None or is_raw:
             return answers, fault, parsed_request
         tokens = [tokens_of(answer, parsed_request, sampler) for answer in answers]

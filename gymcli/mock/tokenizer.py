@@ -54,8 +54,8 @@ def decode(ids: Iterable[int]) -> str:
 
 def render(messages: Sequence[Message], tools: Sequence[JSONObject] = ()) -> str:
     """Return a conversation as the model reads it: ChatML, with tools as Hermes writes them."""
-    listed = "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in tools)
-    turns = [("system", f"# Tools\n{listed}")] if tools else []
+    tool_lines = "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in tools)
+    turns = [("system", f"# Tools\n{tool_lines}")] if tools else []
     turns += [(message.role, written(message)) for message in messages]
     text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
     return f"{text}<|im_start|>assistant\n"

@@ -56,8 +56,8 @@ class ParsedRequest(NamedTuple):
 def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
     """Read a body; raises ValueError or one of `JSON_ERRORS` if it is not a request."""
     body = msgspec.json.decode(raw, type=JSONObject)
-    messages, consumed = wire_format.read(body)
-    left_out = {"model", "tools", *consumed}
+    messages, message_keys = wire_format.read(body)
+    left_out = {"model", "tools", *message_keys}
     model_request = Request(
         messages=messages,
         tools=msgspec.convert(body.get("tools") or [], list[JSONObject]),
@@ -306,10 +306,10 @@ def _responses_events(answers: Sequence[MockAnswer], request: ParsedRequest) -> 
 
 
 def _response_stream(response: JSONObject) -> Iterator[JSONObject]:
-    started: JSONObject = {**response, "status": "in_progress", "output": []}
-    started.update(dict.fromkeys(("incomplete_details", "error", "usage")))
-    yield {"type": "response.created", "response": started}
-    yield {"type": "response.in_progress", "response": started}
+    opening: JSONObject = {**response, "status": "in_progress", "output": []}
+    opening.update(dict.fromkeys(("incomplete_details", "error", "usage")))
+    yield {"type": "response.created", "response": opening}
+    yield {"type": "response.in_progress", "response": opening}
     for index, item in enumerate(objects_in(response["output"])):
         place: JSONObject = {"output_index": index, "item_id": text_in(item.get("id"))}
         empty = {key: value for key, value in _EMPTY_ITEM.items() if key in item}

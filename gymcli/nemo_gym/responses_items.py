@@ -309,12 +309,12 @@ def tool_choice_from_responses(choice: JSON) -> JSON:
     if not isinstance(choice, dict):
         return choice
     if choice.get("type") == "allowed_tools":
-        wrapped = _wrapped(choice, "allowed_tools")
-        allowed = object_in(wrapped["allowed_tools"])
-        if not isinstance(allowed.get("tools"), list):
-            return wrapped
-        tools = [_wrapped(tool, "function") for tool in objects_in(allowed["tools"])]
-        return {**wrapped, "allowed_tools": {**allowed, "tools": tools}}
+        chat_choice = _wrapped(choice, "allowed_tools")
+        tool_set = object_in(chat_choice["allowed_tools"])
+        if not isinstance(tool_set.get("tools"), list):
+            return chat_choice
+        tools = [_wrapped(tool, "function") for tool in objects_in(tool_set["tools"])]
+        return {**chat_choice, "allowed_tools": {**tool_set, "tools": tools}}
     for kind in _NAMED:
         choice = _wrapped(choice, kind)
     return choice
@@ -457,16 +457,16 @@ def added_body(extra_body: JSON) -> JSONObject:
     }
 
 
-def unsent_among(params: JSONObject, unknown: tuple[str, ...]) -> list[str]:
+def unsent_among(params: JSONObject, unknown_names: tuple[str, ...]) -> list[str]:
     """Return the names in `params` that a format cannot express, also as `extra_body.NAME`."""
     names = []
     for name, value in params.items():
         is_odd = name == "extra_body" and not isinstance(value, dict | None)
-        if is_odd or name in unknown or name in CONVERSATION:
+        if is_odd or name in unknown_names or name in CONVERSATION:
             names.append(name)
         elif name == "extra_body":
-            allowed = added_body(value)
-            names += [f"extra_body.{key}" for key in object_in(value) if key not in allowed]
+            sent_body = added_body(value)
+            names += [f"extra_body.{key}" for key in object_in(value) if key not in sent_body]
     return names
 
 

@@ -201,9 +201,9 @@ def verdict(score: Score, row: JSONObject) -> JSONObject:
     Keys of an earlier verdict are removed from the row.
     """
     # At the top level, where NeMo Gym's own tools look for numbers to average.
-    added: JSONObject = {**score.details, **score.metrics}
+    extra_fields: JSONObject = {**score.details, **score.metrics}
     answer: JSONObject = {name: value for name, value in row.items() if name not in _VERDICT_KEYS}
-    answer.update({name: value for name, value in added.items() if name not in _ROW_KEYS})
+    answer.update({name: value for name, value in extra_fields.items() if name not in _ROW_KEYS})
     answer["reward"] = score.reward
     if score.components:
         answer["reward_components"] = dict(score.components)
@@ -252,16 +252,16 @@ def score_of(answer: JSONObject) -> Score:
     """
     if EXTENSION_KEY in answer:
         return msgspec.convert(answer[EXTENSION_KEY], type=VerifierScore).score
-    reward, extracted = answer["reward"], answer.get("extracted_answer")
+    reward, extracted_answer = answer["reward"], answer.get("extracted_answer")
     assert isinstance(reward, int | float)
     components = _numbers(object_in(answer.get("reward_components")))
     other_fields = {n: v for n, v in answer.items() if n not in (*_SCORE_KEYS, "mask_sample")}
     # A server may repeat its components at the top level.
     metrics = {n: v for n, v in _numbers(other_fields).items() if n not in components}
     details = {n: v for n, v in other_fields.items() if not isinstance(v, int | float)}
-    if extracted is not None and not isinstance(extracted, str):
-        details["extracted_answer"] = extracted
-    answer_text = extracted if isinstance(extracted, str) else None
+    if extracted_answer is not None and not isinstance(extracted_answer, str):
+        details["extracted_answer"] = extracted_answer
+    answer_text = extracted_answer if isinstance(extracted_answer, str) else None
     return Score(float(reward), components, metrics, answer_text, _bounded(details))
 
 

@@ -264,21 +264,24 @@ def token_facts(tokens: TokenNumbers) -> dict[str, str]:
         facts["unusable"] = f"{counted(num, 'call')} ({_reasons(tokens.problems)})"
     drift = tokens.drift
     if drift is not None:
-        unknown = f"; not comparable: {counted(drift.num_unrendered, 'attempt')}"
+        unrendered_note = f"; not comparable: {counted(drift.num_unrendered, 'attempt')}"
         facts["drift"] = (
             f"a re-rendering changes {drift.num_changed_sampled:,} of {drift.num_sampled:,} "
             f"sampled ids, in {drift.num_changed_calls:,} of {drift.num_calls:,} calls "
             f"and {drift.num_changed_sequences:,} of {drift.num_sequences:,} sequences"
-            f"{unknown if drift.num_unrendered else ''}"
+            f"{unrendered_note if drift.num_unrendered else ''}"
         )
     return facts
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
     """Return the commonest reasons; a single one needs no number."""
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    sorted_counts = sorted(counts.items(), key=lambda item: -item[1])
     texts = [
-        one_line(text) if len(counts) == 1 else f"{num:,} {one_line(text)}" for text, num in ordered
+        one_line(text) if len(counts) == 1 else f"{num:,} {one_line(text)}"
+        for text, num in sorted_counts
     ]
-    more = [f"{len(texts) - _MAX_REASONS:,} other reasons"] if len(texts) > _MAX_REASONS else []
-    return ", ".join(texts[:_MAX_REASONS] + more)
+    other_reasons = (
+        [f"{len(texts) - _MAX_REASONS:,} other reasons"] if len(texts) > _MAX_REASONS else []
+    )
+    return ", ".join(texts[:_MAX_REASONS] + other_reasons)

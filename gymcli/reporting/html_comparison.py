@@ -113,21 +113,21 @@ def _capitalized(text: str) -> str:
 
 def _cards(comparison: Comparison) -> list[Card]:
     difference = comparison.difference
-    sure = "no interval"
+    interval_text = "no interval"
     if difference is not None and difference.interval is not None:
         interval = difference.interval
-        sure = f"B - A; {interval_cell(interval)} ({method_cell(interval)})"
-    gained = "compared task by task"
+        interval_text = f"B - A; {interval_cell(interval)} ({method_cell(interval)})"
+    pairing_text = "compared task by task"
     if comparison.variance_reduction is not None and comparison.correlation is not None:
         part = f"{abs(comparison.variance_reduction):.0%}".replace("%", " %")
         change = f"took {part} off" if comparison.variance_reduction >= 0.0 else f"added {part} to"
-        gained = f"correlation {comparison.correlation:.2f}; pairing {change} the variance"
+        pairing_text = f"correlation {comparison.correlation:.2f}; pairing {change} the variance"
     return [
-        Card(f"Difference in {comparison.metric}", _signed(difference), sure),
+        Card(f"Difference in {comparison.metric}", _signed(difference), interval_text),
         Card("A", number_cell(comparison.mean_a), f"{comparison.num_attempts_a:,} attempts"),
         Card("B", number_cell(comparison.mean_b), f"{comparison.num_attempts_b:,} attempts"),
         Card("p-value", _p_cell(comparison.p_value), comparison.test or "no test"),
-        Card("Tasks in both", count_cell(comparison.num_tasks), gained),
+        Card("Tasks in both", count_cell(comparison.num_tasks), pairing_text),
         Card(
             "Regressed",
             count_cell(comparison.num_regressed),

@@ -205,7 +205,7 @@ def run_section(
         (f"{anchor}-{place}", env, part)
         for place, (env, part) in enumerate(metrics.environments.items())
     ]
-    several = len(environments) > 1
+    has_several = len(environments) > 1
     return RunSection(
         anchor=anchor,
         name=run.name,
@@ -217,7 +217,7 @@ def run_section(
         cards=_cards(metrics),
         doubts=_doubts(run),
         advice=[
-            f"{env}: {sentence}" if several else sentence
+            f"{env}: {sentence}" if has_several else sentence
             for _, env, part in environments
             for sentence in part.advice
         ],
@@ -229,7 +229,7 @@ def run_section(
         slices=[
             chart
             for name, env, part in environments
-            for chart in slice_charts(name, part, env if several else "")
+            for chart in slice_charts(name, part, env if has_several else "")
         ],
         tasks=task_data(run.tasks, run.attempts, run.best_rewards),
         method=_method(metrics),
@@ -297,12 +297,14 @@ def _facts(run: ReportedRun) -> list[tuple[str, str]]:
 
 def _cards(metrics: Metrics) -> list[Card]:
     interval = metrics.interval
-    sure = f"{interval_cell(interval)} ({method_cell(interval)})" if interval else "no interval"
+    interval_text = (
+        f"{interval_cell(interval)} ({method_cell(interval)})" if interval else "no interval"
+    )
     if metrics.mean_reward is None and metrics.num_scored:
-        sure = "best rewards differ or are unknown: see each environment"
+        interval_text = "best rewards differ or are unknown: see each environment"
     expected = number(metrics.num_expected, ",", unknown="unknown")
     bounds = f"; bounds {interval_cell(metrics.bounds)}" if metrics.bounds else ""
-    cards = [Card("Mean reward", number_cell(metrics.mean_reward), sure)]
+    cards = [Card("Mean reward", number_cell(metrics.mean_reward), interval_text)]
     k = metrics.usual_num_attempts
     for name, (value,) in at_n([metrics]).items():
         passing = (

@@ -129,8 +129,8 @@ def _properties(metrics: Metrics) -> dict[str, str]:
     properties = {name: f"{value:.6g}" for name, value in values.items() if value is not None}
     for name, estimate in metrics.estimates.items():
         interval = estimate.interval
-        sure = f" ({100 * interval.level:g} %: {between(interval)})" if interval else ""
-        properties[name] = f"{estimate.value:.4f}{sure}"
+        interval_text = f" ({100 * interval.level:g} %: {between(interval)})" if interval else ""
+        properties[name] = f"{estimate.value:.4f}{interval_text}"
     return properties
 
 
@@ -143,19 +143,19 @@ def _gates(report: RunReport) -> Iterator[_Case]:
     # Without it a run without gates would have no case, which CI systems take for a mistake.
     yield _Case("the run is usable", 0.0, f"{metrics.num_scored}{expected} attempts scored", lack)
     for gate in report.gates:
-        sure = f" ({between(gate.interval)})" if gate.interval else ""
-        text = f"{gate.verdict}: {gate.value:.4g}{sure}"
+        interval_text = f" ({between(gate.interval)})" if gate.interval else ""
+        text = f"{gate.verdict}: {gate.value:.4g}{interval_text}"
         problem = None
         if gate.verdict != "PASS":
             kind: Literal["failure", "error"] = "failure" if gate.verdict == "FAIL" else "error"
-            message = f"{gate.verdict}: expected {gate.gate}, got {gate.value:.4g}{sure}"
+            message = f"{gate.verdict}: expected {gate.gate}, got {gate.value:.4g}{interval_text}"
             if gate.gate.strip() == REFERENCE:
                 message = f"{gate.verdict}: {gate.way_out}"
             problem = _Problem(kind, gate.verdict, message, gate.way_out)
         yield _Case(gate.gate, 0.0, text, problem)
-    for unjudged in report.problems:
-        problem = _Problem("error", "NotJudged", unjudged.reason, unjudged.reason)
-        yield _Case(unjudged.what, 0.0, "", problem)
+    for gate_problem in report.problems:
+        problem = _Problem("error", "NotJudged", gate_problem.reason, gate_problem.reason)
+        yield _Case(gate_problem.what, 0.0, "", problem)
 
 
 def _task_case(
@@ -168,8 +168,8 @@ def _task_case(
     kind: Literal["failure", "error"] = "failure"
     if len(scored) < len(rows):
         classes = Counter(row.error or _WAITING for row in rows if row.reward is None)
-        counted = ", ".join(f"{count} {name}" for name, count in classes.most_common())
-        message = f"{len(rows) - len(scored)} of {len(rows)} attempts have no score: {counted}"
+        counts_text = ", ".join(f"{count} {name}" for name, count in classes.most_common())
+        message = f"{len(rows) - len(scored)} of {len(rows)} attempts have no score: {counts_text}"
         if scored:
             message += f"; {_counted(scored)}"
         kind, class_ = "error", classes.most_common(1)[0][0]
@@ -273,18 +273,18 @@ def _suite(
     for key, value in properties.items():
         if value:
             element(parent, "property", {"name": key, "value": value})
-    passed = []
+    passed_lines = []
     for case in cases:
         short = one_line(clean(case.name), _MAX_NAME)
         attributes = {"name": short, "classname": name, "time": f"{case.seconds:.3f}"}
         child = element(suite, "testcase", attributes)
         if case.problem is None:
             line = f"{one_line(clean(case.name))}: {case.note}"
-            passed.append(plain(line, _MAX_MESSAGE) + "\n")
+            passed_lines.append(plain(line, _MAX_MESSAGE) + "\n")
         else:
             kind, class_, message, text = case.problem
             problem = element(child, kind, {"type": class_, "message": message})
             problem.text = plain(clean(text), _MAX_TEXT)
-    ET.SubElement(suite, "system-out").text = "".join(passed)
+    ET.SubElement(suite, "system-out").text = "".join(passed_lines)
     ET.SubElement(suite, "system-err")
     return suite

@@ -207,11 +207,11 @@ class Listings:
         self._measurements: dict[Listing, Measurement[list[int]]] = {}
         self._choices: tuple[int, dict[str, dict[str, int]]] | None = None
 
-    def take(self, refreshed: Refreshed) -> None:
+    def take(self, refresh: Refreshed) -> None:
         """Take over the result of a refresh."""
-        if refreshed.is_rebuilt:  # the numbers of rows mean other rows now
+        if refresh.is_rebuilt:  # the numbers of rows mean other rows now
             self._measurements.clear()
-        if refreshed.is_rebuilt or refreshed.num_new or refreshed.num_changed:
+        if refresh.is_rebuilt or refresh.num_new or refresh.num_changed:
             self.version += 1
 
     def rows(self, listing: Listing) -> tuple[Sequence[int], Hashable]:
@@ -612,8 +612,10 @@ class ViewerAnswers:
             numbers, _ = listings.rows(listing)
             position = numbers.index(row.number) if row.number in numbers else None
             attempts = index.attempts_of(row.env, row.task_id)
-            at = attempts.index(row.number)
-            attempts_nearby = attempts[max(0, at - _MAX_NEARBY) : at + _MAX_NEARBY + 1]
+            place_of_attempt = attempts.index(row.number)
+            attempts_nearby = attempts[
+                max(0, place_of_attempt - _MAX_NEARBY) : place_of_attempt + _MAX_NEARBY + 1
+            ]
 
             def row_at(place: int) -> JSONObject | None:
                 if not 0 <= place < len(numbers):

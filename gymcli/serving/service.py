@@ -251,12 +251,12 @@ class Service:
         seed = request.seed()
         # Agents that only call tools never send messages to `/step`, so such an episode could not
         # go on.
-        refused = HttpStatusError(
+        refusal = HttpStatusError(
             404,
             f"environment {self.name} answers the model itself: play it by /reset and /step",
         )
         if seed is None and self._overrides("step", "reply"):
-            raise refused
+            raise refusal
         session, opening = await self._open(request.json_object(), seed, is_exact=seed is not None)
         if seed is not None:
             session.is_gymcli_client = True
@@ -264,7 +264,7 @@ class Service:
             return json_answer({EXTENSION_KEY: msgspec.to_builtins(start)}), session
         if opening:
             await self._sessions.end(session)
-            raise refused
+            raise refusal
         return json_answer({}), session
 
     async def _reset(self, request: ServedRequest) -> _Reply:
@@ -280,13 +280,13 @@ class Service:
                 raise HttpStatusError(
                     404, f"environment {self.name} records tool calls and runs none"
                 )
-            before = Counter(environment.tool_errors)
+            errors_before = Counter(environment.tool_errors)
             # Checked like the arguments of any call, so that a wrong body is answered to the model.
             call = FunctionCall(name=name, arguments=request.body.decode(errors="replace"))
             with boundary(EpisodeError):
                 [message] = await environment.call_tools([ToolCall(id="call", function=call)])
             # Those of this call, since requests to one session take turns.
-            faults = environment.tool_errors - before
+            faults = environment.tool_errors - errors_before
             status = next((_STATUSES.get(fault, 422) for fault in faults), 200)
             body = message.text.encode()
             return ServedAnswer(status, body, "text/plain; charset=utf-8"), session
@@ -305,11 +305,11 @@ class Service:
             return json_answer(answer), session
 
     async def _gymcli_step(self, session: Session, output: ModelOutput) -> JSONObject:
-        before = Counter(session.environment.tool_errors)
+        errors_before = Counter(session.environment.tool_errors)
         step = await self._play(session, output.messages)
         session.is_finished = step.stop_reason is not None or not step.messages
-        new = session.environment.tool_errors - before
-        errors = {str(fault): number for fault, number in new.items()}
+        new_errors = session.environment.tool_errors - errors_before
+        errors = {str(fault): number for fault, number in new_errors.items()}
         reply = StepReply(step.messages, step.reward, step.stop_reason, errors)
         return {EXTENSION_KEY: msgspec.to_builtins(reply)}
 

@@ -83,7 +83,7 @@ async def _drift_of(rollout: Rollout, calls: list[TokenCall], renderer: Renderer
     if calls and len(ends) != len(calls):  # the environment wrote some of them
         drift.num_unrendered = 1
         return drift
-    changed = set()
+    changed_calls = set()
     for end, call, prompt in zip(ends, calls, prompts(calls), strict=bool(calls)):
         if call.problem:
             continue
@@ -96,12 +96,12 @@ async def _drift_of(rollout: Rollout, calls: list[TokenCall], renderer: Renderer
         drift.num_sampled += len(call.sampled)
         drift.num_changed_sampled += num_changed
         if num_changed:
-            changed.add(call.call)
+            changed_calls.add(call.call)
     sequences_of_calls = [sequence.calls for sequence in sequences(rollout, calls)]
-    drift.num_changed_calls = len(changed)
+    drift.num_changed_calls = len(changed_calls)
     drift.num_sequences = len(sequences_of_calls)
     drift.num_changed_sequences = sum(
-        not changed.isdisjoint(sequence) for sequence in sequences_of_calls
+        not changed_calls.isdisjoint(sequence) for sequence in sequences_of_calls
     )
     return drift
 

@@ -63,9 +63,13 @@ class NewEnvironment(Environment[Move]):
         assert isinstance(world, cls)
         task = cls.parse_task(rollout.task)
         expected = task.places | task.destinations
-        wrong = sorted(thing for thing in expected if world.places[thing] != expected[thing])
-        reason = "misplaced" if wrong else "correct"
-        return Score(float(not wrong), details={"reason": reason, "misplaced": wrong})
+        misplaced_things = sorted(
+            thing for thing in expected if world.places[thing] != expected[thing]
+        )
+        reason = "misplaced" if misplaced_things else "correct"
+        return Score(
+            float(not misplaced_things), details={"reason": reason, "misplaced": misplaced_things}
+        )
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Carry one thing per turn, then stop."""

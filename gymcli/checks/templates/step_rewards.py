@@ -63,11 +63,11 @@ class NewEnvironment(Environment[Hunt]):
         """Run the calls of a message; their reward is the share of the doors that they opened."""
         if not message.tool_calls:
             return Step([])  # the model has ended the hunt
-        before = self.num_opened
+        num_before = self.num_opened
         results = await self.call_tools(message.tool_calls)
         num_doors = len(self.task.doors)
         is_over = self.is_lost or self.num_opened == num_doors
-        reward = (self.num_opened - before) / num_doors
+        reward = (self.num_opened - num_before) / num_doors
         return Step(results, reward=reward, stop_reason="env_done" if is_over else None)
 
     @classmethod
@@ -90,11 +90,11 @@ class NewEnvironment(Environment[Hunt]):
         for number, start in enumerate(starts):
             difficulty, num_doors = list(LEVELS.items())[number % len(LEVELS)]
             other_doors = rng.sample([door for door in DOORS if door != start], num_doors - 1)
-            where = f"A treasure lies behind one of the doors {DOORS[0]} to {DOORS[-1]}."
+            hint = f"A treasure lies behind one of the doors {DOORS[0]} to {DOORS[-1]}."
             yield {
                 "id": f"hunt-{number}",
                 "difficulty": difficulty,
-                "prompt": f"{where} Open door {start} and do as the notes say.",
+                "prompt": f"{hint} Open door {start} and do as the notes say.",
                 "doors": [start, *other_doors],
             }
 
