@@ -211,13 +211,13 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
         try:
             return await episode.play()
         finally:
-            await episode.gone()
+            await episode.wait_closed()
 
 
 class Episode:
     """One episode: its record so far, its phase and the task that plays it.
 
-    Without a policy, the environment's oracle plays. The watchdog calls `expire` at the deadline.
+    Without a policy, the environment's oracle plays. The watchdog calls `on_deadline`.
     """
 
     def __init__(self, plan: EpisodePlan, policy: Policy | None, watchdog: Watchdog) -> None:
@@ -245,37 +245,37 @@ class Episode:
         """False once an answer did not report its token usage."""
         self._task: asyncio.Task[None] | None = None
         self._close_timeout = plan.environment.close_timeout
-        self._limit: tuple[str, float] | None = None
+        self._running_method: tuple[str, float] | None = None
         """The method that is running and its limit in seconds; None during a request."""
         self._error: AttemptError | None = None
         """Why the episode failed; `close` does not change it."""
         self._is_cancelled = False
-        self._is_cut = False
+        self._is_out_of_time = False
         """Whether the episode's time ran out during a request."""
-        self._is_closing = asyncio.Event()
+        self._closing = asyncio.Event()
         """Set when the record is complete; a cancelled caller waits no longer than that."""
-        self._is_over = asyncio.Event()
+        self._ended = asyncio.Event()
         """Set when the task has ended or was abandoned."""
 
     async def play(self) -> Rollout:
         """Play the episode in its own task and return its unscored record.
 
         If the caller is cancelled, so is the task, unless it is already closing. The record is
-        complete when this raises; `gone` waits for the end of the task.
+        complete when this raises; `wait_closed` waits for the end of the task.
 
         Raises:
             EpisodeFailedError: The model or the environment failed.
         """
         self._task = task = asyncio.create_task(self._play())
-        task.add_done_callback(self._end)
+        task.add_done_callback(self._stop_watching)
         self._watchdog.watched.add(self)
         try:
-            await self._is_over.wait()
+            await self._ended.wait()
         except asyncio.CancelledError:
-            if not (self._is_cancelled or self._is_closing.is_set()):
+            if not (self._is_cancelled or self._closing.is_set()):
                 self._cancel()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_closing.wait(), _UNWIND_SECONDS)
+                    await asyncio.wait_for(self._closing.wait(), _UNWIND_SECONDS)
             raise
         if self.is_finished:  # whatever became of `close`
             return self.rollout
@@ -345,7 +345,7 @@ class Episode:
             if environment is not None:
                 rollout.timing.tool_seconds = environment.tool_seconds
                 rollout.tool_errors = dict(environment.tool_errors.items())
-                self._is_closing.set()
+                self._closing.set()
                 if plan.environment.close is not Environment.close:
                     await self._close(environment)
 
@@ -441,7 +441,7 @@ class Episode:
         num_cancellations = self._task.cancelling()
         started = time.perf_counter()
         self.phase = "model"
-        self._limit, self._is_cut = None, False
+        self._running_method, self._is_out_of_time = None, False
         self.deadline = self._watchdog.now() + seconds_left
         try:
             with boundary(ModelError):
@@ -450,7 +450,7 @@ class Episode:
             is_overflow = isinstance(error, ContextOverflowError)
             return "context_overflow" if is_overflow else "content_filter"
         except asyncio.CancelledError as error:
-            if not self._is_cut or self._task.uncancel() > num_cancellations:
+            if not self._is_out_of_time or self._task.uncancel() > num_cancellations:
                 raise  # the whole task was cancelled as well, not only this request
             # Scored as it is, unless failures of the endpoint used up the time.
             if not tries.retries:
@@ -554,7 +554,7 @@ class Episode:
         error_class = SetupError if method == "setup" else EpisodeError
         # The final state of a remote environment holds its server's verdict.
         passes = (VerifierError,) if method == "final_state" else ()
-        self._limit = method, seconds
+        self._running_method = method, seconds
         if not self._is_cancelled:
             self.deadline = self._watchdog.now() + seconds
         try:
@@ -566,20 +566,20 @@ class Episode:
             raise asyncio.CancelledError
         self.deadline = math.inf
 
-    def expire(self) -> None:
+    def on_deadline(self) -> None:
         """Cancel what exceeded its limit; abandon a task that was cancelled before."""
         self.deadline = math.inf
         assert self._task is not None, "a watched episode has a task"
         if self._is_cancelled:
-            self._end(self._task)
+            self._stop_watching(self._task)
             name = getattr(self._task.get_coro(), "__qualname__", "a task")
             _LOGGER.warning(
                 "%s was cancelled and is still running after %g seconds; it is abandoned",
                 name,
                 self._close_timeout,
             )
-        elif self._limit is not None:
-            method, seconds = self._limit
+        elif self._running_method is not None:
+            method, seconds = self._running_method
             kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
             option = method if method in ("setup", "close") else "step"
             error = kind(f"{method} took longer than {seconds:g} seconds ({option}_timeout)")
@@ -592,7 +592,7 @@ class Episode:
             # Part of the time was waiting, which does not count (see `_seconds_left`).
             self.deadline = self._watchdog.now() + seconds_left
         else:
-            self._is_cut = True
+            self._is_out_of_time = True
             self._task.cancel()
 
     def _cancel(self) -> None:
@@ -601,28 +601,28 @@ class Episode:
         self.deadline = self._watchdog.now() + self._close_timeout
         self._task.cancel()
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _stop_watching(self, task: asyncio.Task[None]) -> None:
         """Stop watching a task that has ended or is abandoned."""
         if task.done() and not task.cancelled():
             # Mark it as retrieved, else asyncio logs it: `play` raises it, or one is on record.
             task.exception()
         self._watchdog.watched.discard(self)
-        self._is_closing.set()
-        self._is_over.set()
+        self._closing.set()
+        self._ended.set()
 
     @property
-    def is_over(self) -> bool:
-        """Whether no task plays the episode: not started, ended or abandoned."""
-        return self._task is None or self._is_over.is_set()
+    def is_running(self) -> bool:
+        """Whether a task plays or closes the episode; not one that was abandoned."""
+        return self._task is not None and not self._ended.is_set()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the task has ended or is abandoned."""
-        if not self.is_over:
-            await self._is_over.wait()
+        if self.is_running:
+            await self._ended.wait()
 
-    def hurry(self, seconds: float) -> None:
+    def limit_close(self, seconds: float) -> None:
         """Abandon a task that is still closing after `seconds` instead of `close_timeout`."""
-        if not self.is_over:
-            self._is_cancelled = True  # `expire` then abandons the task instead of cancelling it
+        if self.is_running:
+            self._is_cancelled = True  # at its deadline the task is abandoned, not cancelled
             self._close_timeout = seconds
             self.deadline = min(self.deadline, self._watchdog.now() + seconds)

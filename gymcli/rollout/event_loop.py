@@ -204,13 +204,13 @@ class Watched(Protocol):
 
     deadline: float
 
-    def expire(self) -> None:
+    def on_deadline(self) -> None:
         """Act on the deadline that has passed: set a new one, or end."""
         ...
 
 
 class Watchdog(LoopClock):
-    """Expires what is late in the running event loop, and names what blocks it.
+    """Ends what is late in the running event loop, and names what blocks it.
 
     An async context manager. After `blocking_timeout` seconds without a turn of the loop, the stack
     is written to `stack_file` and the process ends; without that file it continues. A supervised
@@ -281,12 +281,12 @@ class Watchdog(LoopClock):
         self.disarm()
 
     def check_deadlines(self, moment: float) -> None:
-        """Expire what has a deadline before this moment."""
+        """Call what has a deadline before this moment."""
         leave_copy(self._process)
         self.arm()
         for watched in list(self.watched):
             if watched.deadline < moment:
-                watched.expire()
+                watched.on_deadline()
 
     def _look(self, thread: threading.Thread) -> None:
         """Log which environment code blocks the loop, once for each function; runs in a thread."""

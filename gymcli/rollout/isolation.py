@@ -196,8 +196,8 @@ def _answer(function: Callable[..., object], pickled: bytes, memory_mb: int) -> 
         return CallReport("failed", text=_text("returned a value that cannot be pickled", error))
 
 
-def _text(what: str, error: BaseException) -> str:
-    return f"{what}: {described(error)}".encode(errors="replace").decode()
+def _text(problem: str, error: BaseException) -> str:
+    return f"{problem}: {described(error)}".encode(errors="replace").decode()
 
 
 def _raised(error: BaseException) -> CallReport:

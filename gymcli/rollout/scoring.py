@@ -117,10 +117,10 @@ async def score(
         AttemptError: The verifier failed, took too long, or returned something that is not a
             finite number.
     """
-    [found], seconds = await _scores(
+    [new_score], seconds = await _scores(
         "verify", environment, [rollout], options, roles or {}, workers, save
     )
-    return rollout.scored(found, verifier, seconds)
+    return rollout.scored(new_score, verifier, seconds)
 
 
 async def score_group(
@@ -142,8 +142,10 @@ async def score_group(
     """
     started = time.perf_counter()
     alone = await gather_all(
-        score(environment, rollout, verifier=verifier, options=options, roles=own, workers=workers)
-        for rollout, own in zip(rollouts, roles, strict=True)
+        score(
+            environment, rollout, verifier=verifier, options=options, roles=models, workers=workers
+        )
+        for rollout, models in zip(rollouts, roles, strict=True)
     )
     scores, _ = await _scores("verify_group", environment, alone, options, roles[0], workers, None)
     if len(scores) != len(rollouts):
@@ -152,8 +154,8 @@ async def score_group(
         )
     seconds = time.perf_counter() - started
     return [
-        rollout.scored(one, verifier, seconds)
-        for rollout, one in zip(rollouts, scores, strict=True)
+        rollout.scored(group_score, verifier, seconds)
+        for rollout, group_score in zip(rollouts, scores, strict=True)
     ]
 
 
@@ -168,8 +170,8 @@ async def _scores(
 ) -> tuple[list[Score], float]:
     """Call a verifier in a worker or the loop; return its scores and the seconds it took."""
     if workers is None:
-        async with Workers(1) as own:
-            return await _scores(method, environment, rollouts, options, roles, own, save)
+        async with Workers(1) as workers:
+            return await _scores(method, environment, rollouts, options, roles, workers, save)
     kind = None
     if not (roles or environment.waits_to_verify):
         # Dumping the options may run code of the environment.

@@ -71,8 +71,8 @@ class ErrorReply(NamedTuple):
 def as_reply(error: GymError) -> ErrorReply:
     """Return an error as it is sent: as its nearest class from `gymcli.errors`."""
     kinds = type(error).__mro__
-    known = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
-    return ErrorReply(known.__name__, text_of(error), frames_of(error))
+    nearest = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
+    return ErrorReply(nearest.__name__, text_of(error), frames_of(error))
 
 
 def as_error(reply: ErrorReply) -> GymError:
@@ -129,8 +129,8 @@ class Channel:
                 return
             chunks.append(data)
             if b"\n" in data:
-                *lines, rest = b"".join(chunks).split(b"\n")
-                chunks = [rest]
+                *lines, unfinished = b"".join(chunks).split(b"\n")
+                chunks = [unfinished]
                 for line in lines:
                     yield line
 

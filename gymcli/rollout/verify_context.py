@@ -172,26 +172,26 @@ async def scores_of(
     async with context:
         try:
             if isinstance(rollouts, list):
-                found = await environment.verify_group(rollouts, context)
+                scores = await environment.verify_group(rollouts, context)
             else:
-                found = [await environment.verify(rollouts, context)]
+                scores = [await environment.verify(rollouts, context)]
         finally:
             leave_copy(process)  # the verifier may have forked: the copy must exit here
-        if not isinstance(found, list | tuple):
-            raise wrong_return(environment, method, f"{named(found)}, not a list of Score")
-        return [checked_score(environment, method, one) for one in found]
+        if not isinstance(scores, list | tuple):
+            raise wrong_return(environment, method, f"{named(scores)}, not a list of Score")
+        return [checked_score(environment, method, score) for score in scores]
 
 
-def checked_score(environment: type[Environment[Task]], method: str, found: object) -> Score:
+def checked_score(environment: type[Environment[Task]], method: str, score: object) -> Score:
     """Return a score as it will be read back from disk, or raise a VerifierError."""
-    if not isinstance(found, Score):
-        raise wrong_return(environment, method, f"{named(found)}, not a Score")
+    if not isinstance(score, Score):
+        raise wrong_return(environment, method, f"{named(score)}, not a Score")
     try:
         plain = msgspec.structs.replace(
-            found,
-            reward=_finite("reward", found.reward),
-            components={name: _finite(name, value) for name, value in found.components.items()},
-            metrics={name: _finite(name, value) for name, value in found.metrics.items()},
+            score,
+            reward=_finite("reward", score.reward),
+            components={name: _finite(name, value) for name, value in score.components.items()},
+            metrics={name: _finite(name, value) for name, value in score.metrics.items()},
         )
         return msgspec.json.decode(msgspec.json.encode(plain), type=Score)
     except (AttributeError, *UNENCODABLE) as error:

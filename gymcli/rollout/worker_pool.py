@@ -226,7 +226,7 @@ class ProcessPool:
         # All but the first have not begun: another process takes them.
         while len(worker.requests) > 1:
             self.queue.appendleft(worker.requests.pop())
-        worker.gone.add_done_callback(lambda gone: self._replace(worker, gone.result(), error))
+        worker.ended.add_done_callback(lambda ended: self._replace(worker, ended.result(), error))
         worker.kill()
 
     def _replace(self, worker: WorkerProcess, how: str, error: VerifierError | None) -> None:
@@ -257,18 +257,18 @@ class ProcessPool:
                 worker.kill()
             else:
                 worker.leave()
-            request, *others = worker.requests or (None,)
+            request, *waiting = worker.requests or (None,)
             worker.requests.clear()
             if request is not None:
                 text = f"{request.kind.name} was cut off: the workers were closed"
                 request.fail(VerifierError(text))
-            self.queue.extend(others)
+            self.queue.extend(waiting)
         for request in self.queue:
             text = f"{request.kind.name} was not called: the workers were closed"
             request.fail(VerifierError(text))
         self.queue.clear()
         for worker in workers:
-            await worker.gone
+            await worker.ended
 
 
 @dataclass(eq=False)
@@ -323,7 +323,7 @@ class WorkerProcess:
         self._cpu_waits: dict[int, float] = {}
         self._measured_since = 0.0
         self._loop = asyncio.get_running_loop()
-        self.gone: asyncio.Future[str] = self._loop.create_future()
+        self.ended: asyncio.Future[str] = self._loop.create_future()
         """How it ended, once it has."""
         self._socket, theirs = socket_pair()
         printed, prints = os.pipe()
@@ -351,13 +351,13 @@ class WorkerProcess:
         if kind.definition not in self._numbers:
             self.load(kind)
         number = self._numbers[kind.definition]
-        most = _GATHER_SECONDS / max(self._pool.seconds.get(kind.name, math.inf), 1e-6)
+        max_requests = _GATHER_SECONDS / max(self._pool.seconds.get(kind.name, math.inf), 1e-6)
         lines: list[bytes] = []
         while queue and queue[0].kind.definition == kind.definition:
             request = queue.popleft()
             self.requests.append(request)
             lines.append(b"%d %b\n" % (number, request.record))
-            if len(lines) >= min(most, _MAX_GATHERED):
+            if len(lines) >= min(max_requests, _MAX_GATHERED):
                 break
         self.write(b"".join(lines))
 
@@ -423,7 +423,7 @@ class WorkerProcess:
 
     def read(self) -> bool:
         """Handle received data, if any; return whether there may be more."""
-        if self.gone.done():
+        if self.ended.done():
             return False
         try:
             data = self._socket.recv(_READ_BYTES)
@@ -442,8 +442,8 @@ class WorkerProcess:
         self._unread += data
         try:
             if b"\n" in data:
-                *lines, rest = bytes(self._unread).split(b"\n")
-                self._unread[:] = rest
+                *lines, unfinished = bytes(self._unread).split(b"\n")
+                self._unread[:] = unfinished
                 self._take_lines(lines)
             if len(self._unread) > _MAX_UNREAD_BYTES:
                 raise msgspec.DecodeError
@@ -486,8 +486,8 @@ class WorkerProcess:
         return bool(self.process.process) and not (self.has_served and self._has_unread)
 
     def kill(self) -> None:
-        """Kill the process and its children; `gone` follows."""
-        if self.gone.done():
+        """Kill the process and its children; `ended` follows."""
+        if self.ended.done():
             return
         self.process.kill()
         if self.process.process:
@@ -496,8 +496,8 @@ class WorkerProcess:
             self._loop.call_soon(self._end, "before it started")
 
     def leave(self) -> None:
-        """Have an idle process end by itself, and kill it after two seconds; `gone` follows."""
-        if self.gone.done():
+        """Have an idle process end by itself, and kill it after two seconds; `ended` follows."""
+        if self.ended.done():
             return
         with suppress(OSError):  # the process has closed its end already
             # `main` ends when it has read everything.
@@ -513,7 +513,7 @@ class WorkerProcess:
 
     def _end(self, how: str) -> None:
         """Read the last lines of the process, and close what is left of it."""
-        if self.gone.done():
+        if self.ended.done():
             return
         while self.read():
             pass
@@ -523,7 +523,7 @@ class WorkerProcess:
         while not self._printed.closed and self._print():
             pass
         self._stop_printing()
-        self.gone.set_result(how)
+        self.ended.set_result(how)
         self._pool.lose(self)
 
     def _print(self) -> bool:
@@ -532,13 +532,13 @@ class WorkerProcess:
         if data is None:
             return False
         if data:
-            *lines, rest = (self._unprinted + data).split(b"\n")
-            if len(rest) > _MAX_PRINTED_BYTES:
-                lines, rest = [*lines, rest], b""
+            *lines, unfinished = (self._unprinted + data).split(b"\n")
+            if len(unfinished) > _MAX_PRINTED_BYTES:
+                lines, unfinished = [*lines, unfinished], b""
         else:
-            lines, rest = [self._unprinted] if self._unprinted else [], b""
+            lines, unfinished = [self._unprinted] if self._unprinted else [], b""
             self._stop_printing()
-        self._unprinted = rest
+        self._unprinted = unfinished
         with suppress(OSError, ValueError):  # stderr is closed, or its reader is gone
             for line in lines:
                 sys.stderr.write(line.decode(errors="replace") + "\n")
@@ -560,15 +560,15 @@ class CodeReference(NamedTuple):
     qualname: str
 
 
-def code_reference(item: object) -> CodeReference | None:
+def code_reference(target: object) -> CodeReference | None:
     """Return where another process finds a class or a function; None if it cannot."""
-    module = getattr(item, "__module__", None) or ""
-    qualname = getattr(item, "__qualname__", None) or ""
-    found: object = sys.modules.get(module)
+    module = getattr(target, "__module__", None) or ""
+    qualname = getattr(target, "__qualname__", None) or ""
+    named_object: object = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, part, None)
+        named_object = getattr(named_object, part, None)
     # Every process has its own __main__.
-    if found is not item or not qualname or module == "__main__":
+    if named_object is not target or not qualname or module == "__main__":
         return None
     file = str(sys.modules[module].__file__) if module.startswith(FILE_MODULE_PREFIX) else ""
     return CodeReference(module, file, qualname)

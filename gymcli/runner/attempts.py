@@ -207,13 +207,13 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     except UnfinishedAttemptError as unfinished:
         error = unfinished
         # The record is written immediately; the environment closes afterwards.
-        if not episode.is_over:
+        if episode.is_running:
             shared.stopping.add_closing(episode)
     except asyncio.CancelledError:
         # The caller left. A finished conversation is saved: a resume only has to score it.
         if episode.is_finished:
             shared.save(_record_of(episode, shared))
-        if not episode.is_over:
+        if episode.is_running:
             shared.stopping.add_closing(episode)
         raise
     rollout = _record_of(episode, shared)

@@ -110,7 +110,7 @@ class Stopping:
         if is_hurried:
             self._is_hurried = True
             for episode in self._closing:
-                episode.hurry(_HURRIED_SECONDS)
+                episode.limit_close(_HURRIED_SECONDS)
         if self.cause is None or _gravity(cause) > _gravity(self.cause):
             self.cause = cause
         if self._is_cut:
@@ -180,13 +180,13 @@ class Stopping:
         """Add an attempt that has its record but whose environment is still closing."""
         self._closing.add(episode)
         if self._is_hurried:
-            episode.hurry(_HURRIED_SECONDS)
+            episode.limit_close(_HURRIED_SECONDS)
 
     async def closed(self) -> None:
         """Wait until every cut-off attempt has closed its environment or was abandoned."""
         while self._closing:
             episode = next(iter(self._closing))
-            await episode.gone()
+            await episode.wait_closed()
             self._closing.discard(episode)
 
     def _cut(self) -> None:

@@ -621,7 +621,7 @@ def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment():
             episode = Episode(plan, Cancelled(), watchdog)
             outer = asyncio.create_task(episode.play())
             await asyncio.wait([outer])
-            await episode.gone()
+            await episode.wait_closed()
         return outer.cancelled()
 
     outer = None

@@ -156,7 +156,7 @@ class Late:
         self.deadline = deadline
         self.is_late = asyncio.Event()
 
-    def expire(self):
+    def on_deadline(self):
         self.deadline = float("inf")
         self.is_late.set()
 
