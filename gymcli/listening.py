@@ -76,8 +76,8 @@ async def listen(
                 except (OSError, UnicodeError) as error:
                     reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
                     raise UsageError(f"cannot listen on {host}:{port}: {reason}") from error
-                shown = f"[{host}]" if ":" in host else host
-                announce(f"http://{shown}:{runner.addresses[0][1]}")
+                url_host = f"[{host}]" if ":" in host else host
+                announce(f"http://{url_host}:{runner.addresses[0][1]}")
                 await stopped.wait()
         finally:
             # Outside the block, so that a second signal ends the process as usual.

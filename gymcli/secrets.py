@@ -87,13 +87,13 @@ def credentials(named: Iterable[tuple[str, str]]) -> list[str]:
     name a secret they are the parts that are not plain: the key of `X-Extra: team KEY`, nothing of
     `version: 2024-02-01`.
     """
-    found: list[str] = []
+    secrets: list[str] = []
     for name, value in named:
         if is_secret_name(name):
-            found += _parts(value)
+            secrets += _parts(value)
         elif not _IS_PLAIN.fullmatch(value):
-            found += (part for part in value.split() if not _IS_PLAIN.fullmatch(part))
-    return found
+            secrets += (part for part in value.split() if not _IS_PLAIN.fullmatch(part))
+    return secrets
 
 
 def passwords(address: str) -> list[str]:
@@ -115,10 +115,10 @@ def passwords(address: str) -> list[str]:
 
 def environment_keys(environ: Mapping[str, str]) -> list[str]:
     """Return the values of OPENAI_API_KEY and HF_TOKEN, and the passwords of proxies."""
-    found = [environ.get(name, "").strip() for name in _KEYS]
+    keys = [environ.get(name, "").strip() for name in _KEYS]
     for name in _PROXIES:
-        found += passwords(environ.get(name, "")) + passwords(environ.get(name.lower(), ""))
-    return found
+        keys += passwords(environ.get(name, "")) + passwords(environ.get(name.lower(), ""))
+    return keys
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
@@ -127,12 +127,12 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     Secrets are values under the name of a secret, and passwords in URLs under any name
     (HTTPS_PROXY, DATABASE_URL). Words, numbers, dates, paths and URLs are plain.
     """
-    found: list[str] = []
+    secrets: list[str] = []
     for name, value in environ.items():
-        found += passwords(value)
+        secrets += passwords(value)
         if is_secret_name(name) and not _IS_PLAIN.fullmatch(value):
-            found += _parts(value)
-    return [secret for secret in found if not _IS_PLAIN.fullmatch(secret)]
+            secrets += _parts(value)
+    return [secret for secret in secrets if not _IS_PLAIN.fullmatch(secret)]
 
 
 def scrubber_of(in_use: Iterable[str], environ: Mapping[str, str]) -> Scrubber:
@@ -143,14 +143,14 @@ def scrubber_of(in_use: Iterable[str], environ: Mapping[str, str]) -> Scrubber:
 class Scrubber:
     """Removes given values from text and from lines of JSON; its repr shows none of them."""
 
-    __slots__ = ("_encoded", "_secrets", "_shown")
+    __slots__ = ("_encoded", "_forms", "_secrets")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = frozenset(secret for secret in secrets if secret)
-        shown = {form for secret in self._secrets for form in _forms(secret)}
-        encoded = {_escaped(form).encode("utf-8", "surrogatepass") for form in shown}
+        forms = {form for secret in self._secrets for form in _forms(secret)}
+        encoded = {_escaped(form).encode("utf-8", "surrogatepass") for form in forms}
         # If one secret contains another, the longer must be replaced first.
-        self._shown = sorted(shown, key=lambda form: (-len(form), form))
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
         self._encoded = sorted(encoded, key=lambda form: (-len(form), form))
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """Return a text without the secrets; the same object if it holds none."""
-        for form in self._shown:
+        for form in self._forms:
             if form[:MIN_CHARACTERS] in text:
                 text = _without(text, form, REDACTED, _CUT)
         return text
@@ -177,22 +177,22 @@ class Scrubber:
 
         Numbers are unchanged. Data without a secret is returned as the same object.
         """
-        found = data
+        clean = data
         for form in self._encoded:
             # Most lines hold no secret, and one search for its beginning is fast.
-            if form[:MIN_CHARACTERS] in found:
-                found = _without(found, form, _REDACTED_BYTES, _CUT_BYTES)
-        if found is data:
+            if form[:MIN_CHARACTERS] in clean:
+                clean = _without(clean, form, _REDACTED_BYTES, _CUT_BYTES)
+        if clean is data:
             return data
         import msgspec  # late: heavy, and few lines hold a secret
 
         try:
-            msgspec.json.decode(found)
+            msgspec.json.decode(clean)
             # Two such keys may have become one and the same, and one of their values would be lost.
-            is_sound = len(_REDACTED_KEY.findall(found)) <= 1
+            is_sound = len(_REDACTED_KEY.findall(clean)) <= 1
         except (msgspec.MsgspecError, ValueError):  # the match was outside a string, or cut one
             is_sound = False
-        return found if is_sound else msgspec.json.encode(self._value(msgspec.json.decode(data)))
+        return clean if is_sound else msgspec.json.encode(self._value(msgspec.json.decode(data)))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that are plain or hold no secret, for a process without secrets."""
@@ -210,12 +210,14 @@ class Scrubber:
         if isinstance(value, list):
             return [self._value(item) for item in value]
         if isinstance(value, dict):
-            kept: dict[str, JSON] = {}
+            scrubbed: dict[str, JSON] = {}
             for key, item in value.items():
-                shown = self.text(key)
+                clean_key = self.text(key)
                 # Two keys that differ only in a secret must stay two keys.
-                kept[f"{shown} {len(kept)}" if shown in kept else shown] = self._value(item)
-            return kept
+                if clean_key in scrubbed:
+                    clean_key = f"{clean_key} {len(scrubbed)}"
+                scrubbed[clean_key] = self._value(item)
+            return scrubbed
         return value
 
 
@@ -247,17 +249,17 @@ def _parts(value: str) -> Iterator[str]:
         # Every line of a private key, for example, except the first and last, which all keys share.
         yield from (line for line in lines if len(line) >= 16 and not line.startswith("-----"))
         return
-    scheme, _, rest = value.partition(" ")
-    if rest and scheme.lower() in _SCHEMES:
-        yield rest.strip()
+    scheme, _, credential = value.partition(" ")
+    if credential and scheme.lower() in _SCHEMES:
+        yield credential.strip()
 
 
 def _forms(secret: str) -> set[str]:
     """Return the forms in which a secret may appear in a text."""
     if _SAME_IN_ALL_ENCODINGS.fullmatch(secret):
         return {secret}
-    whole = secret.encode("utf-8", "surrogatepass")
-    in_address = {quote(whole, safe=""), quote(whole), quote_plus(whole)}
+    encoded = secret.encode("utf-8", "surrogatepass")
+    in_address = {quote(encoded, safe=""), quote(encoded), quote_plus(encoded)}
     return {
         secret,
         _escaped(secret),

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 
 
-def did_you_mean(name: str, known: Iterable[str], place: str = "") -> str:
-    """Ask whether the known name closest to `name` was meant; empty if none is close."""
+def did_you_mean(name: str, choices: Iterable[str], place: str = "") -> str:
+    """Ask whether the choice closest to `name` was meant; empty if none is close."""
     import difflib  # late: only errors need it
 
-    by_folded, folded = {one.casefold(): one for one in known}, name.casefold()
+    by_folded, folded = {choice.casefold(): choice for choice in choices}, name.casefold()
     close = (
-        [one for one in by_folded if one.endswith(f".{folded}")]
+        [choice for choice in by_folded if choice.endswith(f".{folded}")]
         or difflib.get_close_matches(folded, by_folded, n=1)
-        or [one for one in by_folded if len(folded) > 2 and one.startswith(folded)]
+        or [choice for choice in by_folded if len(folded) > 2 and choice.startswith(folded)]
     )
     return f'did you mean "{by_folded[close[0]]}"{place and f" {place}"}?' if close else ""
 
@@ -50,6 +50,11 @@ def pydantic_reason(detail: Mapping[str, object]) -> str:
     if reason is None:
         # pydantic prefixes the messages of validators.
         return str(detail["msg"]).removeprefix("Value error, ")
-    limits = detail.get("ctx")
-    known = limits if isinstance(limits, Mapping) else {}
-    return reason.format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in known.items()})
+    context = detail.get("ctx")
+    limits = context if isinstance(context, Mapping) else {}
+    return reason.format_map(
+        {
+            name: f"{limit:g}" if isinstance(limit, float) else limit
+            for name, limit in limits.items()
+        }
+    )

@@ -332,7 +332,7 @@ def _end_of_stack(directory: str | None) -> str:
         return ""
     # A fatal error names its thread; otherwise it is the main thread, which comes last.
     threads = text.rstrip().split("\n\n")
-    thread = next((one for one in threads if "Current thread" in one), threads[-1])
+    thread = next((stack for stack in threads if "Current thread" in stack), threads[-1])
     first = text.partition("\n")[0]
     return (thread if thread.startswith(first) else f"{first}\n{thread}")[:_MAX_STACK_CHARACTERS]
 

@@ -41,12 +41,12 @@ def frames_of(error: BaseException) -> list[str]:
             return list(link.frames)
         calls = [(f.f_code, line) for f, line in traceback.walk_tb(link.__traceback__)]
         calls = [call for call in calls if _is_foreign(call[0].co_filename)]
-        own = [call for call in calls if not _is_installed(call[0].co_filename)]
+        author_calls = [call for call in calls if not _is_installed(call[0].co_filename)]
         # An endpoint's failure passed only through packages that gymcli uses.
-        if found := own or ([] if isinstance(link, ModelError) else calls):
+        if calls := author_calls or ([] if isinstance(link, ModelError) else calls):
             return [
                 f"{shown_place(code.co_filename, line)} in {code.co_qualname}"
-                for code, line in found[-_MAX_FRAMES:]
+                for code, line in calls[-_MAX_FRAMES:]
             ]
         link = link.__cause__
     return []

@@ -152,12 +152,13 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
             self.prompt_tokens = self.completion_tokens = 0
             self.cached_tokens = self.reasoning_tokens = 0
 
-    def add(self, *others: Usage) -> None:
-        """Add other counts to this one."""
-        self.prompt_tokens += sum([other.prompt_tokens for other in others])
-        self.completion_tokens += sum([other.completion_tokens for other in others])
-        self.cached_tokens += sum([other.cached_tokens for other in others])
-        self.reasoning_tokens += sum([other.reasoning_tokens for other in others])
+    def add(self, *usages: Usage) -> None:
+        """Add other counts to these."""
+        for usage in usages:
+            self.prompt_tokens += usage.prompt_tokens
+            self.completion_tokens += usage.completion_tokens
+            self.cached_tokens += usage.cached_tokens
+            self.reasoning_tokens += usage.reasoning_tokens
 
 
 class Tries(msgspec.Struct, kw_only=True):
@@ -323,8 +324,8 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
     def add(self, other: RoleUse) -> None:
         """Add the use of another attempt, or of a later scoring, to this one."""
         # Calls without a price make the sum unknown; a part without calls does not.
-        known = [use.cost for use in (self, other) if use.num_calls or use.cost is not None]
-        self.cost = None if not known or None in known else math.fsum(c for c in known if c)
+        costs = [use.cost for use in (self, other) if use.num_calls or use.cost is not None]
+        self.cost = None if not costs or None in costs else math.fsum(c for c in costs if c)
         self.model = self.model or other.model
         self.num_calls += other.num_calls
         self.num_cached += other.num_cached
@@ -385,11 +386,11 @@ class Verifier(msgspec.Struct, omit_defaults=True, gc=False):
     """Begins with `code-` if it covers only code, without prose; other hashes cover whole files."""
 
 
-def is_other_source(one: str, other: str) -> bool:
+def is_other_source(first: str, second: str) -> bool:
     """Return whether two source hashes cover different code; False if that is unknown."""
     # A hash of code and a hash of whole files differ even for the same source.
-    kinds = {source_hash.startswith(CODE_HASH) for source_hash in (one, other)}
-    return bool(one and other) and len(kinds) == 1 and one != other
+    kinds = {source_hash.startswith(CODE_HASH) for source_hash in (first, second)}
+    return bool(first and second) and len(kinds) == 1 and first != second
 
 
 class RecordHead(msgspec.Struct, omit_defaults=True, kw_only=True):

@@ -354,32 +354,32 @@ async def served_model(base_url: str) -> str:
         base_url = checked_base_url(base_url)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    advice = "name the model after the address: URL#MODEL"
+    remedy = "name the model after the address: URL#MODEL"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        status, body = await _get(session, f"{base_url}/models", advice)
+        status, body = await _get(session, f"{base_url}/models", remedy)
         if status == 404:  # a reward model's address does not end in /v1
-            status, body = await _get(session, f"{base_url}/v1/models", advice)
+            status, body = await _get(session, f"{base_url}/v1/models", remedy)
     if status >= 500:
         raise FatalEndpointError(f"GET {base_url}/models: status {status}")
     try:
         names = [model.id for model in msgspec.json.decode(body, type=_ModelList).data]
     except JSON_ERRORS as error:
-        text = f"GET {base_url}/models: status {status}, not a list of models; {advice}"
+        text = f"GET {base_url}/models: status {status}, not a list of models; {remedy}"
         raise UsageError(text) from error
     if len(names) != 1:
-        raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {advice}")
+        raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {remedy}")
     return names[0]
 
 
-async def _get(session: aiohttp.ClientSession, url: str, advice: str) -> tuple[int, bytes]:
+async def _get(session: aiohttp.ClientSession, url: str, remedy: str) -> tuple[int, bytes]:
     try:
         async with session.get(url, allow_redirects=False) as response:
             return response.status, await read_body(response, f"GET {url}", _TIMEOUT)
     except InvalidAnswerError as error:
-        raise UsageError(f"{error}; {advice}") from error
+        raise UsageError(f"{error}; {remedy}") from error
     except (aiohttp.ClientConnectionError, TimeoutError) as error:
         question = "is the server running, and the address right?"
         raise FatalEndpointError(f"GET {url}: {described(error)}; {question}") from error
     except (aiohttp.ClientError, ValueError) as error:
-        raise UsageError(f"GET {url}: {described(error)}; {advice}") from error
+        raise UsageError(f"GET {url}: {described(error)}; {remedy}") from error

@@ -588,7 +588,7 @@ class _RayRun:
                 f"the Ray worker {worker.place} has gymcli {version}, not {__version__}; install "
                 "the same version on all nodes"
             )
-        verdicts = list(self._shared.roles.verdicts.known())
+        verdicts = list(self._shared.roles.verdicts.items())
         await worker.call("open", self._job, verdicts)
         _LOGGER.info("Ray worker %s is ready", worker.place)
 

@@ -51,9 +51,9 @@ _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)
 
 def write_error(path: Path, error: OSError) -> RunDirectoryError:
     """Return the error for a file that cannot be written, with the reason and the remedy."""
-    way_out = _WAYS_OUT.get(error.errno or 0, _GO_ON)
+    remedy = _WAYS_OUT.get(error.errno or 0, _GO_ON)
     return RunDirectoryError(
-        f"{path}: cannot be written: {error.strerror or error}; earlier data is intact, {way_out}"
+        f"{path}: cannot be written: {error.strerror or error}; earlier data is intact, {remedy}"
     )
 
 
@@ -110,8 +110,8 @@ def _sync_names(folder: int) -> None:
             raise
 
 
-def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
-    """Replace a file by rename, so that it is complete at any time; errors name it `shown`."""
+def replace_file(path: Path, data: bytes, *, display_path: Path | None = None) -> None:
+    """Replace a file by rename, so that it is complete at any time; errors name `display_path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)
@@ -122,7 +122,7 @@ def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise write_error(shown or path, error) from error
+        raise write_error(display_path or path, error) from error
     finally:
         with suppress(OSError):  # it was renamed unless an error occurred
             temporary.unlink()

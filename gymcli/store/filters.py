@@ -37,8 +37,10 @@ class _UnfitError(Exception):
 
 def _kinds(values: tuple[object, ...]) -> str:
     names = ((bool, "a truth value"), (_NUMBER, "a number"), (_TEXT, "text"), (dict, "an object"))
-    found = [[name for kind, name in names if isinstance(value, kind)] for value in values]
-    return " and ".join([*of_value, "a list"][0] for of_value in found)
+    return " and ".join(
+        next((name for kind, name in names if isinstance(value, kind)), "a list")
+        for value in values
+    )
 
 
 def _comparison(sign: str, compare: Callable[..., object]) -> Callable[..., bool]:
@@ -80,8 +82,8 @@ def _arithmetic(sign: str, calculate: Callable[..., object]) -> Callable[..., ob
 
 def _contains(container: object, part: object) -> bool:
     # Conversations are `LazyText`, a UserString, which `in` of a str refuses.
-    wanted = str(part) if isinstance(part, UserString) else part
-    return wanted in container  # type: ignore[operator]  # a TypeError becomes a message
+    text = str(part) if isinstance(part, UserString) else part
+    return text in container  # type: ignore[operator]  # a TypeError becomes a message
 
 
 OPERATORS: Mapping[type[ast.AST], Callable[..., object]] = {
@@ -149,17 +151,17 @@ class Filter:
         self._expression = expression
         self._evaluator = EvalWithCompoundTypes(operators=dict(OPERATORS), names={})
         # Assigned afterwards, since the constructor adds list, tuple, dict and set.
-        self._evaluator.functions = {name: one.call for name, one in FUNCTIONS.items()}
+        self._evaluator.functions = {name: function.call for name, function in FUNCTIONS.items()}
 
-    def check(self, known: Collection[str], open_names: Collection[str] = ()) -> None:
+    def check(self, names: Collection[str], open_names: Collection[str] = ()) -> None:
         """Raise FilterError, suggesting a similar name, if a name is not known.
 
-        Known are the names in `known`, and dotted names whose first part is in `open_names`.
+        Known are `names`, and dotted names whose first part is in `open_names`.
         """
         for name in self._expression.names:
-            first, _, rest = name.partition(".")
-            if name not in known and not (rest and first in open_names):
-                raise self._unknown(name, known, open_names)
+            first, _, field = name.partition(".")
+            if name not in names and not (field and first in open_names):
+                raise self._unknown(name, names, open_names)
 
     def matches(self, names: Mapping[str, object]) -> bool:
         """Return whether the expression holds for the values of a record, None for missing ones.
@@ -179,7 +181,7 @@ class Filter:
             self._evaluator.names = {}  # a record may hold a whole conversation
 
     def _unknown(
-        self, name: str, known: Collection[str], open_names: Collection[str] = ()
+        self, name: str, names: Collection[str], open_names: Collection[str] = ()
     ) -> FilterError:
         place = self._expression.names[name]
         if name in open_names:
@@ -187,8 +189,8 @@ class Filter:
         elif self.text[:place].rstrip().endswith(("==", "!=")):
             hint = f'write "{name}" for a text'
         else:
-            names = [*sorted(known), *(f"{first}.FIELD" for first in sorted(open_names))]
-            hint = did_you_mean(name, known) or f"there are {', '.join(names)}"
+            forms = [*sorted(names), *(f"{first}.FIELD" for first in sorted(open_names))]
+            hint = did_you_mean(name, names) or f"there are {', '.join(forms)}"
         return _error(self.text, place, f'there is no name "{name}"; {hint}')
 
 
@@ -273,21 +275,21 @@ def _python_text(text: str) -> str:
         raise FilterError('the expression is empty; write one such as "reward < 1"')
     words, place = [], 0
     while place < len(text):
-        found = _WORD.match(text, place)
+        match = _WORD.match(text, place)
         sign = text[place]
-        if found is None or any(letter in found[0] for letter in _SIGNS.values()):
-            known = "is not a number" if sign.isdigit() else f"{sign!r} has no meaning here"
-            hint = _HINTS.get(text[place : place + 2]) or _HINTS.get(sign, known)
+        if match is None or any(letter in match[0] for letter in _SIGNS.values()):
+            problem = "is not a number" if sign.isdigit() else f"{sign!r} has no meaning here"
+            hint = _HINTS.get(text[place : place + 2]) or _HINTS.get(sign, problem)
             raise _error(text, place, hint)
-        word = found[0]
-        if found.lastgroup == "space":
+        word = match[0]
+        if match.lastgroup == "space":
             word = " " * len(word)  # to Python, a line break would end the expression
-        elif found.lastgroup == "name":
+        elif match.lastgroup == "name":
             word = word.translate(_AS_LETTERS)
-        elif found.lastgroup == "text" and "\\" in _ESCAPE.sub("", word):
+        elif match.lastgroup == "text" and "\\" in _ESCAPE.sub("", word):
             raise _error(text, place, r"write \\ for a \ in quotes")
         words.append(word)
-        place = found.end()
+        place = match.end()
     return "".join(words)
 
 
@@ -341,8 +343,8 @@ class _TreeReader:
         name = node.func.id.translate(_AS_SIGNS) if isinstance(node.func, ast.Name) else ""
         function = FUNCTIONS.get(name)
         if function is None:
-            known = ", ".join(FUNCTIONS)
-            raise self._error(node, f"no such function; the functions are {known}")
+            names = ", ".join(FUNCTIONS)
+            raise self._error(node, f"no such function; the functions are {names}")
         if node.keywords or len(node.args) != function.num_arguments:
             plural = "" if function.num_arguments == 1 else "s"
             raise self._error(node, f"{name} takes {function.num_arguments} value{plural}")
@@ -394,6 +396,6 @@ def _path(node: ast.expr) -> str | None:
 
 def _error(text: str, place: int | None, reason: str) -> FilterError:
     """Return the error for an expression; `place` counts characters from 0."""
-    shown = text if len(text) <= 80 else f"{text[:79]}…"
+    excerpt = text if len(text) <= 80 else f"{text[:79]}…"
     where = "" if place is None else f", character {place + 1}"
-    return FilterError(f"filter {shown!r}{where}: {reason}")
+    return FilterError(f"filter {excerpt!r}{where}: {reason}")

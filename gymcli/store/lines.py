@@ -317,9 +317,9 @@ class Part(NamedTuple):
 def iterate_parts(path: Path, size: Callable[[int], int]) -> Iterator[Part]:
     """Split a plain file into parts; `size` returns the next part's size from the bytes left."""
     with open_bytes(path) as file, read_errors(path):
-        start, whole = 0, file.seek(0, io.SEEK_END)
-        while start < whole:
-            file.seek(min(start + size(whole - start), whole))
+        start, num_bytes = 0, file.seek(0, io.SEEK_END)
+        while start < num_bytes:
+            file.seek(min(start + size(num_bytes - start), num_bytes))
             file.readline(MAX_LINE_BYTES + 1)  # to the end of the line that was hit
             yield Part(str(path), start, file.tell())
             start = file.tell()
@@ -366,8 +366,8 @@ def decode_block(block: Block, decoder: msgspec.json.Decoder[T]) -> list[T] | No
     That is the case if a line cannot be decoded, is blank or unfinished, or holds several values.
     """
     try:
-        found = decoder.decode_lines(block.data)
+        structs = decoder.decode_lines(block.data)
     except JSON_ERRORS:
         return None
     is_finished = block.data[-1] == ord("\n")
-    return found if is_finished and len(found) == block.num_newlines else None
+    return structs if is_finished and len(structs) == block.num_newlines else None

@@ -97,22 +97,22 @@ def read_manifest(folder: Path) -> Manifest | None:
         ) from error
 
 
-def differences(there: JSONObject, here: JSONObject, prefix: str = "") -> list[str]:
-    """List the keys that differ between two identities, with both values.
+def differences(run_identity: JSONObject, identity: JSONObject, prefix: str = "") -> list[str]:
+    """List the keys that differ between the identity of a run and another one, with both values.
 
     Environments that only one side has are not compared.
     """
-    found = []
-    for key in sorted({*there, *here}):
-        old, new = there.get(key), here.get(key)
+    texts = []
+    for key in sorted({*run_identity, *identity}):
+        old, new = run_identity.get(key), identity.get(key)
         if old == new:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
-            found += differences(old, new, f"{prefix}{key}.")
+            texts += differences(old, new, f"{prefix}{key}.")
         elif not (prefix == "environments." and (old is None or new is None)):
-            found.append(f"{prefix}{key} {_shown(old)} there, {_shown(new)} here")
-    return found
+            texts.append(f"{prefix}{key} {_text(old)} there, {_text(new)} here")
+    return texts
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     return "unset" if value is None else msgspec.json.encode(value).decode()

@@ -66,7 +66,7 @@ def check_mergeable(runs: Sequence[RunRecord]) -> None:
         RunMismatchError: Their settings or environments differ, a shard appears twice, or shards
             belong to different tasks. The message names the keys and the runs.
     """
-    known: dict[str, RunRecord] = {}
+    first_runs: dict[str, RunRecord] = {}
     for run in runs:
         if run.manifest.missing_shards and len(runs) > 1:
             named = named_shards(run.manifest.missing_shards)
@@ -77,21 +77,21 @@ def check_mergeable(runs: Sequence[RunRecord]) -> None:
             )
         _check_same(runs[0], run, _settings(runs[0].manifest), _settings(run.manifest))
         for name, record in run.manifest.environments.items():
-            before = known.setdefault(name, run)
-            facts = _facts(name, before.manifest.environments[name])
-            _check_same(before, run, facts, _facts(name, record))
-    sharded = [one for one in _sharded_runs(runs) if one.num_shards > 1]
-    for one in sharded:
-        first = one.first
-        for run in one.shards.values():
-            if found := differences(_of_all_shards(first.manifest), _of_all_shards(run.manifest)):
+            first = first_runs.setdefault(name, run)
+            facts = _facts(name, first.manifest.environments[name])
+            _check_same(first, run, facts, _facts(name, record))
+    sharded_runs = [sharded for sharded in _sharded_runs(runs) if sharded.num_shards > 1]
+    for sharded in sharded_runs:
+        first = sharded.first
+        for run in sharded.shards.values():
+            if texts := differences(_num_expected(first.manifest), _num_expected(run.manifest)):
                 raise RunMismatchError(
                     f"{run.path}: selects other attempts than {first.path}: "
-                    f"{'; '.join(found)} expected over all shards. Run both with the same "
+                    f"{'; '.join(texts)} expected over all shards. Run both with the same "
                     "--limit, --task and --repeats"
                 )
-        if len(sharded) > 1 and one.missing():
-            other = next(other for other in sharded if other is not one).first
+        if len(sharded_runs) > 1 and sharded.missing():
+            other = next(other for other in sharded_runs if other is not sharded).first
             raise RunMismatchError(
                 f"{first.path}: is shard {first.manifest.shard}, and {other.path} is shard "
                 f"{other.manifest.shard} of other tasks files or another number of shards; merge "
@@ -101,45 +101,48 @@ def check_mergeable(runs: Sequence[RunRecord]) -> None:
 
 def _settings(manifest: Manifest) -> JSONObject:
     # Without the environments, since not every run has all of them.
-    others = {key: value for key, value in manifest.identity.items() if key != "environments"}
-    return {"schema_version": manifest.schema_version, **others}
+    settings = {key: value for key, value in manifest.identity.items() if key != "environments"}
+    return {"schema_version": manifest.schema_version, **settings}
 
 
 def _facts(name: str, record: EnvironmentRecord) -> JSONObject:
     return {f"environments.{name}.{key}": getattr(record, key) for key in _FACTS}
 
 
-def _check_same(before: RunRecord, run: RunRecord, there: JSONObject, here: JSONObject) -> None:
-    if found := differences(there, here):
+def _check_same(
+    first: RunRecord, run: RunRecord, first_settings: JSONObject, settings: JSONObject
+) -> None:
+    if texts := differences(first_settings, settings):
         raise RunMismatchError(
-            f"{run.path}: was made with other settings than {before.path}: {'; '.join(found)}. "
+            f"{run.path}: was made with other settings than {first.path}: {'; '.join(texts)}. "
             "Only runs with the same settings can be merged"
         )
 
 
-def _of_all_shards(manifest: Manifest) -> JSONObject:
+def _num_expected(manifest: Manifest) -> JSONObject:
+    """Return how many attempts all shards together expect, by environment."""
     records = manifest.environments.items()
     return {name: record.num_expected_of_all_shards for name, record in records}
 
 
 def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
     """Group the shards of the same tasks files."""
-    found: dict[tuple[object, ...], _ShardedRun] = {}
+    sharded_runs: dict[tuple[object, ...], _ShardedRun] = {}
     for run in runs:
         # By content, since shards come from machines where the files may have other paths.
         hashes = frozenset(str(file.get("sha256")) for file in run.manifest.tasks)
         if not run.manifest.shard:
-            found[str(run.path), hashes] = _ShardedRun(1, {1: run})
+            sharded_runs[str(run.path), hashes] = _ShardedRun(1, {1: run})
             continue
         number, num_shards = Shard.parse(run.manifest.shard)
-        shards = found.setdefault((num_shards, hashes), _ShardedRun(num_shards, {})).shards
+        shards = sharded_runs.setdefault((num_shards, hashes), _ShardedRun(num_shards, {})).shards
         before = shards.setdefault(number, run)
         if before is not run:
             raise RunMismatchError(
                 f"{run.path}: is shard {run.manifest.shard}, and so is {before.path}; leave out "
                 "one of them"
             )
-    return list(found.values())
+    return list(sharded_runs.values())
 
 
 def missing_shards(runs: Sequence[RunRecord]) -> list[str]:
@@ -163,14 +166,14 @@ def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
             sources[f"the source of environment {name}"].setdefault(record.source_hash, path)
     different = {"gymcli": versions} if len(versions) > 1 else {}
     different |= {
-        what: by_hash
-        for what, by_hash in sources.items()
-        if any(is_other_source(one, other) for one, other in combinations(by_hash, 2))
+        subject: by_hash
+        for subject, by_hash in sources.items()
+        if any(is_other_source(*hashes) for hashes in combinations(by_hash, 2))
     }
     return [
-        f"{what} differs between runs: "
+        f"{subject} differs between runs: "
         + ", ".join(f"{value} in {path}" for value, path in [*by_value.items()][:_MAX_NAMED])
-        for what, by_value in different.items()
+        for subject, by_value in different.items()
     ]
 
 
@@ -213,14 +216,15 @@ def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
         for name, record in sharded.first.manifest.environments.items():
             # One shard knows the number for all: those that are missing are expected too.
             is_whole = not sharded.first.manifest.shard
-            own = record.num_expected if is_whole else record.num_expected_of_all_shards
-            num_expected[name] += own
+            num_expected[name] += (
+                record.num_expected if is_whole else record.num_expected_of_all_shards
+            )
     merged = {}
     for name, record in sorted(records.items()):
-        parts = [run.manifest.environments.get(name) for run in runs]
-        known = [part for part in parts if part is not None]
-        hashes = {part.source_hash for part in known}
-        earlier = hashes.union(*[part.earlier_source_hashes for part in known])
+        environments = (run.manifest.environments for run in runs)
+        parts = [by_name[name] for by_name in environments if name in by_name]
+        hashes = {part.source_hash for part in parts}
+        earlier = hashes.union(*[part.earlier_source_hashes for part in parts])
         shared = hashes.pop() if len(hashes) == 1 else ""
         merged[name] = msgspec.structs.replace(
             record,
@@ -236,8 +240,8 @@ def _identity(manifests: Sequence[Manifest]) -> JSONObject:
     """Return the identity that all runs share, with the environments of all runs."""
     environments: JSONObject = {}
     for manifest in manifests:
-        own = manifest.identity.get("environments")
-        environments |= own if isinstance(own, dict) else {}
+        run_environments = manifest.identity.get("environments")
+        environments |= run_environments if isinstance(run_environments, dict) else {}
     first = manifests[0].identity
     return {**first, "environments": environments} if first else {}
 
@@ -245,25 +249,24 @@ def _identity(manifests: Sequence[Manifest]) -> JSONObject:
 def _files(manifests: Sequence[Manifest]) -> list[JSONObject]:
     files: list[JSONObject] = []
     for manifest in manifests:
-        known = [file.get("sha256") for file in files]  # the same file may have several names
-        files += (file for file in manifest.tasks if file.get("sha256") not in known)
+        hashes = [file.get("sha256") for file in files]  # the same file may have several names
+        files += (file for file in manifest.tasks if file.get("sha256") not in hashes)
     return files
 
 
 def _shared(mappings: Sequence[Mapping[str, T]]) -> dict[str, T]:
-    first, *others = mappings
     return {
         key: value
-        for key, value in first.items()
-        if all(key in other and other[key] == value for other in others)
+        for key, value in mappings[0].items()
+        if all(key in mapping and mapping[key] == value for mapping in mappings)
     }
 
 
 def _first_of_each(mappings: Iterable[Mapping[str, T]]) -> dict[str, T]:
-    found: dict[str, T] = {}
+    merged: dict[str, T] = {}
     for mapping in mappings:
-        found = {**mapping, **found}
-    return found
+        merged = {**mapping, **merged}
+    return merged
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0)]
@@ -368,12 +371,15 @@ class MergedLines:
                 self._attempts[digest] = index
             elif first < index or path.name == ROLLOUTS:
                 first_place = _first_place(self._runs[first], key)
-                what = f"{path}:{line.number}: attempt {key.attempt} of task {key.task_id}"
-                what += f" ({key.env})"
+                attempt = f"{path}:{line.number}: attempt {key.attempt} of task {key.task_id}"
+                attempt += f" ({key.env})"
                 if first == index:
-                    raise RunFileError(f"{what} is also in {first_place}; delete one of the lines")
+                    raise RunFileError(
+                        f"{attempt} is also in {first_place}; delete one of the lines"
+                    )
                 raise RunMismatchError(
-                    f"{what} is also recorded in {first_place}; merge runs with different attempts"
+                    f"{attempt} is also recorded in {first_place}; merge runs with different "
+                    "attempts"
                 )
             yield line.data
 
@@ -392,7 +398,7 @@ def _first_place(run: Path, key: _Key) -> str:
     attempt = key.env, key.task_id, key.attempt
     for path in (run / name for name in _DECODERS):
         if path.is_file():
-            for line, found in lines_with_structs(path, _DECODERS[path.name]):
-                if (found.env, found.task_id, found.attempt) == attempt:
+            for line, line_key in lines_with_structs(path, _DECODERS[path.name]):
+                if (line_key.env, line_key.task_id, line_key.attempt) == attempt:
                     return f"{path}:{line.number}"
     return str(run)

@@ -33,7 +33,7 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
         UsageError: `path` cannot be written, is one of `inputs`, or is not a regular file.
     """
     target = _resolved(path)
-    if any(_is_same_file(target, given) for given in inputs):
+    if any(_is_same_file(target, input_path) for input_path in inputs):
         raise UsageError(f"{path}: is an input and would be overwritten; use another -o")
     temporary: Path | None = None
     try:
@@ -66,8 +66,8 @@ def _remove_abandoned(target: Path) -> None:
     pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.tmp")
     with suppress(OSError):  # a folder that cannot be read; writing there raises the error
         for path in target.parent.iterdir():
-            found = pattern.fullmatch(path.name)
-            if found is None or _is_alive(int(found[1])):
+            match = pattern.fullmatch(path.name)
+            if match is None or _is_alive(int(match[1])):
                 continue
             # The id may belong to a process of another machine or container, so the file must also
             # be unlocked.

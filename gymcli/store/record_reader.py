@@ -181,9 +181,9 @@ class RecordReader:
         """Decode a few fields of a line, or all of it if another program wrote it."""
         line = self.line(place)
         with suppress(*JSON_ERRORS):
-            found = decoder.decode(line)
-            if found.schema_version:
-                return found
+            fields = decoder.decode(line)
+            if fields.schema_version:
+                return fields
         return self.decoded(place, line)
 
     def close(self) -> None:
@@ -255,8 +255,8 @@ class LazyText(UserString):
     def __contains__(self, part: object) -> bool:
         if not isinstance(part, str | UserString):
             raise TypeError(f"text holds no {type(part).__name__}")
-        wanted = str(part)
-        return self._may_hold(_plain_run(wanted)) and wanted in self.data
+        text = str(part)
+        return self._may_hold(_plain_run(text)) and text in self.data
 
     def _may_hold(self, run: bytes) -> bool:
         if not self._line:
@@ -266,8 +266,12 @@ class LazyText(UserString):
         line = self._line.lower()  # of bytes: ASCII letters only
         if run in line:
             return True
-        others = (other for letter in _LOWERED_TO if letter in run for other in _LOWERED_TO[letter])
-        return any(other in line for other in others)
+        return any(
+            spelling in line
+            for letter, spellings in _LOWERED_TO.items()
+            if letter in run
+            for spelling in spellings
+        )
 
 
 @functools.lru_cache(maxsize=64)

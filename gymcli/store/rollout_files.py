@@ -43,9 +43,9 @@ def redacted(record: Record, scrubber: Scrubber) -> Record:
     clean = scrubber.line(line)
     if clean is line:
         return record
-    found = msgspec.json.decode(clean, type=type(record))
-    found.redacted = True
-    return found
+    clean_record = msgspec.json.decode(clean, type=type(record))
+    clean_record.redacted = True
+    return clean_record
 
 
 def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
@@ -64,8 +64,8 @@ def lines_with_structs(
         except JSON_ERRORS as error:
             if not line.is_complete:  # its writer died, or is still writing it
                 return
-            way_out = WAYS_OUT.get(path.name, "delete the line")
-            raise RunFileError(f"{path}:{line.number}: is damaged: {error}; {way_out}") from error
+            remedy = WAYS_OUT.get(path.name, "delete the line")
+            raise RunFileError(f"{path}:{line.number}: is damaged: {error}; {remedy}") from error
 
 
 MAX_ATTEMPT = 1_000_000
@@ -108,12 +108,12 @@ def read_done(path: Path, num_scored: Counter[tuple[str, str]] | None = None) ->
 
     `num_scored` counts them by environment and source hash.
     """
-    found: DoneTasks = {}
+    done: DoneTasks = {}
     if not path.is_file():
-        return found
+        return done
     for line, scored in lines_with_structs(path, msgspec.json.Decoder(_ScoredAttempt)):
         task = intern(scored.env), scored.task_id  # one string for all tasks of an environment
-        before = found.get(task, Done(scored.task_hash, 0, scored.group_size))
+        before = done.get(task, Done(scored.task_hash, 0, scored.group_size))
         if before.has(scored.attempt):
             raise RunFileError(
                 f"{path}:{line.number}: attempt {scored.attempt} of task {scored.task_id} "
@@ -121,8 +121,8 @@ def read_done(path: Path, num_scored: Counter[tuple[str, str]] | None = None) ->
             )
         if num_scored is not None:
             num_scored[task[0], scored.verifier.source_hash] += 1
-        found[task] = before._replace(attempts=before.attempts | 1 << scored.attempt)
-    return found
+        done[task] = before._replace(attempts=before.attempts | 1 << scored.attempt)
+    return done
 
 
 class _Head(msgspec.Struct):
@@ -194,9 +194,9 @@ def is_json(data: bytes) -> bool:
 def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout:
     """Decode one line of gymcli or NeMo Gym; RunFileError if it is not a rollout."""
     try:
-        rollout = _own(data)
+        rollout = _gymcli_rollout(data)
         if rollout is None:
-            rollout = _foreign(msgspec.json.decode(data), reading)
+            rollout = _nemo_gym_rollout(msgspec.json.decode(data), reading)
     except (*JSON_ERRORS, ValueError) as error:
         text = f"{reading.path}:{number}: is not a rollout: {error}"
         # Only a run's own file is completed when the command is repeated.
@@ -206,7 +206,7 @@ def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout
     return rollout
 
 
-def _own(data: bytes) -> Rollout | None:
+def _gymcli_rollout(data: bytes) -> Rollout | None:
     """Decode a line that gymcli wrote; None for any other line."""
     try:
         rollout = _DECODER.decode(data)
@@ -222,7 +222,7 @@ def _own(data: bytes) -> Rollout | None:
     return rollout
 
 
-def _foreign(line: object, reading: RolloutReading) -> Rollout:
+def _nemo_gym_rollout(line: object, reading: RolloutReading) -> Rollout:
     if not isinstance(line, dict) or not is_nemo_rollout(line):
         raise ValueError('has neither "schema_version" (gymcli) nor "response" (NeMo Gym)')
     agent = line.get("agent_ref")

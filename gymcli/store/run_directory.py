@@ -219,23 +219,23 @@ class RunDirectory:
             return
         # Compared as JSON, where a tuple equals a list. Keys in use are removed from both, since a
         # value may not have been a key when the run began.
-        there, here = (
-            msgspec.json.decode(self.scrubber.line(msgspec.json.encode(one)))
-            for one in (manifest.identity, identity)
+        run_identity, identity = (
+            msgspec.json.decode(self.scrubber.line(msgspec.json.encode(settings)))
+            for settings in (manifest.identity, identity)
         )
-        texts = differences(there, here)
-        if found := "; ".join(texts):
-            way_out = "Use another --out, or --fresh for a new run"
+        if texts := differences(run_identity, identity):
+            remedy = "Use another --out, or --fresh for a new run"
             if all(map(_IS_VERSION.match, texts)):
                 command = rescoring_command(self.path, manifest)
-                way_out += (
+                remedy += (
                     f"; or score this one by the present code with {command}, and continue it "
                     "with --out DIR"
                 )
+            settings = "; ".join(texts)
             hint = f"; {REDACTED} stands for a key in use when the run began: use it again"
             raise RunMismatchError(
-                f"{self.path}: this run was made with other settings: {found}. {way_out}"
-                f"{hint if REDACTED in found else ''}"
+                f"{self.path}: this run was made with other settings: {settings}. {remedy}"
+                f"{hint if REDACTED in settings else ''}"
             )
 
     def done(self, num_scored: Counter[tuple[str, str]] | None = None) -> DoneTasks:
@@ -308,9 +308,9 @@ class RunDirectory:
         Of a record that is too long, the conversation is left out, then the text of the error.
         """
         # Only in the error: a conversation may hold the value of a variable by chance.
-        told = msgspec.json.encode(failure.error)
-        clean = self._errors.line(told)
-        if clean is not told:
+        encoded = msgspec.json.encode(failure.error)
+        clean = self._errors.line(encoded)
+        if clean is not encoded:
             error = msgspec.json.decode(clean, type=ErrorRecord)
             failure = msgspec.structs.replace(failure, error=error)
         failure = redacted(failure, self.scrubber)
@@ -340,7 +340,7 @@ class RunDirectory:
 
     def _write(self, name: str, data: bytes) -> None:
         readable = msgspec.json.format(self.scrubber.line(data), indent=2)
-        replace_file(self._place / name, readable + b"\n", shown=self.path / name)
+        replace_file(self._place / name, readable + b"\n", display_path=self.path / name)
 
 
 class Suspects(NamedTuple):
@@ -432,7 +432,7 @@ class BegunFile:
             return key not in failed and not (scored is not None and scored.has(key.attempt))
 
         before = {key for key in header.suspects if is_open(key)}
-        found: set[AttemptKey] = set()
+        in_flight: set[AttemptKey] = set()
         is_alone = False
         last: AttemptKey | None = None
         for data in lines[1:]:
@@ -446,11 +446,11 @@ class BegunFile:
                 # One at a time, all attempts but the last are only waiting for their group.
                 last = key if is_alone else None
                 if not is_alone:
-                    found.add(key)
+                    in_flight.add(key)
         proved = last if last in before else None
         if last is not None:
-            found.add(last)
-        return Suspects(frozenset(before | found) - {proved}, proved)
+            in_flight.add(last)
+        return Suspects(frozenset(before | in_flight) - {proved}, proved)
 
     def _failed_since(self, num_bytes: int) -> Iterator[AttemptKey]:
         try:

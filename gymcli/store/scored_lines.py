@@ -121,15 +121,16 @@ class OwnMetrics(NamedTuple):
         """Return its numbers; raise GymError if its code fails or a number is not finite."""
         from gymcli.errors import boundary  # late: heavy, and few environments get here
 
-        wanted = self.slice_fields
         # Groups also have the fields of --by, and of other environments, on which numbers must not
         # depend.
-        own = (g._replace(fields={name: g.fields[name] for name in wanted}) for g in groups)
+        groups = (
+            group._replace(fields={name: group.fields[name] for name in self.slice_fields})
+            for group in groups
+        )
         with boundary(VerifierError):
-            found: dict[str, object] = dict(self.compute(own))
+            values: dict[str, object] = dict(self.compute(groups))
             numbers = {}
-            for name in sorted(found):
-                value = found[name]
+            for name, value in sorted(values.items()):
                 if not isinstance(value, int | float) or not math.isfinite(value):
                     raise ValueError(f"{name!r} is {value!r}, not a finite number")
                 numbers[name] = float(value)

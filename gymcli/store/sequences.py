@@ -58,9 +58,9 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
     Raises:
         RunFileError: A call claims to share more ids than the call before has.
     """
-    found: list[TokenSequence] = []
+    token_sequences: list[TokenSequence] = []
     if rollout.reward is None:
-        return found
+        return token_sequences
     held: list[int] = []  # the ids of the last call, which are those of the last sequence
     last_sample = 0
     for call in calls:
@@ -68,12 +68,12 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
             continue
         check_shared(call, len(held))
         changed = len(held) - call.num_shared
-        is_new = not found or (
+        is_new = not token_sequences or (
             changed and (call.num_shared < last_sample or changed >= FORK_THRESHOLD)
         )
         if is_new:
             prompt = held[: call.num_shared] + call.added
-            found.append(
+            token_sequences.append(
                 TokenSequence(
                     input_ids=list(prompt),
                     loss_mask=[0] * len(prompt),
@@ -83,7 +83,7 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
                     stop_reason=rollout.stop_reason,
                 )
             )
-        sequence = found[-1]
+        sequence = token_sequences[-1]
         if not is_new:
             sequence.input_ids[call.num_shared :] = call.added
             sequence.loss_mask[call.num_shared :] = [0] * len(call.added)
@@ -95,4 +95,4 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
         sequence.logprobs += call.logprobs
         sequence.off_policy = sequence.off_policy or call.off_policy
         held = sequence.input_ids
-    return found
+    return token_sequences

@@ -39,10 +39,10 @@ class Shard(NamedTuple):
         return int(task_hash, 16) % self.num_shards == self.number - 1
 
 
-def check_same_shard(path: Path, there: str, here: str) -> None:
+def check_same_shard(path: Path, run_shard: str, shard: str) -> None:
     """Raise RunMismatchError if a run is of another shard; an empty string means all tasks."""
-    if there == here:
+    if run_shard == shard:
         return
-    held = f"shard {there}" if there else "a run of all shards"
-    go_on = f"use --shard {there}" if there else "leave out --shard"
-    raise RunMismatchError(f"{path}: holds {held}; {go_on} to resume it, or use another --out")
+    content = f"shard {run_shard}" if run_shard else "a run of all shards"
+    remedy = f"use --shard {run_shard}" if run_shard else "leave out --shard"
+    raise RunMismatchError(f"{path}: holds {content}; {remedy} to resume it, or use another --out")

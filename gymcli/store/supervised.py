@@ -44,19 +44,19 @@ def opened_out_of_reach() -> Iterator[None]:
     For those that a library opens and keeps: libuv crashes if it reads garbage from its own pipes.
     """
     lowest = _HIGH_NUMBERS[0]
-    taken: list[int] = []
+    placeholders: list[int] = []
     try:
         try:
-            while not taken or taken[-1] < lowest + _NUM_OF_LIBRARY:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-            num_kept = sum(descriptor < lowest for descriptor in taken)
+            while not placeholders or placeholders[-1] < lowest + _NUM_OF_LIBRARY:
+                placeholders.append(os.open(os.devnull, os.O_RDONLY))
+            num_kept = sum(descriptor < lowest for descriptor in placeholders)
         except OSError:  # the limit of open files is lower
-            num_kept = len(taken) // 2
-        while len(taken) > num_kept:
-            os.close(taken.pop())
+            num_kept = len(placeholders) // 2
+        while len(placeholders) > num_kept:
+            os.close(placeholders.pop())
         yield
     finally:
-        for descriptor in taken:
+        for descriptor in placeholders:
             os.close(descriptor)
 
 

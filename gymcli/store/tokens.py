@@ -214,7 +214,7 @@ def num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
     if prompt[: len(held)] == held:
         return len(held)
     pairs = enumerate(zip(held, prompt, strict=False))
-    return next((n for n, (one, other) in pairs if one != other), min(len(held), len(prompt)))
+    return next((n for n, ids in pairs if ids[0] != ids[1]), min(len(held), len(prompt)))
 
 
 def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
@@ -224,15 +224,15 @@ def prompts(calls: Iterable[TokenCall]) -> list[list[int]]:
         RunFileError: A call claims to share more ids than the call before has.
     """
     held: list[int] = []
-    found: list[list[int]] = []
+    whole_prompts: list[list[int]] = []
     for call in calls:
         if call.problem:
-            found.append([])
+            whole_prompts.append([])
             continue
         check_shared(call, len(held))
-        found.append(held[: call.num_shared] + call.added)
-        held = found[-1] + call.sampled
-    return found
+        whole_prompts.append(held[: call.num_shared] + call.added)
+        held = whole_prompts[-1] + call.sampled
+    return whole_prompts
 
 
 def check_shared(call: TokenCall, num_held: int) -> None:
@@ -303,8 +303,8 @@ class TokenFile:
         if not rollout.play:
             return b""
         if self._file is None or rollout.play not in self._plays:
-            what = f"{_name(rollout)}, play {rollout.play}"
-            raise RunFileError(f"{self.path}: has no token ids of {what}; {_WITHOUT_IDS}")
+            play = f"{_name(rollout)}, play {rollout.play}"
+            raise RunFileError(f"{self.path}: has no token ids of {play}; {_WITHOUT_IDS}")
         start, end = self._plays[rollout.play]
         self._file.seek(start)
         return self._file.read(end - start)

@@ -73,7 +73,7 @@ class Verdicts:
         """Return a recorded answer, or None."""
         return self._answers.get(key)
 
-    def known(self) -> Iterable[tuple[str, Message]]:
+    def items(self) -> Iterable[tuple[str, Message]]:
         """Return every recorded answer with its key."""
         return self._answers.items()
 
@@ -101,10 +101,10 @@ class Verdicts:
 def copy_verdicts(run: Path, out: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
     """Copy the answers that `out` lacks from `run`, without secrets."""
     file = LineAppender(out / VERDICTS, scrubber)
-    there = {line.key for line in _lines(out)}
+    keys = {line.key for line in _lines(out)}
     try:
         for line in _lines(run):
-            if line.key not in there:
+            if line.key not in keys:
                 file.append(msgspec.json.encode(line))
     finally:
         file.close()
@@ -134,7 +134,7 @@ def rescoring_verdicts(
         if run is not None:
             directory = RunDirectory(run)
             stack.callback(directory.close)
-            reason = _taken(directory, warn)
+            reason = _lock_failure(directory, warn)
             kept_in += [] if reason else [run]
         verdicts = Verdicts(run if out is None else out, kept_in=kept_in, scrubber=scrubber)
         try:
@@ -144,7 +144,7 @@ def rescoring_verdicts(
                 warn(f"{verdicts.num_unkept} new answers of judges were not saved: {reason}")
 
 
-def _taken(directory: RunDirectory, warn: Callable[[str], None]) -> str:
+def _lock_failure(directory: RunDirectory, warn: Callable[[str], None]) -> str:
     """Lock a run and mend its verdicts; return why that fails, or an empty string."""
     if not os.access(directory.path, os.W_OK):
         return f"{directory.path}: cannot be written"
