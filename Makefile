@@ -88,8 +88,9 @@ format: .venv/dev  ## Rewrite the sources in the project's format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-lint: .venv/dev  ## Run ruff, and check that the generated documentation is current
+lint: .venv/dev  ## Run ruff, and check identifiers and that the generated docs are current
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/python -m tests.identifiers
 	$(BIN)/python docs/write.py --check
 
 layers: .venv/dev  ## Check that imports go down the layers

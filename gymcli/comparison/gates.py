@@ -459,7 +459,7 @@ def why_no_slice(gate: Gate, slice_names: frozenset[str]) -> str:
 class GateProblem(msgspec.Struct, kw_only=True):
     """A gate or a comparison that could not be judged."""
 
-    what: str
+    what: str  # noqa: GYM001  # a key of the JSON output
     """The text of the gate, or the baseline."""
     reason: str
 

@@ -521,7 +521,7 @@ class ViewerAnswers:
         self._metrics = [CachedMeasurement(run.measured) for run in runs]
         self._comparison = CachedMeasurement(self._compared)
         self._differences: tuple[tuple[int, ...], ViewedTasks] | None = None
-        self._known: dict[str, Callable[[ViewerQuery], Awaitable[JSONObject]]] = {
+        self._answers: dict[str, Callable[[ViewerQuery], Awaitable[JSONObject]]] = {
             "runs": self._about,
             "status": self._status,
             "list": self._list,
@@ -537,7 +537,7 @@ class ViewerAnswers:
 
     async def answer(self, name: str, query: ViewerQuery) -> bytes:
         """Answer a request as JSON, or refuse it."""
-        answer = self._known.get(name)
+        answer = self._answers.get(name)
         if answer is None:
             raise RefusedError(404, f"{name}: no such address")
         try:

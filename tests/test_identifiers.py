@@ -1,0 +1,69 @@
+"""The check of identifiers finds names wherever they are assigned, and takes exceptions."""
+
+import shutil
+
+import pytest
+
+from tests.identifiers import main, problems
+
+BANNED = ("found", "given")
+SOURCE = """\
+found = 1
+_found: int = 2
+def f(given, *, found=None): ...
+for found in []: ...
+[found for found in []]
+with f() as found: ...
+class C:
+    given: str
+    def __init__(self):
+        self._given = self.found.name = 3
+(found := 4)
+try: ...
+except ValueError as found: ...
+match 5:
+    case {"a": found, **given}: ...
+    case [given, *found]: ...
+of_task, f.of_task = 6, 7
+"""
+LINES = [1, 2, 3, 3, 4, 5, 6, 8, 10, 11, 13, 15, 15, 16, 16, 17]
+
+
+def test_every_way_to_assign_a_name_is_seen():
+    lines = [int(problem.split(":")[0]) for problem in problems(SOURCE, BANNED, ("of_",))]
+    assert lines == LINES
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "task = found.given",
+        "f(found=1)",
+        "def found(): ...",
+        "founder = get_found = off = 1",
+        "given = 1  # noqa: GYM001  # the wire's word",
+        "given = 1  # noqa: A001, GYM001  # the wire's word",
+    ],
+)
+def test_uses_calls_and_exceptions_with_a_reason_are_allowed(source):
+    assert problems(source, BANNED, ("of_",)) == []
+
+
+@pytest.mark.parametrize("comment", ["# noqa: GYM001", "# noqa", "# GYM001  # the wire's word"])
+def test_an_exception_needs_its_code_and_a_reason(comment):
+    assert len(problems(f"given = 1  {comment}", BANNED, ())) == 1
+
+
+def test_main_prints_the_place_and_skips_what_is_exempt(tmp_path, capsys):
+    (tmp_path / "gymcli" / "data").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.gymcli.identifiers]\nbanned = ["found"]\nbanned-prefixes = []\n'
+        'exempt = ["gymcli/data", "gymcli/cli.py"]\n'
+    )
+    for name in ("data/maps.py", "cli.py", "types.py"):
+        (tmp_path / "gymcli" / name).write_text("\nfound = 1\n")
+    assert main(tmp_path) == 1
+    assert capsys.readouterr().out.startswith("gymcli/types.py:2: GYM001 found names nothing; ")
+    shutil.rmtree(tmp_path / "gymcli" / "data")
+    (tmp_path / "gymcli" / "types.py").write_text("task = 1\n")
+    assert main(tmp_path) == 0
