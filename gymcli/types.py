@@ -487,9 +487,9 @@ class Rollout(RecordHead, kw_only=True):
 
     def unscored(self) -> Rollout:
         """Return a copy of this record without its score."""
-        cleared = Rollout()  # has the default of each field
+        empty = Rollout()  # has the default of each field
         names = ("reward", "components", "metrics", "answer", "details", "verifier")
-        return msgspec.structs.replace(self, **{name: getattr(cleared, name) for name in names})
+        return msgspec.structs.replace(self, **{name: getattr(empty, name) for name in names})
 
     def scored(self, score: Score, verifier: Verifier, seconds: float) -> Rollout:
         """Return a copy of this record with this score in place of any earlier one."""

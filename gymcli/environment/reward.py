@@ -137,8 +137,8 @@ class RewardModel:
         prompt = Message(role="user", content=render(self.template, fields))
         answer = await model.complete([prompt], cache=self.version)
         if answer.text.strip() and not _NUMBER.search(answer.text):
-            again = follow_up([prompt], answer.text, _SECOND_REQUEST)
-            answer = await model.complete(again, cache=self.version)
+            conversation = follow_up([prompt], answer.text, _SECOND_REQUEST)
+            answer = await model.complete(conversation, cache=self.version)
         return self.parse(answer.text)
 
     def parse(self, text: str) -> float | None:

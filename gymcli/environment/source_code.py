@@ -71,8 +71,8 @@ def _imported_names(file: Path) -> Iterable[str]:
         return ()
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     # Relative imports stay within a package, all of whose files are included.
-    froms = (node for node in nodes if isinstance(node, ast.ImportFrom) and not node.level)
-    names += [node.module for node in froms if node.module]
+    from_imports = (node for node in nodes if isinstance(node, ast.ImportFrom) and not node.level)
+    names += [node.module for node in from_imports if node.module]
     return dict.fromkeys(name.partition(".")[0] for name in names)
 
 

@@ -120,9 +120,9 @@ async def time_limit(
 
         def check() -> None:
             nonlocal timer
-            left = ends - now()
-            if left > 0:
-                timer = loop.call_later(left, check)
+            seconds_left = ends - now()
+            if seconds_left > 0:
+                timer = loop.call_later(seconds_left, check)
             else:
                 scope.reschedule(loop.time())
 
@@ -156,8 +156,8 @@ async def within(
     ends = now() + seconds
     try:
         # Repeated, since the clock may have stood still during the wait.
-        while not task.done() and (left := ends - now()) > 0:
-            await asyncio.wait((task,), timeout=left)
+        while not task.done() and (seconds_left := ends - now()) > 0:
+            await asyncio.wait((task,), timeout=seconds_left)
     except asyncio.CancelledError:
         await _end(task, close_timeout)
         raise

@@ -237,11 +237,11 @@ def _joined_choice(choices: list[JSONObject]) -> JSONObject:
     calls = [call for message in messages for call in list_in(message.get("tool_calls"))]
     # A cut or a filter counts, whichever choice it ended.
     reasons = [choice.get("finish_reason") for choice in choices]
-    odd = [word for word in reasons if word not in (None, "stop", "tool_calls")]
+    early_ends = [word for word in reasons if word not in (None, "stop", "tool_calls")]
     return {
         **choices[position],
         "message": {**messages[position], "tool_calls": calls},
-        "finish_reason": odd[0] if odd else reasons[position],
+        "finish_reason": early_ends[0] if early_ends else reasons[position],
     }
 
 
@@ -572,12 +572,12 @@ def _joined(values: dict[str, list[JSON]]) -> JSONObject:
     fields: JSONObject = {}
     for name, pieces in values.items():
         # A piece of another type replaces those before it.
-        _, same = [(kind, list(group)) for kind, group in groupby(pieces, type)][-1]
-        match same[-1]:
+        _, last_group = [(kind, list(group)) for kind, group in groupby(pieces, type)][-1]
+        match last_group[-1]:
             case str():
-                fields[name] = "".join(map(text_in, same))
+                fields[name] = "".join(map(text_in, last_group))
             case list():
-                fields[name] = list(chain.from_iterable(map(list_in, same)))
+                fields[name] = list(chain.from_iterable(map(list_in, last_group)))
             case last:
                 fields[name] = last
     return fields

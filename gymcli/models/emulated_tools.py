@@ -137,8 +137,8 @@ def _chosen(functions: list[JSONObject], choice: JSON) -> tuple[list[JSONObject]
     tools = objects_in(allowed.get("tools")) if allowed else [choice]
     names = {object_in(tool.get("function")).get("name") for tool in tools}
     # A choice that names no known function allows all of them: a schema needs a branch.
-    left = [function for function in functions if function.get("name") in names]
-    return left or functions, bool(allowed) and allowed.get("mode") != "required"
+    chosen = [function for function in functions if function.get("name") in names]
+    return chosen or functions, bool(allowed) and allowed.get("mode") != "required"
 
 
 def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObject:

@@ -301,9 +301,9 @@ class _Connection(ResponseHandler):
             )
 
     def _on_read_timeout(self) -> None:
-        left = self._data_at + (self._read_timeout or 0.0) - self._now()
-        if left > 0:
-            self._read_timeout_handle = self._loop.call_later(left, self._on_read_timeout)
+        seconds_left = self._data_at + (self._read_timeout or 0.0) - self._now()
+        if seconds_left > 0:
+            self._read_timeout_handle = self._loop.call_later(seconds_left, self._on_read_timeout)
         else:
             super()._on_read_timeout()
 

@@ -83,7 +83,7 @@ class InProcessPolicy:
 
 def _schema(params: JSONObject) -> JSONObject | None:
     """Return the JSON Schema of a request's `response_format`."""
-    form = params.get("response_format")
-    named = form.get("json_schema") if isinstance(form, dict) else None
-    schema = named.get("schema") if isinstance(named, dict) else None
+    response_format = params.get("response_format")
+    json_schema = response_format.get("json_schema") if isinstance(response_format, dict) else None
+    schema = json_schema.get("schema") if isinstance(json_schema, dict) else None
     return schema if isinstance(schema, dict) else None

@@ -466,9 +466,9 @@ class _EndpointModel:
         if schema is not None:
             # With `strict`, endpoints refuse a schema that allows additional properties.
             is_closed = schema.get("additionalProperties") is False
-            named = {"name": "answer", "schema": schema, "strict": is_closed}
-            form = {"type": "json_schema", "json_schema": named}
-            params = {**params, "response_format": form}
+            json_schema = {"name": "answer", "schema": schema, "strict": is_closed}
+            response_format = {"type": "json_schema", "json_schema": json_schema}
+            params = {**params, "response_format": response_format}
         request = Request(messages=messages, params=params)
         tries = request.tries
         started = time.perf_counter()

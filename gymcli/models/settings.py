@@ -311,12 +311,12 @@ def _known_address(
         return address
     # Version 0 of the OpenAI package read this variable. If it names another server, the key may
     # be for that server alone.
-    older = environ.get("OPENAI_API_BASE", "").rstrip("/")
-    if model and environ.get("OPENAI_API_KEY") and older in ("", OPENAI_URL):
+    openai_api_base = environ.get("OPENAI_API_BASE", "").rstrip("/")
+    if model and environ.get("OPENAI_API_KEY") and openai_api_base in ("", OPENAI_URL):
         return OPENAI_URL
     hint = did_you_mean(model or "", settings.models, "of gym.toml")
     problem = f"no endpoint{f' for model {model}' if model else ''}{hint and f' ({hint})'}"
-    if older:
+    if openai_api_base:
         ways_out = f"OPENAI_API_BASE is not read, set OPENAI_BASE_URL instead; or {ways_out}"
     raise UsageError(f"{problem}: {ways_out}")
 

@@ -93,17 +93,17 @@ class _ForkServer:
 
     def __init__(self, module: str, variables: Mapping[str, str]) -> None:
         self._names = frozenset(variables)
-        self._control, theirs = socket_pair()
+        self._control, server_socket = socket_pair()
         # With the same `sys.path` the server can import whatever this process can.
-        arguments = (str(theirs.fileno()), module, *map(str, sys.path))
+        arguments = (str(server_socket.fileno()), module, *map(str, sys.path))
         try:
-            with theirs:
+            with server_socket:
                 self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
                     [sys.executable, "-P", "-c", _COMMAND, *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env=variables,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(server_socket.fileno(),),
                     start_new_session=True,  # Ctrl-C is the parent's to decide about
                 )
         except BaseException:
@@ -246,8 +246,8 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass  # a closed standard descriptor, which no socket may get
     os.close(number)
-    ours, theirs = socket.socketpair()
-    return socket.socket(fileno=out_of_reach(ours.detach())), theirs
+    parent_socket, child_socket = socket.socketpair()
+    return socket.socket(fileno=out_of_reach(parent_socket.detach())), child_socket
 
 
 def serve(handle: int, module: str) -> None:

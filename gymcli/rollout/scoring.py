@@ -141,13 +141,15 @@ async def score_group(
         AttemptError: A verifier failed; the whole group stays unscored.
     """
     started = time.perf_counter()
-    alone = await gather_all(
+    scored_alone = await gather_all(
         score(
             environment, rollout, verifier=verifier, options=options, roles=models, workers=workers
         )
         for rollout, models in zip(rollouts, roles, strict=True)
     )
-    scores, _ = await _scores("verify_group", environment, alone, options, roles[0], workers, None)
+    scores, _ = await _scores(
+        "verify_group", environment, scored_alone, options, roles[0], workers, None
+    )
     if len(scores) != len(rollouts):
         raise VerifierError(
             f"verify_group returned {len(scores)} scores for {len(rollouts)} attempts"

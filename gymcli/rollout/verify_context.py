@@ -228,12 +228,12 @@ def _was_fed(turn: Message, answers: list[Message], rollout: Rollout) -> bool:
     return bool(answers) or (was_seen and not turn.is_reasoning_only)
 
 
-def _diverged(got: list[Message], recorded: list[Message]) -> None:
-    for mine, theirs in zip(got, recorded, strict=False):
-        if mine != theirs:
+def _diverged(replayed: list[Message], recorded: list[Message]) -> None:
+    for replay, record in zip(replayed, recorded, strict=False):
+        if replay != record:
             raise ReplayDivergedError(
-                f"the replay returned {mine.text[:80]!r}, the record has {theirs.text[:80]!r}"
+                f"the replay returned {replay.text[:80]!r}, the record has {record.text[:80]!r}"
             )
     raise ReplayDivergedError(
-        f"the replay returned {len(got)} messages, the record has {len(recorded)}"
+        f"the replay returned {len(replayed)} messages, the record has {len(recorded)}"
     )

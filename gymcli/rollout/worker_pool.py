@@ -325,12 +325,12 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = self._loop.create_future()
         """How it ended, once it has."""
-        self._socket, theirs = socket_pair()
+        self._socket, child_socket = socket_pair()
         printed, prints = os.pipe()
         self._printed = os.fdopen(out_of_reach(printed), "rb", buffering=0)
         try:
-            with theirs:
-                self.process = fork(module, theirs.fileno(), prints, variables)
+            with child_socket:
+                self.process = fork(module, child_socket.fileno(), prints, variables)
         except BaseException:
             self._socket.close()
             self._printed.close()

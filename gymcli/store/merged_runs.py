@@ -147,8 +147,8 @@ def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
 
 def missing_shards(runs: Sequence[RunRecord]) -> list[str]:
     """Return the names of the shards that no run contains."""
-    never = [shard for run in runs for shard in run.manifest.missing_shards]
-    return never + [shard for sharded in _sharded_runs(runs) for shard in sharded.missing()]
+    unmerged = [shard for run in runs for shard in run.manifest.missing_shards]
+    return unmerged + [shard for sharded in _sharded_runs(runs) for shard in sharded.missing()]
 
 
 def named_shards(shards: Sequence[str]) -> str:

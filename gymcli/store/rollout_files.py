@@ -240,24 +240,24 @@ def environment_names(path: Path, reading: RolloutReading) -> set[str]:
     """Return the names of all environments in a file."""
     names: set[str] = set()
     for block in iterate_blocks(path):
-        named = decode_block(block, _NAMED_DECODER)
+        heads = decode_block(block, _NAMED_DECODER)
         # A line of another program names its environment in another field.
-        if named is None or not all(line.schema_version and line.env for line in named):
+        if heads is None or not all(head.schema_version and head.env for head in heads):
             lines = without_torn(block.lines(path))
             names.update(line_environment(line, reading) for line in lines)
         else:
-            names.update(line.env for line in named)
+            names.update(head.env for head in heads)
     return names
 
 
 def line_environment(line: Line, reading: RolloutReading) -> str:
     """Return the environment of a line; for gymcli's own lines only the name is decoded."""
     try:
-        named = _NAMED_DECODER.decode(line.data)
+        head = _NAMED_DECODER.decode(line.data)
     except JSON_ERRORS:
-        named = _Named()
-    if named.schema_version and named.env:
-        return named.env
+        head = _Named()
+    if head.schema_version and head.env:
+        return head.env
     return decode_rollout(line.number, line.data, reading).env
 
 
