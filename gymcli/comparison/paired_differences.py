@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -16,7 +15,7 @@ from gymcli.metrics.at_k import METRICS, Metric, TaskRewards, values_of_k
 from gymcli.metrics.estimators import mean_of, row_means, row_sums, row_variances, sum_of, variance
 from gymcli.metrics.intervals import t_interval
 from gymcli.metrics.results import Effect, Estimate, Interval
-from gymcli.metrics.scored_attempts import Attempts, SameSize, rows_by_task
+from gymcli.store.attempt_table import AttemptTable
 from gymcli.store.scored_lines import EnvironmentFacts
 from gymcli.suggestions import did_you_mean
 
@@ -45,6 +44,11 @@ class Measure(NamedTuple):
     """The range of the value: 0 to the best reward, 0 to 1, or not known."""
     is_mean: bool
     """Whether it is the mean of all attempts, so that more of them narrow the interval."""
+
+    @property
+    def column(self) -> str:
+        """The column of an `AttemptTable` that it is computed from."""
+        return "reward" if self.source == "reward" else self.name
 
     @property
     def needs_threshold(self) -> bool:
@@ -93,22 +97,57 @@ def _measure_at_k(metric: Metric, k: int) -> Measure:
 
 
 class PairedAttempts:
-    """The attempts of one environment in two runs, which share the numbers of tasks."""
+    """The attempts of one environment in two runs, or by two verifiers.
+
+    The tables share the numbers of tasks. Those of two verifiers have the same rows.
+    """
 
     def __init__(self, env: str, num_fields: int = 0) -> None:
         self.env = env
         self.task_numbers: dict[str, int] = {}
-        self.a = Attempts(env, self.task_numbers)
-        self.b = Attempts(env, self.task_numbers)
+        self.a = AttemptTable(env, {"reward": "d"}, self.task_numbers)
+        self.b = AttemptTable(env, {"reward": "d"}, self.task_numbers)
         self.slices: list[list[str]] = [[] for _ in range(num_fields)]
         """By field, the value of each task."""
 
-    def values(self, measure: Measure, threshold: float | None) -> tuple[TaskValues, TaskValues]:
-        """Return the values of each task in either run."""
+    def values(
+        self, measure: Measure, threshold: float | None, rows: NDArray[np.intp] | None = None
+    ) -> tuple[TaskValues, TaskValues]:
+        """Return the values of each task in either run, from all rows or from some of both."""
         return (
-            _task_values(self.a, self.a.by_task(), self.a.rewards, measure, threshold),
-            _task_values(self.b, self.b.by_task(), self.b.rewards, measure, threshold),
+            _task_values(self.a, self.a.values(measure.column), measure, threshold, rows),
+            _task_values(self.b, self.b.values(measure.column), measure, threshold, rows),
         )
+
+    def add_unscored(self, keys: set[tuple[str, int]]) -> None:
+        """Add attempts, by task and number, without a score in either table, unless they exist."""
+        task_ids = list(self.task_numbers)
+        tasks, attempts = self.a["task"].tolist(), self.a["attempt"].tolist()
+        recorded = {(task_ids[task], n) for task, n in zip(tasks, attempts, strict=True)}
+        missing = sorted(keys - recorded)
+        for table in (self.a, self.b):
+            table.extend(
+                [task_id for task_id, _ in missing],
+                [attempt for _, attempt in missing],
+                reward=[math.nan] * len(missing),
+            )
+
+    def means(self) -> tuple[float, float] | None:
+        """Return both mean rewards over rows that both verifiers scored; None if there are none."""
+        a, b = self.shared_values(_MEAN_REWARD)
+        return (mean_of(a.value), mean_of(b.value)) if len(a.value) else None
+
+    def rows_of_both(self) -> NDArray[np.intp]:
+        """Return the rows that both verifiers scored."""
+        return np.flatnonzero(~np.isnan(self.a["reward"]) & ~np.isnan(self.b["reward"]))
+
+    def shared_values(
+        self, measure: Measure, threshold: float | None = None
+    ) -> tuple[TaskValues, TaskValues]:
+        """Return the values of tasks that have one by both verifiers, from rows both scored."""
+        a, b = self.values(measure, threshold, self.rows_of_both())
+        places = np.flatnonzero(~np.isnan(a.value) & ~np.isnan(b.value))
+        return a.at(places), b.at(places)
 
 
 class TaskValues(NamedTuple):
@@ -131,44 +170,43 @@ class TaskValues(NamedTuple):
 
 
 def _task_values(
-    attempts: Attempts,
-    rows: list[SameSize],
-    numbers: array[float],
+    table: AttemptTable,
+    numbers: NDArray[np.float64],
     measure: Measure,
     threshold: float | None,
+    rows: NDArray[np.intp] | None,
 ) -> TaskValues:
-    """Return the values of tasks from the numbers of attempts; nan is an attempt without one."""
-    num_tasks = len(attempts.task_numbers)
-    found = TaskValues(
+    """Return the values of tasks from a number of each row, nan if it lacks one."""
+    num_tasks = len(table.task_numbers)
+    values = TaskValues(
         np.full(num_tasks, np.nan),
         np.zeros(num_tasks, np.int64),
         np.zeros(num_tasks, np.int64),
         np.full(num_tasks, np.nan),
         np.zeros(num_tasks, np.bool_),
     )
-    found.is_there[np.asarray(attempts.tasks)] = True
-    values = np.asarray(numbers)
-    # Attempts without the number change how many a task has, so the groups are made again.
-    if np.isnan(values).any():
-        known = np.flatnonzero(~np.isnan(values))
-        own_tasks = np.array(attempts.tasks, np.intp)[known]
-        rows = rows_by_task(own_tasks, np.array(attempts.attempts, np.int64)[known])
-        rows = [SameSize(tasks, known[lines]) for tasks, lines in rows]
-    for tasks, lines in rows:
-        own = values[lines]
-        num_attempts = own.shape[1]
-        found.num_attempts[tasks] = num_attempts
-        if (value := measure.of_tasks(TaskRewards(own, threshold))) is not None:
-            found.value[tasks] = value
-        counted = own
+    values.is_there[table["task"] if rows is None else table["task"][rows]] = True
+    groups = table.by_task(rows)
+    has_number = ~np.isnan(numbers)
+    if not has_number.all():
+        # Rows without the number change how many a task has, so the groups are made again.
+        rows = np.flatnonzero(has_number) if rows is None else rows[has_number[rows]]
+        groups = table.by_task(rows)
+    for tasks, rows_of_tasks in groups:
+        scores = numbers[rows_of_tasks]
+        num_attempts = scores.shape[1]
+        values.num_attempts[tasks] = num_attempts
+        if (value := measure.of_tasks(TaskRewards(scores, threshold))) is not None:
+            values.value[tasks] = value
+        counted = scores
         if threshold is not None:
-            passes = own >= threshold
-            found.num_passes[tasks] = passes.sum(axis=1)
+            passes = scores >= threshold
+            values.num_passes[tasks] = passes.sum(axis=1)
             # pass@1 is the mean of whether attempts pass, not of their rewards.
-            counted = passes.astype(np.float64) if measure.needs_threshold else own
+            counted = passes.astype(np.float64) if measure.needs_threshold else scores
         if num_attempts > 1:
-            found.variance[tasks] = row_variances(counted)
-    return found
+            values.variance[tasks] = row_variances(counted)
+    return values
 
 
 class PairedEstimate(NamedTuple):
@@ -244,151 +282,92 @@ def with_pseudo_tasks(difference: Estimate, spread: float, size: float) -> Estim
     )
 
 
-class RescoredAttempts:
-    """The attempts of one environment as two verifiers scored them, in columns."""
-
-    def __init__(self, env: str) -> None:
-        self.both = Attempts(env)
-        """Attempts that have both scores, with their old ones."""
-        self.after = array("d")
-        """Their new scores."""
-        self.others = Attempts(env, self.both.task_numbers)
-        """Attempts that lack one of the scores, with their old ones; nan for a missing one."""
-        self.others_after = array("d")
-
-    def extend(
-        self,
-        task_ids: Sequence[str],
-        attempts: Sequence[int],
-        before: Sequence[float],
-        after: Sequence[float],
-    ) -> None:
-        """Add attempts that have both scores."""
-        self.both.extend(task_ids, attempts, before)
-        self.after.extend(after)
-
-    def add_unscored(
-        self, task_id: str, attempt: int, before: float | None, after: float | None
-    ) -> None:
-        """Add an attempt that lacks a score."""
-        self.others.extend([task_id], [attempt], [before])
-        self.others_after.append(math.nan if after is None else after)
-
-    def add_failures(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Add attempts, by task and number, unless they have a rollout."""
-        numbers = self.both.task_numbers
-        missing = {
-            (numbers.setdefault(task_id, len(numbers)), attempt): task_id
-            for task_id, attempt in keys
-        }
-        for table in (self.both, self.others):
-            for key in zip(table.tasks, table.attempts, strict=True):
-                missing.pop(key, None)
-        for (_, attempt), task_id in missing.items():
-            self.add_unscored(task_id, attempt, None, None)
-
-    def means(self) -> tuple[float, float] | None:
-        """Return both mean rewards over the attempts that have both scores; None if none has."""
-        sides = _sides(self.both.by_task(), (self.both.rewards, self.after), _means)
-        return None if sides is None else (mean_of(sides.before), mean_of(sides.after))
-
-
-def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[str, Effect]:
-    """Return the effect on every number that depends only on rewards, by its name in gates.
+def reward_effects(scores: PairedAttempts, facts: EnvironmentFacts) -> dict[str, Effect]:
+    """Return the effect of another verifier on every number of rewards, by its name in gates.
 
     These are `mean_reward`, `micro_mean_reward` and the numbers of `METRICS`, over attempts that
-    have both scores, and `strict_mean_reward`, for which a missing score is 0. Metrics of answers
-    are left out, and for k = 1 those that equal another number.
+    both verifiers scored, and `strict_mean_reward`, for which a missing score is 0. Metrics of
+    answers are left out, and for k = 1 those that equal another number.
     """
-    rows, rewards = scores.both.by_task(), (scores.both.rewards, scores.after)
-    columns = [np.asarray(own) for own in (*rewards, scores.others.rewards, scores.others_after)]
-    lowest = min(own.min(initial=0.0, where=~np.isnan(own)) for own in columns)
-    highest = max(own.max(initial=0.0, where=~np.isnan(own)) for own in columns)
+    rewards = np.array([scores.a["reward"], scores.b["reward"]])
+    is_score = ~np.isnan(rewards)
+    lowest = float(rewards.min(initial=0.0, where=is_score))
     best = facts.max_reward
     # Differences have no bounds if a reward lies outside 0 to the best one.
-    if lowest < 0.0 or (best is not None and highest > best):
+    if lowest < 0.0 or (best is not None and rewards.max(initial=0.0, where=is_score) > best):
         best = None
-    found: dict[str, Effect] = {}
-
-    def add(
-        name: str,
-        sides: _Sides | None,
-        *,
-        num_values: int | None = None,
-        largest: float | None = best,
-        estimator: str = _PAIRED_DIFFERENCES,
-    ) -> None:
-        if sides is not None:
-            found[name] = _effect(
-                sides.before,
-                sides.after,
-                num_values=2 * int(sides.sizes.sum()) if num_values is None else num_values,
-                largest=largest,
-                estimator=estimator,
-            )
-
-    means = _sides(rows, rewards, _means)
-    add("mean_reward", means)
-    estimator = "mean of paired attempt differences, errors clustered by task"
-    add("micro_mean_reward", means and _by_attempt(means), estimator=estimator)
-    if not facts.can_be_negative and lowest >= 0.0:
-        num_scores = sum(int((~np.isnan(own)).sum()) for own in columns)
-        add("strict_mean_reward", _strict_sides(scores, facts, means), num_values=num_scores)
-    most = max((row.lines.shape[1] for row in rows), default=0)
+    effects: dict[str, Effect] = {}
+    means = scores.shared_values(_MEAN_REWARD)
+    if len(means[0].value):
+        effects["mean_reward"] = _effect(*means, largest=best)
+        estimator = "mean of paired attempt differences, errors clustered by task"
+        micro = _by_attempt(means[0]), _by_attempt(means[1])
+        effects["micro_mean_reward"] = _effect(*micro, largest=best, estimator=estimator)
+    if len(scores.a) and not facts.can_be_negative and lowest >= 0.0:
+        strict = _strict_values(scores, facts.num_expected)
+        num_scores = int(is_score.sum())
+        effects["strict_mean_reward"] = _effect(*strict, largest=best, num_values=num_scores)
+    most_attempts = int(means[0].num_attempts.max(initial=0))
     for metric in METRICS.values():
-        for k in values_of_k(most):
-            measure = _measure_at_k(metric, k)
+        for k in values_of_k(most_attempts):
             if metric.needs_answers or (k == 1 and metric.same_at_1):
                 continue
-            if metric.takes_first and k != most:
+            if metric.takes_first and k != most_attempts:
                 continue
-            sides = _sides(rows, rewards, measure.of_tasks, facts.success_threshold)
-            add(
-                measure.name,
-                sides,
-                num_values=2 * k * len(sides.sizes) if sides and metric.takes_first else None,
-                largest=1.0 if metric.needs_threshold else best,
-            )
-    return found
+            measure = _measure_at_k(metric, k)
+            values = scores.shared_values(measure, facts.success_threshold)
+            if num_tasks := len(values[0].value):
+                effects[measure.name] = _effect(
+                    *values,
+                    largest=1.0 if metric.needs_threshold else best,
+                    num_values=2 * k * num_tasks if metric.takes_first else None,
+                )
+    return effects
 
 
-def number_effect(before: Attempts, after: array[float]) -> Effect:
-    """Return the effect on the mean over tasks of a component or another number.
+def number_effects(scores: PairedAttempts) -> dict[str, Effect]:
+    """Return the effect of another verifier on each component and other number that changed.
 
-    `before` has the attempts with the old verifier's numbers, nan where it returned none; `after`
-    has the new verifier's numbers of the same attempts.
+    Only attempts count that both verifiers scored. Without a task that has the number from both,
+    there is no difference, but perhaps a mean before or after.
     """
-    rows = before.by_task()
-    values_before, values_after = sides = [
-        _task_values(before, rows, numbers, _MEAN_REWARD, None)
-        for numbers in (before.rewards, after)
-    ]
-    is_in_both = ~np.isnan(values_before.value) & ~np.isnan(values_after.value)
-    if not is_in_both.any():
+    effects: dict[str, Effect] = {}
+    rows = scores.rows_of_both()
+    for name in sorted(scores.a.named.keys() | scores.b.named.keys()):
+        before, after = scores.a.values(name)[rows], scores.b.values(name)[rows]
+        if np.array_equal(before, after, equal_nan=True):
+            continue
+        measure = parse_measure(name)
+        shared = scores.shared_values(measure)
+        if len(shared[0].value):
+            # Values that all lie between 0 and 1 are taken as shares, as in `gym metrics`.
+            is_share = all(((side.value >= 0.0) & (side.value <= 1.0)).all() for side in shared)
+            effects[name] = _effect(*shared, largest=1.0 if is_share else None)
+            continue
         means = [
-            mean_of(own) if len(own := side.value[~np.isnan(side.value)]) else None
-            for side in sides
+            mean_of(values) if len(values := side.value[~np.isnan(side.value)]) else None
+            for side in scores.values(measure, None, rows)
         ]
-        return Effect(before=means[0], after=means[1])
-    a, b = (side.at(np.flatnonzero(is_in_both)) for side in sides)
-    # Values that all lie between 0 and 1 are taken as shares, as in `gym metrics`.
-    is_share = all(((side.value >= 0.0) & (side.value <= 1.0)).all() for side in (a, b))
-    num_values = int(a.num_attempts.sum() + b.num_attempts.sum())
-    return _effect(a.value, b.value, num_values=num_values, largest=1.0 if is_share else None)
+        effects[name] = Effect(before=means[0], after=means[1])
+    return effects
 
 
 def _effect(
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
+    before: TaskValues,
+    after: TaskValues,
     *,
-    num_values: int,
     largest: float | None,
+    num_values: int | None = None,
     estimator: str = _PAIRED_DIFFERENCES,
 ) -> Effect:
-    found = paired_estimate(before, after, num_values=num_values, estimator=estimator)
-    difference = found.difference
+    if num_values is None:
+        num_values = int(before.num_attempts.sum() + after.num_attempts.sum())
+    estimate = paired_estimate(
+        before.value, after.value, num_values=num_values, estimator=estimator
+    )
+    difference = estimate.difference
     difference.interval = _student_interval(difference, largest)
-    return Effect(before=found.mean_a, after=found.mean_b, difference=difference)
+    return Effect(before=estimate.mean_a, after=estimate.mean_b, difference=difference)
 
 
 def _student_interval(difference: Estimate, largest: float | None) -> Interval | None:
@@ -406,67 +385,33 @@ def _student_interval(difference: Estimate, largest: float | None) -> Interval |
     return Interval(low=low, high=high, level=_LEVEL, method="t")
 
 
-class _Sides(NamedTuple):
-    before: NDArray[np.float64]
-    after: NDArray[np.float64]
-    sizes: NDArray[np.int64]
-    """Attempts of each task."""
-
-
-def _sides(
-    rows: Sequence[SameSize],
-    rewards: Sequence[Sequence[float]],
-    of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None],
-    threshold: float | None = None,
-) -> _Sides | None:
-    """Return the values of tasks by both verifiers; None if no task has a value."""
-    parts = []
-    for tasks, lines in rows:
-        before, after = (
-            of_tasks(TaskRewards(np.asarray(own)[lines], threshold)) for own in rewards
-        )
-        if before is not None and after is not None:
-            parts.append((before, after, np.full(len(tasks), lines.shape[1])))
-    if not parts:
-        return None
-    return _Sides(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _by_attempt(means: _Sides) -> _Sides:
+def _by_attempt(means: TaskValues) -> TaskValues:
     """Return a value for each task such that their mean is the mean of all attempts.
 
     The mean of attempts is a ratio of sums over tasks, here linearised: with c the ratio and n of N
     attempts, each of G tasks has the value c + G n / N (mean - c). The standard error of these is
     the clustered one of Miller 2024 (arXiv 2411.00640) with the CR1 factor of Liang and Zeger 1986.
     """
-    num_attempts = int(means.sizes.sum())
-    shares: NDArray[np.float64] = means.sizes * len(means.sizes) / num_attempts
-    before, after = (
-        shares * values + (1.0 - shares) * (sum_of(values * means.sizes) / num_attempts)
-        for values in (means.before, means.after)
-    )
-    return _Sides(before, after, means.sizes)
+    sizes = means.num_attempts
+    num_attempts = int(sizes.sum())
+    shares: NDArray[np.float64] = sizes * len(sizes) / num_attempts
+    ratio = sum_of(means.value * sizes) / num_attempts
+    return means._replace(value=shares * means.value + (1.0 - shares) * ratio)
 
 
-def _strict_sides(
-    scores: RescoredAttempts, facts: EnvironmentFacts, means: _Sides | None
-) -> _Sides | None:
+def _strict_values(
+    scores: PairedAttempts, num_expected: int | None
+) -> tuple[TaskValues, TaskValues]:
     """Return the mean rewards of tasks, counting an attempt without a score as 0."""
-    both, others = scores.both, scores.others
-    num_present = len(both) + len(others)
-    is_whole = facts.num_expected is None or num_present >= facts.num_expected
-    if is_whole and not others:
-        return means
-    rows = rows_by_task(
-        np.concatenate([both.tasks, others.tasks], dtype=np.intp),
-        np.concatenate([both.attempts, others.attempts], dtype=np.int64),
+    measure = _MEAN_REWARD
+    if num_expected is not None and num_expected > len(scores.a):
+        # The tasks of attempts without a record are unknown: all expected attempts have equal
+        # weights.
+        weight = len(set(scores.a["task"].tolist())) / num_expected
+        measure = measure._replace(of_tasks=lambda tasks: weight * row_sums(tasks.rewards))
+    before, after = (
+        _task_values(table, np.nan_to_num(table["reward"]), measure, None, None)
+        for table in (scores.a, scores.b)
     )
-    rewards = (
-        np.nan_to_num(np.concatenate([both.rewards, others.rewards])),
-        np.nan_to_num(np.concatenate([scores.after, scores.others_after])),
-    )
-    if is_whole or facts.num_expected is None:
-        return _sides(rows, rewards, _means)
-    # The tasks of attempts without a record are unknown: all expected attempts have equal weights.
-    weight = sum(len(row.tasks) for row in rows) / facts.num_expected
-    return _sides(rows, rewards, lambda tasks: weight * row_sums(tasks.rewards))
+    places = np.flatnonzero(before.is_there)
+    return before.at(places), after.at(places)

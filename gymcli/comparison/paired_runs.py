@@ -223,17 +223,21 @@ class _RunReader:
                 # Interned, since many tasks share few values.
                 if number == len(values):
                     values.append(sys.intern(_slice(line.task, field)))
-        (pairs.a if is_a else pairs.b).extend(
+        table, measure = pairs.a if is_a else pairs.b, self._measure
+        first_row = len(table)
+        table.extend(
             [line.task_id for line in lines],
             [line.attempt for line in lines],
-            [self._value(line) for line in lines],
+            reward=[line.reward for line in lines],
         )
-
-    def _value(self, line: ComparedLine) -> float:
-        if self._measure.source == "reward":
-            return line.reward
-        values = line.components if self._measure.source == "components" else line.metrics
-        return math.nan if values is None else values.get(self._measure.key, math.nan)
+        if measure.source != "reward":
+            key = measure.key
+            numbers_of_lines = [getattr(line, measure.source) or {} for line in lines]
+            table.extend_named(
+                measure.source,
+                first_row,
+                [{key: numbers[key]} if key in numbers else None for numbers in numbers_of_lines],
+            )
 
 
 class TaskContents:

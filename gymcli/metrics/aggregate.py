@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from gymcli.errors import GymError
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics, TokenNumbers
 from gymcli.metrics.slicing import NONE, FieldValues, check_num_slices, slice_order
-from gymcli.metrics.tally import EnvironmentTally
 from gymcli.store.scored_lines import (
     EnvironmentFacts,
     FailureLine,
@@ -20,6 +19,7 @@ from gymcli.types import ErrorRecord
 
 if TYPE_CHECKING:
     from gymcli.metrics.estimators import Floats
+    from gymcli.metrics.tally import EnvironmentTally
 
 
 class Aggregator:
@@ -153,6 +153,8 @@ class Aggregator:
         return sorted(rows, key=lambda row: (row.env, row.task_id))
 
     def _tally(self, name: str) -> EnvironmentTally:
+        from gymcli.metrics.tally import EnvironmentTally  # late: imports numpy
+
         tally = self._tallies.get(name)
         if tally is None:
             facts = self.facts.get(name, EnvironmentFacts())

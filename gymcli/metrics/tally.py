@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from gymcli.metrics.at_k import TaskRewards, may_draw
 from gymcli.metrics.estimators import mean
 from gymcli.metrics.results import NO_ANSWER, NoAnswers, TaskMetrics
-from gymcli.metrics.scored_attempts import Attempts, SameSize, Texts, rows_by_task
 from gymcli.metrics.slicing import FieldValues, check_num_slices, slice_name
+from gymcli.store.attempt_table import AttemptTable
 from gymcli.store.scored_lines import (
     AttemptScore,
     EnvironmentFacts,
@@ -23,11 +24,7 @@ from gymcli.store.scored_lines import (
     Group,
     ScoredLine,
 )
-from gymcli.types import RoleUse, Usage
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from gymcli.types import JSON, RoleUse, Usage
 
 _CUT = ("length", "context_overflow", "episode_tokens")
 """The stop reasons of attempts that a limit on tokens cut off."""
@@ -155,20 +152,6 @@ def _sum_of_costs(costs: array[float]) -> float | None:
     return None if math.isnan(total) else total
 
 
-class _NamedNumbers:
-    """The values of a named number, for the lines that have one."""
-
-    def __init__(self) -> None:
-        self.lines = array("i")
-        """In ascending order."""
-        self.values = array("d")
-
-    def of_line(self, line: int) -> float | None:
-        place = bisect_left(self.lines, line)
-        has_one = place < len(self.lines) and self.lines[place] == line
-        return self.values[place] if has_one else None
-
-
 class EnvironmentTally:
     """The numbers of the attempts of one environment.
 
@@ -180,13 +163,11 @@ class EnvironmentTally:
     ) -> None:
         self.name = name
         self.facts = facts
-        self._attempts = Attempts(name)
-        self._answers = Texts()
-        self._fields = {field: Texts() for field in fields}
-        self._total_seconds = array("d")
-        self._model_seconds = array("d")
-        self._named: defaultdict[str, _NamedNumbers] = defaultdict(_NamedNumbers)
-        """By `components.NAME` and `metrics.NAME`."""
+        numbers = dict.fromkeys(("reward", "total_seconds", "model_seconds"), "d")
+        self._fields = {field: f"field {field}" for field in fields}
+        """The names of columns."""
+        texts = dict.fromkeys(("answer", *self._fields.values()), "i")
+        self._table = AttemptTable(name, {**numbers, **texts})
         self._totals = Totals()
         self._totals_of: dict[str, dict[str, Totals]] = {field: {} for field in by}
         """By field and the name of the slice."""
@@ -196,34 +177,31 @@ class EnvironmentTally:
         """By task, the values that came with a failure."""
 
     def __len__(self) -> int:
-        return len(self._attempts)
+        return len(self._table)
 
     def add_scored(self, lines: Sequence[ScoredLine], values: Sequence[FieldValues] = ()) -> None:
         """Count scored attempts; `values` has the task row's values of the fields for each."""
         # A loop for each column takes a third of the time of one loop over all lines.
-        first = len(self._attempts)
-        self._attempts.extend(
+        table, first_row = self._table, len(self._table)
+        values_of = {
+            field: [row[place] for row in values] for place, field in enumerate(self._fields)
+        }
+        table.extend(
             [line.task_id for line in lines],
             [line.attempt for line in lines],
-            [line.reward for line in lines],
+            reward=[line.reward for line in lines],
+            total_seconds=[line.timing.total_seconds for line in lines],
+            model_seconds=[line.timing.model_seconds for line in lines],
+            answer=table.text_numbers([line.answer for line in lines]),
+            **{
+                self._fields[field]: table.text_numbers(texts) for field, texts in values_of.items()
+            },
         )
-        self._total_seconds.extend([line.timing.total_seconds for line in lines])
-        self._model_seconds.extend([line.timing.model_seconds for line in lines])
-        self._answers.extend([line.answer for line in lines])
+        table.extend_named("components", first_row, [line.components for line in lines])
+        table.extend_named("metrics", first_row, [line.metrics for line in lines])
         self._totals.add_scored(lines)
-        for kind, of_lines in (
-            ("components", [line.components for line in lines]),
-            ("metrics", [line.metrics for line in lines]),
-        ):
-            for number, named in enumerate(of_lines, first):
-                for name, value in named.items() if named else ():
-                    own = self._named[f"{kind}.{name}"]
-                    own.lines.append(number)
-                    own.values.append(value)
-        for place, (field, column) in enumerate(self._fields.items()):
-            column.extend([of_line[place] for of_line in values])
-            if field in self._totals_of:
-                self._add_to_slices(field, [of_line[place] for of_line in values], lines)
+        for field in self._totals_of:
+            self._add_to_slices(field, values_of[field], lines)
 
     def add_failure(self, line: FailureLine, values: FieldValues | None = None) -> None:
         """Record a failure, replacing an earlier one of the same attempt."""
@@ -233,81 +211,63 @@ class EnvironmentTally:
 
     def unscored(self) -> list[FailureLine]:
         """Return the last failure of each attempt that was not scored, by task id and attempt."""
-        # Only lines of tasks with a failure go into the set: few of millions.
-        attempts, scored = self._attempts, set[tuple[int, int]]()
-        numbers = {attempts.task_numbers.get(task_id, -1) for task_id, _ in self._failures}
-        if numbers - {-1}:
-            lines = zip(attempts.tasks, attempts.attempts, strict=True)
-            scored = {line for line in lines if line[0] in numbers}
+        table = self._table
+        numbers = {table.task_numbers.get(task_id, -1) for task_id, _ in self._failures}
+        # Only attempts of tasks with a failure go into the set: few of millions.
+        rows = np.flatnonzero(np.isin(table["task"], list(numbers)))
+        scored = {*zip(table["task"][rows].tolist(), table["attempt"][rows].tolist(), strict=True)}
         return [
             self._failures[task_id, attempt]
             for task_id, attempt in sorted(self._failures)
-            if (attempts.task_numbers.get(task_id, -1), attempt) not in scored
+            if (table.task_numbers.get(task_id, -1), attempt) not in scored
         ]
 
     def part(self) -> EnvironmentPart:
         """Return all attempts; raise RunFileError if two lines score the same one."""
-        import numpy as np  # late: heavy
-
-        lines, groups = np.arange(len(self)), self._attempts.by_task()
-        return self._part(lines, groups, self._totals, self.unscored(), self.facts)
+        return self._part(None, self._totals, self.unscored(), self.facts)
 
     def slices(self, field: str) -> dict[str, EnvironmentPart]:
         """Return the attempts by the value of a field, without a number of expected attempts."""
-        import numpy as np  # late: heavy
-
         facts = msgspec.structs.replace(self.facts, num_expected=None)
-        tasks, attempts = np.asarray(self._attempts.tasks), np.asarray(self._attempts.attempts)
-        totals, failed = self._totals_of[field], self._failed_by_slice(field)
+        totals, unscored = self._totals_of[field], self._unscored_by_slice(field)
         # Two JSON values may have one name: 1 and "1" are the same slice.
-        names = [slice_name(text) for text in self._fields[field].known()]
-        numbers = np.asarray(self._fields[field].numbers)
-        parts = {}
-        for name in {**totals, **failed}:
-            own = [number for number, known in enumerate(names) if known == name]
-            lines = np.flatnonzero(np.isin(numbers, own))
-            groups = [
-                group._replace(lines=lines[group.lines])
-                for group in rows_by_task(tasks[lines], attempts[lines])
-            ]
-            parts[name] = self._part(
-                lines, groups, totals.get(name, Totals()), failed.get(name, []), facts
+        column, texts = self._table[self._fields[field]], self._table.texts()
+        numbers_of = defaultdict[str, list[int]](list)
+        for number in np.unique(column).tolist():
+            numbers_of[slice_name(texts[number])].append(number)
+        return {
+            name: self._part(
+                np.flatnonzero(np.isin(column, numbers_of[name])),
+                totals.get(name, Totals()),
+                unscored.get(name, []),
+                facts,
             )
-        return parts
+            for name in {**totals, **unscored}
+        }
 
     def groups(self) -> Iterator[Group]:
         """Yield the scored attempts of each task that has any."""
-        task_ids, attempts = list(self._attempts.task_numbers), self._attempts
-        answers = self._answers.known()
-        fields = {name: (column.known(), column) for name, column in self._fields.items()}
-        for group in attempts.by_task():
-            for task, lines in zip(group.tasks.tolist(), group.lines.tolist(), strict=True):
+        table, task_ids, texts = self._table, list(self._table.task_numbers), self._table.texts()
+        # Copies, since lines may be added before the last group is taken.
+        attempts, rewards, answers = (table[n].copy() for n in ("attempt", "reward", "answer"))
+        fields = {field: table[column].copy() for field, column in self._fields.items()}
+        for group in table.by_task():
+            for task, rows in zip(group.tasks.tolist(), group.rows.tolist(), strict=True):
                 scores = []
-                for line in lines:
+                for row in rows:
                     named: dict[str, dict[str, float]] = {"components": {}, "metrics": {}}
-                    for title, numbers in self._named.items():
-                        if (value := numbers.of_line(line)) is not None:
+                    for title, numbers in table.named.items():
+                        if (value := numbers.at(row)) is not None:
                             kind, _, name = title.partition(".")
                             named[kind][name] = value
-                    scores.append(
-                        AttemptScore(
-                            attempts.attempts[line],
-                            attempts.rewards[line],
-                            answer=answers[self._answers.numbers[line]],
-                            **named,
-                        )
-                    )
-                texts = {
-                    name: known[own.numbers[lines[0]]] for name, (known, own) in fields.items()
-                }
-                yield Group(
-                    task_ids[task],
-                    {
-                        name: None if text is None else msgspec.json.decode(text)
-                        for name, text in texts.items()
-                    },
-                    scores,
-                )
+                    attempt, reward = attempts.item(row), rewards.item(row)
+                    answer = texts[answers[row]]
+                    scores.append(AttemptScore(attempt, reward, answer=answer, **named))
+                values: dict[str, JSON] = {}
+                for field, column in fields.items():
+                    text = texts[column[rows[0]]]
+                    values[field] = None if text is None else msgspec.json.decode(text)
+                yield Group(task_ids[task], values, scores)
 
     def task_rows(self) -> Iterator[TaskMetrics]:
         """Yield the numbers of each task that has a record."""
@@ -344,82 +304,92 @@ class EnvironmentTally:
         for value, line in zip(values, lines, strict=True):
             lines_of[value].append(line)
         totals = self._totals_of[field]
-        for value, own in lines_of.items():
+        for value, lines_of_slice in lines_of.items():
             name = slice_name(value)
             if name not in totals:
                 check_num_slices(field, len(totals) + 1)
                 totals[name] = Totals()
-            totals[name].add_scored(own)
+            totals[name].add_scored(lines_of_slice)
 
-    def _failed_by_slice(self, field: str) -> dict[str, list[FailureLine]]:
+    def _unscored_by_slice(self, field: str) -> dict[str, list[FailureLine]]:
         """Return the unscored attempts by slice.
 
         The values that came with a failure of the task count, else those of a scored attempt of it;
         without either the slice is `NONE`.
         """
         place, unscored = list(self._fields).index(field), self.unscored()
-        column, known = self._fields[field], self._fields[field].known()
-        failed = {line.task_id for line in unscored}
-        tasks = {self._attempts.task_numbers.get(task_id, -1): task_id for task_id in failed}
-        lines = zip(self._attempts.tasks, column.numbers, strict=True) if failed else ()
-        texts = {tasks[task]: known[number] for task, number in lines if task in tasks}
-        found: dict[str, list[FailureLine]] = {}
+        table, texts = self._table, self._table.texts()
+        tasks = {table.task_numbers.get(line.task_id, -1): line.task_id for line in unscored}
+        rows = np.flatnonzero(np.isin(table["task"], list(tasks)))
+        numbers = zip(
+            table["task"][rows].tolist(), table[self._fields[field]][rows].tolist(), strict=True
+        )
+        texts_of_tasks = {tasks[task]: texts[number] for task, number in numbers}
+        by_slice: dict[str, list[FailureLine]] = {}
         for line in unscored:
-            own = self._values_of_failed.get(line.task_id)
-            value = texts.get(line.task_id) if own is None else own[place]
-            found.setdefault(slice_name(value), []).append(line)
-        return found
+            values = self._values_of_failed.get(line.task_id)
+            value = texts_of_tasks.get(line.task_id) if values is None else values[place]
+            by_slice.setdefault(slice_name(value), []).append(line)
+        return by_slice
 
     def _part(
         self,
-        lines: NDArray[np.intp],
-        groups: Sequence[SameSize],
+        rows: NDArray[np.intp] | None,
         scored: Totals,
         unscored: Sequence[FailureLine],
         facts: EnvironmentFacts,
     ) -> EnvironmentPart:
-        import numpy as np  # late: heavy
-
+        """Return the attempts of these rows; None: of all."""
         totals = Totals()
         totals.add(scored)
         totals.add_unscored(unscored)
-        rewards, answers = np.asarray(self._attempts.rewards), np.asarray(self._answers.numbers)
-        has_answers = bool(answers[lines].any())
-        task_ids = list(self._attempts.task_numbers)
-        failed = Counter(line.task_id for line in unscored)
+        table, threshold = self._table, facts.success_threshold
+        rewards, answers = table["reward"], table["answer"]
+        total, model = table["total_seconds"], table["model_seconds"]
+        if rows is not None:
+            total, model = total[rows], model[rows]
+        has_answers = bool(answers.any() if rows is None else answers[rows].any())
+        task_ids = list(table.task_numbers)
+        num_unscored = Counter(line.task_id for line in unscored)
         tasks, num_absent = [], []
-        for group in groups:
+        for group in table.by_task(rows):
             absent, seeds = np.zeros(len(group.tasks), np.int32), list[str]()
-            if failed:
-                absent[:] = [failed.pop(task_ids[task], 0) for task in group.tasks.tolist()]
+            if num_unscored:
+                absent[:] = [num_unscored.pop(task_ids[task], 0) for task in group.tasks.tolist()]
             # A seed by name: the subsets that are drawn do not depend on the other tasks of a run.
-            if has_answers and may_draw(group.lines.shape[1]):
+            if has_answers and may_draw(group.rows.shape[1]):
                 seeds = [f"{self.name}/{task_ids[task]}" for task in group.tasks.tolist()]
             num_absent.append(absent)
             tasks.append(
                 TaskRewards(
-                    rewards[group.lines],
-                    facts.success_threshold,
-                    answers[group.lines] if has_answers else None,
+                    rewards[group.rows],
+                    threshold,
+                    answers[group.rows] if has_answers else None,
                     seeds,
                 )
             )
-        if failed:  # tasks of which no attempt is scored
-            tasks.append(TaskRewards(np.zeros((len(failed), 0)), facts.success_threshold))
-            num_absent.append(np.array([*failed.values()], np.int32))
-        total, model = (
-            np.asarray(self._total_seconds)[lines],
-            np.asarray(self._model_seconds)[lines],
-        )
+        if num_unscored:  # tasks of which no attempt is scored
+            tasks.append(TaskRewards(np.zeros((len(num_unscored), 0)), threshold))
+            num_absent.append(np.array([*num_unscored.values()], np.int32))
         is_timed = total > 0.0  # 0 is "not recorded", as in rollouts of other programs
-        named = {}
-        for title, numbers in self._named.items():
-            own, values = np.asarray(numbers.lines), np.asarray(numbers.values)
-            is_in = np.isin(own, lines)
-            own, values = own[is_in], values[is_in]
-            by_task = rows_by_task(np.asarray(self._attempts.tasks)[own], own)
-            if by_task:
-                named[title] = [values[group.lines] for group in by_task]
+        named = {name: self._named_by_task(name, rows) for name in table.named}
         return EnvironmentPart(
-            facts, totals, tasks, num_absent, total[is_timed], model[is_timed], named
+            facts,
+            totals,
+            tasks,
+            num_absent,
+            total[is_timed],
+            model[is_timed],
+            {name: numbers for name, numbers in named.items() if numbers},
         )
+
+    def _named_by_task(self, name: str, rows: NDArray[np.intp] | None) -> list[NDArray[np.float64]]:
+        """Return a named number of the attempts of these rows that have it, in rows by task."""
+        numbers = self._table.named[name]
+        rows_with_number, values = np.asarray(numbers.rows), np.asarray(numbers.values)
+        if rows is not None:
+            rows_with_number = rows_with_number[np.isin(rows_with_number, rows)]
+        return [
+            values[np.searchsorted(numbers.rows, group.rows)]
+            for group in self._table.by_task(rows_with_number)
+        ]

@@ -51,7 +51,7 @@ _SEND_SECONDS = 0.005
 _MAX_CALLS_BEFORE = 4
 
 
-class VerifierNumbers(msgspec.Struct):
+class VerifierNumbers(msgspec.Struct, array_like=True):
     """What a verifier returns in addition to the reward."""
 
     components: dict[str, float]
@@ -67,8 +67,10 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
     """None: the verifier failed with `error`."""
     old_reason: str = ""
     new_reason: str = ""
-    numbers: tuple[VerifierNumbers, VerifierNumbers] | None = None
-    """The old and the new ones; None if they are equal."""
+    old_numbers: VerifierNumbers | None = None
+    """None if there are none."""
+    new_numbers: VerifierNumbers | None = None
+    """None if they equal the old ones."""
     error: ErrorReply | None = None
     is_rescored: bool = True
     line: bytes = b""
@@ -93,10 +95,7 @@ def compared(before: Rollout, scored: Rollout | Score) -> Rescored:
     result = _of(before, scored.reward)
     result.new_reason = _reason(scored.details)
     if before.components != scored.components or before.metrics != scored.metrics:
-        result.numbers = (
-            VerifierNumbers(before.components, before.metrics),
-            VerifierNumbers(scored.components, scored.metrics),
-        )
+        result.new_numbers = VerifierNumbers(scored.components, scored.metrics)
     return result
 
 
@@ -110,11 +109,13 @@ def unscored(before: Rollout, error: ErrorReply, *, keeps_line: bool) -> Rescore
 
 
 def _of(before: Rollout, new_reward: float | None) -> Rescored:
+    has_numbers = before.components or before.metrics
     return Rescored(
         key=before.key,
         old_reward=before.reward,
         new_reward=new_reward,
         old_reason=_reason(before.details),
+        old_numbers=VerifierNumbers(before.components, before.metrics) if has_numbers else None,
     )
 
 

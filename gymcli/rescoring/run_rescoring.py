@@ -19,14 +19,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from gymcli.comparison.paired_differences import RescoredAttempts, number_effect, reward_effects
+from gymcli.comparison.paired_differences import PairedAttempts, number_effects, reward_effects
 from gymcli.environment.registry import Registry, environment_options, split_env_args
 from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import RunDirectoryError, RunMismatchError, TasksError
 from gymcli.metrics.estimators import mean, row_variances, standard_error, variance
-from gymcli.metrics.measure import RunReading, measure, open_run, read_compared_lines
+from gymcli.metrics.measure import RunReading, measure, open_run
 from gymcli.metrics.results import Effect
-from gymcli.metrics.scored_attempts import Attempts
 from gymcli.models.roles import check_declared, check_missing, declared_roles
 from gymcli.rescoring.file_rescoring import (
     find_recorded,
@@ -34,12 +33,13 @@ from gymcli.rescoring.file_rescoring import (
     recorded_environments,
     rescore_run,
 )
-from gymcli.rescoring.line_rescoring import Rescored, VerifierNumbers
+from gymcli.rescoring.line_rescoring import Rescored
 from gymcli.runner.attempts import Attempt, Outcome, run_attempts
 from gymcli.runner.engine import Engine
 from gymcli.runner.identity import rescored_manifest, role_identities
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.resume_state import failed_attempts
+from gymcli.store.attempt_table import AttemptTable
 from gymcli.store.manifest import Manifest, differences, read_manifest
 from gymcli.store.rollout_files import (
     FAILURES,
@@ -49,7 +49,7 @@ from gymcli.store.rollout_files import (
     rollouts_file,
 )
 from gymcli.store.run_directory import RunDirectory, check_unused, new_run_directory
-from gymcli.store.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.store.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.store.tokens import tokens_file
 from gymcli.store.verdicts import Verdicts, copy_verdicts
 from gymcli.tasks.task_files import RowProblem, read_row_fields
@@ -435,21 +435,18 @@ class RescoringReport(Flips, kw_only=True):
 
 
 class RescoringCounter:
-    """Counts the results of a rescoring in a report.
-
-    The run is read again, for the effect on the numbers, only if something changed.
-    """
+    """Counts the results of a rescoring in a report."""
 
     def __init__(self, report: RescoringReport, path: Path, env: str | None) -> None:
         self._report = report
         self._path, self._env = path, env
-        self._scores: dict[str, RescoredAttempts] = {}
-        self._numbers: dict[str, _ChangedNumbers] = {}
+        self._scores: dict[str, PairedAttempts] = {}
+        """By environment, the old and the new scores."""
 
     def add(self, batch: Sequence[Rescored]) -> None:
         """Count results."""
         report = self._report
-        paired: dict[str, list[Rescored]] = {}
+        by_environment: dict[str, list[Rescored]] = {}
         for item in batch:
             if not item.is_rescored:
                 report.num_not_rescored += 1
@@ -459,53 +456,40 @@ class RescoringCounter:
                 report.errors[text] = report.errors.get(text, 0) + 1
             else:
                 report.num_rescored += 1
-            if item.numbers is not None or item.is_changed:
-                self._count_changes(item)
-            key = item.key
-            if item.old_reward is None or item.new_reward is None:
-                scores = self._scores_of(key.env)
-                scores.add_unscored(key.task_id, key.attempt, item.old_reward, item.new_reward)
-            else:
-                paired.setdefault(key.env, []).append(item)
-        for env, items in paired.items():
-            # `or 0.0` is for the type checker: these rewards are numbers.
-            self._scores_of(env).extend(
-                [item.key.task_id for item in items],
-                [item.key.attempt for item in items],
-                [item.old_reward or 0.0 for item in items],
-                [item.new_reward or 0.0 for item in items],
-            )
+            if item.new_numbers is not None or item.is_changed:
+                self._count_change(item)
+            by_environment.setdefault(item.key.env, []).append(item)
+        for env, items in by_environment.items():
+            if env not in self._scores:
+                self._scores[env] = PairedAttempts(env)
+            scores = self._scores[env]
+            first_row, keys = len(scores.a), [item.key for item in items]
+            old_numbers = [item.old_numbers for item in items]
+            new_numbers = [item.new_numbers or item.old_numbers for item in items]
+            for table, rewards, numbers in (
+                (scores.a, [item.old_reward for item in items], old_numbers),
+                (scores.b, [item.new_reward for item in items], new_numbers),
+            ):
+                table.extend(
+                    [key.task_id for key in keys],
+                    [key.attempt for key in keys],
+                    reward=[math.nan if reward is None else reward for reward in rewards],
+                )
+                for kind in ("components", "metrics"):
+                    table.extend_named(kind, first_row, [getattr(n, kind, None) for n in numbers])
 
     def end(self) -> None:
         """Fill in what needs all results: the means and, after changes, their effects."""
         report = self._report
         means = [scores.means() for _, scores in sorted(self._scores.items())]
-        known = [one for one in means if one is not None]
-        if len(known) == 1:  # a mean over several environments would be meaningless
-            [(report.mean_before, report.mean_after)] = known
-        of_rewards = [env for env, flips in report.environments.items() if flips.num_changed]
-        if of_rewards:
-            self._add_failures(of_rewards)
-        for env in of_rewards:
-            effects = reward_effects(self._scores[env], self._facts(env))
-            report.environments[env].effects = effects
-        if self._numbers:
-            self._add_unchanged_numbers()
-        for env, numbers in self._numbers.items():
-            report.environments[env].effects |= numbers.effects()
-
-    def _add_unchanged_numbers(self) -> None:
-        if self._run.rollouts is None:
-            return
-        names = self._run.names
-        for numbers in self._numbers.values():
-            numbers.leave_out_unscored()
-        for lines in read_compared_lines(self._run.rollouts, self._run.reading):
-            scored = [line for line in lines if isinstance(line, ScoredLine)]
-            for env, numbers in self._numbers.items():
-                numbers.add_unchanged(
-                    [line for line in scored if names.get(line.env, line.env) == env]
-                )
+        known_means = [pair for pair in means if pair is not None]
+        if len(known_means) == 1:  # a mean over several environments would be meaningless
+            [(report.mean_before, report.mean_after)] = known_means
+        self._add_failures([env for env, flips in report.environments.items() if flips.num_changed])
+        for env, flips in report.environments.items():
+            if flips.num_changed:
+                flips.effects = reward_effects(self._scores[env], self._facts(env))
+            flips.effects |= number_effects(self._scores[env])
 
     @cached_property
     def _run(self) -> RunReading:
@@ -514,16 +498,9 @@ class RescoringCounter:
     def _facts(self, env: str) -> EnvironmentFacts:
         return self._run.facts.get(env, EnvironmentFacts())
 
-    def _scores_of(self, env: str) -> RescoredAttempts:
-        return self._scores.setdefault(env, RescoredAttempts(env))
-
-    def _count_changes(self, item: Rescored) -> None:
+    def _count_change(self, item: Rescored) -> None:
         report, key = self._report, item.key
         flips = report.environments.setdefault(key.env, EnvironmentFlips())
-        if item.numbers is not None and None not in (item.old_reward, item.new_reward):
-            if key.env not in self._numbers:
-                self._numbers[key.env] = _ChangedNumbers(self._scores_of(key.env))
-            self._numbers[key.env].add(key.task_id, key.attempt, *item.numbers)
         if not item.is_changed:
             flips.num_others += 1
             return
@@ -533,78 +510,24 @@ class RescoringCounter:
         for counts in (report, flips, flips.reasons.setdefault(reason, Flips())):
             counts.add(item, threshold)
         if len(report.changes) < _MAX_CHANGES:
-            own, old, new = msgspec.structs.asdict(key), item.old_reward, item.new_reward
-            change = RewardChange(**own, old_reward=old, new_reward=new, reason=reason)
+            change = RewardChange(
+                **msgspec.structs.asdict(key),
+                old_reward=item.old_reward,
+                new_reward=item.new_reward,
+                reason=reason,
+            )
             report.changes.append(change)
 
     def _add_failures(self, environments: Sequence[str]) -> None:
-        if self._run.failures is None:
+        """Add the attempts that have no rollout, without a score before and after."""
+        if not environments or self._run.failures is None:
             return
         failed: dict[str, set[tuple[str, int]]] = {env: set() for env in environments}
         for line in read_structs(self._run.failures, msgspec.json.Decoder(FailureLine)):
             if line.env in failed:
                 failed[line.env].add((line.task_id, line.attempt))
         for env, keys in failed.items():
-            self._scores_of(env).add_failures(keys)
-
-
-class _ChangedNumbers:
-    """Components and other numbers of an environment's attempts, where one of them changed.
-
-    Unchanged attempts are read from the file again, and only if there is such a change.
-    """
-
-    def __init__(self, scores: RescoredAttempts) -> None:
-        self._scores = scores
-        self._changed: set[str] = set()
-        self._known: set[tuple[int, int]] = set()
-        """Task numbers and attempts with a changed number."""
-        self._numbers: dict[str, tuple[Attempts, array[float]]] = {}
-        """By name, attempts with the old and the new number; nan if the verifier returned none."""
-
-    def add(
-        self, task_id: str, attempt: int, before: VerifierNumbers, after: VerifierNumbers
-    ) -> None:
-        task_numbers = self._scores.both.task_numbers
-        self._known.add((task_numbers.setdefault(task_id, len(task_numbers)), attempt))
-        old = _named(before.components, before.metrics)
-        new = _named(after.components, after.metrics)
-        for name in old.keys() | new.keys():
-            if old.get(name) != new.get(name):
-                self._changed.add(name)
-            self._extend(name, task_id, attempt, old.get(name), new.get(name))
-
-    def add_unchanged(self, lines: Sequence[ScoredLine]) -> None:
-        task_numbers = self._scores.both.task_numbers
-        for line in lines:
-            if (task_numbers.get(line.task_id, -1), line.attempt) in self._known:
-                continue
-            numbers = _named(line.components or {}, line.metrics or {})
-            for name in self._changed & numbers.keys():
-                self._extend(name, line.task_id, line.attempt, numbers[name], numbers[name])
-
-    def leave_out_unscored(self) -> None:
-        """Mark attempts without a score as known, so that they are not counted."""
-        others = self._scores.others
-        self._known.update(zip(others.tasks, others.attempts, strict=True))
-
-    def effects(self) -> dict[str, Effect]:
-        return {name: number_effect(*self._numbers[name]) for name in sorted(self._changed)}
-
-    def _extend(
-        self, name: str, task_id: str, attempt: int, before: float | None, after: float | None
-    ) -> None:
-        if name not in self._numbers:
-            both = self._scores.both
-            self._numbers[name] = Attempts(both.env, both.task_numbers), array("d")
-        attempts, numbers = self._numbers[name]
-        attempts.extend([task_id], [attempt], [math.nan if before is None else before])
-        numbers.append(math.nan if after is None else after)
-
-
-def _named(components: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
-    named = {f"components.{name}": value for name, value in components.items()}
-    return named | {f"metrics.{name}": value for name, value in metrics.items()}
+            self._scores[env].add_unscored(keys)
 
 
 class Disagreement(msgspec.Struct, kw_only=True):
@@ -671,7 +594,7 @@ class Repeats:
         """Scores so far, including failures."""
         self._num_repeats = num_repeats
         self._asks_models = asks_models
-        self._rewards: dict[str, Attempts] = {}
+        self._rewards: dict[str, AttemptTable] = {}
         """By environment, the rewards of all repeats one after another."""
         self._errors: Counter[str] = Counter()
         self._num_not_rescored = 0
@@ -685,9 +608,9 @@ class Repeats:
             self.num_scores += 1
             key, reward = item.key, item.new_reward
             if key.env not in self._rewards:
-                self._rewards[key.env] = Attempts(key.env)
+                self._rewards[key.env] = AttemptTable(key.env, {"reward": "d"})
             rewards = [math.nan if reward is None else reward]
-            self._rewards[key.env].extend([key.task_id], [key.attempt], rewards)
+            self._rewards[key.env].extend([key.task_id], [key.attempt], reward=rewards)
             if item.error is not None:
                 self._errors[f"{item.error.error_class}: {item.error.message}"] += 1
 
@@ -736,20 +659,23 @@ class Repeats:
         return report
 
 
-def _by_task(rewards: Attempts) -> Iterator[tuple[str, dict[int, list[float | None]]]]:
-    tasks, attempts = np.asarray(rewards.tasks), np.asarray(rewards.attempts)
+def _by_task(table: AttemptTable) -> Iterator[tuple[str, dict[int, list[float | None]]]]:
+    """Yield the rewards of each task's attempts, in the order of the repeats."""
+    tasks, attempts = table["task"], table["attempt"]
     order = np.lexsort((attempts, tasks))  # stable, so that repeats keep their order
-    attempts, values = attempts[order], np.asarray(rewards.rewards)[order]
-    starts = np.searchsorted(tasks[order], np.arange(len(rewards.task_numbers) + 1)).tolist()
-    for task_id, (start, end) in zip(rewards.task_numbers, itertools.pairwise(starts), strict=True):
-        found: dict[int, list[float | None]] = {}
-        own = zip(attempts[start:end].tolist(), values[start:end].tolist(), strict=True)
-        for attempt, reward in own:
-            found.setdefault(attempt, []).append(None if math.isnan(reward) else reward)
-        yield task_id, found
+    attempts, rewards = attempts[order], table["reward"][order]
+    starts = np.searchsorted(tasks[order], np.arange(len(table.task_numbers) + 1)).tolist()
+    for task_id, (start, end) in zip(table.task_numbers, itertools.pairwise(starts), strict=True):
+        rewards_of: dict[int, list[float | None]] = {}
+        scores = zip(attempts[start:end].tolist(), rewards[start:end].tolist(), strict=True)
+        for attempt, reward in scores:
+            rewards_of.setdefault(attempt, []).append(None if math.isnan(reward) else reward)
+        yield task_id, rewards_of
 
 
-def _describe_noise(agreement: EnvironmentAgreement, rewards: Attempts, num_repeats: int) -> None:
+def _describe_noise(
+    agreement: EnvironmentAgreement, rewards: AttemptTable, num_repeats: int
+) -> None:
     """Fill in the verifier's part of the error of the mean reward.
 
     A task's mean differs between repeats only because of its verifier.

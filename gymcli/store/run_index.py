@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, overload
 import msgspec
 
 from gymcli.errors import FilterError, RunFileError, UsageError
-from gymcli.store.attempt_table import (
+from gymcli.store.index_table import (
     MAX_ANSWER_CHARACTERS,
     STATUSES,
-    AttemptTable,
     Entry,
+    IndexTable,
     Status,
     read_entry,
 )
@@ -181,7 +181,7 @@ class RunIndex:
     def _read(self) -> _Contents:
         manifest = read_manifest(self.path) if self.path.is_dir() else None
         files = [GrowingFile(file) for file in _files(self.path, manifest)]
-        contents = _Contents(manifest, files, RecordReader(self._env), AttemptTable(), {})
+        contents = _Contents(manifest, files, RecordReader(self._env), IndexTable(), {})
         self._read_new(contents)
         return contents
 
@@ -319,7 +319,7 @@ class _Contents(NamedTuple):
     manifest: Manifest | None
     files: list[GrowingFile]
     reader: RecordReader
-    table: AttemptTable
+    table: IndexTable
     environments: dict[str, tuple[str, EnvironmentFacts]]
     """By the name on the lines: the local name and the facts."""
 

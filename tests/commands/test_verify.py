@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gymcli.commands.verify import print_repeats, print_rescoring
-from gymcli.comparison.paired_differences import RescoredAttempts, reward_effects
+from gymcli.comparison.paired_differences import PairedAttempts, reward_effects
 from gymcli.metrics.results import Effect
 from gymcli.rescoring.run_rescoring import (
     EnvironmentAgreement,
@@ -377,9 +377,10 @@ LONG = "a name that is longer than any table has room for"
 
 def effects_of(pairs, facts):
     """Return the effects on tasks of one attempt each, with rewards before and after."""
-    scores = RescoredAttempts("quiz")
+    scores = PairedAttempts("quiz")
     for number, (before, after) in enumerate(pairs):
-        scores.extend([f"t{number}"], [0], [before], [after])
+        scores.a.extend([f"t{number}"], [0], reward=[before])
+        scores.b.extend([f"t{number}"], [0], reward=[after])
     return reward_effects(scores, facts)
 
 

@@ -1,6 +1,5 @@
 """Makes up tasks with attempts in two runs, for the tests of comparisons."""
 
-import math
 import random
 from typing import NamedTuple
 
@@ -30,20 +29,33 @@ def paired(pairs, *, env="e", slices=()):
     ]
 
 
-def attempts_of(tasks, num_fields=0):
+def attempts_of(tasks, num_fields=0, *, metric="mean_reward"):
     """Return the attempts of tasks, by environment."""
-    found = {}
+    by_environment, measure = {}, parse_measure(metric)
     for task in tasks:
-        if task.env not in found:
-            found[task.env] = PairedAttempts(task.env, num_fields)
-        pairs = found[task.env]
+        if task.env not in by_environment:
+            by_environment[task.env] = PairedAttempts(task.env, num_fields)
+        pairs = by_environment[task.env]
         pairs.task_numbers[task.task_id] = len(pairs.task_numbers)
         for values, value in zip(pairs.slices, task.slices, strict=True):
             values.append(value)
-        for side, values in ((pairs.a, task.values_a), (pairs.b, task.values_b)):
-            own = [math.nan if value is None else value for value in values or ()]
-            side.extend([task.task_id] * len(own), list(range(len(own))), own)
-    return list(found.values())
+        for table, values in ((pairs.a, task.values_a), (pairs.b, task.values_b)):
+            add_attempts(table, task.task_id, values or (), measure)
+    return list(by_environment.values())
+
+
+def add_attempts(table, task_id, values, measure):
+    """Add attempts of a task with these rewards, or numbers of another name; None is no number."""
+    first_row, num_attempts = len(table), len(values)
+    is_reward = measure.source == "reward"
+    table.extend(
+        [task_id] * num_attempts,
+        range(num_attempts),
+        reward=values if is_reward else [0.5] * num_attempts,
+    )
+    if not is_reward:
+        numbers = [None if value is None else {measure.key: value} for value in values]
+        table.extend_named(measure.source, first_row, numbers)
 
 
 def drawn(num_tasks, num_attempts, gain=0.0, *, seed=1):
@@ -66,7 +78,7 @@ def compared(
 ):
     """Compare tasks, all of the environment `e` unless `facts` names others."""
     return compare(
-        attempts_of(tasks, len(fields)),
+        attempts_of(tasks, len(fields), metric=metric),
         a=a or RunSide(run="a"),
         b=b or RunSide(run="b"),
         facts={"e": BINARY} if facts is None else facts,

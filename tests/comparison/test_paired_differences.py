@@ -1,7 +1,6 @@
 """Numbers of two runs, and of one run with two verifiers: differences as `compare` finds them."""
 
 import math
-from array import array
 
 import numpy as np
 import pytest
@@ -9,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymcli.comparison.paired_differences import (
-    RescoredAttempts,
-    number_effect,
+    PairedAttempts,
+    number_effects,
     parse_measure,
     reward_effects,
 )
@@ -18,7 +17,6 @@ from gymcli.errors import RunFileError, UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.at_k import TaskRewards
 from gymcli.metrics.intervals import t_interval
-from gymcli.metrics.scored_attempts import Attempts
 from gymcli.store.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.types import ErrorRecord
 from tests.comparison.paired_tasks import compared, paired
@@ -31,16 +29,19 @@ both = st.lists(st.tuples(share, share), min_size=1, max_size=4)
 tasks = st.lists(both, min_size=1, max_size=8)
 
 
-def rescored(found):
+def rescored(tasks):
     """Return attempts with both verifiers' rewards, as pairs by task; None is unscored."""
-    scores = RescoredAttempts("quiz")
-    for number, task in enumerate(found):
-        for attempt, (before, after) in enumerate(task):
-            if before is None or after is None:
-                scores.add_unscored(f"t{number}", attempt, before, after)
-            else:
-                scores.extend([f"t{number}"], [attempt], [before], [after])
+    scores = PairedAttempts("quiz")
+    for number, pairs in enumerate(tasks):
+        add_scores(scores, f"t{number}", pairs)
     return scores
+
+
+def add_scores(scores, task_id, pairs, attempts=None):
+    attempts = range(len(pairs)) if attempts is None else attempts
+    for table, rewards in zip((scores.a, scores.b), zip(*pairs, strict=True), strict=True):
+        rewards = [math.nan if reward is None else reward for reward in rewards]
+        table.extend([task_id] * len(pairs), attempts, reward=rewards)
 
 
 def effects_of(found, facts=BEST):
@@ -219,9 +220,10 @@ def test_numbers_of_k_attempts_are_over_tasks_with_k_attempts():
 
 
 def test_rounding_errors_of_equal_means_are_no_difference():
-    before = Attempts("quiz")
-    before.extend(["x", "y"], [0, 0], [0.1 + 0.2, 0.3])
-    difference = number_effect(before, array("d", [0.3, 0.3])).difference
+    scores = rescored([[(1.0, 1.0)] * 2, [(1.0, 1.0)]])
+    scores.a.extend_named("metrics", 0, [{"n": 0.1 + 0.2}, {"n": 0.3}, {"n": 0.3}])
+    scores.b.extend_named("metrics", 0, [{"n": 0.3}, {"n": 0.1 + 0.2}, {"n": 0.1 + 0.2}])
+    difference = number_effects(scores)["metrics.n"].difference
     assert (difference.value, difference.standard_error) == (0.0, 0.0)
     assert (difference.interval.low, difference.interval.high) == (0.0, 0.0)
 
@@ -232,12 +234,18 @@ def test_no_task_has_no_effect():
 
 def test_attempts_that_failed_are_added_where_there_is_no_rollout():
     scores = rescored([[(1.0, 1.0), (None, 0.0)], [(0.0, 1.0)]])
-    scores.add_failures({("t0", 0), ("t0", 1), ("t1", 5), ("t9", 0)})
-    ids = list(scores.both.task_numbers)
-    others = scores.others
-    missing = {(ids[n], attempt) for n, attempt in zip(others.tasks, others.attempts, strict=True)}
-    assert missing == {("t0", 1), ("t1", 5), ("t9", 0)}
-    assert len(others) == 3
+    scores.add_unscored({("t0", 0), ("t0", 1), ("t1", 5), ("t9", 0)})
+    ids = list(scores.task_numbers)
+    for table, reward in ((scores.a, math.nan), (scores.b, 0.0)):
+        keys = zip(table["task"].tolist(), table["attempt"].tolist(), strict=True)
+        rewards = table["reward"].tolist()
+        assert dict(zip([(ids[n], attempt) for n, attempt in keys], rewards, strict=True)) == {
+            ("t0", 0): 1.0,
+            ("t0", 1): pytest.approx(reward, nan_ok=True),
+            ("t1", 0): float(table is scores.b),
+            ("t1", 5): pytest.approx(math.nan, nan_ok=True),
+            ("t9", 0): pytest.approx(math.nan, nan_ok=True),
+        }
 
 
 @given(partly)
@@ -255,8 +263,9 @@ def test_means_are_those_of_gym_metrics(found):
 
 
 def test_means_refuse_an_attempt_that_is_there_twice():
-    scores = RescoredAttempts("quiz")
-    scores.extend(["a", "b", "a"], [1, 0, 1], [0.0] * 3, [1.0] * 3)
+    scores = PairedAttempts("quiz")
+    add_scores(scores, "a", [(0.0, 1.0)] * 2, attempts=[1, 1])
+    add_scores(scores, "b", [(0.0, 1.0)])
     with pytest.raises(RunFileError) as caught:
         scores.means()
     assert str(caught.value) == (

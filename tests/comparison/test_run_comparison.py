@@ -689,8 +689,8 @@ def compare_attempts(attempts, metric):
 def test_attempts_are_taken_in_order_whatever_the_order_of_lines():
     turned = PairedAttempts("e")
     for attempt, reward in ((2, 1.0), (0, 0.0), (300, 1.0), (1, 0.5)):
-        turned.a.extend(["x"], [attempt], [reward])
-        turned.b.extend(["x"], [attempt], [reward])
+        turned.a.extend(["x"], [attempt], reward=[reward])
+        turned.b.extend(["x"], [attempt], reward=[reward])
     found = compare_attempts(turned, "avg@2")
     assert (found.mean_a, found.num_attempts_a) == (0.25, 4)
 
@@ -705,8 +705,8 @@ def test_an_attempt_without_the_number_still_counts():
 
 def test_an_attempt_that_is_there_twice_is_refused():
     twice = PairedAttempts("e")
-    twice.a.extend(["x", "x"], [1, 1], [0.0, 1.0])
-    twice.b.extend(["x"], [1], [0.0])
+    twice.a.extend(["x", "x"], [1, 1], reward=[0.0, 1.0])
+    twice.b.extend(["x"], [1], reward=[0.0])
     with pytest.raises(RunFileError, match="task 'x' of environment 'e', attempt 1, is scored by"):
         compare_attempts(twice, "mean_reward")
 

@@ -435,17 +435,21 @@ def test_a_line_that_ends_differently_is_encoded_again(line):
     assert new_line(record(), Score(1.0), line) == msgspec.json.encode(expected)
 
 
-def test_numbers_are_returned_only_if_they_changed():
-    """They are left out, at no cost, where nothing changed."""
-    both = [
+def test_numbers_are_returned_once_unless_they_changed():
+    pairs = [
         (record(components={"x": 1.0}), Score(0.0, {"x": 1.0})),
         (record(components={"x": 1.0}), Score(0.0, {"x": 0.5}, {"m": 2.0})),
+        (record(components={"x": 1.0}), Score(0.0)),
         (record(), Score(0.0, {}, {"m": 1.0})),
+        (record(), Score(0.0)),
     ]
-    assert [compared(before, score).numbers for before, score in both] == [
-        None,
+    results = [compared(before, score) for before, score in pairs]
+    assert [(result.old_numbers, result.new_numbers) for result in results] == [
+        (VerifierNumbers({"x": 1.0}, {}), None),
         (VerifierNumbers({"x": 1.0}, {}), VerifierNumbers({"x": 0.5}, {"m": 2.0})),
-        (VerifierNumbers({}, {}), VerifierNumbers({}, {"m": 1.0})),
+        (VerifierNumbers({"x": 1.0}, {}), VerifierNumbers({}, {})),
+        (None, VerifierNumbers({}, {"m": 1.0})),
+        (None, None),
     ]
 
 
