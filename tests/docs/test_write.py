@@ -73,6 +73,16 @@ def test_architecture_shows_every_room(write: ModuleType) -> None:
     assert packages <= {*re.findall(r"\w+", picture)}
 
 
+def test_architecture_names_places_that_exist(write: ModuleType) -> None:
+    text = (write.DOCS / "architecture.md").read_text(encoding="utf-8")
+    modules = re.findall(r"`(\w+/\w+\.py|\w+\.py)`", text)
+
+    assert [name for name in modules if not (write.ROOT / "gymcli" / name).is_file()] == []
+    for name, module in re.findall(r"`(\w+)`\s+(?:of \w+\s+)?in\s+`([\w/]+\.py)`", text):
+        source = (write.ROOT / "gymcli" / module).read_text(encoding="utf-8")
+        assert re.search(rf"^(async def|def|class) {name}\b|^{name}\b", source, re.MULTILINE), name
+
+
 def test_readme_environment_scores(write: ModuleType, tmp_path: Path) -> None:
     """The class and the row of the README work together as shown."""
     text = write.README.read_text(encoding="utf-8")
