@@ -159,9 +159,8 @@ def _attempts_on_record(plan: RunPlan, directory: RunDirectory, done: DoneTasks)
     failed = failed | crashed
     # Scoring such a conversation may have killed the process, so it is not scored again either.
     pending = {key: one for key, one in pending.items() if key not in crashed}
-    removed = set(done)
-    # All rows of the files: a task that `--limit` or `--task` leaves out is not removed.
-    removed.difference_update(_unchanged_tasks(plan.source.rows(), done, pending))
+    # Of all rows of the files: a task that `--limit` or `--task` leaves out is not removed.
+    removed = _removed_tasks(plan.source.rows(), done, pending)
     sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
     broken = _broken_groups(plan, failed - pending.keys(), done)
     num_done: Counter[str] = Counter()
@@ -259,24 +258,32 @@ def _check_group(row: TaskRow, size: int, before: int) -> None:
     )
 
 
-def _unchanged_tasks(
+def _removed_tasks(
     rows: Iterator[TaskRow],
     done: Mapping[tuple[str, str], Done],
     pending: Mapping[AttemptKey, Waiting],
-) -> Iterator[tuple[str, str]]:
-    """Yield the tasks of the files; refuse one whose content changed since it was scored."""
+) -> set[tuple[str, str]]:
+    """Return the scored tasks that no row has; refuse a row that changed since it was collected.
+
+    Rows after those of all tasks on record are not read.
+    """
+    removed = set(done)
     waiting = {(key.env, key.task_id): one.task_hash for key, one in pending.items()}
     for row in rows:
-        key = (row.env, row.id)
-        scored = done.get(key)
-        before = waiting.get(key) if scored is None else scored.task_hash
-        if before is not None and before != row.hash:
-            shown = " ".join(row.id.split())
+        task = (row.env, row.id)
+        scored = done.get(task)
+        recorded_hash = waiting.get(task) if scored is None else scored.task_hash
+        if recorded_hash is not None and recorded_hash != row.hash:
+            name = " ".join(row.id.split())
             raise RunMismatchError(
-                f'{row.place}: the content of task "{shown}" has changed since it was collected; '
+                f'{row.place}: the content of task "{name}" has changed since it was collected; '
                 "use another --out, or --fresh for a new run"
             )
-        yield key
+        removed.discard(task)
+        waiting.pop(task, None)
+        if not (removed or waiting):
+            break
+    return removed
 
 
 class _FailedLine(RecordHead, kw_only=True):

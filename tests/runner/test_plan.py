@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gymcli.errors import RunMismatchError
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.plan import plan_run
 from gymcli.runner.resume_state import existing_state, new_state
@@ -60,3 +61,28 @@ def test_plans_of_one_command_record_the_same_versions(tmp_path):
     )
     assert second.manifest.libraries is first.manifest.libraries
     assert second.manifest.git_commit == first.manifest.git_commit
+
+
+def test_a_limit_leaves_the_identity_and_the_tasks_on_record(tmp_path):
+    """Rows after the limit name another environment, are wrong, or are on record."""
+    tasks = write_sums(tmp_path / "t.jsonl", 4)
+    choice = '{"env": "mcqa", "prompt": "?", "options": [{"A": "x"}], "expected_answer": "A"}\n'
+    tasks.write_text(tasks.read_text() + choice)
+    out = tmp_path / "run"
+
+    def plan_of(**options):
+        options = CollectOptions(model="m", out=out, **options)
+        return plan_run([TaskFile(tasks)], options)
+
+    assert plan_of(limit=1).manifest.identity == plan_of().manifest.identity
+    collect_all(tasks, out=out, limit=3)
+    state = existing_state(plan_of(limit=1))
+    assert (state.num_done, state.removed_ids) == ({"arithmetic": 1}, ())
+    tasks.write_text(tasks.read_text() + "{\n")
+    assert existing_state(plan_of(limit=2)).removed_ids == ()
+    lines = tasks.read_text().splitlines()
+    tasks.write_text("\n".join([lines[0], *lines[2:]]))
+    assert existing_state(plan_of(limit=1)).removed_ids == ("sum-1",)
+    tasks.write_text("\n".join([lines[0], lines[1], lines[2].replace("+", "-")]))
+    with pytest.raises(RunMismatchError, match='the content of task "sum-2" has changed'):
+        existing_state(plan_of(limit=1))
