@@ -165,12 +165,14 @@ def infer_map(
     """
     table = _Table(path, id_field)
     env = env or table.only_env()
-    found = None if env is None else find(env)
-    takes_choices = found is None or issubclass(found.environment, find(CHOICE_ENV).environment)
+    registration = None if env is None else find(env)
+    takes_choices = registration is None or issubclass(
+        registration.environment, find(CHOICE_ENV).environment
+    )
     if takes_choices and table.is_choice():
-        env = CHOICE_ENV if found is None else found.name
+        env = CHOICE_ENV if registration is None else registration.name
         return _choice_map(table, env, has_template=has_template)
-    if found is None:
+    if registration is None:
         if has_template or any(name in table.columns for name in _PROMPTS):
             return TableMap(table.plain({}))  # rows that may name their own environments
         if isinstance(options := table.option_columns, str):
@@ -181,7 +183,7 @@ def infer_map(
                 "name it, as in --env string_match, or say what the columns are with --map FILE",
             )
         raise table.unclear("has no columns with a question and its answer")
-    return _answer_map(table, found, has_template=has_template)
+    return _answer_map(table, registration, has_template=has_template)
 
 
 def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Registration]) -> None:
@@ -218,8 +220,8 @@ class _Table:
         for column in self.columns:
             name = re.sub(r"[\s-]+", "_", column.strip().casefold())
             if self.by_name.setdefault(name, column) != column:
-                both = " ".join(f"{self.by_name[name]} and {column}".split())
-                raise UsageError(f"{path}: the columns {both} differ too little; rename one")
+                names = " ".join(f"{self.by_name[name]} and {column}".split())
+                raise UsageError(f"{path}: the columns {names} differ too little; rename one")
         self.option_columns, self.option_labels = self._option_columns()
 
     def rows(self) -> Iterator[dict[str, object]]:
@@ -232,10 +234,10 @@ class _Table:
 
     def one(self, names: Sequence[str], purpose: str) -> str | None:
         """Return the column with one of these names; raise UsageError if there are several."""
-        found = self.find(names)
-        if len(found) > 1:
-            raise self.unclear(f"{' and '.join(found)} may both be the {purpose}")
-        return found[0] if found else None
+        columns = self.find(names)
+        if len(columns) > 1:
+            raise self.unclear(f"{' and '.join(columns)} may both be the {purpose}")
+        return columns[0] if columns else None
 
     def only_env(self) -> str | None:
         """Return the environment that every row names."""
@@ -281,11 +283,11 @@ class _Table:
 
     def _option_columns(self) -> tuple[_Source | None, str | None]:
         """Return where the options are, and their labels if these are not the letters."""
-        found: dict[str, dict[str, str]] = {}
+        columns_by_prefix: dict[str, dict[str, str]] = {}
         for name, column in self.by_name.items():
             if match := _OPTION.fullmatch(name):
-                found.setdefault(match[1] or "", {})[match[2]] = column
-        for prefix, columns in found.items():
+                columns_by_prefix.setdefault(match[1] or "", {})[match[2]] = column
+        for prefix, columns in columns_by_prefix.items():
             numbers = ("0123456789", "123456789") if prefix else ()
             for names in ("abcdefghijklmnopqrstuvwxyz", *numbers):
                 run = [columns[name] for name in names if name in columns]
@@ -322,12 +324,12 @@ class _Table:
 
     def plain(self, fields: _Fields, *, without: Sequence[str] = (), **keys: object) -> RowMap:
         """Return a map with these fields, and every other column under its own name."""
-        others: _Fields = {}
+        other_fields: _Fields = {}
         for column in self.columns:
             name = column.strip()
             if column not in without and name not in fields:
-                others[name] = {"from": column, "apply": self.conversion(name, column)}
-        return _row_map({**others, **fields}, **keys)
+                other_fields[name] = {"from": column, "apply": self.conversion(name, column)}
+        return _row_map({**other_fields, **fields}, **keys)
 
     def conversion(self, name: str, column: str) -> list[str]:
         """Return the transform that turns the texts of a column into a field of the row itself."""
@@ -335,10 +337,10 @@ class _Table:
         return [transform] if transform and self.holds(column, str) else []
 
     def unclear(
-        self, reason: str, way_out: str = "say what the columns are with --map FILE"
+        self, reason: str, remedy: str = "say what the columns are with --map FILE"
     ) -> UsageError:
         """Return the error for columns that do not say how they become tasks."""
-        text = f"{reason} (columns: {listed(self.columns)}); {way_out}"
+        text = f"{reason} (columns: {listed(self.columns)}); {remedy}"
         one_line = " ".join(text.split())  # a name may have several lines
         return UsageError(f"{self.path}: {one_line}: `gym docs data` has an example of a map")
 
@@ -369,10 +371,10 @@ def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
     used = {name for field in fields.values() for name in _names(field["from"])}
     used |= {name.rpartition(".")[0] for name in _names(options) if name not in table.columns}
     row_map = table.plain(fields, without=[*used], **prompt)
-    shown = options if isinstance(options, str) else f"{options[0]}-{options[-1]}"
+    option_text = options if isinstance(options, str) else f"{options[0]}-{options[-1]}"
     field_by_column = {
         question: "question" if has_template else "prompt",
-        shown: "options",
+        option_text: "options",
         f"{answer} ({read_as})": "expected_answer",
     }
     renamed = [f"{column} → {name}" for column, name in field_by_column.items() if column != name]
@@ -401,25 +403,27 @@ def _answer_reading(table: _Table, answer: str, options: _Source) -> tuple[str, 
         if isinstance(row, str) or "answer" not in row:
             continue
         example = row["answer"] if example is None else example
-        for name, found in letters.items():
-            found.append(_letter_or_none(name, row["answer"], row.get("options")))
+        for name, read_letters in letters.items():
+            read_letters.append(_letter_or_none(name, row["answer"], row.get("options")))
         letters_of_labels.append(_letter_or_none("letter_in", row["answer"], row.get("labels")))
-    num_read = {name: len(found) - found.count(None) for name, found in letters.items()}
-    most = max(num_read.values())
-    best = [name for name, num in num_read.items() if num == most]
+    num_read = {
+        name: len(read_letters) - read_letters.count(None) for name, read_letters in letters.items()
+    }
+    max_read = max(num_read.values())
+    best = [name for name, num in num_read.items() if num == max_read]
     num_labels = len(letters_of_labels) - letters_of_labels.count(None)
-    if 2 * max(most, num_labels) < len(letters_of_labels):
+    if 2 * max(max_read, num_labels) < len(letters_of_labels):
         raise table.unclear(
             f'"{answer}" holds neither letters nor positions nor texts of the options: '
             f"{example!r:.60}"
         )
-    if table.option_labels is not None and num_labels >= most:
+    if table.option_labels is not None and num_labels >= max_read:
         return "letter_in", table.option_labels, "labels"
     if any(letters[name] != letters[best[0]] for name in best):
-        both = " or ".join(_READ_AS[name] for name in best)
+        readings = " or ".join(_READ_AS[name] for name in best)
         source = options if isinstance(options, str) else f"[{', '.join(options)}]"
         raise table.unclear(
-            f'"{answer}" may hold {both}',
+            f'"{answer}" may hold {readings}',
             "say which in --map FILE, such as "
             f"expected_answer: {{from: {answer}, apply: {{{best[-1]}: {source}}}}}",
         )
@@ -433,17 +437,17 @@ def _letter_or_none(transform: str, answer: JSON, options: JSON) -> JSON:
         return None
 
 
-def _answer_map(table: _Table, found: Registration, *, has_template: bool) -> TableMap:
-    own = found.environment.Task.model_fields
+def _answer_map(table: _Table, registration: Registration, *, has_template: bool) -> TableMap:
+    fields_of_task = registration.environment.Task.model_fields
     fields: _Fields = {}
     renamed: list[str] = []
 
     def add(name: str, column: str) -> None:
-        fields[name] = {"from": column, "apply": _conversion(table, found, name, column)}
+        fields[name] = {"from": column, "apply": _conversion(table, registration, name, column)}
         if name.casefold() != column.strip().casefold():
             renamed.append(f"{column} → {name}")
 
-    for name in dict.fromkeys([*own, *_CONTROLS]):
+    for name in dict.fromkeys([*fields_of_task, *_CONTROLS]):
         if name in table.columns:
             add(name, name)
         elif name in table.by_name:
@@ -453,30 +457,30 @@ def _answer_map(table: _Table, found: Registration, *, has_template: bool) -> Ta
         question = table.one(_QUESTIONS, "prompt")
         if question is None:
             raise table.unclear("has no column with the prompt, such as prompt or question")
-        if found.name in _ANSWER_PROMPTS and "extraction_mode" not in fields:
+        if registration.name in _ANSWER_PROMPTS and "extraction_mode" not in fields:
             fields["question"] = {"from": question}
             renamed.append(f"{question} → prompt")
-            prompt["user"] = _ANSWER_PROMPTS[found.name]
+            prompt["user"] = _ANSWER_PROMPTS[registration.name]
         else:
             add("prompt", question)
-    if "question" in own and "question" not in fields and "prompt" in fields:
+    if "question" in fields_of_task and "question" not in fields and "prompt" in fields:
         add("question", str(fields["prompt"]["from"]))
-    answers = [name for name in _ANSWERS if name in own]
+    answers = [name for name in _ANSWERS if name in fields_of_task]
     if len(answers) == 1 and answers[0] not in fields:
         answer = table.one(_ANSWERS, "answer")
         if answer is not None:
             add(answers[0], answer)
     used = {str(column["from"]) for column in fields.values()}
     row_map = table.plain(fields, without=[*used], **prompt)
-    _check_first(table, found, row_map)
-    return TableMap(row_map, None, _note(renamed, found.name) if renamed else "")
+    _check_first(table, registration, row_map)
+    return TableMap(row_map, None, _note(renamed, registration.name) if renamed else "")
 
 
-def _conversion(table: _Table, found: Registration, name: str, column: str) -> list[str]:
+def _conversion(table: _Table, registration: Registration, name: str, column: str) -> list[str]:
     """Return the transforms that turn the values of a table into the type of a field."""
     if name in _CONTROLS or column == table.id_field:
         return table.conversion(name, column)
-    kinds = _json_types(found, name)
+    kinds = _json_types(registration, name)
     if kinds - {"null"} == {"string"} and table.holds(column, (int, float)):
         return ["text"]  # as in a CSV file
     is_nested = kinds & {"array", "object"}
@@ -485,38 +489,38 @@ def _conversion(table: _Table, found: Registration, name: str, column: str) -> l
     return [transform] if transform and table.holds(column, str) else []
 
 
-def _json_types(found: Registration, name: str) -> set[str]:
+def _json_types(registration: Registration, name: str) -> set[str]:
     """Return the JSON types that a field may have; none if they are unknown."""
     try:
-        schema = found.environment.Task.model_json_schema()
+        schema = registration.environment.Task.model_json_schema()
     except PydanticInvalidForJsonSchema:  # an author may use any Python type
         return set()
     definitions = cast("dict[str, JSONObject]", schema.get("$defs", {}))
     waiting = [cast("dict[str, JSONObject]", schema["properties"]).get(name, {})]
     kinds: set[str] = set()
     while waiting:
-        one = waiting.pop()
-        if isinstance(reference := one.get("$ref"), str):
+        schema_part = waiting.pop()
+        if isinstance(reference := schema_part.get("$ref"), str):
             waiting.append(definitions[reference.rpartition("/")[2]])
-        waiting += cast("list[JSONObject]", one.get("anyOf", []))
-        if isinstance(kind := one.get("type"), str):
+        waiting += cast("list[JSONObject]", schema_part.get("anyOf", []))
+        if isinstance(kind := schema_part.get("type"), str):
             kinds.add(kind)
     return kinds
 
 
-def _check_first(table: _Table, found: Registration, row_map: RowMap) -> None:
+def _check_first(table: _Table, registration: Registration, row_map: RowMap) -> None:
     """Raise UsageError if the first row lacks a field that the environment needs."""
     first = next((row for row in table.rows() if row_map.takes(row)), None)
     if first is None:
         return
     try:
-        found.environment.parse_task(row_map.apply(first))
+        registration.environment.parse_task(row_map.apply(first))
     except ValidationError as error:
         missing = [".".join(map(str, e["loc"])) for e in error.errors() if e["type"] == "missing"]
         absent = [name for name in missing if name not in (row_map.fields or {})]
         if absent:
             raise table.unclear(
-                f"has no column for {listed(absent)}, which environment {found.name} needs"
+                f"has no column for {listed(absent)}, which environment {registration.name} needs"
             ) from error
     except ValueError:
         return  # the row has its own problem, which is listed with its line

@@ -270,9 +270,11 @@ def hub_tables(
     def opened(config: str | None) -> Iterator[dict[str, object]]:
         # Rows are fetched on demand. Without a split, all are returned.
         with _hub_errors(source), _few_tries():
-            found = load.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
+            dataset = load.load_dataset(
+                name, config, split=split, revision=info.sha, streaming=True
+            )
             if split is None:
-                names = list(found)
+                names = list(dataset)
                 if not names:
                     raise UsageError(f"{source}: has no splits")
                 if len(names) > 1:
@@ -281,10 +283,10 @@ def hub_tables(
                     )
                 # Configurations may differ in the name of their only split.
                 record.split = names[0] if len(configs) == 1 else None
-                found = found[names[0]]
+                dataset = dataset[names[0]]
             # Images and sounds stay encoded. Features are missing if the first rows cannot be
             # read; reading them raises the error.
-            yield from _with_json_decoded(found.decode(False)) if found.features else found
+            yield from _with_json_decoded(dataset.decode(False)) if dataset.features else dataset
 
     def tables() -> Iterator[SourceTable]:
         for config in configs:
@@ -375,7 +377,9 @@ def _with_json_decoded(rows: Any) -> Iterator[dict[str, object]]:
     # The package's own notation, in which a feature has its type.
     described = json.loads(
         json.dumps(features.to_dict()),
-        object_hook=lambda one: {**one, "decode": True} if one.get("_type") == "Json" else one,
+        object_hook=lambda feature: (
+            {**feature, "decode": True} if feature.get("_type") == "Json" else feature
+        ),
     )
     yield from rows.cast(type(features).from_dict(described))
 

@@ -60,10 +60,10 @@ def _number(value: JSON, _: JSON) -> JSON:
 
 def _after(value: JSON, marker: JSON) -> JSON:
     # The last marker counts: in GSM8K, for example, the answer follows the final "####".
-    _, found, rest = _known_text(value).rpartition(str(marker))
-    if not found:
+    _, marker_found, text_after = _known_text(value).rpartition(str(marker))
+    if not marker_found:
         raise ValueError(f"{value!r:.80} has no {marker!r}")
-    return rest.strip()
+    return text_after.strip()
 
 
 def _json(value: JSON, _: JSON) -> JSON:
@@ -100,10 +100,10 @@ def _letter_in(value: JSON, options: JSON) -> JSON:
 
 
 def _letter_of(value: JSON, options: JSON) -> JSON:
-    found = _WRITTEN_LETTER.fullmatch(value) if isinstance(value, str) else None
-    known = _LETTERS[: len(_options(options))]
-    if found is None or (letter := found[1].upper()) not in known:
-        raise ValueError(f"{value!r:.80} is not a letter from A to {known[-1:]}")
+    match = _WRITTEN_LETTER.fullmatch(value) if isinstance(value, str) else None
+    letters = _LETTERS[: len(_options(options))]
+    if match is None or (letter := match[1].upper()) not in letters:
+        raise ValueError(f"{value!r:.80} is not a letter from A to {letters[-1:]}")
     return letter
 
 
@@ -115,8 +115,8 @@ def _letter_from(first: int, value: JSON, options: JSON) -> JSON:
     return _letter(number - first)
 
 
-def _is_same_text(one: JSON, other: JSON) -> bool:
-    return _is_same(one, other) or _text(one).strip() == _text(other).strip()
+def _is_same_text(value: JSON, other_value: JSON) -> bool:
+    return _is_same(value, other_value) or _text(value).strip() == _text(other_value).strip()
 
 
 def _options(value: JSON) -> list[JSON]:
@@ -248,8 +248,8 @@ class RowMap(BaseModel):
     def apply(self, row: Mapping[str, object]) -> JSONObject:
         """Return the task row; raise ValueError if a column is missing or cannot be converted."""
         if self.fields is None:
-            kept = {n: v for n, v in row.items() if not (self.drop_empty and _is_empty(v))}
-            mapped = {name: json_value(value, name) for name, value in kept.items()}
+            columns = {n: v for n, v in row.items() if not (self.drop_empty and _is_empty(v))}
+            mapped = {name: json_value(value, name) for name, value in columns.items()}
         else:
             mapped = {}
             for name, column in self.fields.items():
@@ -385,6 +385,6 @@ def json_value(value: object, column: str) -> JSON:
     raise ValueError(f'column "{column}" holds {kind}, which JSON cannot express')
 
 
-def _is_same(one: JSON, other: JSON) -> bool:
+def _is_same(value: JSON, other_value: JSON) -> bool:
     # In JSON, true is not 1.
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return value == other_value and isinstance(value, bool) == isinstance(other_value, bool)

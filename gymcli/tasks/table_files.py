@@ -115,8 +115,8 @@ def table_notes(path: Path) -> list[str]:
             '"CSV UTF-8"'
         ]
     if _format(path) in _SHEETS and len(names := _sheet_names(path)) > 1:
-        others = ", ".join(f'"{name}"' for name in names[1:])
-        return [f'{path}: only the sheet "{names[0]}" is read, not {others}']
+        ignored_names = ", ".join(f'"{name}"' for name in names[1:])
+        return [f'{path}: only the sheet "{names[0]}" is read, not {ignored_names}']
     return []
 
 
@@ -135,8 +135,8 @@ def local_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[SourceRow]:
     if reader in (_parquet_rows, _sheet_rows) and path.suffix.lower() != suffix:
         raise UsageError(f"{path}: {suffix} files are compressed internally; unpack it first")
     if reader is None:
-        known = ", ".join(_READERS)
-        raise UsageError(f"{path}: unknown format; expected hf:ORG/NAME or a file ({known})")
+        suffixes = ", ".join(_READERS)
+        raise UsageError(f"{path}: unknown format; expected hf:ORG/NAME or a file ({suffixes})")
     return _csv_rows(path, columns) if reader is _csv_rows else reader(path)
 
 
@@ -371,13 +371,13 @@ def _check_columns(place: str, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def needs_pyarrow(what: str) -> Iterator[None]:
+def needs_pyarrow(purpose: str) -> Iterator[None]:
     """Turn a failed import of pyarrow into a MissingPackageError, which names what needs it."""
     try:
         yield
     except ImportError as error:
         raise MissingPackageError(
-            f"{what} needs the package pyarrow: pip install 'gymcli[parquet]'"
+            f"{purpose} needs the package pyarrow: pip install 'gymcli[parquet]'"
         ) from error
 
 

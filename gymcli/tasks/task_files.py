@@ -289,12 +289,12 @@ class TaskReader:
             return [RowProblem(place, TOO_DEEP)]
         except (ValueError, UsageError) as error:
             return [RowProblem(place, str(error))]
-        found: list[TaskRow | RowProblem | IgnoredParameter]
-        found = [IgnoredParameter(place, name) for name in ignored] if ignored else []
+        items: list[TaskRow | RowProblem | IgnoredParameter]
+        items = [IgnoredParameter(place, name) for name in ignored] if ignored else []
         if self._copies is not None:
             task.first_attempt = self._copies.get(self._num_tasks, 0)
             self._num_tasks += 1
-            return [*found, task]
+            return [*items, task]
         name = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
         number = self._numbers.setdefault(int.from_bytes(name), len(self._hashes))
         content = int(task.hash, 16)
@@ -310,18 +310,18 @@ class TaskReader:
             self.shared_ids.add((task.env, task.id))
         else:
             first_place = f"{self._sources[number]}:{self._lines[number]}"
-            return [*found, RowProblem(place, _same_id(task.id, first_place, reading))]
-        return [*found, task]
+            return [*items, RowProblem(place, _same_id(task.id, first_place, reading))]
+        return [*items, task]
 
 
 def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
     """Name each file by the fewest last parts of its path that distinguish it."""
     names = {}
     for path in dict.fromkeys(paths):
-        others = [other.parts for other in paths if other != path]
+        other_parts = [other.parts for other in paths if other != path]
         num_parts = 1
         while num_parts < len(path.parts) and any(
-            other[-num_parts:] == path.parts[-num_parts:] for other in others
+            other[-num_parts:] == path.parts[-num_parts:] for other in other_parts
         ):
             num_parts += 1
         names[path] = Path(*path.parts[-num_parts:]).as_posix() + "/"
@@ -329,9 +329,9 @@ def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
-    shown = " ".join(task_id.split())
+    id_text = " ".join(task_id.split())
     hint = reading.hints.same_id + ("" if reading.id_by_file else reading.hints.same_id_in_files)
-    return f'another row, {first_place}, has the same id "{shown}"; {hint}'
+    return f'another row, {first_place}, has the same id "{id_text}"; {hint}'
 
 
 def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
@@ -347,9 +347,9 @@ def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
                 yield RowProblem(place, row)
                 continue
             try:
-                own = without_stamps(row)
-                fields = row_prompt(own).fields
-                content = digest(own)
+                content_fields = without_stamps(row)
+                fields = row_prompt(content_fields).fields
+                content = digest(content_fields)
             except RecursionError:
                 yield RowProblem(place, TOO_DEEP)
                 continue

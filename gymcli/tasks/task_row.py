@@ -105,10 +105,10 @@ def _as_ours(message: JSON) -> JSON:
     """Drop nulls, with which tables fill rows, and rename `reasoning_content` to `reasoning`."""
     if not isinstance(message, dict):
         return message
-    kept = {name: value for name, value in message.items() if value is not None}
-    if "reasoning_content" in kept:
-        kept.setdefault("reasoning", kept.pop("reasoning_content"))
-    return kept
+    fields = {name: value for name, value in message.items() if value is not None}
+    if "reasoning_content" in fields:
+        fields.setdefault("reasoning", fields.pop("reasoning_content"))
+    return fields
 
 
 _MAX_NAMES = 20
@@ -179,10 +179,10 @@ class PromptTemplate:
 
 def listed(names: Collection[str]) -> str:
     """Join the first names, shortened, for a message, and add how many more there are."""
-    shown = [f"{name:.{_MAX_NAME_CHARACTERS}}" for name in islice(names, _MAX_NAMES)]
+    short_names = [f"{name:.{_MAX_NAME_CHARACTERS}}" for name in islice(names, _MAX_NAMES)]
     if len(names) > _MAX_NAMES:
-        shown.append(f"and {len(names) - _MAX_NAMES} more")
-    return ", ".join(shown) or "none"
+        short_names.append(f"and {len(names) - _MAX_NAMES} more")
+    return ", ".join(short_names) or "none"
 
 
 class _Loader(yaml.SafeLoader):
@@ -344,6 +344,6 @@ def _leaves_prompt(row: JSONObject, fields: JSONObject) -> bool:
 def _own_params(params: object) -> tuple[JSONObject, list[str]]:
     if not isinstance(params, dict):
         raise ValueError('"params" must be an object')
-    given = {name: value for name, value in params.items() if value is not None}
-    kept = {name: value for name, value in given.items() if name not in IGNORED_PARAMS}
-    return kept, [name for name in IGNORED_PARAMS if name in given]
+    set_params = {name: value for name, value in params.items() if value is not None}
+    sent_params = {name: value for name, value in set_params.items() if name not in IGNORED_PARAMS}
+    return sent_params, [name for name in IGNORED_PARAMS if name in set_params]

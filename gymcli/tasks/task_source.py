@@ -131,10 +131,10 @@ class TaskSource:
         if not self.shared_ids:
             return []
         _, task_id = min(self.shared_ids)
-        shown = " ".join(task_id.split())
+        id_text = " ".join(task_id.split())
         return [
             f"different rows of NeMo Gym share {len(self.shared_ids)} ids, such as "
-            f'"{shown}": these tasks are named ID-HASH, with the first 8 digits of the hash of '
+            f'"{id_text}": these tasks are named ID-HASH, with the first 8 digits of the hash of '
             "their content"
         ]
 
@@ -420,25 +420,29 @@ class Problems:
             raise TasksError("\n".join(self.lines()))
 
 
-def row_problems(row: TaskRow, found: Registration, options: EnvironmentOptions) -> list[str]:
+def row_problems(
+    row: TaskRow, registration: Registration, options: EnvironmentOptions
+) -> list[str]:
     """Return the problems of a row in its environment with these options."""
     problems: list[str] = []
     try:
-        task = found.environment.parse_task(row.fields)
-        found.environment.check_task(task, options)
+        task = registration.environment.parse_task(row.fields)
+        registration.environment.check_task(task, options)
     except ValidationError as error:
-        problems += _field_problems(error, found.name)
+        problems += _field_problems(error, registration.name)
     except ValueError as error:
-        problems.append(f"{error} (environment {found.name})")
+        problems.append(f"{error} (environment {registration.name})")
     if row.tools:
-        problems += _tool_problems(row.tools, found)
+        problems += _tool_problems(row.tools, registration)
     return problems
 
 
-def _missing_mark(row: TaskRow, found: Registration, options: EnvironmentOptions) -> str:
+def _missing_mark(row: TaskRow, registration: Registration, options: EnvironmentOptions) -> str:
     """Return what an answer to this row needs in order to be read, if no message mentions it."""
     try:
-        mark = found.environment.answer_mark(found.environment.parse_task(row.fields), options)
+        mark = registration.environment.answer_mark(
+            registration.environment.parse_task(row.fields), options
+        )
     except ValueError:  # `row_problems` names it
         return ""
     return "" if any(mark in message.text for message in row.messages) else mark
@@ -450,22 +454,22 @@ def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
         if detail["type"] == "missing":
             yield f'"{field}" is missing (environment {env} needs it)'
         else:
-            what = f'"{field}": ' if field else ""
-            yield f"{what}{pydantic_reason(detail)} (environment {env})"
+            field_prefix = f'"{field}": ' if field else ""
+            yield f"{field_prefix}{pydantic_reason(detail)} (environment {env})"
 
 
-def _tool_problems(tools: list[JSONObject], found: Registration) -> Iterator[str]:
-    environment = found.environment
+def _tool_problems(tools: list[JSONObject], registration: Registration) -> Iterator[str]:
+    environment = registration.environment
     # An overridden `tools` can be called only on an instance, in an episode.
     if not environment.executes_tools or environment.tools is not Environment.tools:
         return
-    own = environment.method_tools()
+    method_tools = environment.method_tools()
     for tool in tools:
         function = tool.get("function")
         name = function.get("name") if isinstance(function, dict) else None
-        if name is not None and name not in own:
-            known = ", ".join(own) or "none"
-            yield f'tool "{name}" is not one of environment {found.name} (it has: {known})'
+        if name is not None and name not in method_tools:
+            names = ", ".join(method_tools) or "none"
+            yield f'tool "{name}" is not one of environment {registration.name} (it has: {names})'
 
 
 @dataclass(eq=False)
@@ -562,8 +566,8 @@ def _surveyed(
             own_options(options.env_args, result.environments[env])
     if missing:
         task_id = min(missing)
-        known = dict.fromkeys(row.id for row in itertools.islice(source.rows(), _MAX_COMPARED))
-        hint = did_you_mean(task_id, known)
+        first_ids = dict.fromkeys(row.id for row in itertools.islice(source.rows(), _MAX_COMPARED))
+        hint = did_you_mean(task_id, first_ids)
         raise UnknownNameError(f"--task {task_id}: no task has this id{hint and f' ({hint})'}")
     if not num_rows_of_file:
         names = ", ".join(str(path) for path in source.paths)
@@ -595,15 +599,17 @@ def _checked(
         if isinstance(item, IgnoredParameter):
             result.ignored.add(item.name)
             continue
-        found = result.environments.get(item.env)
-        if found is None:
-            found = result.environments[item.env] = registry.find(item.env)
-            env_options[item.env] = own_options(source.options.env_args, found)
+        registration = result.environments.get(item.env)
+        if registration is None:
+            registration = result.environments[item.env] = registry.find(item.env)
+            env_options[item.env] = own_options(source.options.env_args, registration)
             if scrubber.text(item.env) != item.env:
                 unwritable.add(item.env)
-            if source.template and (mark := _missing_mark(item, found, env_options[item.env])):
+            if source.template and (
+                mark := _missing_mark(item, registration, env_options[item.env])
+            ):
                 result.missing_marks[item.env] = mark
-        texts = row_problems(item, found, env_options[item.env])
+        texts = row_problems(item, registration, env_options[item.env])
         if item.env in unwritable:
             texts.insert(0, f"the name of the environment {_UNWRITABLE} name")
         if scrubber.text(item.id) != item.id:
