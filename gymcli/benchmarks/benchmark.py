@@ -300,7 +300,7 @@ def same_name(name: str) -> str:
     return name.casefold().replace("-", "_")
 
 
-def _shipped() -> dict[str, Path]:
+def _shipped_files() -> dict[str, Path]:
     files = sorted(gymcli.envs.DATASETS.glob(f"*/{BENCHMARK_FILE}"))
     return {file.parent.name: file for file in files}
 
@@ -311,7 +311,7 @@ def _package_entry_points() -> dict[str, EntryPoint]:
 
 def benchmark_names() -> list[str]:
     """List the benchmarks that ship with gymcli and installed packages."""
-    return sorted({*_shipped(), *_package_entry_points()})
+    return sorted({*_shipped_files(), *_package_entry_points()})
 
 
 def _local_file(spec: str) -> Path | None:
@@ -326,7 +326,7 @@ def _local_file(spec: str) -> Path | None:
 
 def _known_name(spec: str) -> str | None:
     # Those that ship first: no package can replace one by its name.
-    for list_names in (_shipped, _package_entry_points):
+    for list_names in (_shipped_files, _package_entry_points):
         for name in sorted(list_names()):
             if same_name(name) == same_name(spec):
                 return name
@@ -396,7 +396,7 @@ def _origin(spec: str) -> _Origin:
     """Return where the benchmark is that has this name, or is in this folder or file."""
     name = _known_name(spec)
     if name is not None:
-        path = _shipped().get(name) or _file_of(_package_entry_points()[name])
+        path = _shipped_files().get(name) or _file_of(_package_entry_points()[name])
         return _Origin(path, name, is_installed=True)
     file = _local_file(spec)
     if file is not None:

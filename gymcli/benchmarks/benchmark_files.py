@@ -16,7 +16,7 @@ import msgspec
 import gymcli.envs
 from gymcli.benchmarks.benchmark import Benchmark, existing_file
 from gymcli.benchmarks.benchmark_source import file_name
-from gymcli.benchmarks.source_files import SourceFile, changed_error, fetched_files
+from gymcli.benchmarks.source_files import SourceFile, changed_error, fetch_files
 from gymcli.environment.registry import Registry, generated_lines
 from gymcli.errors import GymError, RunError, TasksError, UsageError, described
 from gymcli.store.lines import file_sha256
@@ -113,7 +113,7 @@ def pulled_tasks(
         ) from error
     try:
         with _temporary_folder() as folder:
-            files = fetched_files(benchmark, folder)
+            files = fetch_files(benchmark, folder)
             check = partial(_check, benchmark, path)
             write_tasks(path, lambda: _read(benchmark, files), check=check)
     except RunError as error:
@@ -164,7 +164,7 @@ def source_hashes(benchmark: Benchmark) -> Hashes:
         if source.env is not None:
             tasks_file = write_tasks(folder / "tasks.jsonl", lambda: _read(benchmark, []))
             return Hashes([tasks_file.provenance.sha256])
-        return Hashes([file.sha256 for file in fetched_files(benchmark, folder)])
+        return Hashes([file.sha256 for file in fetch_files(benchmark, folder)])
 
 
 def _hub_hash(benchmark: Benchmark, split: str | None) -> str:
@@ -276,7 +276,7 @@ def _read(benchmark: Benchmark, files: Sequence[SourceFile]) -> tuple[MappedRows
         tables = [SourceTable(name, _generate(benchmark))]
     record.benchmark = f"{benchmark.name} {benchmark.version}"
     record.map_sha256 = None if source.map is None else file_sha256(map_file(benchmark)[0])
-    rows = _mapped(benchmark, tables)
+    rows = _map_rows(benchmark, tables)
     if source.hf is not None:
         rows = itertools.chain(rows, _rest(tables))
     return _with_examples(benchmark, rows, record) if benchmark.examples else rows, record
@@ -297,7 +297,7 @@ def _rest(tables: Iterable[SourceTable]) -> MappedRows:
     yield from ()
 
 
-def _mapped(benchmark: Benchmark, tables: Iterable[SourceTable]) -> MappedRows:
+def _map_rows(benchmark: Benchmark, tables: Iterable[SourceTable]) -> MappedRows:
     """Return the rows that the benchmark's map makes of tables."""
     if benchmark.source.map is None:
         return map_rows(tables, RowMap())
@@ -366,7 +366,7 @@ def _examples(benchmark: Benchmark, record: Provenance) -> MappedRows:
     assert examples is not None
     if path is None:
         tables, examples_record = _hub_tables(benchmark, examples.split)
-        yield from itertools.chain(_mapped(benchmark, tables), _rest(tables))
+        yield from itertools.chain(_map_rows(benchmark, tables), _rest(tables))
         record.examples_split = examples.split
         record.examples_sha256 = examples_record.source_sha256
         return

@@ -209,7 +209,7 @@ def with_benchmark(options: CollectOptions, benchmark: Benchmark) -> CollectOpti
                 f"is another setting, with --role {role}=NAME_OR_URL (roles= from Python)"
             )
     registration = _environment(options, benchmark)
-    if _has_own_env(options, benchmark):
+    if _uses_benchmark_env(options, benchmark):
         check_with_environment(benchmark, registration)
     given_args = {
         name.removeprefix(f"{registration.name}."): text for name, text in options.env_args.items()
@@ -220,7 +220,7 @@ def with_benchmark(options: CollectOptions, benchmark: Benchmark) -> CollectOpti
     update: dict[str, object] = {
         "env": options.env or benchmark.env,
         "env_args": {**benchmark.env_arg_texts, **given_args}
-        if _has_own_env(options, benchmark)
+        if _uses_benchmark_env(options, benchmark)
         else given_args,
         "prompt": options.prompt or benchmark.prompt_path,
         "params": merged_params(_as_spelt(benchmark.params, options), options.params),
@@ -316,7 +316,7 @@ def _environment(options: CollectOptions, benchmark: Benchmark) -> Registration:
     return Registry().find(benchmark.env) if env is None else Registry((env,)).find(env)
 
 
-def _has_own_env(options: CollectOptions, benchmark: Benchmark) -> bool:
+def _uses_benchmark_env(options: CollectOptions, benchmark: Benchmark) -> bool:
     return options.env in (None, benchmark.env)
 
 
@@ -324,7 +324,7 @@ def _deviations(
     options: CollectOptions, benchmark: Benchmark, registration: Registration
 ) -> Iterator[str]:
     """Yield in words each setting of a run that is not the benchmark's and may move its score."""
-    if not _has_own_env(options, benchmark):
+    if not _uses_benchmark_env(options, benchmark):
         yield f"environment {options.env}, not {benchmark.env}"
     else:
         run_options, benchmark_options = (

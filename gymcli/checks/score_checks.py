@@ -182,13 +182,13 @@ def turns_key(turns: Sequence[Message]) -> bytes:
     return canonical_json(
         [
             # Arguments as values: neither spaces nor the order of keys make a difference.
-            [message.text, [[call.name, _decoded(call.arguments)] for call in message.tool_calls]]
+            [message.text, [[call.name, _decode(call.arguments)] for call in message.tool_calls]]
             for message in turns
         ]
     )
 
 
-def _decoded(arguments: str) -> object:
+def _decode(arguments: str) -> object:
     try:
         return msgspec.json.decode(arguments)
     except JSON_ERRORS:

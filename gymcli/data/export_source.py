@@ -77,7 +77,7 @@ class ExportSource:
             for number in numbers:
                 yield self.read(run, run.rows[number])
 
-    def scored(self) -> Iterator[ExportedAttempt]:
+    def scored_attempts(self) -> Iterator[ExportedAttempt]:
         """Yield the scored attempts, run by run, and count the others as left out."""
         for run, numbers in self.runs:
             for row in self.scored_rows(run, numbers):

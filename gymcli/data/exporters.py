@@ -183,7 +183,7 @@ def _json_values(attempt: ExportedAttempt) -> dict[str, object]:
 def _write_jsonl(source: ExportSource, file: BinaryIO, open_tokens: Callable[[], BinaryIO]) -> int:
     num_rows = 0
     token_file: BinaryIO | None = None
-    for attempt in source.scored():
+    for attempt in source.scored_attempts():
         line = attempt.line
         if token_lines := source.token_lines(attempt):
             token_file = token_file or open_tokens()
@@ -210,7 +210,7 @@ def _write_nemo_gym(
     task_numbers: dict[tuple[str, str], int] = {}
     attempts: set[tuple[int, int]] = set()
     kinds: set[bool] = set()
-    for attempt in source.scored():
+    for attempt in source.scored_attempts():
         run, row = attempt.run, attempt.row
         name = f"{run.path}: attempt {row.attempt} of task {row.task_id} ({row.env})"
         is_ours = run.is_ours(row)

@@ -145,15 +145,15 @@ def select_rows(
         )
     return Selection(
         lines=[row.line for row in rows],
-        num_tasks=_sorted(Counter(name for name, _ in all_tasks)),
-        num_selected=_sorted(num_selected),
-        num_rows=_sorted(Counter(row.env for row in rows)),
+        num_tasks=_sort_by_name(Counter(name for name, _ in all_tasks)),
+        num_selected=_sort_by_name(num_selected),
+        num_rows=_sort_by_name(Counter(row.env for row in rows)),
         options=[*env_options, *option_sets[0]],
         files=[item.path for source in task_sources for item in source.inputs],
     )
 
 
-def _sorted(counts: Counter[str]) -> dict[str, int]:
+def _sort_by_name(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 

@@ -52,7 +52,7 @@ def write_sft(source: ExportSource, file: BinaryIO, *, loss: str = "conversation
         num_bad += attempt.reward <= 0
         return rows
 
-    num_rows = _write_rows(source, file, source.scored(), rows_of)
+    num_rows = _write_rows(source, file, source.scored_attempts(), rows_of)
     if num_bad:
         source.warnings.append(
             f"{num_bad} of {num_attempts} rollouts have a reward of 0 or less, and training would "
@@ -106,7 +106,7 @@ def write_dpo(source: ExportSource, file: BinaryIO) -> int:
 
 def write_kto(source: ExportSource, file: BinaryIO) -> int:
     """Write every scored attempt, labelled by whether it passed."""
-    return _write_rows(source, file, source.scored(), _kto_rows)
+    return _write_rows(source, file, source.scored_attempts(), _kto_rows)
 
 
 def _kto_rows(attempt: ExportedAttempt) -> list[JSONObject]:
@@ -241,7 +241,7 @@ def write_tokens(source: ExportSource, file: BinaryIO, *, advantage: str = "") -
             for sequence in sequences(attempt.rollout, source.token_calls(attempt))
         ]
 
-    return _write_rows(source, file, source.scored(), rows_of)
+    return _write_rows(source, file, source.scored_attempts(), rows_of)
 
 
 ADVANTAGES: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -268,7 +268,7 @@ def write_openenv(source: ExportSource, file: BinaryIO) -> int:
     """Write every scored attempt as OpenEnv's training trace."""
     source.require_tokens()
     return _write_rows(
-        source, file, source.scored(), lambda attempt: [_openenv_row(source, attempt)]
+        source, file, source.scored_attempts(), lambda attempt: [_openenv_row(source, attempt)]
     )
 
 

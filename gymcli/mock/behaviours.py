@@ -193,7 +193,7 @@ def read_script(path: Path) -> Behaviour:
         by_match[match] = [*entry.answers]
     if not (by_request or by_match):
         raise UsageError(f"{path}: the script has no answers")
-    behave = _recorded(by_request, by_match) if by_request else scripted(by_match)
+    behave = _replay(by_request, by_match) if by_request else scripted(by_match)
     # A run that records token ids asks this first, whatever its tasks are.
     return lambda request: echo(request) if last_user_text(request) == PROBE else behave(request)
 
@@ -228,7 +228,7 @@ def _problem(answer: MockAnswer) -> str | None:
     return None
 
 
-def _recorded(
+def _replay(
     by_request: Mapping[str, Sequence[MockAnswer]], by_match: Mapping[str, list[MockAnswer | str]]
 ) -> Behaviour:
     # The k-th request of a conversation gets its k-th answer; after the last, the first again.

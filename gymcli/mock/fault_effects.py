@@ -156,7 +156,7 @@ def _huge(answer: MockAnswer) -> MockAnswer:
     return msgspec.structs.replace(answer, text=long_text, logprobs=None, response_items=[])
 
 
-def _unfinished(word: str) -> Callable[[MockAnswer], MockAnswer]:
+def _cut_with_reason(word: str) -> Callable[[MockAnswer], MockAnswer]:
     """Return a function that cuts a text in half and sets a finish reason."""
 
     def cut(answer: MockAnswer) -> MockAnswer:
@@ -172,10 +172,10 @@ _WRONG_ANSWERS: dict[str, Callable[[MockAnswer], MockAnswer]] = {
     "empty-choices": lambda answer: MockAnswer(has_choices=False, usage=answer.usage),
     "null-content": lambda answer: MockAnswer(usage=answer.usage),
     "unknown-finish": lambda answer: msgspec.structs.replace(answer, finish_reason=UNKNOWN_FINISH),
-    "finish-abort": _unfinished("abort"),
-    "finish-error": _unfinished("error"),
-    "finish-cancelled": _unfinished("cancelled"),
-    "finish-insufficient": _unfinished("insufficient_system_resource"),
+    "finish-abort": _cut_with_reason("abort"),
+    "finish-error": _cut_with_reason("error"),
+    "finish-cancelled": _cut_with_reason("cancelled"),
+    "finish-insufficient": _cut_with_reason("insufficient_system_resource"),
     "null-finish": lambda _: MockAnswer(finish_reason="", usage=_NO_COMPLETION),
     "empty-message": lambda _: MockAnswer(has_message=False, usage=_NO_COMPLETION),
     "huge": _huge,

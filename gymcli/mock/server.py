@@ -39,7 +39,7 @@ from gymcli.mock.listener import Listener
 from gymcli.mock.recording import Exchange, LineFile, Recorder, Stats
 from gymcli.mock.tokenizer import (
     TokenSampler,
-    tokenized,
+    answer_tokenizing,
     tokens_of,
     with_logprobs,
     with_token_logprobs,
@@ -50,7 +50,7 @@ from gymcli.mock.wire_formats import (
     ParsedRequest,
     WireFormat,
     parse_request,
-    rendered,
+    render_answers,
     usage_of,
 )
 from gymcli.models.limits import Bucket
@@ -257,7 +257,7 @@ class MockServer:
         if self._keeps_requests:
             self.requests.append(Received(request.path, request.headers, raw))
         try:
-            answer = tokenized(request.path, raw, sampler.source)
+            answer = answer_tokenizing(request.path, raw, sampler.source)
         except (ValueError, *JSON_ERRORS) as error:
             return _response(error_answer(400, f"not a request: {error}"))
         if answer is None:
@@ -318,10 +318,10 @@ class MockServer:
             exchange.fault = fault
             return _refuse(refusal_for(fault, parsed_request.model, parsed_request.text), exchange)
         try:
-            answers, fault, parsed_request = self._completed(
+            answers, fault, parsed_request = self._complete_answers(
                 await self._ask(parsed_request), fault, parsed_request
             )
-            wire_answer = rendered(answers, parsed_request)
+            wire_answer = render_answers(answers, parsed_request)
         except Exception as error:  # noqa: BLE001 (a behaviour may raise anything)
             text = f"the mock's behaviour failed: {type(error).__name__}: {error}"
             return _refuse(error_answer(500, text, "server_error"), exchange)
@@ -352,7 +352,7 @@ class MockServer:
             answers.append(answer)
         return answers
 
-    def _completed(
+    def _complete_answers(
         self, answers: Sequence[MockAnswer], fault: str | None, parsed_request: ParsedRequest
     ) -> tuple[Sequence[MockAnswer], str | None, ParsedRequest]:
         """Add the content of a fault, log-probabilities and token ids to answers."""

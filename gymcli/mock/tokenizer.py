@@ -56,12 +56,12 @@ def render(messages: Sequence[Message], tools: Sequence[JSONObject] = ()) -> str
     """Return a conversation as the model reads it: ChatML, with tools as Hermes writes them."""
     tool_lines = "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in tools)
     turns = [("system", f"# Tools\n{tool_lines}")] if tools else []
-    turns += [(message.role, written(message)) for message in messages]
+    turns += [(message.role, message_text(message)) for message in messages]
     text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
     return f"{text}<|im_start|>assistant\n"
 
 
-def written(message: Message) -> str:
+def message_text(message: Message) -> str:
     """Return a message as the model writes and reads it: reasoning, text and tool calls."""
     thought = f"<think>\n{message.reasoning}\n</think>\n" if message.reasoning else ""
     calls = "".join(
@@ -198,7 +198,7 @@ def tokens_of(answer: MockAnswer, request: ParsedRequest, sampler: TokenSampler)
         ],
     )
     items = [*answer.response_items]
-    text = "".join(map(written, messages_from_items(items) if items else [message]))
+    text = "".join(map(message_text, messages_from_items(items) if items else [message]))
     return sampler.sample(_prompt_ids(request), text, is_cut=answer.finish_reason == "length")
 
 
@@ -240,7 +240,7 @@ def _prompt_ids(request: ParsedRequest) -> list[int]:
     return encode(render(request.model_request.messages, request.model_request.tools))
 
 
-def tokenized(path: str, raw: bytes, source: TokenSource) -> JSONObject | None:
+def answer_tokenizing(path: str, raw: bytes, source: TokenSource) -> JSONObject | None:
     """Return the answer to `/tokenize` or `/apply-template`; None: the server has no such address.
 
     Raises ValueError or one of `JSON_ERRORS` if it is not a request.

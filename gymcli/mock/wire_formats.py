@@ -98,7 +98,7 @@ class RenderedAnswer(NamedTuple):
     is_stream: bool = False
 
 
-def rendered(answers: Sequence[MockAnswer], request: ParsedRequest) -> RenderedAnswer:
+def render_answers(answers: Sequence[MockAnswer], request: ParsedRequest) -> RenderedAnswer:
     """Return answers, one for each choice, in the format of their request.
 
     The first one decides status and headers.
@@ -413,7 +413,7 @@ def _responses_body(answers: Sequence[MockAnswer], request: ParsedRequest) -> JS
 def _items(answer: MockAnswer, request: ParsedRequest, *, is_whole: bool) -> list[JSONObject]:
     items = list(answer.response_items)
     if not items and answer.has_choices and answer.has_message:
-        items = _made_items(answer, request)
+        items = _new_items(answer, request)
         # Only the last item can have been cut.
         if not is_whole and "status" in items[-1]:
             items[-1]["status"] = "incomplete"
@@ -422,7 +422,7 @@ def _items(answer: MockAnswer, request: ParsedRequest, *, is_whole: bool) -> lis
     return items
 
 
-def _made_items(answer: MockAnswer, request: ParsedRequest) -> list[JSONObject]:
+def _new_items(answer: MockAnswer, request: ParsedRequest) -> list[JSONObject]:
     items: list[JSONObject] = []
     if answer.reasoning is not None:
         content = [{"type": "reasoning_text", "text": answer.reasoning}]

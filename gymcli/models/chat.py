@@ -20,16 +20,16 @@ from gymcli.models.finish_reasons import MAX_CALLS, finished_answer
 from gymcli.nemo_gym.payload import (
     CallParts,
     argument_text,
-    chosen,
     extra_in,
-    joined_text,
+    join_text,
     list_in,
     object_in,
     objects_in,
+    select_members,
     text_in,
     usage_in,
 )
-from gymcli.nemo_gym.responses_items import CONVERSATION, added_body, unsent_among
+from gymcli.nemo_gym.responses_items import CONVERSATION, extra_body_fields, unsent_among
 from gymcli.types import (
     JSON,
     JSON_ERRORS,
@@ -139,7 +139,7 @@ class Chat:
         if params.get("metadata") is not None:
             _add_metadata(body, params["metadata"])
         if params.get("extra_body") is not None:
-            body.update(added_body(params["extra_body"]))
+            body.update(extra_body_fields(params["extra_body"]))
         if stream:
             body["stream"] = True
             # Otherwise a stream carries no token counts.
@@ -250,7 +250,7 @@ def _with_instructions(messages: list[Message], instructions: str) -> list[Messa
     first = messages[0] if messages else None
     # Many chat templates refuse a second system message, or read only the first.
     if first is not None and first.role in ("system", "developer"):
-        content = joined_text(first.content) if isinstance(first.content, list) else first.content
+        content = join_text(first.content) if isinstance(first.content, list) else first.content
         if isinstance(content, str):
             text = f"{instructions}\n\n{content}" if content else instructions
             return [msgspec.structs.replace(first, content=text), *messages[1:]]
@@ -287,7 +287,7 @@ def _wire_message(
         logprobs=None,
         extra={},
     )
-    added = chosen(message.extra, send_fields)
+    added = select_members(message.extra, send_fields)
     if send_reasoning and message.reasoning and message.role == "assistant":
         added[send_reasoning] = message.reasoning
     if not (added or calls_more):
@@ -296,7 +296,7 @@ def _wire_message(
     if calls_more:
         fields["tool_calls"] = [
             {"id": call.id, "function": call.function, "type": call.type}
-            | chosen(call.extra, send_fields)
+            | select_members(call.extra, send_fields)
             for call in message.tool_calls
         ]
     # `fields` lacks an empty or null content, but the format wants the key.
@@ -316,7 +316,7 @@ def _add_metadata(body: JSONObject, metadata: JSON) -> None:
                 continue
             del metadata[name]
             added = value if name == "extra_body" else {name: value}
-            for key, item in added_body(added).items():
+            for key, item in extra_body_fields(added).items():
                 body.setdefault(key, item)
     if metadata:
         body["metadata"] = metadata
@@ -351,7 +351,7 @@ def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:
                     thinking.append(text_in(thought) or "".join(pieces))
                 case _:
                     parts.append(fields)
-    return joined_text(parts), "".join(thinking), "".join(refusals)
+    return join_text(parts), "".join(thinking), "".join(refusals)
 
 
 def _read_calls(fields: JSONObject) -> list[CallParts]:

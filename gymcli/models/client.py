@@ -47,7 +47,7 @@ from gymcli.models.token_ids import (
     set_prompt,
     with_ids,
 )
-from gymcli.nemo_gym.payload import chosen, text_in
+from gymcli.nemo_gym.payload import select_members, text_in
 from gymcli.store.tokens import problem_of
 from gymcli.types import JSON, Answer, Message, Request, TokenSource
 
@@ -288,7 +288,7 @@ class Conversation:
                 text = {"content": text_in(template.get("prompt")), "add_special": True}
                 body: JSON = {**text, "parse_special": True}
             else:
-                body = chosen(decode(payload), TEMPLATE_FIELDS)
+                body = select_members(decode(payload), TEMPLATE_FIELDS)
             reply = await transport.call(replica.target, "/tokenize", msgspec.json.encode(body))
         except ModelError as error:
             tokens.problem = f"the prompt's token ids cannot be had: {error}"

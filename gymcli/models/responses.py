@@ -8,7 +8,7 @@ from gymcli.errors import InvalidAnswerError
 from gymcli.models.chat import decode_events, error_in, is_thought
 from gymcli.models.finish_reasons import finished_answer
 from gymcli.nemo_gym.payload import (
-    joined_text,
+    join_text,
     list_in,
     object_in,
     objects_in,
@@ -82,7 +82,7 @@ class Responses:
         return finished_answer(
             body,
             _finish_word(body),
-            content=joined_text(turn.parts or []),
+            content=join_text(turn.parts or []),
             reasoning=turn.reasoning,
             refusal=turn.refusal,
             calls=turn.calls,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gymcli.errors import InvalidAnswerError
 from gymcli.models.chat import Chat, error_in
 from gymcli.nemo_gym.payload import list_in, objects_in, text_in, usage_in
-from gymcli.nemo_gym.responses_items import added_body, unsent_among
+from gymcli.nemo_gym.responses_items import extra_body_fields, unsent_among
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
 _PARAMS = (
@@ -69,7 +69,7 @@ class Scalar(NamedTuple):
         }
         return {
             **carried,
-            **added_body(request.params.get("extra_body")),
+            **extra_body_fields(request.params.get("extra_body")),
             "model": model,
             **self.conversation(request.messages, send_reasoning),
         }
@@ -79,7 +79,7 @@ class Scalar(NamedTuple):
         unknown = tuple(name for name in params if name not in (*self.params, "extra_body"))
         # `extra_body` cannot replace the conversation.
         conversation = self.conversation([], None)
-        added = added_body(params.get("extra_body"))
+        added = extra_body_fields(params.get("extra_body"))
         unsent = [f"extra_body.{name}" for name in added if name in conversation]
         return unsent_among(params, unknown) + unsent
 

@@ -42,12 +42,12 @@ def extra_in(fields: JSONObject, known_names: Collection[str]) -> JSONObject:
     }
 
 
-def chosen(extra: JSON, names: Collection[str]) -> JSONObject:
+def select_members(extra: JSON, names: Collection[str]) -> JSONObject:
     """Return the members of a message's or call's `extra` with these names."""
     return {name: value for name, value in object_in(extra).items() if name in names}
 
 
-def joined_text(parts: list[JSONObject]) -> str | list[JSONObject]:
+def join_text(parts: list[JSONObject]) -> str | list[JSONObject]:
     """Join chat content parts to a string if all of them are text; else return them unchanged."""
     if all(part.get("type") == "text" for part in parts):
         return "".join(text_in(part.get("text")) for part in parts)

@@ -13,12 +13,12 @@ from collections.abc import Collection, Sequence
 from gymcli.nemo_gym.payload import (
     CallParts,
     argument_text,
-    chosen,
     extra_in,
-    joined_text,
+    join_text,
     list_in,
     object_in,
     objects_in,
+    select_members,
     text_in,
 )
 from gymcli.types import JSON, FunctionCall, JSONObject, Message, Role, ToolCall
@@ -182,7 +182,7 @@ def _assistant_message(items: list[JSONObject]) -> Message:
     turn = read_turn(items)
     return Message(
         role="assistant",
-        content=None if turn.parts is None else joined_text(turn.parts),
+        content=None if turn.parts is None else join_text(turn.parts),
         reasoning="\n".join(piece for piece in turn.reasoning if piece) or None,
         refusal=turn.refusal or None,
         tool_calls=[
@@ -220,7 +220,7 @@ def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSO
         content = [*(parts if content else []), refusal]
     if content or not message.tool_calls:
         items.append(
-            {"role": "assistant", "content": content, **chosen(message.extra, send_fields)}
+            {"role": "assistant", "content": content, **select_members(message.extra, send_fields)}
         )
     items.extend(
         {
@@ -228,7 +228,7 @@ def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSO
             "call_id": call.id,
             "name": call.name,
             "arguments": call.arguments,
-            **chosen(call.extra, send_fields),
+            **select_members(call.extra, send_fields),
         }
         for call in message.tool_calls
     )
@@ -296,7 +296,7 @@ def tools_from_responses(tools: list[JSONObject]) -> list[JSONObject]:
     for position, tool in enumerate(tools):
         if not isinstance(tool, dict):
             raise ValueError(f"tools[{position}] is not an object")
-    return [_wrapped(tool, "function") for tool in tools]
+    return [_nest_by_kind(tool, "function") for tool in tools]
 
 
 def tools_to_responses(tools: list[JSONObject]) -> list[JSONObject]:
@@ -309,14 +309,14 @@ def tool_choice_from_responses(choice: JSON) -> JSON:
     if not isinstance(choice, dict):
         return choice
     if choice.get("type") == "allowed_tools":
-        chat_choice = _wrapped(choice, "allowed_tools")
+        chat_choice = _nest_by_kind(choice, "allowed_tools")
         tool_set = object_in(chat_choice["allowed_tools"])
         if not isinstance(tool_set.get("tools"), list):
             return chat_choice
-        tools = [_wrapped(tool, "function") for tool in objects_in(tool_set["tools"])]
+        tools = [_nest_by_kind(tool, "function") for tool in objects_in(tool_set["tools"])]
         return {**chat_choice, "allowed_tools": {**tool_set, "tools": tools}}
     for kind in _NAMED:
-        choice = _wrapped(choice, kind)
+        choice = _nest_by_kind(choice, kind)
     return choice
 
 
@@ -332,7 +332,7 @@ def tool_choice_to_responses(choice: JSON) -> JSON:
     return choice
 
 
-def _wrapped(value: JSONObject, kind: str) -> JSONObject:
+def _nest_by_kind(value: JSONObject, kind: str) -> JSONObject:
     """Nest all members except the type under a key named after the kind; others are unchanged."""
     if value.get("type") != kind or kind in value:
         return value
@@ -445,11 +445,11 @@ def params_to_responses(params: JSONObject) -> JSONObject:
         if _LOGPROBS not in included:
             body["include"] = [*included, _LOGPROBS]
     # Last, since it overrides other parameters, as in OpenAI's client.
-    body.update(added_body(params.get("extra_body")))
+    body.update(extra_body_fields(params.get("extra_body")))
     return body
 
 
-def added_body(extra_body: JSON) -> JSONObject:
+def extra_body_fields(extra_body: JSON) -> JSONObject:
     """Return the members of an `extra_body` without those that gymcli sets itself."""
     excluded_names = (*IGNORED_PARAMS, *CONVERSATION)
     return {
@@ -465,7 +465,7 @@ def unsent_among(params: JSONObject, unknown_names: tuple[str, ...]) -> list[str
         if is_odd or name in unknown_names or name in CONVERSATION:
             names.append(name)
         elif name == "extra_body":
-            sent_body = added_body(value)
+            sent_body = extra_body_fields(value)
             names += [f"extra_body.{key}" for key in object_in(value) if key not in sent_body]
     return names
 

@@ -108,7 +108,7 @@ def response_of(
         "created_at": int(rollout.timing.started_at),
         "model": rollout.response_model or rollout.model,
         "object": "response",
-        "output": [_typed(item, position) for position, item in enumerate(items)],
+        "output": [_complete_item(item, position) for position, item in enumerate(items)],
         # OpenAI's schema requires these three, and the server validates by it.
         "parallel_tool_calls": create_params.get("parallel_tool_calls", True),
         "tool_choice": create_params.get("tool_choice", "auto"),
@@ -142,7 +142,7 @@ def add_token_fields(
             output[end - 1] = {**output[end - 1], **next(remaining)}
 
 
-def _typed(item: JSONObject, position: int) -> JSONObject:
+def _complete_item(item: JSONObject, position: int) -> JSONObject:
     """Return an output item with a type, and assistant text as a list of parts."""
     if item.get("type") not in (None, "message"):
         return item
@@ -262,14 +262,14 @@ def score_of(answer: JSONObject) -> Score:
     if extracted_answer is not None and not isinstance(extracted_answer, str):
         details["extracted_answer"] = extracted_answer
     answer_text = extracted_answer if isinstance(extracted_answer, str) else None
-    return Score(float(reward), components, metrics, answer_text, _bounded(details))
+    return Score(float(reward), components, metrics, answer_text, _limit_details(details))
 
 
 def _numbers(fields: JSONObject) -> dict[str, float]:
     return {name: float(v) for name, v in fields.items() if isinstance(v, int | float)}
 
 
-def _bounded(details: JSONObject) -> JSONObject:
+def _limit_details(details: JSONObject) -> JSONObject:
     """Return the details that fit, in order, and the names of the others under `left_out`."""
     fitting_details: JSONObject = {}
     left_out = []

@@ -81,7 +81,7 @@ def reference_text(reproduction: Reproduction, score: BenchmarkScore) -> str:
         return f"{text}, not tested" + (f": {reason}" if reason else "")
     text += f" ({between(reproduction.interval, '+.3f')}), margin {reproduction.margin:g}"
     if reproduction.smallest_margin is not None:
-        text += f", smallest that passes {rounded_up(reproduction.smallest_margin)}"
+        text += f", smallest that passes {round_up(reproduction.smallest_margin)}"
     return f"{text}; {reason}" if reason else text
 
 
@@ -95,10 +95,10 @@ def passes_with(smallest_margin: float | None) -> str:
     """Return the margin with which a run passes, with two digits; empty if any will do, or none."""
     if not smallest_margin:
         return ""
-    return f"passes with --margin {rounded_up(smallest_margin)} or more"
+    return f"passes with --margin {round_up(smallest_margin)} or more"
 
 
-def rounded_up(margin: float) -> str:
+def round_up(margin: float) -> str:
     """Return the next larger number with two digits."""
     exact = Decimal(repr(margin))
     step = Decimal(1).scaleb(exact.adjusted() - 1)

@@ -171,13 +171,13 @@ def _task_case(
         counts_text = ", ".join(f"{count} {name}" for name, count in classes.most_common())
         message = f"{len(rows) - len(scored)} of {len(rows)} attempts have no score: {counts_text}"
         if scored:
-            message += f"; {_counted(scored)}"
+            message += f"; {_pass_text(scored)}"
         kind, class_ = "error", classes.most_common(1)[0][0]
     elif _is_passed(num_passed, len(rows), passes) or None in [row.passed for row in rows]:
-        return _Case(task_id, seconds, _counted(rows), None)
+        return _Case(task_id, seconds, _pass_text(rows), None)
     else:
         required = {"any": "one", "majority": "most", "all": "all"}[passes]
-        message = _counted(rows)
+        message = _pass_text(rows)
         if len(rows) > 1:
             message += f", and {required} must pass"
         class_ = "Flaky" if num_passed else "Failed"
@@ -205,7 +205,7 @@ def _line(row: Row, index: RunIndex, clean: Clean) -> str:
         assert isinstance(record, Rollout), "a failure has no reward"
         came = record.last_text if record.answer is None else record.answer
         parts = [f"got {_short(came, clean)}" if came.strip() else "no answer"]
-        if (expected := _expected(record)) is not None and not row.passed:
+        if (expected := _expected_answer(record)) is not None and not row.passed:
             parts.insert(0, f"expected {_short(expected, clean)}")
         parts += [f"reward {row.reward:g}", row.stop_reason or "done"]
         if isinstance(reason := record.details.get("reason"), str):
@@ -221,7 +221,7 @@ def _short(text: str, clean: Clean) -> str:
     return one_line(clean(text), 80)
 
 
-def _expected(record: Rollout) -> str | None:
+def _expected_answer(record: Rollout) -> str | None:
     """Return the right answer by the environment, else by the row; None if neither has one."""
     inner = record.task.get("verifier_metadata")
     fields = {**inner, **record.task} if isinstance(inner, dict) else record.task
@@ -232,7 +232,7 @@ def _expected(record: Rollout) -> str | None:
     return msgspec.json.encode(expected).decode()
 
 
-def _counted(rows: Sequence[Row]) -> str:
+def _pass_text(rows: Sequence[Row]) -> str:
     """Return how many attempts passed and their mean reward, as text."""
     mean = sum(row.reward or 0.0 for row in rows) / len(rows) if rows else None
     passed = [row.passed for row in rows]

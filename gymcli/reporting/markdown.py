@@ -20,7 +20,7 @@ from gymcli.reporting.formatting import (
     passes_with,
     reference_reason,
     reference_source,
-    rounded_up,
+    round_up,
     rows_of_runs,
     settings_text,
     signed,
@@ -136,7 +136,7 @@ def _references(score: BenchmarkScore, text: MarkdownText) -> Iterator[str]:
             signed(reference.difference),
             between(reference.interval, "+.3f"),
             f"{reference.margin:g}",
-            "-" if reference.smallest_margin is None else rounded_up(reference.smallest_margin),
+            "-" if reference.smallest_margin is None else round_up(reference.smallest_margin),
             text.sentence(reference_reason(reference, score)),
             text.sentence(reference_source(reference)),
         )

@@ -175,19 +175,19 @@ def _listing(query: ViewerQuery) -> Listing:
         parts.append(where)
     for choice, name in _EQUAL.items():
         if value := query.text(choice):
-            parts.append(f"{name} == {quoted(value)}")
+            parts.append(f"{name} == {quote(value)}")
     if reward := query.text("only_reward"):
         if reward not in _REWARD_CHOICES:
             choices = ", ".join(_REWARD_CHOICES)
             raise RefusedError(400, f"only_reward: use one of {choices}", field="only_reward")
         parts.append(_REWARD_CHOICES[reward])
     if text := query.text("containing"):
-        parts.append(f"contains(text, {quoted(text)})")
+        parts.append(f"contains(text, {quote(text)})")
     expression = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
     return Listing(expression, query.text("sort"))
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as a quoted literal of an expression."""
 
     def escape(character: re.Match[str]) -> str:
@@ -474,7 +474,7 @@ class ViewedRun:
         """Its name on the page."""
         return self.path.resolve().name or str(self.path)
 
-    def measured(self) -> RunMetrics:
+    def measure_metrics(self) -> RunMetrics:
         """Return the numbers of the run."""
         return measure(self.path, env=self.env).metrics()
 
@@ -518,8 +518,8 @@ class ViewerAnswers:
 
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self._runs = runs
-        self._metrics = [CachedMeasurement(run.measured) for run in runs]
-        self._comparison = CachedMeasurement(self._compared)
+        self._metrics = [CachedMeasurement(run.measure_metrics) for run in runs]
+        self._comparison = CachedMeasurement(self._compare_runs)
         self._differences: tuple[tuple[int, ...], ViewedTasks] | None = None
         self._answers: dict[str, Callable[[ViewerQuery], Awaitable[JSONObject]]] = {
             "runs": self._about,
@@ -705,7 +705,7 @@ class ViewerAnswers:
         measurement = await self._comparison.of(self._versions())
         return {"comparison": measurement.value, "version": measurement.version}
 
-    def _compared(self) -> Comparison:
+    def _compare_runs(self) -> Comparison:
         from gymcli.comparison.paired_runs import compare_runs  # late: heavy, for two runs only
 
         a, b = self._runs

@@ -27,7 +27,7 @@ _Send: TypeAlias = Callable[[_Event], Awaitable[None]]
 def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Application:
     """Return an application that opens the service when it starts and closes it when it ends."""
 
-    async def opened(_: web.Application) -> AsyncIterator[None]:
+    async def run_service(_: web.Application) -> AsyncIterator[None]:
         async with service:
             yield
 
@@ -55,7 +55,7 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
         return response
 
     application = web.Application(client_max_size=max_body)
-    application.cleanup_ctx.append(opened)
+    application.cleanup_ctx.append(run_service)
     # One route for everything: the service has its own, the same for every HTTP server.
     application.router.add_route("*", "/{path:.*}", handle)
     return application

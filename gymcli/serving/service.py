@@ -70,7 +70,7 @@ from gymcli.runner.attempts import Shared
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.secrets import environment_secrets
 from gymcli.serving.protocol import HttpStatusError, ServedAnswer, ServedRequest, json_answer
-from gymcli.serving.sessions import Session, Sessions, close, limited
+from gymcli.serving.sessions import Session, Sessions, close, run_limited
 from gymcli.store.scored_lines import EnvironmentFacts, OwnMetrics
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import (
@@ -359,7 +359,7 @@ class Service:
                 raise HttpStatusError(
                     422, f'the body must be a row with "{_PARAMS}" and "response"'
                 )
-            rollout = self._unscored(_read(body, self.name), seed, is_exact=False)
+            rollout = self._new_record(_read(body, self.name), seed, is_exact=False)
             final_score = await self._score(rollout, self._models())
             return _verify_answer(final_score, body if seed is None else None), None
         session = self._sessions.find(token)
@@ -422,7 +422,7 @@ class Service:
         # The same attempt of NeMo Gym gets the same seed whenever it is played.
         if seed is None and "_ng_rollout_index" in row:
             seed = attempt_seed(0, rollout.task_id, rollout.attempt)
-        rollout = self._unscored(rollout, seed, is_exact=is_exact)
+        rollout = self._new_record(rollout, seed, is_exact=is_exact)
         models = self._models()
         async with self._sessions.reserve():
             environment = self._make(rollout, models)
@@ -440,7 +440,7 @@ class Service:
             self._sessions.touch(session)
         return session, opening
 
-    def _unscored(self, rollout: Rollout, seed: int | None, *, is_exact: bool) -> Rollout:
+    def _new_record(self, rollout: Rollout, seed: int | None, *, is_exact: bool) -> Rollout:
         """Return the record with the environment's version, options and seed, without a score.
 
         Only a conversation written here or by a client of gymcli gets our version, since its replay
@@ -485,7 +485,7 @@ class Service:
         rollout.messages += messages
         with boundary(EpisodeError):
             call = environment.step(messages[-1])
-            step = await limited(environment, "step", call, EnvironmentTimeoutError)
+            step = await run_limited(environment, "step", call, EnvironmentTimeoutError)
             step = checked_step(environment, step)
         if step.reward is not None:
             # Earlier turns without a reward are filled in, so that each reward is at its turn.
@@ -500,7 +500,7 @@ class Service:
             _pad(rollout, _num_turns(rollout))
         with boundary(EpisodeError):
             call = environment.final_state()
-            state = await limited(environment, "final_state", call, EnvironmentTimeoutError)
+            state = await run_limited(environment, "final_state", call, EnvironmentTimeoutError)
             rollout.final_state = checked_json(environment, "final_state", state)
         return await self._score(rollout, session.models)
 
@@ -573,7 +573,7 @@ def _verify_answer(final_score: Score, body: JSONObject | None) -> ServedAnswer:
 async def _set_up(environment: Environment[Task]) -> list[Message]:
     rollout = environment.rollout
     with boundary(SetupError):
-        opening = await limited(environment, "setup", environment.setup(), SetupTimeoutError)
+        opening = await run_limited(environment, "setup", environment.setup(), SetupTimeoutError)
         opening = checked_messages(environment, "setup", opening)
         rollout.messages += opening
         if not rollout.tools:
@@ -614,7 +614,7 @@ def aggregate_metrics(
     aggregate = NemoAggregate(env, facts, environment_metrics)
     try:
         for position, row in enumerate(answers):
-            rollout = _aggregated_row(row, env, position)
+            rollout = _read_aggregated_row(row, env, position)
             if rollout.reward is not None:
                 aggregate.add(row, rollout)
         metrics: JSONObject = {
@@ -631,7 +631,7 @@ def aggregate_metrics(
     return metrics
 
 
-def _aggregated_row(row: object, env: str, position: int) -> Rollout:
+def _read_aggregated_row(row: object, env: str, position: int) -> Rollout:
     if not isinstance(row, dict):
         raise HttpStatusError(422, f"verify_responses[{position}] is not an object")
     response = row.get("response")

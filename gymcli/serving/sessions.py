@@ -176,12 +176,12 @@ async def close(environment: Environment[Task]) -> None:
         return
     try:
         with boundary(EpisodeError):
-            await limited(environment, "close", environment.close(), EnvironmentTimeoutError)
+            await run_limited(environment, "close", environment.close(), EnvironmentTimeoutError)
     except GymError as error:
         _LOGGER.warning("%s: close failed: %s", environment.rollout.env, error)
 
 
-async def limited(
+async def run_limited(
     environment: Environment[Task],
     method: str,
     call: Coroutine[object, object, T],

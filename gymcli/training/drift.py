@@ -129,7 +129,7 @@ async def open_renderer(tokenizer: str) -> AsyncIterator[Renderer]:
         except ValueError as error:
             raise UsageError(f"--tokenizer: {error}") from error
         transport = await stack.enter_async_context(Transport(endpoint))
-        yield await _ServerRenderer.probed(transport, endpoint.base_url)
+        yield await _ServerRenderer.probe(transport, endpoint.base_url)
 
 
 class _FolderRenderer:
@@ -180,23 +180,23 @@ class _ServerRenderer:
         self._is_llama = is_llama
 
     @classmethod
-    async def probed(cls, transport: Transport, base_url: str) -> Self:
+    async def probe(cls, transport: Transport, base_url: str) -> Self:
         """Find out which of the two servers it is."""
         question = [Message(role="user", content="?"), Message(role="assistant", content="!")]
-        failed = []
+        failures = []
         for is_llama in (True, False):
             renderer = cls(transport, base_url, is_llama=is_llama)
             try:
                 if await renderer.render(question, ()):
                     return renderer
-                failed.append("no ids")
+                failures.append("no ids")
             except ModelError as error:
                 if error.status is None:
                     raise FatalEndpointError(f"--tokenizer: {error}") from error
-                failed.append(str(error))
+                failures.append(str(error))
         raise UsageError(
             f"--tokenizer {base_url}: renders no conversation, neither as a server of llama.cpp "
-            f"({failed[0]}) nor of vLLM ({failed[1]})"
+            f"({failures[0]}) nor of vLLM ({failures[1]})"
         )
 
     async def render(self, messages: Sequence[Message], tools: Sequence[JSONObject]) -> list[int]:

@@ -117,7 +117,7 @@ class TaskTable:
             registry = Registry((env,) if env else ())
         self.options = options = options.model_copy(update={"env": env})
         """The given options, with the name of the environment."""
-        self._own_options: dict[str, EnvironmentOptions] = {}
+        self._environment_options: dict[str, EnvironmentOptions] = {}
         self.survey = Survey()
         """The environments; `group_sizes` is empty."""
         if env is not None:
@@ -137,7 +137,7 @@ class TaskTable:
         for number, fields in enumerate(rows, 1):
             row = self.source.row(fields, place=f"row {number} of tasks")
             self.survey.environments.setdefault(row.env, registry.find(row.env))
-            task_rows.append(self._checked(row))
+            task_rows.append(self._check_row(row))
         hashes: dict[tuple[str, str], str] = {}
         for row in task_rows:
             if hashes.setdefault((row.env, row.id), row.hash) != row.hash:
@@ -157,7 +157,7 @@ class TaskTable:
             UsageError: There is no such task, or the row is wrong.
         """
         if isinstance(task, dict):
-            return self._checked(self.source.row(task, place="the task"))
+            return self._check_row(self.source.row(task, place="the task"))
         if task not in self.rows:
             hint = did_you_mean(task, self.rows)
             raise UnknownNameError(
@@ -166,14 +166,14 @@ class TaskTable:
             )
         return self.rows[task]
 
-    def _checked(self, row: TaskRow) -> TaskRow:
+    def _check_row(self, row: TaskRow) -> TaskRow:
         registration = self.survey.environments.get(row.env)
         if registration is None:
             names = ", ".join(self.survey.environments)
             raise UsageError(f"{row.place}: its environment {row.env} is not one of: {names}")
-        if row.env not in self._own_options:
-            self._own_options[row.env] = own_options(self.options.env_args, registration)
-        if problems := row_problems(row, registration, self._own_options[row.env]):
+        if row.env not in self._environment_options:
+            self._environment_options[row.env] = own_options(self.options.env_args, registration)
+        if problems := row_problems(row, registration, self._environment_options[row.env]):
             raise TasksError("\n".join(f"{row.place}: {problem}" for problem in problems))
         return row
 

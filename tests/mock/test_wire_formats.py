@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gymcli.errors import InvalidAnswerError
 from gymcli.mock import MockAnswer
 from gymcli.mock.tokenizer import with_logprobs
-from gymcli.mock.wire_formats import FORMATS, ParsedRequest, parse_request, rendered
+from gymcli.mock.wire_formats import FORMATS, ParsedRequest, parse_request, render_answers
 from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import SCALAR_DIALECTS
@@ -54,12 +54,12 @@ ANSWERS = [
 
 
 def body_of(dialect: str, answer: MockAnswer) -> bytes:
-    [body] = rendered([answer], request_in(dialect)).pieces
+    [body] = render_answers([answer], request_in(dialect)).pieces
     return body
 
 
 def events_of(answer: MockAnswer, dialect: str = "chat", **fields: object) -> list[bytes]:
-    return [*rendered([answer], request_in(dialect, **(fields or WITH_USAGE))).pieces]
+    return [*render_answers([answer], request_in(dialect, **(fields or WITH_USAGE))).pieces]
 
 
 def plain(dialect: str, answer: MockAnswer) -> Answer:
@@ -223,7 +223,7 @@ def test_finish_reason_decides_the_status_of_a_response(word, status, reason):
 def test_response_repeats_the_settings_of_its_request():
     tools = [{"type": "function", "name": "add", "parameters": {}, "strict": True}]
     about = request_in("responses", tools=tools, temperature=None, top_p=0.5)
-    [payload] = rendered([MockAnswer(text="x")], about).pieces
+    [payload] = render_answers([MockAnswer(text="x")], about).pieces
     body = msgspec.json.decode(payload)
     assert (body["tools"], body["temperature"], body["top_p"]) == (tools, 1.0, 0.5)
     assert (body["tool_choice"], body["parallel_tool_calls"]) == ("auto", True)
@@ -269,7 +269,7 @@ CHOICES = [
 
 
 def test_chat_body_has_a_choice_for_each_answer():
-    [payload] = rendered(CHOICES, request_in("chat", n=3)).pieces
+    [payload] = render_answers(CHOICES, request_in("chat", n=3)).pieces
     body = msgspec.json.decode(payload)
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     for choice, answer in zip(body["choices"], CHOICES, strict=True):
@@ -280,7 +280,7 @@ def test_chat_body_has_a_choice_for_each_answer():
 
 
 def test_chunks_of_choices_alternate():
-    chunks = payloads([*rendered(CHOICES, request_in("chat", n=3, **WITH_USAGE)).pieces])
+    chunks = payloads([*render_answers(CHOICES, request_in("chat", n=3, **WITH_USAGE)).pieces])
     assert all(len(chunk["choices"]) == 1 for chunk in chunks[:-1])
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     assert [choice["index"] for choice in choices[:6]] == [0, 1, 2, 0, 1, 2]

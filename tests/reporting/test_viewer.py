@@ -24,7 +24,7 @@ from gymcli.reporting.viewer import (
     ViewedRun,
     differences,
     failures_of,
-    quoted,
+    quote,
 )
 from gymcli.secrets import Scrubber
 from gymcli.store.run_index import Refreshed, RunIndex
@@ -695,7 +695,7 @@ def test_a_quoted_text_is_found_as_it_is(tmp_path, text):
     named = rollout(f"x{text}x", 0, 0.5)
     listed_run = write_run(tmp_path / "run", [named, rollout("other")])
     with RunIndex(listed_run) as index:
-        found, _ = Listings(index).rows(Listing(f"task_id == {quoted(f'x{text}x')}"))
+        found, _ = Listings(index).rows(Listing(f"task_id == {quote(f'x{text}x')}"))
         assert found == [0]
 
 

@@ -11,7 +11,7 @@ import gymcli
 from gymcli import Context, Rollout, Score
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import num_turns, refusal_of
-from gymcli.mock.tokenizer import END, decode, encode, written
+from gymcli.mock.tokenizer import END, decode, encode, message_text
 from gymcli.models.endpoint import Endpoint
 from gymcli.store.rollout_files import read_structs
 from gymcli.store.tokens import TokenFile, prompts
@@ -75,11 +75,13 @@ def check_ids(run: Path, server: MockServer, source: str) -> list[Rollout]:
                 # Taken out: no two calls are one answer of the engine.
                 tokens = answers.pop((*prompt, *call.sampled, *call.logprobs))
                 assert (tokens.prompt, tokens.sampled) == (prompt, call.sampled)
-                assert decode(call.sampled) == written(message)
+                assert decode(call.sampled) == message_text(message)
                 assert (call.source, call.problem, call.off_policy) == (source, "", "")
                 assert call.weight_version == "v3"
             # The ids are not those of the text, so that no tokenizer could have made them.
-            assert [call.sampled for call in calls] != [[*encode(written(m)), END] for m in said]
+            assert [call.sampled for call in calls] != [
+                [*encode(message_text(m)), END] for m in said
+            ]
     # The judge's answers have ids as well, and none are on record.
     assert len(lines_of(run / "tokens.jsonl")) == 4 * len(rollouts)
     return rollouts
