@@ -7,18 +7,17 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from pydantic import BaseModel, ConfigDict
 
+from gymcli.command_line import CommandOption, Heading
 from gymcli.commands.console import harmless, message, result, results, scrubbed, warn
-from gymcli.commands.options import complete_run
 from gymcli.errors import RunError, UsageError
 from gymcli.reporting.formatting import between, number, signed
-from gymcli.runner.run_options import Heading
 
 if TYPE_CHECKING:
     from gymcli.comparison.comparison_results import Comparison
@@ -34,86 +33,66 @@ if TYPE_CHECKING:
 STDOUT = Path("-")
 """Stands for stdout where a file is expected."""
 
-MarkdownOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--markdown",
-        metavar="FILE",
-        help="Write a summary in Markdown; - prints it.",
-        rich_help_panel=Heading.RESULTS,
-    ),
-]
 
-
-@dataclass(kw_only=True)
-class GateOptions:
+class GateOptions(BaseModel):
     """Conditions that a run must meet, and the k of its metrics of k attempts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     k: Annotated[
         str | None,
-        typer.Option(
-            "--k",
+        CommandOption(
+            "Also compute pass@k and the like for these k, such as 3,5,10.",
+            Heading.RESULTS,
             metavar="K,K",
-            help="Also compute pass@k and the like for these k, such as 3,5,10.",
-            rich_help_panel=Heading.RESULTS,
         ),
     ] = None
     gate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="EXPR",
-            help="Require a condition, such as 'pass@1 >= 0.8', or 'reference': the benchmark's "
+        tuple[str, ...],
+        CommandOption(
+            "Require a condition, such as 'pass@1 >= 0.8', or 'reference': the benchmark's "
             "published scores are reproduced; exit with 3 if it fails, or 5 if the run cannot "
             "tell.",
-            rich_help_panel=Heading.RESULTS,
+            Heading.RESULTS,
+            metavar="EXPR",
         ),
-    ] = None
+    ] = ()
     gate_on: Annotated[
         Literal["bound", "point"],
-        typer.Option(
-            help="Judge a gate by the whole interval, bound, or by the number, point.",
-            rich_help_panel=Heading.RESULTS,
+        CommandOption(
+            "Judge a gate by the whole interval, bound, or by the number, point.", Heading.RESULTS
         ),
     ] = "bound"
 
 
-@dataclass(kw_only=True)
 class CiOptions(GateOptions):
     """Gates, files to write and a baseline to compare with."""
 
     junit: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the gates as JUnit XML; - prints it.",
-            rich_help_panel=Heading.RESULTS,
+        CommandOption(
+            "Write the gates as JUnit XML; - prints it.", Heading.RESULTS, metavar="FILE"
         ),
     ] = None
     junit_tasks: Annotated[
         Literal["any", "majority", "all"] | None,
-        typer.Option(
-            help="Add a JUnit case for each task, which passes if any, the majority or all of its "
+        CommandOption(
+            "Add a JUnit case for each task, which passes if any, the majority or all of its "
             "attempts pass.",
-            rich_help_panel=Heading.RESULTS,
+            Heading.RESULTS,
         ),
     ] = None
-    markdown: MarkdownOption = None
+    markdown: Annotated[
+        Path | None,
+        CommandOption("Write a summary in Markdown; - prints it.", Heading.RESULTS, metavar="FILE"),
+    ] = None
     csv: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the numbers as CSV; - prints it.",
-            rich_help_panel=Heading.RESULTS,
-        ),
+        CommandOption("Write the numbers as CSV; - prints it.", Heading.RESULTS, metavar="FILE"),
     ] = None
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="Compare with this run.",
-            rich_help_panel=Heading.RESULTS,
-            autocompletion=complete_run,
-        ),
+        CommandOption("Compare with this run.", Heading.RESULTS, metavar="RUN", completion="run"),
     ] = None
 
 

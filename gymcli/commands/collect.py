@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import time
@@ -12,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from gymcli.command_line import CommandOption, Heading
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import (
     LOGGER,
@@ -22,38 +23,31 @@ from gymcli.commands.console import (
     warn,
 )
 from gymcli.commands.dry_run import benchmark_texts, show_plans
+from gymcli.commands.model_options import RoleOptions, with_model_options
 from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
     CacheOption,
-    EnvArgOption,
-    RoleParamOption,
     announce_settings,
     check_cluster_options,
     check_parameters,
     check_role_parameters,
-    complete_env,
-    complete_model,
     complete_tasks,
-    key_values,
-    parameters,
     resolved_roles,
-    role_params,
     roles,
     settings_secrets,
-    with_expanded_options,
 )
 from gymcli.commands.run_results import RunResult, end_runs, given_model, resume_command
 from gymcli.commands.signals import run_async, stop_at_signals
 from gymcli.commands.summary import recorded_score
 from gymcli.errors import GymError, InterruptedRunError, UsageError
 from gymcli.reporting.formatting import counted
-from gymcli.runner.run_options import Heading, RowOptions, RunOptions
+from gymcli.runner.collect_options import CollectOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
+from gymcli.tasks.task_options import TaskOptions
 
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.models.endpoint import Endpoint
-    from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
     from gymcli.runner.plan import RunPlan
     from gymcli.store.manifest import Manifest
@@ -83,67 +77,91 @@ _FILES_OF_RUN = 24
 """Open files of each further run."""
 
 
-@dataclasses.dataclass(kw_only=True)
-class PolicyOptions:
+class PolicyOptions(BaseModel):
     """Which model is asked, and where."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
+        tuple[str, ...],
+        CommandOption(
+            "Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle; repeat it "
+            "for a run of each, DIR/NAME.",
+            Heading.MODEL,
             "-m",
             metavar="NAME",
-            help="Model at the endpoint or in gym.toml, local, local:PATH.gguf, or oracle; repeat "
-            "it for a run of each, DIR/NAME.",
-            rich_help_panel=Heading.MODEL,
-            autocompletion=complete_model,
+            completion="model",
         ),
-    ] = None
+    ] = ()
     base_url: Annotated[
-        list[str] | None,
-        typer.Option(
+        tuple[str, ...],
+        CommandOption(
+            "Endpoint, such as http://127.0.0.1:8000/v1; repeat it for replicas.",
+            Heading.MODEL,
             metavar="URL",
-            help="Endpoint, such as http://127.0.0.1:8000/v1; repeat it for replicas.",
-            rich_help_panel=Heading.MODEL,
         ),
-    ] = None
+    ] = ()
     api_key_env: Annotated[
         str | None,
-        typer.Option(
-            metavar="VARIABLE",
-            help="Environment variable that holds the API key.",
-            rich_help_panel=Heading.MODEL,
+        CommandOption(
+            "Environment variable that holds the API key.", Heading.MODEL, metavar="VARIABLE"
         ),
     ] = None
     dialect: Annotated[
         Literal["chat", "responses"] | None,
-        typer.Option(
-            help="Wire format.",
-            show_default="gym.toml's, else chat",
-            rich_help_panel=Heading.MODEL,
-        ),
+        CommandOption("Wire format.", Heading.MODEL, show_default="gym.toml's, else chat"),
     ] = None
 
 
-@dataclasses.dataclass(kw_only=True)
-class SamplingOptions:
-    """Request parameters that have an option of their own."""
+class SamplingOptions(BaseModel):
+    """Request parameters; the frequent ones have an option of their own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     temperature: Annotated[
-        float | None,
-        typer.Option(help="Sampling temperature.", rich_help_panel=Heading.SAMPLING),
+        float | None, CommandOption("Sampling temperature.", Heading.SAMPLING)
     ] = None
     top_p: Annotated[
-        float | None,
-        typer.Option(help="Nucleus sampling probability.", rich_help_panel=Heading.SAMPLING),
+        float | None, CommandOption("Nucleus sampling probability.", Heading.SAMPLING)
     ] = None
     max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Maximum tokens of one answer.", rich_help_panel=Heading.SAMPLING),
+        int | None, Field(ge=1), CommandOption("Maximum tokens of one answer.", Heading.SAMPLING)
     ] = None
+    params: Annotated[
+        dict[str, object],
+        CommandOption(
+            "Set any other request parameter, as JSON or text.",
+            Heading.SAMPLING,
+            name="param",
+            metavar="KEY=VALUE",
+        ),
+    ] = {}
 
 
-@with_expanded_options
+class OutputOptions(BaseModel):
+    """What is printed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dry_run: Annotated[
+        bool,
+        CommandOption(
+            "Print the plan, an estimate of tokens and cost, and the first request; send nothing.",
+            Heading.RESULTS,
+        ),
+    ] = False
+    quiet: Annotated[bool, CommandOption("Print no progress and no warnings.", Heading.RESULTS)] = (
+        False
+    )
+    as_json: Annotated[
+        bool,
+        CommandOption(
+            "Print the metrics, or the plan of a dry run, as JSON.", Heading.RESULTS, name="json"
+        ),
+    ] = False
+
+
+@with_model_options
 def collect(
     context: typer.Context,
     tasks: Annotated[
@@ -158,45 +176,11 @@ def collect(
         ),
     ],
     *,
-    env: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENV",
-            help="Environment of rows that name none: NAME, FILE.py, FILE.py:CLASS or "
-            "MODULE:CLASS; AGENT=ENV plays rows of NeMo Gym's agent AGENT in ENV.",
-            rich_help_panel=Heading.WHAT,
-            autocompletion=complete_env,
-        ),
-    ] = None,
-    env_arg: EnvArgOption = None,
     policy: PolicyOptions,
-    role: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ROLE=MODEL",
-            help="Model of a role, such as a judge: name in gym.toml, URL#MODEL, local, or oracle.",
-            rich_help_panel=Heading.MODEL,
-        ),
-    ] = None,
-    role_param: RoleParamOption = None,
-    row_options: RowOptions,
-    run_options: RunOptions,
+    role_options: RoleOptions,
     sampling: SamplingOptions,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Seed environments and requests, per task and attempt.",
-            rich_help_panel=Heading.SAMPLING,
-        ),
-    ] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Set any other request parameter, as JSON or text.",
-            rich_help_panel=Heading.SAMPLING,
-        ),
-    ] = None,
+    task_options: TaskOptions,
+    run_options: RunOptions,
     cache: CacheOption = None,
     min_coverage: Annotated[
         float,
@@ -209,45 +193,18 @@ def collect(
         ),
     ] = 0.95,
     ci_options: CiOptions,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Print the plan, an estimate of tokens and cost, and the first request; send "
-            "nothing.",
-            rich_help_panel=Heading.RESULTS,
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            help="Print no progress and no warnings.",
-            rich_help_panel=Heading.RESULTS,
-        ),
-    ] = False,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print the metrics, or the plan of a dry run, as JSON.",
-            rich_help_panel=Heading.RESULTS,
-        ),
-    ] = False,
+    output: OutputOptions,
 ) -> None:
     """Run tasks against a model and write scored rollouts.
 
     Run the same command again to resume: scored attempts are kept, failed ones are retried.
     """
-    from pydantic import SecretStr  # late: heavy
-
     from gymcli.benchmarks.resolution import resolve
     from gymcli.library import engine_of_run
-    from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection, command_resources
     from gymcli.runner.plan import plan_run
 
-    if not quiet:
+    if not output.quiet:
         announce_settings()
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
     models: Sequence[str | None] = policy.model or (None,)
@@ -261,15 +218,13 @@ def collect(
         what="benchmarks" if len(benchmarks) > 1 else "models",
     )
     out_paths = [out.out for out in outs if out.out is not None]
-    ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=json)
-    params: dict[str, object] = {k: v for k, v in vars(sampling).items() if v is not None}
-    params |= parameters(param or ())
+    ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=output.as_json)
+    params = sampling.model_dump(exclude={"params"}, exclude_none=True) | sampling.params
     for _, endpoint in policies:
         hide(endpoint.secrets if endpoint is not None else ())
         check_parameters(params, endpoint)
-    sources, (default_roles, missing_roles) = roles(role or ()), resolved_roles()
-    params_by_role = role_params(role_param or ())
-    check_role_parameters(params_by_role, {**default_roles, **sources})
+    sources, (default_roles, missing_roles) = roles(role_options.role), resolved_roles()
+    check_role_parameters(role_options.role_params, {**default_roles, **sources})
     unset = set()
     if benchmarks and getattr(context.get_parameter_source("repeats"), "name", "") != "COMMANDLINE":
         unset.add("repeats")  # those of a benchmark win over those of gym.toml
@@ -278,20 +233,17 @@ def collect(
             secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
             model=name,
             endpoint=endpoint,
-            env=env,
-            env_args=key_values("--env-arg", env_arg or ()),
             params=params,
-            seed=seed,
             roles=sources,
             default_roles=default_roles,
             missing_roles=missing_roles,
-            role_params=params_by_role,
+            role_params=role_options.role_params,
             **vars(out),
-            **{name: value for name, value in vars(row_options).items() if name not in unset},
+            **{name: value for name, value in vars(task_options).items() if name not in unset},
         )
         for (name, endpoint), out in zip(policies * max(1, len(benchmarks)), outs, strict=True)
     ]
-    notify = LOGGER.info if quiet else message
+    notify = LOGGER.info if output.quiet else message
     planned = [(inputs, collect_options) for collect_options in options]
     if benchmarks:
         planned = _benchmark_runs(benchmarks, options, cache, notify)
@@ -318,8 +270,8 @@ def collect(
         _check_paths(plans.values())
         for plan in plans.values():
             _check_gates(ci, plan)
-        if dry_run:
-            show_plans(list(plans.values()), is_json=json)
+        if output.dry_run:
+            show_plans(list(plans.values()), is_json=output.as_json)
             return
         resources = command_resources(list(plans.values()), supervised)
         runs = {
@@ -328,9 +280,9 @@ def collect(
         }
         command = resume_command(context, runs)
         gc.set_threshold(GARBAGE_THRESHOLD)
-        found = run_async(_run(runs, supervised, command, go_back, ks=ci.ks, is_quiet=quiet))
+        found = run_async(_run(runs, supervised, command, go_back, ks=ci.ks, is_quiet=output.quiet))
         go_back()
-        end_runs(context, found, ci, min_coverage=min_coverage, is_json=json)
+        end_runs(context, found, ci, min_coverage=min_coverage, is_json=output.as_json)
 
 
 def _benchmark_runs(
@@ -385,7 +337,7 @@ def _out_of_each(
     if len(folders) == 1:
         if resumed is None:
             return [options]
-        return [dataclasses.replace(options, out=Path(resumed), fresh=False)]
+        return [options.model_copy(update={"out": Path(resumed), "fresh": False})]
     if options.engine != "local":
         raise UsageError(
             "--engine ray takes one --model and one benchmark; run the command once for each"
@@ -403,7 +355,7 @@ def _out_of_each(
         out = Path(resumed).parents[len(folders[0].parts) - 1]
     elif options.fresh:
         out = unused(out)
-    return [dataclasses.replace(options, out=out / folder, fresh=False) for folder in folders]
+    return [options.model_copy(update={"out": out / folder, "fresh": False}) for folder in folders]
 
 
 def _check_paths(plans: Iterable[RunPlan]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.ci import STDOUT, MarkdownOption, write_comparisons
+from gymcli.commands.ci import STDOUT, CiOptions, write_comparisons
 from gymcli.commands.console import (
     harmless,
     one_line,
@@ -19,6 +19,7 @@ from gymcli.commands.console import (
     terminal_width,
     warn,
 )
+from gymcli.commands.model_options import option_of
 from gymcli.commands.options import JsonOption, LineEnvOption, complete_run
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS
@@ -94,7 +95,7 @@ def compare(
     by_task: Annotated[
         bool, typer.Option("--by-task", help="Print a line for every task.")
     ] = False,
-    markdown: MarkdownOption = None,
+    markdown: Annotated[Path | None, option_of(CiOptions, "markdown")] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare runs on shared tasks: is B worse than A?

@@ -12,8 +12,8 @@ import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result, warn
 from gymcli.commands.help import HelpGroup
+from gymcli.commands.model_options import option_of
 from gymcli.commands.options import (
-    EnvArgOption,
     JsonOption,
     LineEnvOption,
     complete_env,
@@ -23,8 +23,8 @@ from gymcli.commands.options import (
 )
 from gymcli.errors import TasksError, UsageError
 from gymcli.reporting.formatting import counted
-from gymcli.runner.run_options import IdByFileOption, IdFieldOption, MapOption, PromptOption
 from gymcli.secrets import REDACTED, scrubber_of
+from gymcli.tasks.task_options import TaskOptions
 
 if TYPE_CHECKING:
     from gymcli.data.statistics import Spread, Statistics
@@ -40,6 +40,9 @@ _FilesArgument = Annotated[
         autocompletion=complete_tasks,
     ),
 ]
+_PromptOption = Annotated[Path | None, option_of(TaskOptions, "prompt")]
+_MapOption = Annotated[Path | None, option_of(TaskOptions, "map_file")]
+_IdFieldOption = Annotated[str | None, option_of(TaskOptions, "id_field")]
 _OutOption = Annotated[
     Path | None,
     typer.Option(
@@ -241,9 +244,9 @@ def render(
             autocompletion=complete_tasks,
         ),
     ],
-    prompt: PromptOption = None,
-    map_file: MapOption = None,
-    id_field: IdFieldOption = None,
+    prompt: _PromptOption = None,
+    map_file: _MapOption = None,
+    id_field: _IdFieldOption = None,
     env: Annotated[
         str | None,
         typer.Option(
@@ -374,8 +377,8 @@ def _weights(given: Iterable[str]) -> dict[str, float]:
 
 def stats(
     files: _FilesArgument,
-    prompt: PromptOption = None,
-    map_file: MapOption = None,
+    prompt: _PromptOption = None,
+    map_file: _MapOption = None,
     json: JsonOption = False,
 ) -> None:
     """Describe task files: rows, lengths, tools, images, values."""
@@ -433,11 +436,11 @@ def validate(
             autocompletion=complete_env,
         ),
     ] = None,
-    env_arg: EnvArgOption = None,
-    prompt: PromptOption = None,
-    map_file: MapOption = None,
-    id_field: IdFieldOption = None,
-    id_by_file: IdByFileOption = False,
+    env_arg: Annotated[list[str] | None, option_of(TaskOptions, "env_args")] = None,
+    prompt: _PromptOption = None,
+    map_file: _MapOption = None,
+    id_field: _IdFieldOption = None,
+    id_by_file: Annotated[bool, option_of(TaskOptions, "id_by_file")] = False,
     json: JsonOption = False,
 ) -> None:
     """List what is wrong with rows, and where; exit with 2 if anything is.

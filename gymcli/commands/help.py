@@ -18,8 +18,8 @@ from typing import cast, get_args
 import typer
 import typer.core
 
+from gymcli.command_line import Heading
 from gymcli.commands.console import message
-from gymcli.runner.run_options import Heading
 from gymcli.suggestions import did_you_mean, pydantic_reason
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 160

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from pydantic import BaseModel, ConfigDict
 
+from gymcli.command_line import CommandOption, Heading
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, message, print_json, result, warn
-from gymcli.commands.options import JsonOption, RunsArgument, complete_env, with_expanded_options
+from gymcli.commands.model_options import with_model_options
+from gymcli.commands.options import JsonOption, RunsArgument
 from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.signals import run_async
 from gymcli.commands.summary import (
@@ -27,7 +29,6 @@ from gymcli.commands.summary import (
     recorded_score,
 )
 from gymcli.errors import RunDirectoryError, UsageError
-from gymcli.runner.run_options import Heading
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
@@ -38,96 +39,96 @@ if TYPE_CHECKING:
     from gymcli.metrics.results import RunMetrics, TaskMetrics, TokenDrift
 
 
-@with_expanded_options
+class MetricsOptions(BaseModel):
+    """Which numbers are computed, and of which environment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    env: Annotated[
+        str | None,
+        CommandOption(
+            "Environment of lines that name none, such as NeMo Gym's, or the code of one that "
+            "defines its own metrics, FILE.py:CLASS.",
+            Heading.WHAT,
+            metavar="ENV",
+            completion="env",
+        ),
+    ] = None
+    show_all: Annotated[
+        bool,
+        CommandOption(
+            "Print every number; of several runs, not only the table.", Heading.NUMBERS, name="all"
+        ),
+    ] = False
+    by_task: Annotated[bool, CommandOption("Print a line for every task.", Heading.NUMBERS)] = False
+    by: Annotated[
+        tuple[str, ...],
+        CommandOption(
+            "Report each value of a task field separately, such as task.category.",
+            Heading.NUMBERS,
+            metavar="FIELD",
+        ),
+    ] = ()
+    power: Annotated[
+        bool,
+        CommandOption(
+            "Print how many tasks gym compare takes to pass if B is as good as A, planned from "
+            "RUN or from two runs of the same tasks.",
+            Heading.NUMBERS,
+        ),
+    ] = False
+    margin: Annotated[
+        float | None,
+        CommandOption(
+            "With --power: plan for this --margin of gym compare.",
+            Heading.NUMBERS,
+            metavar="DIFFERENCE",
+        ),
+    ] = None
+    labels: Annotated[
+        str | None,
+        CommandOption(
+            "Report how far rewards agree with labels (pass or fail, true or false, 1 or 0): a "
+            "file with the columns task_id and label, and attempt or env if they differ, or a "
+            "field of the task rows.",
+            Heading.NUMBERS,
+            metavar="FILE|task.FIELD",
+        ),
+    ] = None
+    tokenizer: Annotated[
+        str | None,
+        CommandOption(
+            "Render the conversations of recorded token ids again, and report how many ids, calls "
+            "and sequences that changes: a model's folder (for transformers), a server of "
+            "llama.cpp or vLLM, or local, the embedded model.",
+            Heading.NUMBERS,
+            metavar="FOLDER|URL|local",
+        ),
+    ] = None
+    benchmark: Annotated[
+        str | None,
+        CommandOption(
+            "Compare with the published scores of this benchmark; for runs and files that record "
+            "none.",
+            Heading.NUMBERS,
+            metavar="NAME",
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        CommandOption(
+            "With --benchmark: the model of rollouts that name none.",
+            Heading.NUMBERS,
+            metavar="NAME",
+        ),
+    ] = None
+
+
+@with_model_options
 def metrics(
     runs: RunsArgument,
     *,
-    env: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENV",
-            help="Environment of lines that name none, such as NeMo Gym's, or the code of one that "
-            "defines its own metrics, FILE.py:CLASS.",
-            autocompletion=complete_env,
-            rich_help_panel=Heading.WHAT,
-        ),
-    ] = None,
-    show_all: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="Print every number; of several runs, not only the table.",
-            rich_help_panel=Heading.NUMBERS,
-        ),
-    ] = False,
-    by_task: Annotated[
-        bool,
-        typer.Option(
-            "--by-task", help="Print a line for every task.", rich_help_panel=Heading.NUMBERS
-        ),
-    ] = False,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FIELD",
-            help="Report each value of a task field separately, such as task.category.",
-            rich_help_panel=Heading.NUMBERS,
-        ),
-    ] = None,
-    power: Annotated[
-        bool,
-        typer.Option(
-            "--power",
-            help="Print how many tasks gym compare takes to pass if B is as good as A, planned "
-            "from RUN or from two runs of the same tasks.",
-            rich_help_panel=Heading.NUMBERS,
-        ),
-    ] = False,
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            metavar="DIFFERENCE",
-            help="With --power: plan for this --margin of gym compare.",
-            rich_help_panel=Heading.NUMBERS,
-        ),
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|task.FIELD",
-            help="Report how far rewards agree with labels (pass or fail, true or false, 1 or 0): "
-            "a file with the columns task_id and label, and attempt or env if they differ, or a "
-            "field of the task rows.",
-            rich_help_panel=Heading.NUMBERS,
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER|URL|local",
-            help="Render the conversations of recorded token ids again, and report how many ids, "
-            "calls and sequences that changes: a model's folder (for transformers), a server of "
-            "llama.cpp or vLLM, or local, the embedded model.",
-            rich_help_panel=Heading.NUMBERS,
-        ),
-    ] = None,
-    benchmark: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Compare with the published scores of this benchmark; for runs and files that "
-            "record none.",
-            rich_help_panel=Heading.NUMBERS,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --benchmark: the model of rollouts that name none.",
-            rich_help_panel=Heading.NUMBERS,
-        ),
-    ] = None,
+    options: MetricsOptions,
     ci_options: CiOptions,
     json: JsonOption = False,
 ) -> None:
@@ -141,35 +142,43 @@ def metrics(
 
     from gymcli.metrics.agreement import agreement
 
-    if margin is not None and not power:
+    if options.margin is not None and not options.power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
-    if model is not None and benchmark is None:
+    if options.model is not None and options.benchmark is None:
         raise UsageError("--model needs --benchmark")
-    chosen = None if benchmark is None else _benchmark(benchmark, runs)
-    fields = ci.fields(by or ())
-    source, given = str(labels), None if labels is None else _labels(labels)
+    chosen = None if options.benchmark is None else _benchmark(options.benchmark, runs)
+    fields = ci.fields(options.by)
+    source = str(options.labels)
+    given = None if options.labels is None else _labels(options.labels)
     reports: list[dict[str, object]] = []
     summaries: list[RunSummary] = []
     pilots, judged = [], []
     for run in runs:
         aggregator, numbers = _count(
-            run, env, fields, ci, given if isinstance(given, str) else None, tokenizer
+            run,
+            options.env,
+            fields,
+            ci,
+            given if isinstance(given, str) else None,
+            options.tokenizer,
         )
         agreed = None if given is None else agreement(aggregator, given, source=source, warn=warn)
-        score = _score(run, aggregator, numbers, chosen, model, env)
-        tasks = aggregator.task_rows() if by_task else None
-        if power:
+        score = _score(run, aggregator, numbers, chosen, options.model, options.env)
+        tasks = aggregator.task_rows() if options.by_task else None
+        if options.power:
             pilots.append(aggregator)
         if not ci.is_empty:
-            judged.append(ci.report(run, aggregator, numbers, env=env, by=fields, score=score))
+            judged.append(
+                ci.report(run, aggregator, numbers, env=options.env, by=fields, score=score)
+            )
         if json:
             references = None if score is None else score.references
             more = {"tasks": tasks, "agreement": agreed, "references": references}
             known = {name: value for name, value in more.items() if value is not None}
             found = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), **known}
             reports.append({**found, **ci.as_json(judged)})
-        elif not power and not ci.prints_file:
+        elif not options.power and not ci.prints_file:
             _print_run(
                 run,
                 numbers,
@@ -177,7 +186,7 @@ def metrics(
                 agreed,
                 score,
                 source=source,
-                show_all=show_all,
+                show_all=options.show_all,
                 ks=ci.requested_ks,
                 num_runs=len(runs),
             )
@@ -186,17 +195,17 @@ def metrics(
         is_one_benchmark = len({one.benchmark for one in summaries}) == 1
         print_runs(summaries, with_differences=is_one_benchmark)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
-    if power:
+    if options.power:
         from gymcli.comparison.planning import plans
 
-        planned = plans(pilots, margin=margin)
+        planned = plans(pilots, margin=options.margin)
         report["power"] = planned
         if not json:
             print_plans(planned)
     if json:
         print_json(report)
     ci.show(judged, is_json=json)
-    ci.write(judged, env=env, by_task=by_task)
+    ci.write(judged, env=options.env, by_task=options.by_task)
     ci.end(judged)
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import glob
-import inspect
 import math
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gymcli.command_line import Heading
 from gymcli.commands.console import hide, message
 from gymcli.commands.signals import run_async
 from gymcli.errors import FatalEndpointError, GymError, UsageError
-from gymcli.runner.run_options import Heading
 from gymcli.secrets import NOTHING_SECRET
 
 if TYPE_CHECKING:
@@ -89,14 +86,6 @@ CacheOption = Annotated[
         rich_help_panel=Heading.EXPERT,
     ),
 ]
-EnvArgOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="[ENV.]KEY=VALUE",
-        help="Set an option of an environment.",
-        rich_help_panel=Heading.WHAT,
-    ),
-]
 OwnEnvArgOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set an option of the environment.")
 ]
@@ -106,14 +95,6 @@ LineEnvOption = Annotated[
         metavar="ENV",
         help="Environment of lines that name none, such as NeMo Gym's.",
         autocompletion=complete_env,
-    ),
-]
-RoleParamOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ROLE.KEY=VALUE",
-        help="Set a request parameter of a role's model.",
-        rich_help_panel=Heading.MODEL,
     ),
 ]
 RunsArgument = Annotated[
@@ -140,42 +121,6 @@ PortOption = Annotated[
 ]
 
 
-def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has an option for each field of its dataclass parameters.
-
-    Every field needs a default and an annotation for Typer.
-    """
-    kinds: dict[str, type] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        kind = parameter.annotation
-        if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-            # By keyword, since a parameter without a default may follow one that has one.
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        kinds[parameter.name] = kind
-        annotations = get_type_hints(kind, include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=annotations[field.name],
-            )
-            for field in dataclasses.fields(kind)
-        ]
-
-    @functools.wraps(function)
-    def command(**given: object) -> None:
-        for name, kind in kinds.items():
-            names = [field.name for field in dataclasses.fields(kind)]
-            given[name] = kind(**{field: given.pop(field) for field in names})
-        function(**given)
-
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
-    return command
-
-
 def check_cluster_options(engine: str, address: str | None, num_workers: int | None) -> None:
     """Refuse options of a cluster if none is used."""
     if engine == "local" and (address is not None or num_workers is not None):
@@ -196,7 +141,7 @@ def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, object]:
+def parameters(option: str, given: Iterable[str]) -> dict[str, object]:
     """Read request parameters: a value is JSON if it parses as JSON, else text."""
     import msgspec  # late: heavy
 
@@ -301,20 +246,20 @@ def _hidden(sources: dict[str, RoleSource]) -> dict[str, RoleSource]:
     return sources
 
 
-def role_params(given: Iterable[str]) -> dict[str, dict[str, object]]:
+def role_params(option: str, given: Iterable[str]) -> dict[str, dict[str, object]]:
     """Read request parameters of roles: `role.key=value`."""
     params: dict[str, dict[str, object]] = {}
     for text in given:
         role, dot, rest = text.partition(".")
         if not (role and dot) or "=" in role:
-            raise UsageError(f"--role-param {text}: expected role.key=value")
-        params.setdefault(role, {}).update(parameters([rest], option="--role-param"))
+            raise UsageError(f"{option} {text}: expected role.key=value")
+        params.setdefault(role, {}).update(parameters(option, [rest]))
     return params
 
 
 def judges_of(
     role: Iterable[str],
-    role_param: Iterable[str],
+    params: Mapping[str, dict[str, object]],
     concurrency: int,
     *,
     manifest: Manifest | None = None,
@@ -325,7 +270,7 @@ def judges_of(
     """
     from gymcli.runner.judges import Judges  # late: heavy
 
-    sources, params = roles(role), role_params(role_param)
+    sources = roles(role)
     given = (*sources, *params)
     recorded = None
     if manifest is not None:

@@ -10,13 +10,14 @@ import typer
 
 from gymcli.commands.ci import CiRequest, GateOptions
 from gymcli.commands.console import harmless, message, warn
-from gymcli.commands.options import LineEnvOption, RunsArgument, with_expanded_options
+from gymcli.commands.model_options import with_model_options
+from gymcli.commands.options import LineEnvOption, RunsArgument
 from gymcli.commands.summary import recorded_score
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
 
 
-@with_expanded_options
+@with_model_options
 def report(
     runs: RunsArgument,
     *,

@@ -6,20 +6,21 @@ from typing import Annotated
 
 import typer
 
+from gymcli.command_line import positive
 from gymcli.commands.console import announce, message, warn
+from gymcli.commands.model_options import RoleOptions, checked_by, with_model_options
 from gymcli.commands.options import (
     HostOption,
     OwnEnvArgOption,
     PortOption,
-    RoleParamOption,
     complete_env,
     judges_of,
     key_values,
 )
 from gymcli.commands.signals import run_async
-from gymcli.runner.run_options import positive
 
 
+@with_model_options
 def serve(
     env: Annotated[
         str,
@@ -32,14 +33,8 @@ def serve(
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
     env_arg: OwnEnvArgOption = None,
-    role: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ROLE=MODEL",
-            help="Model of a role, such as a judge: name in gym.toml, URL#MODEL, local, or oracle.",
-        ),
-    ] = None,
-    role_param: RoleParamOption = None,
+    *,
+    role_options: RoleOptions,
     concurrency: Annotated[
         int,
         typer.Option(
@@ -49,7 +44,9 @@ def serve(
     session_lifetime: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", callback=positive, help="End a session after this time without use."
+            metavar="SECONDS",
+            callback=checked_by(positive),
+            help="End a session after this time without use.",
         ),
     ] = 3600.0,
     max_sessions: Annotated[
@@ -69,7 +66,7 @@ def serve(
     service = Service(
         env,
         env_args=key_values("--env-arg", env_arg or ()),
-        judges=judges_of(role or (), role_param or (), concurrency),
+        judges=judges_of(role_options.role, role_options.role_params, concurrency),
         limits=Limits(session_lifetime, max_sessions),
     )
     for text in service.warnings:

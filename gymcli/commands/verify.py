@@ -10,7 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel, ConfigDict
 
+from gymcli.command_line import CommandOption, Heading
 from gymcli.commands.console import (
     LOGGER,
     harmless,
@@ -22,28 +24,25 @@ from gymcli.commands.console import (
     result,
     warn,
 )
+from gymcli.commands.model_options import with_model_options
 from gymcli.commands.options import (
     CacheOption,
-    EnvArgOption,
     JsonOption,
-    RoleParamOption,
     check_cluster_options,
-    complete_benchmark,
-    complete_env,
     complete_run,
     judges_of,
-    key_values,
 )
 from gymcli.commands.signals import run_async
 from gymcli.errors import RunError, UsageError
 from gymcli.reporting.formatting import legible, share
-from gymcli.runner.run_options import AddressOption, EngineOption, Heading, WorkersOption
+from gymcli.rescoring.verify_options import VerifyOptions
 
 if TYPE_CHECKING:
     from gymcli.rescoring.run_rescoring import (
         EnvironmentFlips,
         Flips,
         RepeatReport,
+        Rescoring,
         RescoringReport,
     )
     from gymcli.runner.engine import Engine
@@ -58,6 +57,34 @@ _MAX_REWARDS = 60
 """Maximum characters for the rewards of one rollout."""
 
 
+class AnswerOptions(BaseModel):
+    """The benchmark whose tasks a file answers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmark: Annotated[
+        str | None,
+        CommandOption(
+            "Score the answers of a file as this benchmark does, and compare with published "
+            "scores. Each row has a task's id or question, and the answer as response, "
+            "completion, output or the like.",
+            Heading.WHAT,
+            metavar="NAME",
+            completion="benchmark",
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        CommandOption(
+            "With --benchmark: the model that gave the answers.",
+            Heading.MODEL,
+            metavar="NAME",
+            show_default="the one that the rows name",
+        ),
+    ] = None
+
+
+@with_model_options
 def verify(
     run: Annotated[
         Path,
@@ -69,16 +96,7 @@ def verify(
             rich_help_panel=Heading.WHAT,
         ),
     ],
-    env: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENV",
-            help="Environment of lines that name none, or FILE.py:CLASS.",
-            autocompletion=complete_env,
-            rich_help_panel=Heading.WHAT,
-        ),
-    ] = None,
-    env_arg: EnvArgOption = None,
+    *,
     role: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,75 +106,9 @@ def verify(
             rich_help_panel=Heading.MODEL,
         ),
     ] = None,
-    role_param: RoleParamOption = None,
-    concurrency: Annotated[
-        int,
-        typer.Option(
-            "--concurrency",
-            "-j",
-            min=1,
-            help="Maximum rollouts that wait for models.",
-            rich_help_panel=Heading.AMOUNT,
-        ),
-    ] = 64,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
+    options: VerifyOptions,
+    answers: AnswerOptions,
     cache: CacheOption = None,
-    tasks: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Task rows, if a rollout file from elsewhere lacks their fields.",
-            rich_help_panel=Heading.WHAT,
-        ),
-    ] = None,
-    benchmark: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Score the answers of a file as this benchmark does, and compare with published "
-            "scores. Each row has a task's id or question, and the answer as response, "
-            "completion, output or the like.",
-            autocompletion=complete_benchmark,
-            rich_help_panel=Heading.WHAT,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --benchmark: the model that gave the answers.",
-            show_default="the one that the rows name",
-            rich_help_panel=Heading.MODEL,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Write the rescored rollouts as a new run.",
-            rich_help_panel=Heading.RESULTS,
-        ),
-    ] = None,
-    pending: Annotated[
-        bool,
-        typer.Option(
-            "--pending",
-            help="Score only the conversations that wait for a score.",
-            rich_help_panel=Heading.AMOUNT,
-        ),
-    ] = False,
-    repeat: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help="Score every rollout N times and report disagreement.",
-            rich_help_panel=Heading.AMOUNT,
-        ),
-    ] = None,
     quiet: Annotated[
         bool,
         typer.Option(
@@ -180,86 +132,103 @@ def verify(
     its numbers are printed as `gym metrics` does.
     """
     from gymcli.library import make_engine
-    from gymcli.rescoring.run_rescoring import Rescoring
+    from gymcli.rescoring.run_rescoring import Rescoring, RescoringReport
     from gymcli.store.manifest import read_manifest
     from gymcli.store.rollout_files import torn_line_warning
 
-    check_cluster_options(engine, address, workers)
-    of_repeat = {"--out": out is not None, "--pending": pending}
-    of_benchmark = {
-        "--env": env is not None,
-        "--tasks": bool(tasks),
-        "--pending": pending,
-        "--repeat": repeat is not None,
-        "--engine": engine != "local",
-    }
-    if repeat is not None:
-        _refuse(of_repeat, "--repeat writes nothing: leave out {} or --repeat")
-    if benchmark is not None:
-        _refuse(of_benchmark, "--benchmark has tasks and settings of its own: leave out {}")
+    check_cluster_options(options.engine, options.address, options.num_workers)
+    _check_combinations(options, answers, cache)
+    if answers.benchmark is not None:
         _score_answers(
             run,
-            benchmark,
-            model=model,
+            answers.benchmark,
+            options,
+            model=answers.model,
             role=role or (),
-            role_param=role_param or (),
-            concurrency=concurrency,
-            env_args=key_values("--env-arg", env_arg or ()),
             cache=cache,
-            out=out,
             is_quiet=quiet,
             is_json=json,
         )
         return
-    of_others = {"--model": model is not None, "--cache": cache is not None}
-    _refuse(of_others, "{} needs --benchmark")
     manifest = read_manifest(run) if run.is_dir() else None
-    judges = judges_of(role or (), role_param or (), concurrency, manifest=manifest)
+    judges = judges_of(role or (), options.role_params, options.concurrency, manifest=manifest)
     with ExitStack() as stack:
-        cluster = make_engine(engine, address=address, num_workers=workers, env=env)
+        cluster = make_engine(
+            options.engine,
+            address=options.address,
+            num_workers=options.num_workers,
+            env=options.env,
+        )
         if cluster is not None:
             stack.callback(cluster.close)
-        if run.is_dir() and repeat is None:
-            _score_waiting(run, env, judges, cluster, is_pending=pending)
-        if pending:
+        if run.is_dir() and options.repeat is None:
+            _score_waiting(run, options.env, judges, cluster, is_pending=options.pending)
+        if options.pending:
             return
         rescoring = Rescoring(
             run,
-            env=env,
-            env_args=key_values("--env-arg", env_arg or ()),
-            task_files=tasks or [],
+            env=options.env,
+            env_args=options.env_args,
+            task_files=options.tasks,
             judges=judges,
-            out=out,
+            out=options.out,
             engine=cluster,
         )
-        tell = paced_message(math.inf if quiet else 5.0)
-        try:
-            if repeat is None:
-                report = rescoring.run(
-                    watch=lambda found: tell(
-                        f"{found.num_rescored:,} rescored, {found.num_changed:,} changed"
-                    )
-                )
-            else:
-                if models := rescoring.models_asked():
-                    message(
-                        f"every rollout is scored {repeat} times, asking {', '.join(models)} each "
-                        "time and ignoring recorded answers; no answer is saved, so an interrupted "
-                        "command starts over"
-                    )
-                repeats = rescoring.repeat(
-                    repeat, watch=lambda found: tell(f"{found.num_scores:,} scores")
-                )
-        finally:
-            for text in rescoring.warnings:
-                warn(text)
+        report = _rescored(rescoring, options.repeat, is_quiet=quiet)
     unfinished = torn_line_warning(run)
     if unfinished and not quiet:
         warn(unfinished)
-    if repeat is None:
-        _end(run, report, out, is_quiet=quiet, is_json=json)
+    if isinstance(report, RescoringReport):
+        _end(run, report, options.out, is_quiet=quiet, is_json=json)
     else:
-        _end_repeats(run, repeats, is_quiet=quiet, is_json=json)
+        _end_repeats(run, report, is_quiet=quiet, is_json=json)
+
+
+def _check_combinations(options: VerifyOptions, answers: AnswerOptions, cache: Path | None) -> None:
+    """Refuse options that do not go together."""
+    if options.repeat is not None:
+        _refuse(
+            {"--out": options.out is not None, "--pending": options.pending},
+            "--repeat writes nothing: leave out {} or --repeat",
+        )
+    if answers.benchmark is None:
+        _refuse(
+            {"--model": answers.model is not None, "--cache": cache is not None},
+            "{} needs --benchmark",
+        )
+        return
+    settings = {
+        "--env": options.env is not None,
+        "--tasks": bool(options.tasks),
+        "--pending": options.pending,
+        "--repeat": options.repeat is not None,
+        "--engine": options.engine != "local",
+    }
+    _refuse(settings, "--benchmark has tasks and settings of its own: leave out {}")
+
+
+def _rescored(
+    rescoring: Rescoring, repeat: int | None, *, is_quiet: bool
+) -> RescoringReport | RepeatReport:
+    """Score all rollouts again, `repeat` times or once, and print the progress and warnings."""
+    tell = paced_message(math.inf if is_quiet else 5.0)
+    try:
+        if repeat is None:
+            return rescoring.run(
+                watch=lambda found: tell(
+                    f"{found.num_rescored:,} rescored, {found.num_changed:,} changed"
+                )
+            )
+        if models := rescoring.models_asked():
+            message(
+                f"every rollout is scored {repeat} times, asking {', '.join(models)} each "
+                "time and ignoring recorded answers; no answer is saved, so an interrupted "
+                "command starts over"
+            )
+        return rescoring.repeat(repeat, watch=lambda found: tell(f"{found.num_scores:,} scores"))
+    finally:
+        for text in rescoring.warnings:
+            warn(text)
 
 
 def _refuse(options: Mapping[str, bool], text: str) -> None:
@@ -272,14 +241,11 @@ def _refuse(options: Mapping[str, bool], text: str) -> None:
 def _score_answers(
     run: Path,
     name: str,
+    options: VerifyOptions,
     *,
     model: str | None,
     role: Sequence[str],
-    role_param: Sequence[str],
-    concurrency: int,
-    env_args: Mapping[str, str],
     cache: Path | None,
-    out: Path | None,
     is_quiet: bool,
     is_json: bool,
 ) -> None:
@@ -309,8 +275,8 @@ def _score_answers(
             f"{run}: is a run of benchmark {manifest.benchmark.name}, whose settings are known: "
             "leave out --benchmark to score it again"
         )
-    if out is not None:
-        check_unused(out)
+    if options.out is not None:
+        check_unused(options.out)
     notify = LOGGER.info if is_quiet else message
     tasks = pulled_tasks(found, cache=cache, notify=notify)
     answers = PublishedAnswers(file, found, tasks)
@@ -333,12 +299,18 @@ def _score_answers(
     roles = {spec.partition("=")[0] for spec in role}
     names = missing_roles(found, load_settings(), roles)
     specs = (f"{role_name}={name}" for role_name, name in names.items())
-    judges = judges_of((*role, *specs), role_param, concurrency)
+    judges = judges_of((*role, *specs), options.role_params, options.concurrency)
     with TemporaryDirectory(prefix="gymcli-") as folder:
-        path = out or Path(folder, "run")
+        path = options.out or Path(folder, "run")
         run_async(
             score_answers(
-                answers, found, path, tasks=tasks, model=model, judges=judges, env_args=env_args
+                answers,
+                found,
+                path,
+                tasks=tasks,
+                model=model,
+                judges=judges,
+                env_args=options.env_args,
             )
         )
         aggregator = measure(path)
@@ -358,8 +330,8 @@ def _score_answers(
         if score is not None:
             print_references(score)
         print_advice(numbers, run)
-        if out is not None:
-            result(f"files         {out}")
+        if options.out is not None:
+            result(f"files         {options.out}")
     if not numbers.num_scored:
         raise RunError(f"{run}: {_NONE_SCORED}")
 

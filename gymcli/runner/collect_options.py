@@ -3,29 +3,183 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Self, TypeVar
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeVar
 
-import typer
 from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
     Field,
     InstanceOf,
     SecretStr,
     ValidationError,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
-from typer.models import OptionInfo
 
+from gymcli.command_line import CommandOption, Heading, not_negative, positive
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
-from gymcli.runner.run_options import RunOptions
 from gymcli.store.manifest import BenchmarkRecord
 from gymcli.suggestions import did_you_mean, pydantic_reason
 from gymcli.tasks.task_options import TaskOptions
 
 T = TypeVar("T")
+
+EngineOption = Annotated[
+    Literal["local", "ray"],
+    CommandOption("Work on this machine, or in the workers of a Ray cluster.", Heading.DISTRIBUTED),
+]
+AddressOption = Annotated[
+    str | None,
+    CommandOption(
+        "Ray cluster to join; auto finds it.",
+        Heading.DISTRIBUTED,
+        metavar="HOST:PORT",
+        show_default="start one here",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    Field(ge=1),
+    CommandOption(
+        "Worker processes of the Ray cluster.",
+        Heading.DISTRIBUTED,
+        name="workers",
+        show_default="one per core",
+    ),
+]
+RoleParamsOption = Annotated[
+    dict[str, dict[str, object]],
+    CommandOption(
+        "Set a request parameter of a role's model.",
+        Heading.MODEL,
+        name="role-param",
+        metavar="ROLE.KEY=VALUE",
+    ),
+]
+
+
+class RunOptions(BaseModel):
+    """Which attempts a run consists of, where they run and what stops them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    out: Annotated[
+        Path | None,
+        CommandOption(
+            "Run directory.",
+            Heading.RESULTS,
+            "-o",
+            metavar="DIR",
+            show_default="runs/TASKS-MODEL-HASH",
+        ),
+    ] = None
+    """From Python, None writes nothing to disk."""
+    record_tokens: Annotated[
+        bool,
+        CommandOption(
+            "Record the token ids of every call in tokens.jsonl, for training.", Heading.SAMPLING
+        ),
+    ] = False
+    """Needs `out`, and an endpoint that reports token ids. An endpoint may set it, too."""
+    fresh: Annotated[
+        bool,
+        CommandOption("Start a new run, in an unused directory such as run-2.", Heading.RESULTS),
+    ] = False
+    concurrency: Annotated[
+        int, Field(ge=1), CommandOption("Maximum attempts in flight.", Heading.AMOUNT, "-j")
+    ] = 64
+    engine: EngineOption = "local"
+    address: AddressOption = None
+    num_workers: WorkersOption = None
+    """The workers share `concurrency`."""
+    max_turns: Annotated[
+        int | None,
+        Field(ge=1),
+        CommandOption(
+            "Stop an episode after N model messages.",
+            Heading.BUDGETS,
+            show_default="the limit of the row or the environment, else 32",
+        ),
+    ] = None
+    """Overrides the limits of the row and of the environment."""
+    max_episode_tokens: Annotated[
+        int | None,
+        Field(ge=1),
+        CommandOption("Stop an episode after N tokens, prompts included.", Heading.BUDGETS),
+    ] = None
+    """The episode is scored as it is then."""
+    max_episode_cost: Annotated[
+        float | None,
+        AfterValidator(positive),
+        CommandOption(
+            "Stop an episode at this cost; gym.toml must have prices.",
+            Heading.BUDGETS,
+            metavar="COST",
+        ),
+    ] = None
+    max_episode_time: Annotated[
+        float,
+        AfterValidator(positive),
+        CommandOption("Stop an episode after this time.", Heading.BUDGETS, metavar="SECONDS"),
+    ] = 3600.0
+    """The episode is scored as it is then."""
+    max_tokens_total: Annotated[
+        int | None,
+        Field(ge=1),
+        CommandOption("Stop the run after N tokens, roles included.", Heading.BUDGETS),
+    ] = None
+    """Earlier commands of this run count too."""
+    max_cost: Annotated[
+        float | None,
+        AfterValidator(positive),
+        CommandOption(
+            "Stop the run at this cost; gym.toml must have prices.", Heading.BUDGETS, metavar="COST"
+        ),
+    ] = None
+    """Every model needs prices, those of roles too."""
+    max_run_time: Annotated[
+        float | None,
+        AfterValidator(positive),
+        CommandOption("Stop the run after this time.", Heading.BUDGETS, metavar="SECONDS"),
+    ] = None
+    """Counted for this command; no attempt starts later."""
+    max_failures: Annotated[
+        int | None,
+        Field(ge=1),
+        CommandOption(
+            "Stop the run after N failed attempts, with exit code 4.", Heading.BUDGETS, metavar="N"
+        ),
+    ] = None
+    """Counted for this command, retries of a request excluded."""
+    grace: Annotated[
+        float,
+        AfterValidator(not_negative),
+        CommandOption(
+            "Time that attempts in flight get to finish when the run stops early.",
+            Heading.EXPERT,
+            metavar="SECONDS",
+        ),
+    ] = 30.0
+    outage_deadline: Annotated[
+        float | None,
+        AfterValidator(not_negative),
+        CommandOption(
+            "Time to wait for an endpoint that is down.",
+            Heading.EXPERT,
+            metavar="SECONDS",
+            show_default="gym.toml's, else 300",
+        ),
+    ] = None
+    """Overrides what an endpoint sets itself."""
+    no_retry: Annotated[
+        bool, CommandOption("Skip attempts that failed in an earlier command.", Heading.EXPERT)
+    ] = False
+    retry_crashed: Annotated[
+        bool, CommandOption("Also retry attempts in which the run's process died.", Heading.EXPERT)
+    ] = False
 
 
 class CollectOptions(TaskOptions, RunOptions):
@@ -52,7 +206,7 @@ class CollectOptions(TaskOptions, RunOptions):
     """Models for roles that `roles` omits, in environments that have these roles."""
     missing_roles: dict[str, str] = Field(default={}, exclude=True)
     """By role, why `default_roles` names no model for it; printed when the role needs one."""
-    role_params: dict[str, dict[str, object]] = {}
+    role_params: RoleParamsOption = {}
     """Request parameters of roles; they override those that an environment sets."""
     secrets: tuple[SecretStr, ...] = Field(default=(), exclude=True)
     """Additional texts that must never be written. Keys of endpoints and the values of environment
@@ -104,25 +258,6 @@ class CollectOptions(TaskOptions, RunOptions):
         endpoint = changed(self.endpoint)
         update = {"endpoint": endpoint, "roles": roles, "default_roles": default_roles}
         return self.model_copy(update=update)
-
-    @field_validator("*")
-    @classmethod
-    def _check_as_command_line(cls, value: object, info: ValidationInfo) -> object:
-        # typer's own limits and callbacks, which `RunOptions` declares, so that both refuse the
-        # same values.
-        metadata = cls.model_fields[info.field_name or ""].metadata
-        option = next((one for one in metadata if isinstance(one, OptionInfo)), None)
-        if option is None or value is None:
-            return value
-        if option.min is not None and isinstance(value, int) and value < option.min:
-            raise ValueError(f"must be {option.min} or more")
-        if option.callback is None:
-            return value
-        try:
-            checked: object = option.callback(value)
-        except typer.BadParameter as error:
-            raise ValueError(error.message) from error
-        return checked
 
     @model_validator(mode="before")
     @classmethod

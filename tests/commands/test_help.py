@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from gymcli.benchmarks.resolution import names_benchmark
 from gymcli.cli import app, load_command
+from gymcli.command_line import Heading
 from gymcli.commands.collect import EXAMPLES
 from gymcli.commands.help import HelpCommand
-from gymcli.runner.run_options import Heading
 from tests.commands.running import NO_ENDPOINT, gym
 
 COLLECT_HEADINGS = [

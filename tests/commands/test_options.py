@@ -1,15 +1,11 @@
 """Tests of options that several commands share."""
 
-import dataclasses
-import inspect
 import math
 import subprocess
 import sys
-from typing import Annotated
 
 import pydantic
 import pytest
-import typer
 
 from gymcli.commands.options import (
     check_parameters,
@@ -23,44 +19,13 @@ from gymcli.commands.options import (
     resolved_roles,
     role_params,
     roles,
-    with_expanded_options,
 )
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.run_options import RowOptions, RunOptions
 from tests.commands.running import clean_environment, gym
 
 MAIN = "from gymcli.cli import main; main()"
-
-
-@dataclasses.dataclass(kw_only=True)
-class Colours:
-    """A set of options for this test."""
-
-    red: Annotated[int, typer.Option(help="Red.")] = 1
-    blue: Annotated[str | None, typer.Option(help="Blue.")] = None
-
-
-def test_with_expanded_options_puts_the_fields_in_the_place_of_the_parameter():
-    seen = []
-
-    @with_expanded_options
-    def paint(name: str, *, colours: Colours, is_wet: bool = False) -> None:
-        """Paint."""
-        seen.append((name, colours, is_wet))
-
-    assert list(inspect.signature(paint).parameters) == ["name", "red", "blue", "is_wet"]
-    assert paint.__doc__ == "Paint."
-    paint(name="wall", red=2, blue=None, is_wet=True)
-    assert seen == [("wall", Colours(red=2), True)]
-
-
-def test_collect_options_have_the_fields_and_defaults_of_the_command_line():
-    options = CollectOptions(model="m")
-    for kind in (RunOptions, RowOptions):
-        for field in dataclasses.fields(kind):
-            assert getattr(options, field.name) == field.default
 
 
 def test_collect_options_refuse_what_the_command_line_refuses(tmp_path, monkeypatch):
@@ -99,7 +64,7 @@ def test_key_values_refuses():
 
 def test_parameters_are_json_or_text():
     given = ["a=1", "b=true", "c=null", 'd={"x": [1]}', "e=text", "g=", "h=1.0e3", 'i="nan"']
-    assert parameters(given) == {
+    assert parameters("--param", given) == {
         "a": 1,
         "b": True,
         "c": None,
@@ -114,13 +79,13 @@ def test_parameters_are_json_or_text():
 def test_parameters_refuse_what_cannot_be_sent():
     for text in ("NaN", "nan", "Infinity", "-inf", "1e999", "-1e999"):
         with pytest.raises(UsageError, match="--param k: must be a finite number"):
-            parameters([f"k={text}"])
+            parameters("--param", [f"k={text}"])
     for text in ("[1", '{"a": NaN}', "[1e999]", ' {"a"}', "[" * 100_000):
         with pytest.raises(UsageError, match="--param k: is not JSON"):
-            parameters([f"k={text}"])
+            parameters("--param", [f"k={text}"])
     for text in ("judge.k=1e999", "judge.k=nan", "judge.k=[1e999]"):
         with pytest.raises(UsageError, match=r"^--role-param k: (must be|is not)"):
-            role_params([text])
+            role_params("--role-param", [text])
     for value in (math.nan, math.inf, -math.inf):
         with pytest.raises(UsageError, match=r"--top-p .*: must be a finite number"):
             check_parameters({"temperature": 0.5, "top_p": value}, None)
