@@ -146,12 +146,7 @@ class PublishedAnswers:
             )
         self._joined = {number: row for number, row in rows.items() if row.task is not None}
         self._check_attempts()
-        counts_text = ", ".join(
-            f"{num:,} by {method}" for method, num in num_by_method.most_common() if method
-        )
-        self.notes.append(
-            f"{self._path}: {len(self._joined):,} rows joined with tasks: {counts_text}"
-        )
+        self._note_counts(num_by_method)
         for numbers, reason in (
             (unmatched_rows, f"they match no task of {self._name}"),
             (unanswered_rows, "they have no answer"),
@@ -159,6 +154,17 @@ class PublishedAnswers:
             if numbers:
                 text = f"{len(numbers):,} of {num_rows:,} rows are left out because {reason}"
                 self.notes.append(f"warning: {text}: rows {listed([*map(str, numbers)])}")
+        self._note_missing_tasks()
+
+    def _note_counts(self, num_by_method: Counter[str]) -> None:
+        counts_text = ", ".join(
+            f"{num:,} by {method}" for method, num in num_by_method.most_common() if method
+        )
+        self.notes.append(
+            f"{self._path}: {len(self._joined):,} rows joined with tasks: {counts_text}"
+        )
+
+    def _note_missing_tasks(self) -> None:
         answered_tasks = {row.task for row in self._joined.values()}
         missing = [
             task.id for position, task in enumerate(self.tasks) if position not in answered_tasks
@@ -379,7 +385,7 @@ async def score_answers(
         mode="json", exclude_defaults=True
     )
     num_expected = len(answers.tasks) * answers.repeats
-    planned_manifest = Manifest(
+    manifest = Manifest(
         benchmark=options.benchmark,
         tasks=[{"path": str(tasks), "sha256": file_sha256(tasks), "num_rows": len(answers.tasks)}],
         environments={
@@ -390,11 +396,7 @@ async def score_answers(
         num_tasks=len(answers.tasks),
     )
     manifest = rescored_manifest(
-        planned_manifest,
-        {registration.name: registration},
-        env_args={},
-        judges=judges,
-        num_lines={},
+        manifest, {registration.name: registration}, env_args={}, judges=judges, num_lines={}
     )
     with new_run_directory(out, judges.scrubber()) as directory:
         directory.write_manifest(manifest)

@@ -373,28 +373,59 @@ def _guessers(
     golds: Mapping[str, CheckedEpisode], choices: Mapping[str, list[str]]
 ) -> list[_Guesser]:
     rng = Random(0)
-    options_by_task = {task_id: options for task_id, options in choices.items() if options}
-    tasks_without_choices = [
-        task_id for task_id, options in choices.items() if not options and task_id in golds
+    options = {task_id: texts for task_id, texts in choices.items() if texts}
+    free_tasks = [task_id for task_id, texts in choices.items() if not texts and task_id in golds]
+    constants = _constants(options)
+    # Chosen with the golds in view, hence the correction for `num_candidates`.
+    best = _best_constant(constants, golds, options)
+    # A task that lacks the constant gets its first option.
+    constant = {
+        task_id: [assistant_message(best.get(task_id) or texts[0])]
+        for task_id, texts in options.items()
+    }
+    at_random = {
+        task_id: [assistant_message(rng.choice(texts))] for task_id, texts in options.items()
+    }
+    for task_id in free_tasks:
+        other_tasks = [other for other in free_tasks if other != task_id]
+        if other_tasks:
+            # Without choices, the guess is the answer to another task.
+            at_random[task_id] = _guess(golds[rng.choice(other_tasks)])
+    first_options = {task_id: [assistant_message(texts[0])] for task_id, texts in options.items()}
+    free_answers = {turns_key(_guess(golds[task_id])) for task_id in free_tasks}
+    num_candidates = max(1, len(constants) + len(free_answers))
+    return [
+        _Guesser("constant", constant | _commonest_guesses(golds, free_tasks), num_candidates),
+        _Guesser("random", at_random),
+        _Guesser("first option", first_options),
     ]
-    # A constant is a position in the list of choices, or a text that at least half of them have.
-    texts = Counter(text for options in options_by_task.values() for text in set(options))
-    constants = [
-        {
-            task_id: options[place]
-            for task_id, options in options_by_task.items()
-            if place < len(options)
-        }
-        for place in range(max(map(len, options_by_task.values()), default=0))
+
+
+def _constants(options: Mapping[str, list[str]]) -> list[dict[str, str]]:
+    """Return what a constant is in each task: a position, or a text that half of them have."""
+    text_counts = Counter(text for task_options in options.values() for text in set(task_options))
+    positions = range(max(map(len, options.values()), default=0))
+    return [
+        *(
+            {task_id: texts[place] for task_id, texts in options.items() if place < len(texts)}
+            for place in positions
+        ),
+        *(
+            {task_id: text for task_id, texts in options.items() if text in texts}
+            for text, num_tasks in text_counts.items()
+            if 2 * num_tasks >= len(options)
+        ),
     ]
-    constants += [
-        {task_id: text for task_id, options in options_by_task.items() if text in options}
-        for text, num_tasks in texts.items()
-        if 2 * num_tasks >= len(options_by_task)
-    ]
+
+
+def _best_constant(
+    constants: Sequence[Mapping[str, str]],
+    golds: Mapping[str, CheckedEpisode],
+    options: Mapping[str, list[str]],
+) -> Mapping[str, str]:
     gold_choices = {
-        task_id: _gold_choice(golds[task_id], options_by_task[task_id])
-        for task_id in options_by_task
+        task_id: _gold_choice(golds[task_id], texts)
+        for task_id, texts in options.items()
         if task_id in golds
     }
 
@@ -404,33 +435,7 @@ def _guessers(
             for task_id, choice in gold_choices.items()
         )
 
-    # Chosen with the golds in view, hence the correction for `num_candidates`.
-    best = max(constants, key=num_right, default={})
-    constant = {
-        # A task that lacks the constant gets its first option.
-        task_id: [assistant_message(best.get(task_id) or options[0])]
-        for task_id, options in options_by_task.items()
-    } | _commonest_guesses(golds, tasks_without_choices)
-    at_random = {
-        task_id: [assistant_message(rng.choice(options))]
-        for task_id, options in options_by_task.items()
-    }
-    for task_id in tasks_without_choices:
-        other_tasks = [other for other in tasks_without_choices if other != task_id]
-        if other_tasks:
-            # Without choices, the guess is the answer to another task.
-            at_random[task_id] = _guess(golds[rng.choice(other_tasks)])
-    first_options = {
-        task_id: [assistant_message(options[0])] for task_id, options in options_by_task.items()
-    }
-    num_candidates = len(constants) + len(
-        {turns_key(_guess(golds[task_id])) for task_id in tasks_without_choices}
-    )
-    return [
-        _Guesser("constant", constant, max(1, num_candidates)),
-        _Guesser("random", at_random),
-        _Guesser("first option", first_options),
-    ]
+    return max(constants, key=num_right, default={})
 
 
 def _gold_choice(gold: CheckedEpisode, options: Sequence[str]) -> str | None:

@@ -71,6 +71,10 @@ class _Source(NamedTuple):
     selected: dict[str, dict[str, str]]
     """Ids of the selected tasks, by the hash of their row and their environment."""
 
+    @property
+    def selected_environments(self) -> set[str]:
+        return {env for ids_by_env in self.selected.values() for env in ids_by_env}
+
 
 class _SelectedRow(NamedTuple):
     env: str
@@ -119,12 +123,7 @@ def select_rows(
     task_sources = [_read_run(run, task_filter, tasks, env) for run in runs]
     task_sources += [_read_tasks_file(file, env) for file in files]
     all_tasks = set().union(*(source.tasks for source in task_sources))
-    names = {
-        name
-        for source in task_sources
-        for ids_by_env in source.selected.values()
-        for name in ids_by_env
-    }
+    names = set().union(*(source.selected_environments for source in task_sources))
     if not names:
         condition = "" if where is None else f" matches --where {where}"
         raise UsageError(f"{', '.join(map(str, sources))}: no task{condition}; nothing was written")
@@ -135,6 +134,19 @@ def select_rows(
     num_selected = Counter(row.env for row in rows)
     if weights or num is not None:
         rows = _draw(rows, weights or {}, num, random.Random(seed))
+    options = _common_options(rows)
+    return Selection(
+        lines=[row.line for row in rows],
+        num_tasks=_sort_by_name(Counter(name for name, _ in all_tasks)),
+        num_selected=_sort_by_name(num_selected),
+        num_rows=_sort_by_name(Counter(row.env for row in rows)),
+        options=options,
+        files=[item.path for source in task_sources for item in source.inputs],
+    )
+
+
+def _common_options(rows: Sequence[_SelectedRow]) -> list[str]:
+    """Return the options that a collection of the rows needs; refuse rows that need others."""
     env_options = sorted({row.env_option for row in rows} - {""})
     option_sets = sorted({row.options for row in rows})
     if len(env_options) > 1 or len(option_sets) > 1:
@@ -143,14 +155,7 @@ def select_rows(
             f"a collection of these rows needs different options: {', '.join(texts)}; first fill "
             "in the prompts and name the environments of each file, with gym data render"
         )
-    return Selection(
-        lines=[row.line for row in rows],
-        num_tasks=_sort_by_name(Counter(name for name, _ in all_tasks)),
-        num_selected=_sort_by_name(num_selected),
-        num_rows=_sort_by_name(Counter(row.env for row in rows)),
-        options=[*env_options, *option_sets[0]],
-        files=[item.path for source in task_sources for item in source.inputs],
-    )
+    return [*env_options, *option_sets[0]]
 
 
 def _sort_by_name(counts: Counter[str]) -> dict[str, int]:

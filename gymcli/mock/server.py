@@ -318,9 +318,8 @@ class MockServer:
             exchange.fault = fault
             return _refuse(refusal_for(fault, parsed_request.model, parsed_request.text), exchange)
         try:
-            answers, fault, parsed_request = self._complete_answers(
-                await self._ask(parsed_request), fault, parsed_request
-            )
+            answers: Sequence[MockAnswer] = await self._ask(parsed_request)
+            answers, fault, parsed_request = self._complete_answers(answers, fault, parsed_request)
             wire_answer = render_answers(answers, parsed_request)
         except Exception as error:  # noqa: BLE001 (a behaviour may raise anything)
             text = f"the mock's behaviour failed: {type(error).__name__}: {error}"

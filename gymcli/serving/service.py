@@ -142,10 +142,9 @@ class Service:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        registration = Registry((env,)).find(env)
+        self._registration = registration = Registry((env,)).find(env)
         self.name = name = registration.name
         self._environment: type[Environment[Task]] = registration.environment
-        self._registration = registration
         if issubclass(self._environment, RemoteEnvironment):
             raise UsageError(f"{name}: is on a server already; give an environment's code")
         if self._environment.scores_groups():

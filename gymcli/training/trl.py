@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.registry import EnvironmentClass
+from gymcli.environment.registry import EnvironmentClass, Registration
 from gymcli.environment.tool import Tool
 from gymcli.errors import MissingPackageError, RunError, UsageError
 from gymcli.models.endpoint import Endpoint
@@ -355,25 +355,27 @@ def environment(
         first_attempt=first_attempt,
         **options,
     )
-    registration = next(iter(sampler.tasks.survey.environments.values()))
+    registration, *other_environments = sampler.tasks.survey.environments.values()
     environment_class = registration.environment
+    _check_playable(registration, has_others=bool(other_environments))
+    methods = {name: _method(tool) for name, tool in environment_class.method_tools().items()}
+    class_attributes = {"_thread": _SamplerThread(sampler), "__doc__": environment_class.__doc__}
+    return type(environment_class.__name__, (TrlEnvironment,), {**methods, **class_attributes})
+
+
+def _check_playable(registration: Registration, *, has_others: bool) -> None:
+    environment = registration.environment
     for is_wrong, why in (
-        (len(sampler.tasks.survey.environments) > 1, "its tasks belong to several environments"),
-        (environment_class.scores_groups(), "it scores all attempts of a task together"),
-        (
-            environment_class.reply is not Environment.reply,
-            "it answers texts, and TRL only calls tools",
-        ),
-        (not environment_class.method_tools(), "it has no tools"),
-        (environment_class.tools is not Environment.tools, "its tools depend on the task"),
+        (has_others, "its tasks belong to several environments"),
+        (environment.scores_groups(), "it scores all attempts of a task together"),
+        (environment.reply is not Environment.reply, "it answers texts, and TRL only calls tools"),
+        (not environment.method_tools(), "it has no tools"),
+        (environment.tools is not Environment.tools, "its tools depend on the task"),
     ):
         if is_wrong:
             raise UsageError(
                 f"{registration.name}: TRL cannot play in it, since {why}; use rollout_func"
             )
-    methods = {name: _method(tool) for name, tool in environment_class.method_tools().items()}
-    class_attributes = {"_thread": _SamplerThread(sampler), "__doc__": environment_class.__doc__}
-    return type(environment_class.__name__, (TrlEnvironment,), {**methods, **class_attributes})
 
 
 class TrlEnvironment:
