@@ -111,8 +111,6 @@ class Environment(Generic[TaskT]):
     verify_memory_mb: ClassVar[int] = 2048
     """Megabytes that either may need in a worker process, on top of what the worker uses after its
     imports (Linux only)."""
-    verifies_in_worker: ClassVar[bool] = False
-    """No longer has an effect: every verifier that waits for nothing runs in a worker process."""
     max_tool_output: ClassVar[int] = 100_000
     """The most characters of a tool result; a longer one is cut, with a marker."""
     rescore: ClassVar[Literal["verify", "recorded"]] = "verify"

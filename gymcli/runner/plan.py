@@ -293,7 +293,6 @@ def plan_run(
             *parameter_warnings(options, rows),
             *settings.warnings,
             *registry.agent_warnings,
-            *_attribute_warnings(rows.environments),
         ),
         began_at=began_at,
     )
@@ -309,15 +308,6 @@ def _check_recording(options: CollectOptions, *, has_directory: bool) -> None:
         )
     if not has_directory:
         raise UsageError("record_tokens needs out: token ids are written to a directory")
-
-
-def _attribute_warnings(environments: Mapping[str, Registration]) -> Iterator[str]:
-    for name, found in environments.items():
-        if found.environment.verifies_in_worker:
-            yield (
-                f"{name}: verifies_in_worker no longer has an effect: remove it. Every verifier "
-                "that awaits nothing runs in a worker process"
-            )
 
 
 def _path_of(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:

@@ -177,23 +177,6 @@ def test_collect_scores_a_conversation_whose_environment_does_not_close(tmp_path
     ] * 2
 
 
-def test_verifies_in_worker_is_accepted_with_one_warning(tmp_path):
-    (tmp_path / "old.py").write_text(
-        "from gymcli import Environment, Score, Task\n"
-        "class Old(Environment[Task]):\n"
-        '    """Say anything."""\n'
-        "    verifies_in_worker = True\n"
-        "    @classmethod\n"
-        "    async def verify(cls, rollout, context):\n"
-        "        return Score(1.0)\n"
-    )
-    tasks = tmp_path / "t.jsonl"
-    tasks.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
-    options = CollectOptions(model="oracle", env=f"{tmp_path}/old.py:Old")
-    (warning,) = plan_run([TaskFile(tasks)], options, has_directory=False).warnings
-    assert "verifies_in_worker no longer has an effect" in warning
-
-
 def manifest_of(out) -> dict:
     return msgspec.json.decode((out / "run.json").read_bytes())
 
