@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 
 class Heading(StrEnum):
@@ -42,6 +42,26 @@ class CommandOption(NamedTuple):
     """Text in place of the default; False: none."""
     completion: Literal["benchmark", "env", "model", "run"] | None = None
     """What a shell completes."""
+
+
+EnvArgsOption = Annotated[
+    dict[str, str],
+    CommandOption(
+        "Set an option of an environment.",
+        Heading.WHAT,
+        name="env-arg",
+        metavar="[ENV.]KEY=VALUE",
+    ),
+]
+RoleParamsOption = Annotated[
+    dict[str, dict[str, object]],
+    CommandOption(
+        "Set a request parameter of a role's model.",
+        Heading.MODEL,
+        name="role-param",
+        metavar="ROLE.KEY=VALUE",
+    ),
+]
 
 
 def positive(value: float | None) -> float | None:

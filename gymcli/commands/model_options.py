@@ -12,7 +12,7 @@ import typer
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 
-from gymcli.command_line import CommandOption, Heading
+from gymcli.command_line import CommandOption, Heading, RoleParamsOption
 from gymcli.commands.options import (
     complete_benchmark,
     complete_env,
@@ -22,7 +22,6 @@ from gymcli.commands.options import (
     parameters,
     role_params,
 )
-from gymcli.runner.collect_options import RoleParamsOption
 
 T = TypeVar("T")
 

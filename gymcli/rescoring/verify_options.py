@@ -7,14 +7,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gymcli.command_line import CommandOption, Heading
+from gymcli.command_line import CommandOption, EnvArgsOption, Heading, RoleParamsOption
 from gymcli.runner.collect_options import (
     AddressOption,
     EngineOption,
-    RoleParamsOption,
     WorkersOption,
 )
-from gymcli.tasks.task_options import EnvArgsOption
 
 
 class VerifyOptions(BaseModel):

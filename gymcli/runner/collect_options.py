@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from gymcli.command_line import CommandOption, Heading, not_negative, positive
+from gymcli.command_line import CommandOption, Heading, RoleParamsOption, not_negative, positive
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
@@ -48,15 +48,6 @@ WorkersOption = Annotated[
         Heading.DISTRIBUTED,
         name="workers",
         show_default="one per core",
-    ),
-]
-RoleParamsOption = Annotated[
-    dict[str, dict[str, object]],
-    CommandOption(
-        "Set a request parameter of a role's model.",
-        Heading.MODEL,
-        name="role-param",
-        metavar="ROLE.KEY=VALUE",
     ),
 ]
 

@@ -7,23 +7,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gymcli.command_line import CommandOption, Heading
+from gymcli.command_line import CommandOption, EnvArgsOption, Heading
 from gymcli.store.shards import Shard
 
 
 def _canonical_shard(text: str | None) -> str | None:
     return None if text is None else str(Shard.parse(text))
-
-
-EnvArgsOption = Annotated[
-    dict[str, str],
-    CommandOption(
-        "Set an option of an environment.",
-        Heading.WHAT,
-        name="env-arg",
-        metavar="[ENV.]KEY=VALUE",
-    ),
-]
 
 
 class TaskOptions(BaseModel):
