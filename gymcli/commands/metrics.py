@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -138,70 +138,47 @@ def metrics(
     attempts, which are not independent; --json has the estimator, size, error, interval and method
     of every number. The numbers of a run directory are also written to its metrics.json.
     """
-    import msgspec
-
-    from gymcli.metrics.agreement import agreement
-
     if options.margin is not None and not options.power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
     if options.model is not None and options.benchmark is None:
         raise UsageError("--model needs --benchmark")
-    chosen = None if options.benchmark is None else _benchmark(options.benchmark, runs)
+    benchmark = None if options.benchmark is None else _benchmark(options.benchmark, runs)
+    labels = None if options.labels is None else _labels(options.labels)
     fields = ci.fields(options.by)
-    source = str(options.labels)
-    given = None if options.labels is None else _labels(options.labels)
     reports: list[dict[str, object]] = []
     summaries: list[RunSummary] = []
     pilots, judged = [], []
     for run in runs:
-        aggregator, numbers = _count(
-            run,
-            options.env,
-            fields,
-            ci,
-            given if isinstance(given, str) else None,
-            options.tokenizer,
-        )
-        agreed = None if given is None else agreement(aggregator, given, source=source, warn=warn)
-        score = _score(run, aggregator, numbers, chosen, options.model, options.env)
-        tasks = aggregator.task_rows() if options.by_task else None
+        numbers = _measured(run, options, ci, fields, labels, benchmark)
         if options.power:
-            pilots.append(aggregator)
+            pilots.append(numbers.aggregator)
         if not ci.is_empty:
             judged.append(
-                ci.report(run, aggregator, numbers, env=options.env, by=fields, score=score)
+                ci.report(
+                    run,
+                    numbers.aggregator,
+                    numbers.metrics,
+                    env=options.env,
+                    by=fields,
+                    score=numbers.score,
+                )
             )
         if json:
-            references = None if score is None else score.references
-            more = {"tasks": tasks, "agreement": agreed, "references": references}
-            known = {name: value for name, value in more.items() if value is not None}
-            found = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), **known}
-            reports.append({**found, **ci.as_json(judged)})
+            reports.append({**_as_json(numbers), **ci.as_json(judged)})
         elif not options.power and not ci.prints_file:
-            _print_run(
-                run,
-                numbers,
-                tasks,
-                agreed,
-                score,
-                source=source,
-                show_all=options.show_all,
-                ks=ci.requested_ks,
-                num_runs=len(runs),
-            )
-            summaries.append(_summary(run, numbers))
+            _print_run(numbers, options, ks=ci.requested_ks, num_runs=len(runs))
+            summaries.append(_summary(run, numbers.metrics))
     if len(summaries) > 1:
-        is_one_benchmark = len({one.benchmark for one in summaries}) == 1
+        is_one_benchmark = len({summary.benchmark for summary in summaries}) == 1
         print_runs(summaries, with_differences=is_one_benchmark)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if options.power:
         from gymcli.comparison.planning import plans
 
-        planned = plans(pilots, margin=options.margin)
-        report["power"] = planned
+        report["power"] = power_plans = plans(pilots, margin=options.margin)
         if not json:
-            print_plans(planned)
+            print_plans(power_plans)
     if json:
         print_json(report)
     ci.show(judged, is_json=json)
@@ -209,43 +186,83 @@ def metrics(
     ci.end(judged)
 
 
-def _print_run(
+class _RunNumbers(NamedTuple):
+    """The numbers of a run, with those that only an option asks for."""
+
+    run: Path
+    aggregator: Aggregator
+    metrics: RunMetrics
+    tasks: list[TaskMetrics] | None
+    agreement: Mapping[str, Agreement] | None
+    score: BenchmarkScore | None
+
+
+def _measured(
     run: Path,
-    numbers: RunMetrics,
-    tasks: list[TaskMetrics] | None,
-    agreed: Mapping[str, Agreement] | None,
-    score: BenchmarkScore | None,
-    *,
-    source: str,
-    show_all: bool,
-    ks: Sequence[int],
-    num_runs: int,
+    options: MetricsOptions,
+    ci: CiRequest,
+    fields: Sequence[str],
+    labels: Labels | str | None,
+    benchmark: Benchmark | None,
+) -> _RunNumbers:
+    """Measure a run, and print what is wrong with it; `labels` may be a field of its task rows."""
+    from gymcli.metrics.agreement import agreement
+
+    field = labels if isinstance(labels, str) else None
+    aggregator, metrics = _count(run, options.env, fields, ci, field, options.tokenizer)
+    label_agreement = None
+    if labels is not None:
+        label_agreement = agreement(aggregator, labels, source=str(options.labels), warn=warn)
+    score = _score(run, aggregator, metrics, benchmark, options.model, options.env)
+    tasks = aggregator.task_rows() if options.by_task else None
+    return _RunNumbers(run, aggregator, metrics, tasks, label_agreement, score)
+
+
+def _as_json(numbers: _RunNumbers) -> dict[str, object]:
+    import msgspec
+
+    extras = {
+        "tasks": numbers.tasks,
+        "agreement": numbers.agreement,
+        "references": None if numbers.score is None else numbers.score.references,
+    }
+    return {
+        "run": harmless(str(numbers.run)),
+        **msgspec.structs.asdict(numbers.metrics),
+        **{name: value for name, value in extras.items() if value is not None},
+    }
+
+
+def _print_run(
+    numbers: _RunNumbers, options: MetricsOptions, *, ks: Sequence[int], num_runs: int
 ) -> None:
     """Print the numbers of a run; of one of several, only those that an option asks for."""
+    run, metrics, score = numbers.run, numbers.metrics, numbers.score
+    show_all = options.show_all
     is_whole = show_all or num_runs == 1
-    is_sliced = any(found.slices for found in numbers.environments.values())
+    is_sliced = any(environment.slices for environment in metrics.environments.values())
     has_benchmark = score is not None and (score.references or score.other_settings)
-    if not (is_whole or is_sliced or tasks or agreed or ks or has_benchmark):
+    if not (is_whole or is_sliced or numbers.tasks or numbers.agreement or ks or has_benchmark):
         return
     result(f"{run}")
     if is_whole:
-        print_summary(numbers, run, with_doubts=False)
+        print_summary(metrics, run, with_doubts=False)
     if show_all:
-        print_all_numbers(numbers)
+        print_all_numbers(metrics)
     elif num_runs == 1:
         result(f"{'more':14}--all prints every number with its interval")
     if not show_all:
-        print_at_k(numbers, ks)
+        print_at_k(metrics, ks)
     if score is not None:
         print_references(score)
-    print_slices(numbers)
-    if tasks is not None:
+    print_slices(metrics)
+    if numbers.tasks is not None:
         result()
-        print_tasks(tasks)
-    if agreed is not None:
-        print_agreement(agreed, source=source)
+        print_tasks(numbers.tasks)
+    if numbers.agreement is not None:
+        print_agreement(numbers.agreement, source=str(options.labels))
     if is_whole:
-        print_advice(numbers, run)
+        print_advice(metrics, run)
     if num_runs > 1:
         result()
 

@@ -131,27 +131,33 @@ def verify(
     With --benchmark the answers become a run of that benchmark, whatever scored them before, and
     its numbers are printed as `gym metrics` does.
     """
+    check_cluster_options(options.engine, options.address, options.num_workers)
+    _check_combinations(options, answers, cache)
+    if answers.benchmark is None:
+        _score_again(run, options, role or (), is_quiet=quiet, is_json=json)
+        return
+    _score_answers(
+        run,
+        answers.benchmark,
+        options,
+        model=answers.model,
+        role=role or (),
+        cache=cache,
+        is_quiet=quiet,
+        is_json=json,
+    )
+
+
+def _score_again(
+    run: Path, options: VerifyOptions, role: Sequence[str], *, is_quiet: bool, is_json: bool
+) -> None:
     from gymcli.library import make_engine
     from gymcli.rescoring.run_rescoring import Rescoring, RescoringReport
     from gymcli.store.manifest import read_manifest
     from gymcli.store.rollout_files import torn_line_warning
 
-    check_cluster_options(options.engine, options.address, options.num_workers)
-    _check_combinations(options, answers, cache)
-    if answers.benchmark is not None:
-        _score_answers(
-            run,
-            answers.benchmark,
-            options,
-            model=answers.model,
-            role=role or (),
-            cache=cache,
-            is_quiet=quiet,
-            is_json=json,
-        )
-        return
     manifest = read_manifest(run) if run.is_dir() else None
-    judges = judges_of(role or (), options.role_params, options.concurrency, manifest=manifest)
+    judges = judges_of(role, options.role_params, options.concurrency, manifest=manifest)
     with ExitStack() as stack:
         cluster = make_engine(
             options.engine,
@@ -174,14 +180,14 @@ def verify(
             out=options.out,
             engine=cluster,
         )
-        report = _rescored(rescoring, options.repeat, is_quiet=quiet)
+        report = _rescored(rescoring, options.repeat, is_quiet=is_quiet)
     unfinished = torn_line_warning(run)
-    if unfinished and not quiet:
+    if unfinished and not is_quiet:
         warn(unfinished)
     if isinstance(report, RescoringReport):
-        _end(run, report, options.out, is_quiet=quiet, is_json=json)
+        _end(run, report, options.out, is_quiet=is_quiet, is_json=is_json)
     else:
-        _end_repeats(run, report, is_quiet=quiet, is_json=json)
+        _end_repeats(run, report, is_quiet=is_quiet, is_json=is_json)
 
 
 def _check_combinations(options: VerifyOptions, answers: AnswerOptions, cache: Path | None) -> None:
