@@ -182,7 +182,7 @@ class Chat:
             elif name not in _MESSAGE_MEMBERS and value not in (None, "", [], {}):
                 extra[name] = value
         has_calls = fields.get("tool_calls") or fields.get("function_call")
-        logprobs = object_in(choice.get("logprobs"))
+        logprobs = choice.get("logprobs")
         answer = finished_answer(
             body,
             choice.get("finish_reason"),
@@ -191,7 +191,7 @@ class Chat:
             reasoning=[texts["reasoning_content"] or texts["reasoning"], thinking],
             refusal=texts["refusal"] or refusal,
             calls=_read_calls(fields) if has_calls else [],
-            logprobs={name: value for name, value in logprobs.items() if value is not None} or None,
+            logprobs=_without_nulls(object_in(logprobs)) if logprobs else None,
             extra=extra,
             usage=usage_in(body.get("usage")),
         )
@@ -328,6 +328,10 @@ def _object_in_text(text: JSON) -> JSONObject | None:
     except JSON_ERRORS:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _without_nulls(fields: JSONObject) -> JSON:
+    return {name: value for name, value in fields.items() if value is not None} or None
 
 
 def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:

@@ -300,10 +300,10 @@ class Conversation:
     ) -> Answer:
         """Wait for a slot at a replica and ask it once."""
         client = self.client
-        self.idle_since = self.idle_since or client.clock()
+        self.idle_since = idle_since = self.idle_since or client.clock()
         async with slot(request, self._choose) as replica:
-            self.past_waits, self.idle_since = self.waited, None
             self.replica, began_at = replica, client.clock()
+            self.past_waits, self.idle_since = self.past_waits + began_at - idle_since, None
             try:
                 answer = await client.transport.ask(
                     replica.target, payload, request.tries, source=source

@@ -550,8 +550,6 @@ class ConcurrencyLimiter:
 
         Return False if an address changed its state: then another one may be a better choice.
         """
-        if self.admit(request) <= 0:
-            return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         # The counter decides between requests of the same time, since futures have no order.
         heapq.heappush(self._line, (request.place, next(self._order), future, request))
@@ -731,8 +729,9 @@ async def slot(
         EndpointGoneError: `choose` raised it, since every replica was given up.
     """
     replica = choose(request)
-    while not await replica.limiter.acquire(request):
-        replica = choose(request)
+    if replica.limiter.admit(request) > 0:
+        while not await replica.limiter.acquire(request):
+            replica = choose(request)
     try:
         yield replica
     except ModelError as error:

@@ -28,6 +28,7 @@ from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import Rollout, Score, Verifier
 
 _LOGGER = logging.getLogger(__name__)
+_DECODER = msgspec.json.Decoder(ScoreReply)
 
 
 class Workers:
@@ -188,7 +189,7 @@ async def _scores(
     replies: list[ScoreReply] = []
 
     def take(lines: list[bytes]) -> None:
-        replies.extend(msgspec.json.decode(line, type=ScoreReply) for line in lines)
+        replies.extend(map(_DECODER.decode, lines))
 
     await workers.verifiers.run(kind, record, take, when_slow=save)
     if len(replies) != 1:
