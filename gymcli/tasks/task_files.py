@@ -253,8 +253,8 @@ def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
     """Call a function that reads tasks; if NeMo Gym rows share ids, call it again with these."""
     try:
         return work(frozenset())
-    except SharedIdsError as found:
-        return work(found.ids)
+    except SharedIdsError as error:
+        return work(error.ids)
 
 
 class TaskReader:
