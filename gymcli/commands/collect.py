@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,17 +28,15 @@ from gymcli.commands.options import (
     CacheOption,
     announce_settings,
     check_cluster_options,
-    check_parameters,
     check_role_parameters,
     complete_tasks,
     resolved_roles,
     roles,
     settings_secrets,
 )
-from gymcli.commands.run_results import RunResult, end_runs, given_model, resume_command
+from gymcli.commands.run_results import end_runs, resume_command
 from gymcli.commands.signals import run_async, stop_at_signals
-from gymcli.commands.summary import recorded_score
-from gymcli.errors import GymError, InterruptedRunError, UsageError
+from gymcli.errors import UsageError
 from gymcli.reporting.formatting import counted
 from gymcli.runner.collect_options import CollectOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
@@ -47,12 +44,11 @@ from gymcli.tasks.task_options import TaskOptions
 
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
-    from gymcli.models.endpoint import Endpoint
+    from gymcli.library import RunResult
     from gymcli.runner.collection import Collection
     from gymcli.runner.plan import RunPlan
     from gymcli.store.manifest import Manifest
     from gymcli.tasks.task_source import TaskInput
-    from gymcli.types import Failure, Rollout
 
 EXAMPLES = """\b
 Examples:
@@ -200,25 +196,16 @@ def collect(
     Run the same command again to resume: scored attempts are kept, failed ones are retried.
     """
     from gymcli.benchmarks.resolution import resolve
-    from gymcli.library import engine_of_run
+    from gymcli.library import engine_of_run, plan_runs, resolve_policy, with_own_folders
+    from gymcli.models.endpoint import check_parameters
     from gymcli.runner.collection import Collection, command_resources
-    from gymcli.runner.plan import plan_run
 
     if not output.quiet:
         announce_settings()
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
     models: Sequence[str | None] = policy.model or (None,)
-    policies = [_endpoint(model, policy) for model in models]
+    policies = [resolve_policy(**{**vars(policy), "model": model}) for model in models]
     inputs, benchmarks = resolve(tasks)
-    supervised = context.find_object(Supervised)
-    outs = _out_of_each(
-        _folders(benchmarks, models),
-        run_options,
-        None if supervised is None else supervised.directory,
-        what="benchmarks" if len(benchmarks) > 1 else "models",
-    )
-    out_paths = [out.out for out in outs if out.out is not None]
-    ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=output.as_json)
     params = sampling.model_dump(exclude={"params"}, exclude_none=True) | sampling.params
     for _, endpoint in policies:
         hide(endpoint.secrets if endpoint is not None else ())
@@ -228,46 +215,41 @@ def collect(
     unset = set()
     if benchmarks and getattr(context.get_parameter_source("repeats"), "name", "") != "COMMANDLINE":
         unset.add("repeats")  # those of a benchmark win over those of gym.toml
-    options = [
-        CollectOptions(
-            secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
-            model=name,
-            endpoint=endpoint,
-            params=params,
-            roles=sources,
-            default_roles=default_roles,
-            missing_roles=missing_roles,
-            role_params=role_options.role_params,
-            **vars(out),
-            **{name: value for name, value in vars(task_options).items() if name not in unset},
-        )
-        for (name, endpoint), out in zip(policies * max(1, len(benchmarks)), outs, strict=True)
-    ]
-    notify = LOGGER.info if output.quiet else message
-    planned = [(inputs, collect_options) for collect_options in options]
-    if benchmarks:
-        planned = _benchmark_runs(benchmarks, options, cache, notify)
-    with _same_directory() as go_back:
-        engine = engine_of_run(*planned[0])  # with several runs, there is none
-        plans: dict[str, RunPlan] = {}
-        is_restart = supervised is not None and supervised.directory is not None
-        for run_inputs, collect_options in planned:
-            first = next(iter(plans.values()), None)
-            # The first process and the first run have said how tables are read.
-            is_repeated = is_restart or first is not None
-            plan = plan_run(
-                run_inputs,
-                collect_options,
-                notify=(lambda _: None) if is_repeated else notify,
-                earlier=first,
+    supervised = context.find_object(Supervised)
+    resumed = None if supervised is None else supervised.directory
+    options = with_own_folders(
+        [
+            CollectOptions(
+                secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
+                model=name,
+                endpoint=endpoint,
+                params=params,
+                roles=sources,
+                default_roles=default_roles,
+                missing_roles=missing_roles,
+                role_params=role_options.role_params,
+                **vars(run_options),
+                **{name: value for name, value in vars(task_options).items() if name not in unset},
             )
-            benchmark = collect_options.benchmark
-            parts = [benchmark.name] if benchmark is not None and len(benchmarks) > 1 else []
-            if len(models) > 1 or not parts:
-                parts.append(given_model(plan.options))
-            plans[" ".join(parts)] = plan
-            go_back()
-        _check_paths(plans.values())
+            for name, endpoint in policies * max(1, len(benchmarks))
+        ],
+        benchmarks,
+        resumed=None if resumed is None else Path(resumed),
+    )
+    out_paths = [run.out for run in options if run.out is not None]
+    ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=output.as_json)
+    notify = LOGGER.info if output.quiet else message
+    runs_to_plan = [(inputs, run) for run in options]
+    if benchmarks:
+        runs_to_plan = _benchmark_runs(benchmarks, options, cache, notify)
+    with _same_directory() as go_back:
+        engine = engine_of_run(*runs_to_plan[0])  # several runs have none
+        plans = plan_runs(
+            runs_to_plan,
+            # The process that died has said how tables are read.
+            notify=notify if resumed is None else lambda _: None,
+            after_each=go_back,
+        )
         for plan in plans.values():
             _check_gates(ci, plan)
         if output.dry_run:
@@ -280,9 +262,11 @@ def collect(
         }
         command = resume_command(context, runs)
         gc.set_threshold(GARBAGE_THRESHOLD)
-        found = run_async(_run(runs, supervised, command, go_back, ks=ci.ks, is_quiet=output.quiet))
+        results = run_async(
+            _run(runs, supervised, command, go_back, ks=ci.ks, is_quiet=output.quiet)
+        )
         go_back()
-        end_runs(context, found, ci, min_coverage=min_coverage, is_json=output.as_json)
+        end_runs(context, results, ci, min_coverage=min_coverage, is_json=output.as_json)
 
 
 def _benchmark_runs(
@@ -307,71 +291,6 @@ def _benchmark_runs(
     return [(run.inputs, run.options) for run in runs]
 
 
-def _folders(benchmarks: Sequence[Benchmark], models: Sequence[str | None]) -> list[Path]:
-    """Return the folder of each run in `--out`: BENCHMARK/MODEL, each only if there are several."""
-    from gymcli.runner.identity import file_safe
-
-    names = [model or "" for model in models]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"--model {twice}: is named twice; name each model once")
-    of_models = [Path()]
-    if len(names) > 1:
-        stems = (name.removeprefix("local:").removesuffix(".gguf") for name in names)
-        of_models = [Path(file_safe(stem) or "model") for stem in stems]
-    of_benchmarks = [Path(one.name) for one in benchmarks] if len(benchmarks) > 1 else [Path()]
-    return [benchmark / model for benchmark in of_benchmarks for model in of_models]
-
-
-def _out_of_each(
-    folders: Sequence[Path], options: RunOptions, resumed: str | None, *, what: str
-) -> list[RunOptions]:
-    """Return the options of each run: several are in folders of `--out`.
-
-    `resumed` is the directory of the first run in the process that died before; `what` says in
-    errors of what there are several.
-    """
-    from gymcli.runner.identity import unused
-    from gymcli.store.manifest import MANIFEST
-
-    if len(folders) == 1:
-        if resumed is None:
-            return [options]
-        return [options.model_copy(update={"out": Path(resumed), "fresh": False})]
-    if options.engine != "local":
-        raise UsageError(
-            "--engine ray takes one --model and one benchmark; run the command once for each"
-        )
-    if options.out is None:
-        if options.fresh:
-            raise UsageError(f"--fresh with several {what} needs --out DIR")
-        return [options] * len(folders)
-    out = options.out
-    if (out / MANIFEST).exists() and not options.fresh:
-        raise UsageError(
-            f"--out {out}: holds a run; several {what} need a folder that holds a run of each"
-        )
-    if resumed is not None:
-        out = Path(resumed).parents[len(folders[0].parts) - 1]
-    elif options.fresh:
-        out = unused(out)
-    return [options.model_copy(update={"out": out / folder, "fresh": False}) for folder in folders]
-
-
-def _check_paths(plans: Iterable[RunPlan]) -> None:
-    """Refuse models whose runs would be written to one directory."""
-    models: dict[str, str] = {}
-    for plan in plans:
-        model = given_model(plan.options)
-        # Upper and lower case are the same on some file systems.
-        other = models.setdefault(str(plan.path).casefold(), model)
-        if other != model:
-            raise UsageError(
-                f"--model {other} and --model {model}: both runs would be {plan.path}; "
-                "run the command once for each, with another --out"
-            )
-
-
 @contextmanager
 def _same_directory() -> Iterator[Callable[[], None]]:
     """Yield a function that returns to the working directory, which environments may change."""
@@ -384,26 +303,6 @@ def _same_directory() -> Iterator[Callable[[], None]]:
         yield lambda: os.fchdir(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _endpoint(model: str | None, policy: PolicyOptions) -> tuple[str, Endpoint | None]:
-    from gymcli.models.endpoint import SCALAR_DIALECTS
-    from gymcli.models.local_model import parse_local
-    from gymcli.models.settings import load_settings, resolve_endpoint
-
-    if model is not None and (model == "oracle" or parse_local(model) is not None):
-        if policy.base_url or policy.api_key_env or policy.dialect:
-            raise UsageError(f"--model {model} takes no --base-url, --api-key-env or --dialect")
-        return model, None
-    given = {**vars(policy), "model": model}
-    endpoint = resolve_endpoint(**given, settings=load_settings(), environ=os.environ)
-    if endpoint.dialect in SCALAR_DIALECTS:
-        raise UsageError(
-            f"--model {endpoint.model}: is a reward model ({endpoint.dialect}), which cannot be "
-            "the policy; use it as --role reward=..."
-        )
-    check_parameters(endpoint.params, endpoint, option=f"[models.{endpoint.name}]")
-    return endpoint.model, endpoint
 
 
 def _check_gates(ci: CiRequest, plan: RunPlan) -> None:
@@ -443,6 +342,7 @@ async def _run(
 ) -> list[RunResult]:
     """Run the collections under a progress display, then measure what is on disk."""
     from gymcli.commands.progress import Progress, SeveralRuns
+    from gymcli.library import collect_all, measure_run
 
     collections = list(runs.values())
     first = collections[0]
@@ -472,65 +372,18 @@ async def _run(
         with progress:
             async with progress.ticking():
                 with stop_at_signals([collection.stopping for collection in collections]):
-                    causes = await _collect_all(
+                    causes = await collect_all(
                         runs,
                         lambda name, one: progress.add(one, names.get((name, one.env))),
                         # An attempt that ends the process again must be known to be the one.
                         in_turn=supervised is not None and supervised.death is not None,
                     )
         go_back()  # no environment runs any more
-        return [_measured(name, one, causes.get(name), ks) for name, one in runs.items()]
-
-
-async def _collect_all(
-    runs: Mapping[str, Collection],
-    add: Callable[[str, Rollout | Failure], None],
-    *,
-    in_turn: bool,
-) -> dict[str, GymError]:
-    """Run the collections, at once unless `in_turn`; return what stopped some of them early."""
-    from gymcli.runner.attempts import run_together
-    from gymcli.runner.collection import STOPS_EARLY
-
-    causes: dict[str, GymError] = {}
-
-    async def collect_from(name: str) -> None:
-        try:
-            async with aclosing(runs[name].run()) as records:
-                async for record in records:
-                    add(name, record)
-        # These stop a run early; the numbers of its records are still printed.
-        except (InterruptedRunError, *STOPS_EARLY) as error:
-            causes[name] = error
-
-    if not in_turn:
-        await run_together(map(collect_from, runs))
-        return causes
-    for name in runs:
-        await collect_from(name)
-    return causes
-
-
-def _measured(
-    name: str, collection: Collection, cause: GymError | None, ks: Sequence[int]
-) -> RunResult:
-    """Measure a run and write its metrics; the numbers to show are those of this command."""
-    import msgspec
-
-    from gymcli.metrics.measure import measure
-
-    assert collection.path is not None
-    env = collection.options.env
-    aggregator = measure(collection.path, env=env)
-    metrics = aggregator.metrics(ks=ks)
-    is_stopped = cause is not None and collection.num_left > 0
-    collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
-    attempts = collection.state.selection
-    if attempts is not None:
-        aggregator = measure(collection.path, env=env, attempts=attempts)
-        metrics = aggregator.metrics(ks=ks)
-    score = recorded_score(collection.manifest, aggregator, metrics)
-    return RunResult(name, collection, aggregator, metrics, cause, attempts, score)
+        results = [measure_run(name, one, causes.get(name), ks) for name, one in runs.items()]
+        for result in results:
+            if result.score is not None and result.score.problem and result.metrics.num_scored:
+                warn(result.score.problem)
+        return results
 
 
 def _allow_open_files(collections: Sequence[Collection]) -> str | None:

@@ -19,7 +19,6 @@ from gymcli.errors import FatalEndpointError, GymError, UsageError
 from gymcli.secrets import NOTHING_SECRET
 
 if TYPE_CHECKING:
-    from gymcli.models.endpoint import Endpoint
     from gymcli.models.roles import RoleSource
     from gymcli.runner.judges import Judges
     from gymcli.store.manifest import Manifest
@@ -286,31 +285,12 @@ def judges_of(
     return Judges(sources, params, concurrency, given, missing, others)
 
 
-def check_parameters(
-    params: Mapping[str, object], endpoint: Endpoint | None, *, option: str = "--param"
-) -> None:
-    """Refuse numbers that are not finite, and secrets, which run.json must not hold."""
-    import msgspec  # late: heavy
-
-    secrets = endpoint.secrets if endpoint is not None else ()
-    # As JSON, since parameters are searched in that form: quotes in a secret are escaped there.
-    hidden = [msgspec.json.encode(secret)[1:-1] for secret in secrets]
-    for name, value in params.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            place = f"{option} {name}" if option != "--param" else "--" + name.replace("_", "-")
-            raise UsageError(f"{place} {value}: must be a finite number")
-        encoded = msgspec.json.encode({name: value})
-        if any(secret in encoded for secret in hidden):
-            raise UsageError(
-                f"{option} {name}: holds a secret of the endpoint, which would be written to "
-                "run.json; send secrets with --api-key-env or headers in gym.toml"
-            )
-
-
 def check_role_parameters(
     params: Mapping[str, Mapping[str, object]], sources: Mapping[str, RoleSource]
 ) -> None:
     """Check the request parameters of roles as `check_parameters` checks the policy's."""
+    from gymcli.models.endpoint import check_parameters
+
     for role, own in params.items():
         source = sources.get(role)
         endpoint = None if isinstance(source, str) else source

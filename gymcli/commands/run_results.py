@@ -25,8 +25,6 @@ from gymcli.commands.runs import RunSummary, print_runs, summary_of
 from gymcli.commands.summary import print_at_k, print_references, print_summary
 from gymcli.errors import (
     BudgetReachedError,
-    EngineError,
-    FatalEndpointError,
     GymError,
     InterruptedRunError,
     RunError,
@@ -36,51 +34,15 @@ from gymcli.errors import (
 from gymcli.reporting.formatting import between, counted, number
 
 if TYPE_CHECKING:
-    from gymcli.comparison.reproduction import BenchmarkScore
-    from gymcli.metrics.aggregate import Aggregator
+    from gymcli.library import RunResult
     from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
-    from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
-    from gymcli.types import AttemptKey, ErrorRecord
+    from gymcli.types import ErrorRecord
 
 _RETRY = "retry with:"
 _MAX_FAILURES = 3
 """Kinds of failures that are printed with their message."""
-
-
-class RunResult(NamedTuple):
-    """How a run ended, and what it measured."""
-
-    name: str
-    """What tells it apart from the other runs of the command: its model or its benchmark."""
-    collection: Collection
-    aggregator: Aggregator
-    """Counts the attempts of the selected tasks."""
-    metrics: RunMetrics
-    cause: GymError | None
-    """The error that stopped the run early."""
-    attempts: frozenset[AttemptKey] | None
-    """Those of the selected tasks; None if the run holds no other tasks."""
-    score: BenchmarkScore | None = None
-    """None unless it is the run of a benchmark."""
-
-    @property
-    def benchmark(self) -> str:
-        """The name of its benchmark, if any."""
-        record = self.collection.manifest.benchmark
-        return "" if record is None else record.name
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether there is anything to show: an endpoint may have refused everything."""
-        is_refused = isinstance(self.cause, FatalEndpointError | EngineError)
-        return self.collection.num_scored > 0 or not is_refused
-
-
-def given_model(options: CollectOptions) -> str:
-    """Return the name of a run's model as the user gave it."""
-    return (options.endpoint and options.endpoint.name) or options.model
 
 
 class _Ending(NamedTuple):
@@ -241,7 +203,7 @@ def _show(
             head = {"run": harmless(str(one.collection.path))}
             if len(found) > 1:
                 head |= {"benchmark": one.benchmark} if one.benchmark else {}
-                head["model"] = given_model(one.collection.options)
+                head["model"] = one.model
                 head |= {"error": str(errors[one.name])} if one.name in errors else {}
             references = {} if one.score is None else {"references": one.score.references}
             numbers = msgspec.to_builtins(one.metrics) | references
@@ -256,7 +218,7 @@ def _show(
         if len(found) > 1 and one.benchmark:
             result(f"{'benchmark':14}{one.benchmark}")
         if len(found) > 1:
-            result(f"{'model':14}{one_line(given_model(one.collection.options))}")
+            result(f"{'model':14}{one_line(one.model)}")
         _show_numbers(one, ci.requested_ks)
         if len(found) > 1:
             result()
@@ -278,7 +240,7 @@ def _print_benchmarks(found: Sequence[RunResult]) -> None:
         rows.append(
             (
                 one.benchmark,
-                one_line(given_model(collection.options)),
+                one_line(one.model),
                 number(value),
                 between(interval),
                 f"{metrics.num_scored:,}/{metrics.num_expected:,}",

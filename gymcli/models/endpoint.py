@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 from pydantic import (
     AfterValidator,
     AllowInfNan,
@@ -19,6 +20,7 @@ from pydantic import (
 )
 
 from gymcli.environment.addresses import checked_address
+from gymcli.errors import UsageError
 from gymcli.secrets import credentials, passwords
 from gymcli.types import JSONObject, LogprobMode, Usage
 
@@ -230,3 +232,22 @@ def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _is_header_text(text: str) -> bool:
     return text.isascii() and text.isprintable()
+
+
+def check_parameters(
+    params: Mapping[str, object], endpoint: Endpoint | None, *, option: str = "--param"
+) -> None:
+    """Refuse numbers that are not finite, and secrets, which run.json must not hold."""
+    secrets = endpoint.secrets if endpoint is not None else ()
+    # As JSON, since parameters are searched in that form: quotes in a secret are escaped there.
+    hidden = [msgspec.json.encode(secret)[1:-1] for secret in secrets]
+    for name, value in params.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            place = f"{option} {name}" if option != "--param" else "--" + name.replace("_", "-")
+            raise UsageError(f"{place} {value}: must be a finite number")
+        encoded = msgspec.json.encode({name: value})
+        if any(secret in encoded for secret in hidden):
+            raise UsageError(
+                f"{option} {name}: holds a secret of the endpoint, which would be written to "
+                "run.json; send secrets with --api-key-env or headers in gym.toml"
+            )

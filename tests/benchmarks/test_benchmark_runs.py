@@ -245,6 +245,21 @@ def test_collect_takes_a_benchmark_in_place_of_tasks(write):
 
     assert asyncio.run(collected(Path.cwd())) == [1.0] * 2
     assert read_manifest(Path("run")).benchmark.name == "letters"
-    write(BENCHMARK.replace("letters", "vowels"))
-    with pytest.raises(UsageError, match="gsm8k and vowels: are benchmarks, each a run of its own"):
-        asyncio.run(collected(["gsm8k", "benchmark.toml"]))
+
+
+def test_collect_takes_several_benchmarks_each_a_run_of_its_own(write, tmp_path):
+    write(BENCHMARK.replace("prompt =", "#"))
+    (tmp_path / "other").mkdir()
+    text = BENCHMARK.replace("prompt =", "#").replace("letters", "vowels")
+    (tmp_path / "other" / "benchmark.toml").write_text(text)
+
+    async def collected(**options):
+        benchmarks = [Path.cwd(), "other/benchmark.toml"]
+        return await gymcli.collect(benchmarks, model="oracle", repeats=1, limit=2, **options)
+
+    letters, vowels = asyncio.run(collected(out="runs"))
+    assert (letters.name, letters.path) == ("letters", Path("runs/letters"))
+    assert (vowels.benchmark, vowels.metrics.num_scored) == ("vowels", 2)
+    assert read_manifest(Path("runs/vowels")).benchmark.name == "vowels"
+    with pytest.raises(UsageError, match="--env-arg other.key: none of these benchmarks has it"):
+        asyncio.run(collected(env_args={"other.key": "1"}))

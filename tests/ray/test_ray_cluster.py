@@ -13,6 +13,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from gymcli.benchmarks.resolution import task_inputs
 from gymcli.errors import EngineError, MissingPackageError, UsageError
 from gymcli.library import engine_of_run
 from gymcli.ray.driver import JOIN_SECONDS, RayEngine, check_address
@@ -296,7 +297,7 @@ def test_verify_without_ray_says_how_to_get_it(tmp_path, monkeypatch, more):
 def test_collection_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackageError):
-        engine_of_run(["arithmetic"], CollectOptions(model="oracle", engine="ray"))
+        engine_of_run(task_inputs(["arithmetic"]), CollectOptions(model="oracle", engine="ray"))
 
 
 @pytest.mark.parametrize("option", [("--address", "auto"), ("--workers", "2")])

@@ -599,11 +599,15 @@ def test_other_functions_with_these_options_refuse_wrong_ones_too():
         Sampler("arithmetic", model="oracle", max_turns=0)
 
 
-def test_collect_needs_an_endpoint():
+def test_collect_needs_an_endpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
     async def run():
         return [r async for r in gymcli.collect("arithmetic", model="m")]
 
-    with pytest.raises(gymcli.GymError, match="the model m needs an endpoint"):
+    with pytest.raises(gymcli.UsageError, match="no endpoint for model m: use --model local"):
         asyncio.run(run())
 
 
