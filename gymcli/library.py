@@ -234,13 +234,13 @@ def plan_runs(
 
 async def collect_all(
     runs: Mapping[str, Collection],
-    add: Callable[[str, Rollout | Failure], None],
+    add: Callable[[Rollout | Failure, str], None],
     *,
     in_turn: bool = False,
 ) -> dict[str, GymError]:
     """Run open collections, at once unless `in_turn`; return what stopped some of them early.
 
-    `add` is called with the name of the run and each record.
+    `add` is called with each record and the name of its run.
     """
     causes: dict[str, GymError] = {}
 
@@ -248,7 +248,7 @@ async def collect_all(
         try:
             async with aclosing(runs[name].run()) as records:
                 async for record in records:
-                    add(name, record)
+                    add(record, name)
         # What these runs have recorded is valid.
         except (InterruptedRunError, *STOPS_EARLY) as error:
             causes[name] = error
@@ -444,7 +444,7 @@ async def _records_of(
     queue: asyncio.Queue[Rollout | Failure | None] = asyncio.Queue()
 
     async def run_all() -> None:
-        causes.update(await collect_all(collections, lambda _, record: queue.put_nowait(record)))
+        causes.update(await collect_all(collections, lambda record, _: queue.put_nowait(record)))
 
     running = asyncio.create_task(run_all())
     # Also if it fails: the loop below ends, and `await running` raises the error.

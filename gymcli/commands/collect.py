@@ -351,16 +351,7 @@ async def _run(
             await stack.enter_async_context(collection)
         if supervised is not None:
             supervised.tell(Tag.COMMAND, command)
-        texts = [text for collection in collections for text in collection.warnings]
-        for text in dict.fromkeys(filter(None, [*texts, _allow_open_files(collections)])):
-            (LOGGER.warning if is_quiet else warn)(text)
-        if not is_quiet:
-            for collection in collections:
-                message(_start_text(collection))
-                if collection.token_note:
-                    message(collection.token_note)
-                for text in benchmark_texts(collection.manifest):
-                    message(folded(f"{collection.path}: {text}", 2))
+        _print_start(collections, is_quiet=is_quiet)
         environments = first.manifest.environments
         scales = {record.max_reward for record in environments.values()}
         has_one_scale = len(environments) == 1 or (len(scales) == 1 and None not in scales)
@@ -368,13 +359,12 @@ async def _run(
         # The mean over several runs says nothing.
         has_one_mean = has_one_scale and several is None
         progress = Progress(several or first, is_quiet=is_quiet, has_one_scale=has_one_mean)
-        names = {} if several is None else several.names
         with progress:
             async with progress.ticking():
                 with stop_at_signals([collection.stopping for collection in collections]):
                     causes = await collect_all(
                         runs,
-                        lambda name, one: progress.add(one, names.get((name, one.env))),
+                        progress.add,
                         # An attempt that ends the process again must be known to be the one.
                         in_turn=supervised is not None and supervised.death is not None,
                     )
@@ -384,6 +374,20 @@ async def _run(
             if result.score is not None and result.score.problem and result.metrics.num_scored:
                 warn(result.score.problem)
         return results
+
+
+def _print_start(collections: Sequence[Collection], *, is_quiet: bool) -> None:
+    texts = [text for collection in collections for text in collection.warnings]
+    for text in dict.fromkeys(filter(None, [*texts, _allow_open_files(collections)])):
+        (LOGGER.warning if is_quiet else warn)(text)
+    if is_quiet:
+        return
+    for collection in collections:
+        message(_start_text(collection))
+        if collection.token_note:
+            message(collection.token_note)
+        for text in benchmark_texts(collection.manifest):
+            message(folded(f"{collection.path}: {text}", 2))
 
 
 def _allow_open_files(collections: Sequence[Collection]) -> str | None:

@@ -50,7 +50,7 @@ class Running(Protocol):
 
     @property
     def is_stopping(self) -> bool:
-        """Whether not all that is left will begin."""
+        """Whether the run ends early."""
         ...
 
     @property
@@ -163,6 +163,7 @@ class Progress:
     ) -> None:
         self.failures: Counter[str] = Counter()
         self._run = run
+        self._names = run.names if isinstance(run, SeveralRuns) else {}
         self._all = _Ended(sum(run.left.values()))
         self._environments = {name: _Ended(num_left) for name, num_left in run.left.items()}
         self._num_tokens = 0
@@ -210,12 +211,13 @@ class Progress:
         finally:
             ticking.cancel()
 
-    def add(self, record: Rollout | Failure, env: str | None = None) -> None:
-        """Count one outcome; `env` is the name that `left` has for its environment."""
+    def add(self, record: Rollout | Failure, run_name: str = "") -> None:
+        """Count one outcome, of the run of this name if there are several."""
         self._num_tokens += record.usage.completion_tokens
         if isinstance(record, Failure):
             self.failures[record.error.error_class] += 1
-        for ended in (self._all, self._environments[env or record.env]):
+        name = self._names.get((run_name, record.env), record.env)
+        for ended in (self._all, self._environments[name]):
             ended.add(record)
 
     def print_line(self) -> None:

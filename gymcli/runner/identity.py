@@ -73,15 +73,12 @@ def _identity_of(
     model: str,
     options: CollectOptions,
     template_hash: str | None,
-    environments: Mapping[str, Registration],
+    rows: Survey,
     env_options: Mapping[str, EnvironmentOptions],
-    *,
-    param_names: Collection[str] = (),
 ) -> JSONObject:
     """Return the settings that two runs must share to be one run.
 
-    Addresses, keys, concurrency and the selection of tasks are not among them. `param_names` are
-    the request parameters that rows set.
+    Addresses, keys, concurrency and the selection of tasks are not among them.
     """
     endpoint = options.endpoint
     # Other limits would end episodes elsewhere.
@@ -102,12 +99,12 @@ def _identity_of(
         if endpoint is not None and endpoint.send_token_ids:
             prompting["send_token_ids"] = True
     # The rewards of a group depend on its size.
-    if any(found.environment.scores_groups() for found in environments.values()):
+    if any(found.environment.scores_groups() for found in rows.environments.values()):
         prompting["repeats"] = options.repeats
-    roles = declared_sources(options, environments)
+    roles = declared_sources(options, rows.environments)
     if roles:
         prompting["roles"] = role_identities(roles, options.role_params)
-    if overridden := _overridden(options, param_names):
+    if overridden := _overridden(options, rows.param_names):
         prompting["params_of_rows"] = overridden
     return {
         "model": model,
@@ -122,7 +119,7 @@ def _identity_of(
                 "version": found.environment.version,
                 "options": env_options[name].model_dump(mode="json", exclude_defaults=True),
             }
-            for name, found in environments.items()
+            for name, found in rows.environments.items()
         },
         "max_turns": options.max_turns,
         "seed": options.seed,
@@ -188,7 +185,7 @@ def unused(path: Path) -> Path:
 def new_manifest(
     model: str,
     options: CollectOptions,
-    found: Survey,
+    rows: Survey,
     env_options: Mapping[str, EnvironmentOptions],
     template_hash: str | None,
     *,
@@ -200,40 +197,33 @@ def new_manifest(
     """
     return Manifest(
         gymcli_version=__version__,
-        identity=_identity_of(
-            model,
-            options,
-            template_hash,
-            found.environments,
-            env_options,
-            param_names=found.param_names,
-        ),
+        identity=_identity_of(model, options, template_hash, rows, env_options),
         options=_shown_options(options),
         roles={
             role: spec_of(source)
-            for role, source in declared_sources(options, found.environments).items()
+            for role, source in declared_sources(options, rows.environments).items()
         },
         role_params=options.role_params,
-        tasks=found.files,
+        tasks=rows.files,
         benchmark=options.benchmark,
         environments={
             name: _record_of(
-                found.environments[name],
+                rows.environments[name],
                 env_options[name],
                 EnvironmentRecord(
-                    num_expected=found.num_rows[name] * options.repeats,
+                    num_expected=rows.num_rows[name] * options.repeats,
                     num_expected_of_all_shards=num_rows * options.repeats if options.shard else 0,
                 ),
             )
-            for name in found.environments
-            if (num_rows := found.num_rows_of_all_shards[name])
+            for name in rows.environments
+            if (num_rows := rows.num_rows_of_all_shards[name])
         },
         model=model,
         shard=options.shard or "",
         libraries=_versions() if earlier is None else earlier.libraries,
         git_commit=_git_commit() if earlier is None else earlier.git_commit,
-        num_expected=found.num_selected * options.repeats,
-        num_tasks=found.num_tasks,
+        num_expected=rows.num_selected * options.repeats,
+        num_tasks=rows.num_tasks,
         started_at=round(time.time(), 3),
     )
 

@@ -259,8 +259,7 @@ def plan_run(
     began_at = time.monotonic()
     env = env_of_tasks(inputs, options.env)
     options = options.with_outage_deadline().model_copy(update={"env": env})
-    weights = parse_local(options.model)
-    model = options.model if weights is None else model_name(weights)
+    model = _recorded_model(options)
     registry = Registry((options.env,) if options.env else ())
     source = TaskSource(inputs, options, registry)
     for note in source.notes:
@@ -287,15 +286,25 @@ def plan_run(
         path=_path_of(source, options, manifest.identity) if has_directory else None,
         scrubber=scrubber,
         warnings=(
-            *source.id_warnings,
-            *rows.env_warnings(options.env, registry),
-            *rows.prompt_warnings(options.prompt),
+            *_task_warnings(source, rows, registry),
             *parameter_warnings(options, rows),
             *settings.warnings,
             *registry.agent_warnings,
         ),
         began_at=began_at,
     )
+
+
+def _task_warnings(source: TaskSource, rows: Survey, registry: Registry) -> Iterator[str]:
+    options = source.options
+    yield from source.id_warnings
+    yield from rows.env_warnings(options.env, registry)
+    yield from rows.prompt_warnings(options.prompt)
+
+
+def _recorded_model(options: CollectOptions) -> str:
+    weights = parse_local(options.model)
+    return options.model if weights is None else model_name(weights)
 
 
 def _check_recording(options: CollectOptions, *, has_directory: bool) -> None:

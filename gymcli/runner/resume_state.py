@@ -184,10 +184,6 @@ def _attempts_on_record(plan: RunPlan, directory: RunDirectory, done: DoneTasks)
                 left_failed.add(key)
             elif conversation is not None:
                 waiting.append(conversation)
-    num_on_record: Counter[str] = Counter()
-    for task, scored in done.items():
-        if task not in removed:
-            num_on_record[task[0]] += scored.attempts.bit_count()
     return ResumeState(
         plan.manifest,
         plan.num_planned - num_done - Counter(key.env for key in left_failed),
@@ -196,10 +192,19 @@ def _attempts_on_record(plan: RunPlan, directory: RunDirectory, done: DoneTasks)
         waiting=tuple(waiting),
         scored_members=directory.scored_members(done),
         removed_ids=tuple(sorted(task_id for _, task_id in removed)),
-        num_others=num_on_record - num_done,
+        num_others=_num_on_record(done, removed) - num_done,
         left_failed=frozenset(left_failed),
         num_crashed=len(left_failed & crashed),
     )
+
+
+def _num_on_record(done: DoneTasks, removed: set[tuple[str, str]]) -> Counter[str]:
+    """Return how many attempts of tasks in the files are scored, by environment."""
+    counts: Counter[str] = Counter()
+    for task, scored in done.items():
+        if task not in removed:
+            counts[task[0]] += scored.attempts.bit_count()
+    return counts
 
 
 def _broken_groups(

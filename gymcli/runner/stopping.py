@@ -433,6 +433,11 @@ class FailFast:
         self._is_scored = self._is_scored or isinstance(record, Rollout)
         if fatal is None or not is_own:
             return None
+        return self._judge((record.env, record.task_id), fatal)
+
+    def _judge(self, task: tuple[str, str], fatal: AttemptError) -> FatalEndpointError | None:
+        """Count a refusal; return why the run cannot succeed any more, or None."""
+        cause = cause_of(fatal)
         # The client has already waited for it until the outage deadline.
         if isinstance(cause, EndpointGoneError):
             return _ended_by(fatal)
@@ -454,7 +459,7 @@ class FailFast:
         if has_answered and not is_about_account:
             return None
         refused = self._refused.setdefault(role, Counter())
-        refused[record.env, record.task_id] += 1
+        refused[task] += 1
         if not has_answered:
             self._first = self._first or fatal
             # One refused task proves nothing: many endpoints refuse a conversation for its content,

@@ -261,5 +261,5 @@ def test_collect_takes_several_benchmarks_each_a_run_of_its_own(write, tmp_path)
     assert (letters.name, letters.path) == ("letters", Path("runs/letters"))
     assert (vowels.benchmark, vowels.metrics.num_scored) == ("vowels", 2)
     assert read_manifest(Path("runs/vowels")).benchmark.name == "vowels"
-    with pytest.raises(UsageError, match="--env-arg other.key: none of these benchmarks has it"):
+    with pytest.raises(UsageError, match=r"--env-arg other\.key: none of these benchmarks has it"):
         asyncio.run(collected(env_args={"other.key": "1"}))

@@ -277,8 +277,8 @@ def test_progress_of_several_models_names_each(capsys):
     runs = SeveralRuns({"a": a, "b": b})
     terminal = Terminal()
     with Progress(runs, is_quiet=False, has_one_scale=False, stream=terminal) as progress:
-        progress.add(ended("sums", 1.0, 0.25), runs.names["a", "sums"])
-        progress.add(ended("sums", 1.0, 0.75), runs.names["b", "sums"])
+        progress.add(ended("sums", 1.0, 0.25), "a")
+        progress.add(ended("sums", 1.0, 0.75), "b")
         progress.print_line()
     line = capsys.readouterr().err.splitlines()[0]
     assert line.startswith("2/6  ")
