@@ -171,7 +171,9 @@ def with_own_folders(
         )
     stems = [file_safe(name.removeprefix("local:").removesuffix(".gguf")) for name in names]
     models = [Path(stem or "model") for stem in stems] if num_models > 1 else [Path()]
-    parents = [Path(found.name) for found in benchmarks] if len(benchmarks) > 1 else [Path()]
+    parents = (
+        [Path(benchmark.name) for benchmark in benchmarks] if len(benchmarks) > 1 else [Path()]
+    )
     folders = [parent / model for parent in parents for model in models]
     if resumed is not None:
         out = resumed.parents[len(folders[0].parts) - 1]
@@ -389,7 +391,7 @@ async def _collected(
     options = _options_of_models(arguments)
     inputs, benchmarks = resolve(tasks)
     options = with_own_folders(options * max(1, len(benchmarks)), benchmarks)
-    runs: Sequence[tuple[Sequence[TaskInput], CollectOptions]] = [(inputs, one) for one in options]
+    runs: Sequence[tuple[Sequence[TaskInput], CollectOptions]] = [(inputs, run) for run in options]
     if benchmarks:
         from gymcli.benchmarks.benchmark_runs import plan_benchmarks  # late: heavy
 

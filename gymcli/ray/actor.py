@@ -89,8 +89,10 @@ class SentCode(NamedTuple):
         name, target = split_name(self.spec)
         place, class_name = split_code(target)
         path = Path(place)
-        here = {path.parent / place: source for place, source in self.sources.items()}
-        if not all(file.is_file() and file.read_bytes() == here[file] for file in here):
+        source_by_path = {path.parent / place: source for place, source in self.sources.items()}
+        if not all(
+            file.is_file() and file.read_bytes() == source_by_path[file] for file in source_by_path
+        ):
             path = folder / path.name
             for place, source in self.sources.items():
                 (folder / place).parent.mkdir(parents=True, exist_ok=True)
@@ -242,10 +244,10 @@ class RayActor:
 
 
 class _SentVerdicts(Verdicts):
-    def __init__(self, known: Sequence[tuple[str, Message]]) -> None:
+    def __init__(self, verdicts: Sequence[tuple[str, Message]]) -> None:
         super().__init__()
         self.new: list[tuple[str, Message, str, str]] = []
-        for key, message in known:
+        for key, message in verdicts:
             super().add(key, message, role="", model="")
 
     def add(self, key: str, message: Message, *, role: str, model: str) -> None:
@@ -351,32 +353,34 @@ class _Session:
         attempt = sent.attempt
         if attempt.keeps_score:  # its environment may not exist here
             return attempt
-        found, options = self._find(sent)
+        registration, options = self._find(sent)
         plan = attempt.plan
         if plan is not None:
             policy = self._shared.policy if isinstance(self._shared.policy, Client) else None
             has_prices = policy is not None and policy.endpoint.cost(Usage()) is not None
             plan = msgspec.structs.replace(
                 plan,
-                environment=found.environment,
+                environment=registration.environment,
                 options=options,
                 cost=policy.endpoint.cost if policy is not None and has_prices else None,
                 spend=self._spend if self._job.counts_spending else None,
             )
-        return attempt._replace(environment=found.environment, options=options, plan=plan)
+        return attempt._replace(environment=registration.environment, options=options, plan=plan)
 
     def _find(self, sent: SentAttempt) -> tuple[Registration, EnvironmentOptions]:
         key = (sent.env, msgspec.json.encode(sent.options))
         if key not in self._environments:
-            found = self._registry.find(sent.env)
-            if found.source_hash != sent.attempt.verifier.source_hash:
+            registration = self._registry.find(sent.env)
+            if registration.source_hash != sent.attempt.verifier.source_hash:
                 raise RunError(
-                    f'environment "{found.name}" has different code on the Ray worker '
+                    f'environment "{registration.name}" has different code on the Ray worker '
                     f"{socket.gethostname()} than here; install the same version on all nodes"
                 )
-            options = environment_options(found.environment, found.name, {}, sent.options)
-            prepare(found, options)
-            self._environments[key] = found, options
+            options = environment_options(
+                registration.environment, registration.name, {}, sent.options
+            )
+            prepare(registration, options)
+            self._environments[key] = registration, options
         return self._environments[key]
 
     def _keep(self, outcome: Outcome) -> Outcome:

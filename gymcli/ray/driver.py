@@ -114,8 +114,10 @@ in Ray cannot be ended, and Ray's logging to stderr cannot be turned off."""
 
 def check_address(address: str) -> None:
     """Raise UsageError unless it is HOST:PORT, ray://HOST:PORT or `auto`."""
-    found = _ADDRESS.fullmatch(address)
-    if address != "auto" and (found is None or not 0 < int(found["port"]) < 1 << 16):
+    address_match = _ADDRESS.fullmatch(address)
+    if address != "auto" and (
+        address_match is None or not 0 < int(address_match["port"]) < 1 << 16
+    ):
         raise UsageError(
             f"--address {address}: is not the address of a Ray cluster, such as HOST:6379, "
             "[IPV6]:6379, ray://HOST:10001 or auto"
@@ -279,16 +281,16 @@ class RayEngine:
             if self._is_closed.is_set():
                 process.kill()
             try:
-                said, logged = process.communicate(timeout=self._join_seconds)
+                printed, logged = process.communicate(timeout=self._join_seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
-                said, logged = process.communicate()
+                printed, logged = process.communicate()
         for line in logged.splitlines():
             _LOGGER.info("Ray: %s", line)
         if not process.returncode:
             return
         # The last line is that of `fail`; imported code may have printed others.
-        reason = said.strip().rpartition("\n")[2].rstrip(".")
+        reason = printed.strip().rpartition("\n")[2].rstrip(".")
         # Killed here at the timeout, or ended by the alarm of _JOIN.
         if process.returncode in (-signal.SIGKILL, -signal.SIGALRM):
             reason = f"joining took longer than {self._join_seconds} seconds"
@@ -365,7 +367,7 @@ class Assignment:
     @property
     def num_left(self) -> int:
         """Attempts without an outcome."""
-        return sum(not one.is_done for one in self.attempts.values()) - len(self.outcomes)
+        return sum(not attempt.is_done for attempt in self.attempts.values()) - len(self.outcomes)
 
     def given_up(self, error: WorkerLostError) -> list[Outcome]:
         """Return failures for attempts that too many workers held when they died."""
@@ -413,8 +415,8 @@ class Assignments:
         """Return the next assignment that may run concurrently with others, if any."""
         if not self.has_ordinary:
             return None
-        found, self._next = self._next, None
-        return found or self._returned.popleft()
+        assignment, self._next = self._next, None
+        return assignment or self._returned.popleft()
 
     def take_alone(self) -> Assignment | None:
         """Return the next assignment that must run alone, if any."""
@@ -465,7 +467,7 @@ class _Worker:
     def num_wanted(self, concurrency: int) -> int:
         # Twice what ended in the last step: a worker with quick attempts must not run dry until the
         # next one.
-        num_held = sum(one.num_left for one in self.assignments)
+        num_held = sum(assignment.num_left for assignment in self.assignments)
         return concurrency + max(_MIN_RESERVE, 2 * self.num_ended) - num_held
 
     def add(self, assignment: Assignment) -> list[SentAttempt]:
@@ -480,7 +482,7 @@ class _Worker:
 
     def _holder(self, key: AttemptKey) -> Assignment:
         # A rescored file may hold a key twice: either assignment will do.
-        return next(one for one in self.assignments if key in one.attempts)
+        return next(assignment for assignment in self.assignments if key in assignment.attempts)
 
     def end(self, outcome: Outcome) -> list[Outcome]:
         assignment = self._holder(outcome.record.key)
@@ -526,7 +528,7 @@ class _RayRun:
         sources = {role: _share_of(source, num_workers) for role, source in roles.sources.items()}
         self._job = Job(
             code=SentCode.of(self._engine.env),
-            judges=Judges(sources, roles.params, share, others=shared.scrubber),
+            judges=Judges(sources, roles.params, share, base_scrubber=shared.scrubber),
             policy=_share_of(self._engine.policy, num_workers),
             token_source=self._engine.token_source,
             concurrency=share,
@@ -601,7 +603,7 @@ class _RayRun:
                 orders.stop = stopping.cause, max(0.0, seconds)
             return orders
         # An attempt that may kill its worker must be the only one there.
-        if worker.is_last or any(one.runs_alone for one in worker.assignments):
+        if worker.is_last or any(assignment.runs_alone for assignment in worker.assignments):
             return orders
         num_wanted = worker.num_wanted(self._job.concurrency)
         while num_wanted > 0 and (assignment := self._assignments.take()) is not None:
@@ -645,11 +647,13 @@ class _RayRun:
             restore_causes(outcome.fatal, causes)
             ended += worker.end(outcome)
         if report.is_over:  # a run that is stopped may leave a group incomplete
-            ended += [outcome for one in worker.assignments for outcome in one.outcomes]
+            ended += [
+                outcome for assignment in worker.assignments for outcome in assignment.outcomes
+            ]
         await self._outcomes.add(ended)
 
     def _count_in_flight(self) -> None:
-        self._shared.stopping.num_elsewhere = sum(one.num_in_flight for one in self._open)
+        self._shared.stopping.num_elsewhere = sum(worker.num_in_flight for worker in self._open)
 
     async def _lose(self, worker: _Worker, error: WorkerLostError) -> None:
         """Take back a dead worker's assignments; give up attempts that killed too many workers."""

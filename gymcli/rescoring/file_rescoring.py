@@ -244,7 +244,9 @@ def verify(
         env=env,
         env_args=env_args or {},
         row_fields=row_fields or {},
-        judges=Judges(roles or {}, role_params or {}, given=(*(roles or ()), *(role_params or ()))),
+        judges=Judges(
+            roles or {}, role_params or {}, named_roles=(*(roles or ()), *(role_params or ()))
+        ),
         keeps_lines=keeps_lines,
     )
     return (result for batch in iterate_async(batches) for result in batch)
@@ -305,7 +307,7 @@ def rescore_run(
     reading = RolloutReading(str(path), env, row_fields)
     check_declared(
         judges.sources,
-        judges.given,
+        judges.named_roles,
         {name: found.environment for name, found in environments.items()},
     )
     specs = (env,) if env is not None else ()

@@ -318,11 +318,13 @@ def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judg
     manifest = read_manifest(run)
     waiting = {name: find_recorded(registry, name, run).environment for name in sorted(names)}
     classes = dict(waiting)
-    if judges.given and manifest is not None:  # a role may belong to an environment not waiting
+    if (
+        judges.named_roles and manifest is not None
+    ):  # a role may belong to an environment not waiting
         for name in manifest.environments:
             classes[name] = find_recorded(registry, name, run, manifest).environment
     check_missing(judges.missing, waiting)
-    check_declared(judges.sources, judges.given, classes)
+    check_declared(judges.sources, judges.named_roles, classes)
     if manifest is None:
         return
     recorded = manifest.environments

@@ -303,7 +303,7 @@ async def _score_members(
     members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: Shared
 ) -> list[Outcome]:
     """Score all attempts of a task together; if one failed, all stay unscored."""
-    waiting = [(attempt, one) for attempt, one in members if isinstance(one, Rollout)]
+    waiting = [(attempt, played) for attempt, played in members if isinstance(played, Rollout)]
     unscored = [attempt for attempt, _ in waiting if not attempt.is_done]
     if not unscored:
         return []
@@ -315,7 +315,7 @@ async def _score_members(
         for (attempt, rollout), use in zip(waiting, uses, strict=True)
     ]
     started = time.perf_counter()
-    models = [model for one in roles for model in one.values()]
+    models = [model for models_by_role in roles for model in models_by_role.values()]
     try:
         with shared.stopping.in_flight(lambda: _phase(models, "verify")):
             _check_group(members, shared)
@@ -352,11 +352,11 @@ async def _score_members(
 
 def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: Shared) -> None:
     """Check that every attempt of a task has a conversation."""
-    for _, one in members:
-        if isinstance(one, Outcome) and isinstance(one.record, Failure):
+    for _, outcome in members:
+        if isinstance(outcome, Outcome) and isinstance(outcome.record, Failure):
             raise IncompleteGroupError(
-                f"attempt {one.record.attempt} of this task failed "
-                f"({one.record.error.error_class}); run the same command to retry it"
+                f"attempt {outcome.record.attempt} of this task failed "
+                f"({outcome.record.error.error_class}); run the same command to retry it"
             )
     group_size = members[0][0].group_size
     if len(members) < group_size:
@@ -386,10 +386,10 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
     """Add up the use of each role; a role with a new model counts only the new use."""
     total: dict[str, RoleUse] = {}
     for role, use in (*before.items(), *more.items()):
-        there = total.get(role)
-        if there is None or there.model != use.model:
-            there = total[role] = RoleUse()
-        there.add(use)
+        role_total = total.get(role)
+        if role_total is None or role_total.model != use.model:
+            role_total = total[role] = RoleUse()
+        role_total.add(use)
     return total
 
 

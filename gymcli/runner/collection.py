@@ -322,7 +322,9 @@ class Collection:
     async def _open_shared(self, watchdog: Watchdog, stack: AsyncExitStack) -> Shared:
         plan, options, resources = self._plan, self.options, self._resources
         roles = plan.settings.roles
-        judges = Judges(roles, options.role_params, options.concurrency, others=plan.scrubber)
+        judges = Judges(
+            roles, options.role_params, options.concurrency, base_scrubber=plan.scrubber
+        )
         folder = None if self._writer.directory is None else self.path
         shared = await stack.enter_async_context(
             open_shared(
@@ -403,8 +405,8 @@ class Collection:
                             self.begun_at.pop(record.key, None)
                             yield record
         except FatalEndpointError as error:
-            one = self.options.endpoint
-            sends_key = one is None or one.api_key or one.headers or one.query
+            endpoint = self.options.endpoint
+            sends_key = endpoint is None or endpoint.api_key or endpoint.headers or endpoint.query
             if not sends_key and isinstance(error.__cause__, AuthenticationError):
                 way_out = "no key was sent: set --api-key-env VARIABLE"
                 raise FatalEndpointError(f"{error}; {way_out}") from error.__cause__
@@ -430,11 +432,11 @@ class Collection:
         An attempt that crashes the process then affects no other attempt.
         """
         concurrency = max(1, min(self.options.concurrency, self.num_left))
-        attempts, write = self._attempts(of_suspects=False), self._writer.write
+        attempts, write = self._attempts(selects_suspects=False), self._writer.write
         if self._engine is not None:
             # Environments run in other processes and are unlikely to crash this one.
             if self._suspects:
-                attempts = itertools.chain(attempts, self._attempts(of_suspects=True))
+                attempts = itertools.chain(attempts, self._attempts(selects_suspects=True))
             yield self._engine.run(attempts, shared, concurrency=concurrency, write=write)
             return
         yield run_attempts(attempts, shared, concurrency=concurrency, write=write)
@@ -445,13 +447,13 @@ class Collection:
         # The first round has shown that the endpoints answer.
         if self.num_scored:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.settings.roles}))
-        suspects = self._attempts(of_suspects=True)
+        suspects = self._attempts(selects_suspects=True)
         yield run_attempts(suspects, shared, concurrency=1, write=write)
 
-    def _attempts(self, *, of_suspects: bool) -> Iterator[Attempt]:
+    def _attempts(self, *, selects_suspects: bool) -> Iterator[Attempt]:
         """Return the suspects that are left, or all other attempts; note when each begins."""
         state, directory = self.state, self._writer.directory
-        if of_suspects or not self._suspects:
+        if selects_suspects or not self._suspects:
             # Only the iterator holds the done tasks, so they are freed at its end.
             self.state = state._replace(done={})
         if not self.num_left:
@@ -462,7 +464,7 @@ class Collection:
 
         def takes(key: AttemptKey) -> bool:
             is_suspect = key in suspects or (key.env, key.task_id) in groups
-            return is_suspect == of_suspects
+            return is_suspect == selects_suspects
 
         attempts = remaining_attempts(self._plan, state, directory, takes if suspects else None)
         begun = None if directory is None or self._supervised is None else directory.begun

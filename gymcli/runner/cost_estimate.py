@@ -134,13 +134,13 @@ async def estimate(plan: RunPlan, state: ResumeState) -> RunEstimate:
             recorded = _scaled(spent, state.num_left / state.num_scored)
     return RunEstimate(
         num_attempts=state.num_left,
-        max_turns=max((one.max_turns for one in prompts.values()), default=1),
+        max_turns=max((prompt.max_turns for prompt in prompts.values()), default=1),
         prompt_tokens=prompt_tokens,
         max_completion_tokens=bound,
         prompt_cost=_cost(endpoint, Usage(prompt_tokens=prompt_tokens)),
         max_cost=max_cost,
         roles=sorted(plan.manifest.roles),
-        has_media=has_media or any(one.has_media for one in prompts.values()),
+        has_media=has_media or any(prompt.has_media for prompt in prompts.values()),
         as_on_record=recorded,
         cost_as_on_record=None if recorded is None else _cost(endpoint, recorded),
         spent=spent,
@@ -173,19 +173,19 @@ def budget_forecasts(
     options: CollectOptions, estimates: Sequence[RunEstimate]
 ) -> list[BudgetForecast]:
     """Return what all runs of a command take of the budgets that they share."""
-    if not any(one.num_attempts for one in estimates):
+    if not any(run.num_attempts for run in estimates):
         return []
-    unbounded = "; ".join(dict.fromkeys(filter(None, (one.unbounded for one in estimates))))
+    unbounded = "; ".join(dict.fromkeys(filter(None, (run.unbounded for run in estimates))))
     bounds = {
         "--max-tokens-total": (
             options.max_tokens_total,
-            sum(_num_tokens(one.spent) + one.prompt_tokens for one in estimates),
-            sum(one.max_completion_tokens or 0 for one in estimates),
+            sum(_num_tokens(run.spent) + run.prompt_tokens for run in estimates),
+            sum(run.max_completion_tokens or 0 for run in estimates),
         ),
         "--max-cost": (
             options.max_cost,
-            math.fsum(one.spent_cost + (one.prompt_cost or 0.0) for one in estimates),
-            math.fsum((one.max_cost or 0.0) - (one.prompt_cost or 0.0) for one in estimates),
+            math.fsum(run.spent_cost + (run.prompt_cost or 0.0) for run in estimates),
+            math.fsum((run.max_cost or 0.0) - (run.prompt_cost or 0.0) for run in estimates),
         ),
     }
     return [

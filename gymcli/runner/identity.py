@@ -61,11 +61,11 @@ def command_params(options: CollectOptions) -> JSONObject:
 def _overridden(options: CollectOptions, param_names: Collection[str]) -> list[str]:
     """Return the endpoint's parameters that rows override, while the options do not."""
     rows = dict.fromkeys(param_names)
-    kept = merged_params(command_params(options), rows)
+    sent = merged_params(command_params(options), rows)
     return sorted(
         name
         for name in command_params(options)
-        if name not in options.params and (name in rows or name not in kept)
+        if name not in options.params and (name in rows or name not in sent)
     )
 
 
@@ -99,7 +99,7 @@ def _identity_of(
         if endpoint is not None and endpoint.send_token_ids:
             prompting["send_token_ids"] = True
     # The rewards of a group depend on its size.
-    if any(found.environment.scores_groups() for found in rows.environments.values()):
+    if any(registration.environment.scores_groups() for registration in rows.environments.values()):
         prompting["repeats"] = options.repeats
     roles = declared_sources(options, rows.environments)
     if roles:
@@ -116,10 +116,10 @@ def _identity_of(
         "prompt": template_hash,
         "environments": {
             name: {
-                "version": found.environment.version,
+                "version": registration.environment.version,
                 "options": env_options[name].model_dump(mode="json", exclude_defaults=True),
             }
-            for name, found in rows.environments.items()
+            for name, registration in rows.environments.items()
         },
         "max_turns": options.max_turns,
         "seed": options.seed,
@@ -153,7 +153,9 @@ def declared_sources(
 ) -> dict[str, RoleSource]:
     """Return the models of the roles that the environments of a run declare."""
     declared = {
-        role for found in environments.values() for role in declared_roles(found.environment)
+        role
+        for registration in environments.values()
+        for role in declared_roles(registration.environment)
     }
     sources = {**options.default_roles, **options.roles}
     return {role: source for role, source in sources.items() if role in declared}
@@ -179,7 +181,9 @@ def file_safe(text: str) -> str:
 def unused(path: Path) -> Path:
     """Return the path, or if it exists, the first unused one with a number appended."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(one for one in itertools.chain([path], numbered) if not one.exists())
+    return next(
+        candidate for candidate in itertools.chain([path], numbered) if not candidate.exists()
+    )
 
 
 def new_manifest(
@@ -249,16 +253,16 @@ def rescored_manifest(
         ended_at=now,
     )
     records = {}
-    for name, found in environments.items():
+    for name, registration in environments.items():
         record = manifest.environments.get(name, EnvironmentRecord())
-        given = env_args.get(name, {})
-        options = environment_options(found.environment, name, given, record.options)
-        if found.environment.rescore != "recorded":
+        args = env_args.get(name, {})
+        options = environment_options(registration.environment, name, args, record.options)
+        if registration.environment.rescore != "recorded":
             # Every line is now scored by the present code.
             record = msgspec.structs.replace(record, earlier_source_hashes=[])
-        records[name] = _record_of(found, options, record)
-    asked = _asked(environments)
-    sources = {role: source for role, source in judges.sources.items() if role in asked}
+        records[name] = _record_of(registration, options, record)
+    scoring_roles = _scoring_roles(environments)
+    sources = {role: source for role, source in judges.sources.items() if role in scoring_roles}
     params = {role: judges.params[role] for role in sources if role in judges.params}
     identity: JSONObject = {}
     if before is not None:
@@ -268,8 +272,8 @@ def rescored_manifest(
         }
         identity = {**before.identity, "environments": made_with}
         recorded = identity.pop("roles", None)
-        kept = _others(recorded, asked) if isinstance(recorded, dict) else {}
-        roles = {**kept, **role_identities(sources, params)}
+        other_roles = _without_roles(recorded, scoring_roles) if isinstance(recorded, dict) else {}
+        roles = {**other_roles, **role_identities(sources, params)}
         identity |= {"roles": roles} if roles else {}
     specs = {role: spec_of(source) for role, source in sources.items()}
     benchmark = manifest.benchmark
@@ -283,33 +287,33 @@ def rescored_manifest(
         benchmark=benchmark,
         identity=identity,
         environments=records,
-        roles={**_others(manifest.roles, asked), **specs},
-        role_params={**_others(manifest.role_params, asked), **params},
+        roles={**_without_roles(manifest.roles, scoring_roles), **specs},
+        role_params={**_without_roles(manifest.role_params, scoring_roles), **params},
     )
 
 
-def _asked(environments: Mapping[str, Registration]) -> set[str]:
+def _scoring_roles(environments: Mapping[str, Registration]) -> set[str]:
     return {
         role
-        for found in environments.values()
-        if found.environment.rescore != "recorded"
-        for role in declared_roles(found.environment)
+        for registration in environments.values()
+        if registration.environment.rescore != "recorded"
+        for role in declared_roles(registration.environment)
     }
 
 
-def _others(by_role: Mapping[str, T], roles: set[str]) -> dict[str, T]:
+def _without_roles(by_role: Mapping[str, T], roles: set[str]) -> dict[str, T]:
     return {role: value for role, value in by_role.items() if role not in roles}
 
 
 def _record_of(
-    found: Registration, options: EnvironmentOptions, before: EnvironmentRecord
+    registration: Registration, options: EnvironmentOptions, before: EnvironmentRecord
 ) -> EnvironmentRecord:
     """Return a record updated from the present environment."""
-    environment = found.environment
+    environment = registration.environment
     return msgspec.structs.replace(
         before,
         version=environment.version,
-        source_hash=found.source_hash,
+        source_hash=registration.source_hash,
         options=options.model_dump(mode="json", exclude_defaults=True),
         max_reward=environment.max_reward,
         pass_threshold=environment.pass_threshold,
@@ -319,17 +323,17 @@ def _record_of(
 
 
 def _shown_options(options: CollectOptions) -> JSONObject:
-    shown: JSONObject = options.model_dump(
+    recorded: JSONObject = options.model_dump(
         mode="json",
         exclude={"endpoint", "roles", "default_roles", "role_params", "shard"},
         exclude_defaults=True,
     )
     if options.endpoint is not None:
         # The excluded fields may hold keys.
-        shown["endpoint"] = options.endpoint.model_dump(
+        recorded["endpoint"] = options.endpoint.model_dump(
             mode="json", exclude={"api_key", "headers", "query", "proxy"}, exclude_defaults=True
         )
-    return shown
+    return recorded
 
 
 def _versions() -> dict[str, str]:
@@ -344,7 +348,7 @@ def _versions() -> dict[str, str]:
 
 def _git_commit() -> str | None:
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607  # the user's own git
             capture_output=True,
             text=True,
@@ -353,21 +357,21 @@ def _git_commit() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return asked.stdout.strip() if asked.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
-def parameter_warnings(options: CollectOptions, found: Survey) -> list[str]:
+def parameter_warnings(options: CollectOptions, rows: Survey) -> list[str]:
     """Return warnings about parameters that will not be sent."""
     warnings = []
-    if found.ignored:
-        names = ", ".join(sorted(found.ignored))
+    if rows.ignored:
+        names = ", ".join(sorted(rows.ignored))
         warnings.append(f"rows set {names}: ignored, the command line decides these")
     dialect = DIALECTS[options.endpoint.dialect if options.endpoint else "chat"]
-    given = command_params(options)
-    asked: dict[str, object] = dict.fromkeys(sorted({*found.param_names, *given}))
+    params = command_params(options)
+    all_params: dict[str, object] = dict.fromkeys(sorted({*rows.param_names, *params}))
     if options.seed is not None:
-        asked["seed"] = options.seed
-    unsent = dialect.unsent({**asked, **given})
+        all_params["seed"] = options.seed
+    unsent = dialect.unsent({**all_params, **params})
     if unsent:
         warnings.append(f"the endpoint's dialect has no {', '.join(unsent)}: not sent")
     return warnings

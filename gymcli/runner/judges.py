@@ -27,12 +27,12 @@ class Judges(NamedTuple):
     """Request parameters by role; they win over those of the environment."""
     concurrency: int = 64
     """The maximum of concurrent requests to each model, and of attempts scored concurrently."""
-    given: Collection[str] = ()
+    named_roles: Collection[str] = ()
     """Roles that options name, for a model or a parameter; a role that no environment has is an
     error."""
     missing: Mapping[str, str] = {}
     """By role, why it has no model although gym.toml or the record names one."""
-    others: Scrubber = NOTHING_SECRET
+    base_scrubber: Scrubber = NOTHING_SECRET
     """Removes keys in use that belong to other models."""
 
     def scrubber(self) -> Scrubber:
@@ -43,7 +43,7 @@ class Judges(NamedTuple):
             if isinstance(source, Endpoint)
             for secret in source.secrets
         ]
-        return self.others.also((*in_use, *environment_keys(os.environ)))
+        return self.base_scrubber.also((*in_use, *environment_keys(os.environ)))
 
 
 def scrubber_of_run(options: CollectOptions) -> Scrubber:
@@ -52,7 +52,7 @@ def scrubber_of_run(options: CollectOptions) -> Scrubber:
     if options.endpoint is not None:
         secrets += options.endpoint.secrets
     sources = {**options.default_roles, **options.roles}
-    return Judges(sources, others=NOTHING_SECRET.also(secrets)).scrubber()
+    return Judges(sources, base_scrubber=NOTHING_SECRET.also(secrets)).scrubber()
 
 
 @asynccontextmanager

@@ -60,9 +60,9 @@ class Merging:
         for text in version_warnings(self._runs):
             warn(text)
         if missing := missing_shards(self._runs):
-            what = "shard is" if len(missing) == 1 else "shards are"
+            subject = "shard is" if len(missing) == 1 else "shards are"
             named = named_shards(missing)
-            warn(f"{len(missing)} {what} missing, whose attempts are expected: {named}")
+            warn(f"{len(missing)} {subject} missing, whose attempts are expected: {named}")
 
     def write_run(self, out: Path, *, env: str | None = None) -> RunMetrics:
         """Write all of them as one run, which appears at `out` when complete; return its numbers.

@@ -117,7 +117,7 @@ def attempt_settings(
     """
     endpoint = options.endpoint
     has_prices = endpoint is not None and endpoint.cost(Usage()) is not None
-    classes = {name: found.environment for name, found in environments.items()}
+    classes = {name: registration.environment for name, registration in environments.items()}
     reasons = options.missing_roles.items()
     missing_warnings = check_missing(
         {role: reason for role, reason in reasons if role not in options.roles}, classes
@@ -130,10 +130,10 @@ def attempt_settings(
         for name, environment in classes.items()
     }
     templates = {}
-    for name, found in environments.items():
-        prepare(found, env_options[name])
-        verifier = Verifier(found.environment.version, found.source_hash)
-        templates[name] = Attempt(found.environment, env_options[name], verifier, plan=None)
+    for name, registration in environments.items():
+        prepare(registration, env_options[name])
+        verifier = Verifier(registration.environment.version, registration.source_hash)
+        templates[name] = Attempt(registration.environment, env_options[name], verifier, plan=None)
     return AttemptSettings(
         options=options,
         model=model,
@@ -206,7 +206,7 @@ class RunPlan:
     @property
     def classes(self) -> list[type[Environment[Task]]]:
         """The environments of the tasks."""
-        return [found.environment for found in self.survey.environments.values()]
+        return [registration.environment for registration in self.survey.environments.values()]
 
     def rows(self) -> Iterator[TaskRow]:
         """Yield the planned tasks, done or not."""

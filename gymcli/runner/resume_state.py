@@ -158,10 +158,12 @@ def _attempts_on_record(plan: RunPlan, directory: RunDirectory, done: DoneTasks)
         return new_state(plan)
     failed = failed | crashed
     # Scoring such a conversation may have killed the process, so it is not scored again either.
-    pending = {key: one for key, one in pending.items() if key not in crashed}
+    pending = {key: conversation for key, conversation in pending.items() if key not in crashed}
     # Of all rows of the files: a task that `--limit` or `--task` leaves out is not removed.
     removed = _removed_tasks(plan.source.rows(), done, pending)
-    sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
+    sizes = {
+        (key.env, key.task_id): conversation.group_size for key, conversation in pending.items()
+    }
     broken = _broken_groups(plan, failed - pending.keys(), done)
     num_done: Counter[str] = Counter()
     waiting = []
@@ -256,9 +258,9 @@ def _check_group(row: TaskRow, size: int, before: int) -> None:
     """Refuse to resume an incomplete group with another size; `before` is 0 for a new group."""
     if before in (0, size):
         return
-    shown = " ".join(row.id.split())
+    name = " ".join(row.id.split())
     raise RunMismatchError(
-        f'{row.place}: {size} attempts of task "{shown}" are to be scored together, but this run '
+        f'{row.place}: {size} attempts of task "{name}" are to be scored together, but this run '
         f"began with {before}; use another --out, or --fresh for a new run"
     )
 
@@ -273,7 +275,9 @@ def _removed_tasks(
     Rows after those of all tasks on record are not read.
     """
     removed = set(done)
-    waiting = {(key.env, key.task_id): one.task_hash for key, one in pending.items()}
+    waiting = {
+        (key.env, key.task_id): conversation.task_hash for key, conversation in pending.items()
+    }
     for row in rows:
         task = (row.env, row.id)
         scored = done.get(task)
@@ -342,19 +346,21 @@ def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Ma
         planned = record.num_expected if name in plan.environments else 0
         # Scored attempts that this plan does not select remain part of the run.
         expected = planned + state.num_others.get(name, 0)
-        of_all_shards = record.num_expected_of_all_shards
+        num_in_all_shards = record.num_expected_of_all_shards
         if has_same_files:
             expected = max(expected, earlier.num_expected)
-            of_all_shards = max(of_all_shards, earlier.num_expected_of_all_shards)
+            num_in_all_shards = max(num_in_all_shards, earlier.num_expected_of_all_shards)
         # A command that scores nothing leaves the recorded code as it is.
         current = record.source_hash if is_scoring else earlier.source_hash
         hashes = dict.fromkeys((*earlier.earlier_source_hashes, earlier.source_hash))
         environments[name] = msgspec.structs.replace(
             record,
             source_hash=current,
-            earlier_source_hashes=[one for one in hashes if one not in ("", current)],
+            earlier_source_hashes=[
+                source_hash for source_hash in hashes if source_hash not in ("", current)
+            ],
             num_expected=expected,
-            num_expected_of_all_shards=of_all_shards,
+            num_expected_of_all_shards=num_in_all_shards,
         )
     num_expected = sum(record.num_expected for record in environments.values())
     return msgspec.structs.replace(

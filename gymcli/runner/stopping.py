@@ -339,12 +339,12 @@ def spent_on_record(folder: Path) -> Spent:
             elif name == GENERATIONS:
                 continue
             for role, use in role_usage.items():
-                known = before[role].usage if before and role in before else Usage()
+                counted = before[role].usage if before and role in before else Usage()
                 # A scoring adds to the use on record, unless the role has a new model (see `_added`
                 # in attempts.py): then its use may be lower.
                 more = {
-                    field: max(0, getattr(use.usage, field) - getattr(known, field))
-                    for field in known.__struct_fields__
+                    field: max(0, getattr(use.usage, field) - getattr(counted, field))
+                    for field in counted.__struct_fields__
                 }
                 spent.roles.setdefault(role, Usage()).add(Usage(**more))
             if name == GENERATIONS:

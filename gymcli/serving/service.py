@@ -157,7 +157,7 @@ class Service:
         prepare(registration, self._options)
         self._judges = judges = judges or Judges()
         self.warnings = check_missing(judges.missing, {name: self._environment})
-        check_declared(judges.sources, judges.given, {name: self._environment})
+        check_declared(judges.sources, judges.named_roles, {name: self._environment})
         self._scrubber = judges.scrubber()
         # Exceptions of environment code may quote any variable, not only keys in use.
         self._errors = self._scrubber.also(environment_secrets(os.environ))

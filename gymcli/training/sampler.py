@@ -260,7 +260,9 @@ class Sampler:
         for text in settings.warnings:
             _LOGGER.warning(text)
         scrubber = scrubber_of_run(options)
-        judges = Judges(settings.roles, options.role_params, options.concurrency, others=scrubber)
+        judges = Judges(
+            settings.roles, options.role_params, options.concurrency, base_scrubber=scrubber
+        )
         async with AsyncExitStack() as stack:
             verdicts = Verdicts(None, scrubber=scrubber)
             shared = await stack.enter_async_context(open_shared(judges, verdicts))
