@@ -122,11 +122,11 @@ class _Group(HelpGroup):
         self, ctx: object, args: list[str]
     ) -> tuple[str | None, TyperCommand | TyperGroup | None, list[str]]:
         """Return the name of the command that the arguments name, itself and its arguments."""
-        name, command, rest = super().resolve_command(cast("typer.Context", ctx), args)
+        name, command, arguments = super().resolve_command(cast("typer.Context", ctx), args)
         if name is None or command is None:
-            return name, None, rest
+            return name, None, arguments
         loaded = self.commands[name] = load_command(name)
-        return name, loaded, rest
+        return name, loaded, arguments
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
         context = cast("typer.Context", ctx)
@@ -196,8 +196,10 @@ def _unencodable(args: list[str]) -> Iterator[None]:
             # Python decodes a byte of an argument that is not UTF-8 to one of these (PEP 383).
             if any("\udc80" <= character <= "\udcff" for character in argument):
                 option = f"{before} " if before.startswith("-") else ""
-                shown = os.fsencode(argument).decode(errors="backslashreplace")
-                text = f"{option}{shown} is not UTF-8, which this needs; rename the file or folder"
+                readable = os.fsencode(argument).decode(errors="backslashreplace")
+                text = (
+                    f"{option}{readable} is not UTF-8, which this needs; rename the file or folder"
+                )
                 raise UsageError(text) from error
         raise
 
@@ -247,22 +249,22 @@ def _foreign_errors() -> Iterator[None]:
 
 def _with_common_first(args: list[str]) -> list[str]:
     """Move the options that every command has before its name, up to a bare `--`."""
-    first: list[str] = []
-    rest: list[str] = []
+    common: list[str] = []
+    arguments: list[str] = []
     remaining = iter(args)
     for argument in remaining:
         if argument == "--":
-            rest += [argument, *remaining]
+            arguments += [argument, *remaining]
         elif argument in ("--verbose", "--version") or argument.startswith("--log-file="):
-            first.append(argument)
+            common.append(argument)
         elif argument == "--log-file":
             following = next(remaining, None)
             if following is None:
                 raise typer.BadParameter("--log-file needs a file name")
-            first += [argument, following]
+            common += [argument, following]
         else:
-            rest.append(argument)
-    return first + rest
+            arguments.append(argument)
+    return common + arguments
 
 
 app = typer.Typer(
@@ -317,7 +319,7 @@ def common(
         from gymcli.commands.options import collect_defaults  # late: other commands need less
 
         options = cast("TyperGroup", context.command).commands["collect"].params
-        repeatable = {one.name for one in options if getattr(one, "multiple", False)}
+        repeatable = {option.name for option in options if getattr(option, "multiple", False)}
         context.default_map = {"collect": collect_defaults(repeatable)}
     context.with_resource(_logging_to(handlers, logging.WARNING if is_brief else logging.DEBUG))
 
@@ -405,7 +407,8 @@ def main(supervised: Supervised | None = None) -> None:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         main_thread = threading.main_thread()
         # Python would wait for threads of an environment, maybe forever.
-        if any(not one.daemon and one is not main_thread for one in threading.enumerate()):
+        threads = (thread for thread in threading.enumerate() if thread is not main_thread)
+        if any(not thread.daemon for thread in threads):
             exit_at_signals(code)
             exit_despite_threads(code)
         raise

@@ -78,8 +78,8 @@ class HelpGroup(typer.core.TyperGroup):
 def _help_of(command: HelpCommand | HelpGroup, context: typer.Context) -> str:
     width = max(min(shutil.get_terminal_size().columns, _MAX_WIDTH), _MIN_WIDTH)
     parameters = command.get_params(context)
-    arguments = [one for one in parameters if isinstance(one, typer.core.TyperArgument)]
-    options = [one for one in parameters if isinstance(one, typer.core.TyperOption)]
+    arguments = [item for item in parameters if isinstance(item, typer.core.TyperArgument)]
+    options = [item for item in parameters if isinstance(item, typer.core.TyperOption)]
     is_grouped = len(options) > _MAX_UNGROUPED
     sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in Heading}
     for argument in arguments:
@@ -98,7 +98,7 @@ def _help_of(command: HelpCommand | HelpGroup, context: typer.Context) -> str:
     column = min(max(map(len, names)), max(width // 3, 18)) + 4
     if isinstance(command, HelpGroup):
         for heading, commands in command.commands_by_heading().items():
-            sections[heading] = [(name, _first(one.help)) for name, one in commands.items()]
+            sections[heading] = [(name, _first(member.help)) for name, member in commands.items()]
     for heading, section in sections.items():
         if section:
             lines += ["", f"{heading}:"]
@@ -156,13 +156,15 @@ def _option_name(option: typer.core.TyperOption) -> str:
     names = ", ".join(sorted(option.opts, key=lambda name: name.startswith("--")))
     if option.is_flag:
         return names
-    found = option.type_descriptor
+    descriptor = option.type_descriptor
     if option.metavar is not None:
         value = option.metavar
-    elif found.choices is not None:
-        value = "|".join(map(str, found.choices))
+    elif descriptor.choices is not None:
+        value = "|".join(map(str, descriptor.choices))
     else:
-        kind = get_args(found.annotation)[0] if found.is_list else found.annotation
+        kind = descriptor.annotation
+        if descriptor.is_list:
+            kind = get_args(kind)[0]
         value = _TYPES.get(kind, "TEXT")
     return f"{names} {value}"
 
@@ -174,11 +176,11 @@ def _described(
     text = " ".join((parameter.help or "").split())
     default = parameter.show_default
     if default is True:
-        given = parameter.get_default(context, call=False)
-        if isinstance(given, float):
-            default = f"{given:g}"
+        value = parameter.get_default(context, call=False)
+        if isinstance(value, float):
+            default = f"{value:g}"
         else:
-            default = str(given) if isinstance(given, int | str) and given is not False else ""
+            default = str(value) if isinstance(value, int | str) and value is not False else ""
     notes = [f"default: {default}"] if default else []
     if isinstance(parameter, typer.core.TyperOption):
         if parameter.required:
@@ -202,28 +204,32 @@ def wrong_usage(error: typer.TyperException) -> str:
         return f"{path}: needs a command; {path} --help lists them"
     if text.startswith("No such option"):
         name = str(getattr(error, "option_name", ""))
-        known = [] if context is None else context.command.get_params(context)
-        hint = did_you_mean(name, (spelling for one in known for spelling in one.opts))
+        options = [] if context is None else context.command.get_params(context)
+        hint = did_you_mean(name, (spelling for option in options for spelling in option.opts))
         return f"{path}: has no option {name}; {hint or f'{path} --help lists them'}"
-    if found := re.match(r"No such command '(.+?)'\.", text):
+    if match := re.match(r"No such command '(.+?)'\.", text):
         known_commands = getattr(context and context.command, "commands", ())
-        hint = did_you_mean(found[1], known_commands)
-        return f'{path}: has no command "{found[1]}"; {hint or f"{path} --help lists them"}'
-    if found := re.match(r"Option '(.+?)' (requires|does not take)", text):
-        what = "needs a value" if found[2] == "requires" else "takes no value"
-        return f"{found[1]}: {what}"
-    if found := re.fullmatch(r"Got unexpected extra argument\(s\) \((.*)\)", text):
-        return f"{path}: unexpected argument{'s' * (' ' in found[1])} {found[1]}; {way_out}"
+        hint = did_you_mean(match[1], known_commands)
+        return f'{path}: has no command "{match[1]}"; {hint or f"{path} --help lists them"}'
+    if match := re.match(r"Option '(.+?)' (requires|does not take)", text):
+        problem = "needs a value" if match[2] == "requires" else "takes no value"
+        return f"{match[1]}: {problem}"
+    if match := re.fullmatch(r"Got unexpected extra argument\(s\) \((.*)\)", text):
+        return f"{path}: unexpected argument{'s' * (' ' in match[1])} {match[1]}; {way_out}"
     return f"{path}: {text[:1].lower()}{text[1:].removesuffix('.')}; {way_out}"
 
 
 def _usage(command: HelpCommand, context: typer.Context) -> str:
     """Return the command with everything that it needs, such as `gym merge RUN... --out DIR`."""
     parameters = command.get_params(context)
-    arguments = [_usage_of(one) for one in parameters if isinstance(one, typer.core.TyperArgument)]
-    options = [one for one in parameters if isinstance(one, typer.core.TyperOption)]
-    needed = [f"--{_option_name(one).partition('--')[2]}" for one in options if one.required]
-    return " ".join([context.command_path, *arguments, *needed])
+    arguments = [
+        _usage_of(item) for item in parameters if isinstance(item, typer.core.TyperArgument)
+    ]
+    options = [item for item in parameters if isinstance(item, typer.core.TyperOption)]
+    required = [
+        f"--{_option_name(option).partition('--')[2]}" for option in options if option.required
+    ]
+    return " ".join([context.command_path, *arguments, *required])
 
 
 def _wrong_value(error: typer.BadParameter, path: str, way_out: str) -> str:
@@ -243,5 +249,5 @@ def _wrong_value(error: typer.BadParameter, path: str, way_out: str) -> str:
     if choices is None:
         return f"{name} {detail['input']}: {pydantic_reason(detail)}"
     hint = did_you_mean(str(detail["input"]), map(str, choices))
-    known = ", ".join(map(str, choices))
-    return f"{name} {detail['input']}: is not one of {known}{hint and f'; {hint}'}"
+    choices_text = ", ".join(map(str, choices))
+    return f"{name} {detail['input']}: is not one of {choices_text}{hint and f'; {hint}'}"

@@ -81,8 +81,8 @@ def raise_at_signals() -> None:
 
 
 def _interrupter_of(handler: object) -> _Interrupter | None:
-    found = getattr(handler, "__self__", None)
-    return found if isinstance(found, _Interrupter) else None
+    interrupter = getattr(handler, "__self__", None)
+    return interrupter if isinstance(interrupter, _Interrupter) else None
 
 
 def exit_at_signals(code: int) -> None:
@@ -147,7 +147,8 @@ def stop_at_signals(runs: Sequence[Stopping]) -> Iterator[None]:
         num_in_flight = sum(stopping.num_in_flight for stopping in runs)
         if num_signals > 2:
             causes = [stopping.cause for stopping in runs]
-            first = next((one for one in causes if isinstance(one, InterruptedRunError)), cause)
+            interruptions = (error for error in causes if isinstance(error, InterruptedRunError))
+            first = next(interruptions, cause)
             with suppress(RuntimeError):
                 message(str(first))
             _exit_at_once(143 if isinstance(first, TerminatedRunError) else 130)
