@@ -48,7 +48,7 @@ from gymcli.types import JSONObject, TaskRow
 _MAX_LISTED = 20
 _MAX_NUMBERS = 5
 """How many further rows with the same problem are named."""
-_MAX_HELD_BYTES = 1 << 22
+_MAX_HELD_BYTES = 1 << 21
 """How many bytes of selected rows, as JSON, are held so that they are not decoded again."""
 _MAX_COMPARED = 10_000
 """How many ids are searched for one that resembles a mistyped id."""
