@@ -1,6 +1,5 @@
 """The pipelines of docs/ci.md run as shown, and the lists of the page are complete."""
 
-import dataclasses
 import re
 import subprocess
 from pathlib import Path
@@ -249,8 +248,8 @@ def test_numbers_are_those_that_are_shown():
 
 
 def test_options_are_all_described():
-    for field in dataclasses.fields(CiOptions):
-        assert f"`--{field.name.replace('_', '-')}" in TEXT
+    for name in CiOptions.model_fields:
+        assert f"`--{name.replace('_', '-')}" in TEXT
     assert f"{MAX_CHARACTERS:,} characters" in TEXT
 
 
