@@ -1,4 +1,4 @@
-"""Attempts in columns, for metrics, comparisons and rescoring."""
+"""Attempts in columns, for metrics, comparisons, rescoring and the index of a run."""
 
 from __future__ import annotations
 
@@ -36,6 +36,25 @@ class NamedNumbers:
         place = bisect_left(self.rows, row)
         has_number = place < len(self.rows) and self.rows[place] == row
         return self.values[place] if has_number else None
+
+    def put(self, row: int, value: float) -> None:
+        """Set the number of a row."""
+        if not self.rows or row > self.rows[-1]:
+            self.rows.append(row)
+            self.values.append(value)
+            return
+        place = bisect_left(self.rows, row)
+        if self.rows[place] == row:
+            self.values[place] = value
+        else:
+            self.rows.insert(place, row)
+            self.values.insert(place, value)
+
+    def remove(self, row: int) -> None:
+        """Remove the number of a row, if it has one."""
+        place = bisect_left(self.rows, row)
+        if place < len(self.rows) and self.rows[place] == row:
+            del self.rows[place], self.values[place]
 
 
 class AttemptTable:
@@ -78,6 +97,10 @@ class AttemptTable:
         """Return the texts of all columns, indexed by their numbers."""
         return list(self._text_numbers)
 
+    def text_number(self, text: str) -> int:
+        """Return the number of a text."""
+        return self._text_numbers.setdefault(text, len(self._text_numbers))
+
     def text_numbers(self, texts: Iterable[str | None]) -> list[int]:
         """Return the numbers of texts for a column; 0 for None."""
         numbers = self._text_numbers
@@ -104,6 +127,29 @@ class AttemptTable:
                 column = self.named[f"{kind}.{name}"]
                 column.rows.append(row)
                 column.values.append(value)
+
+    def append(self, task_id: str, attempt: int, values: Mapping[str, float]) -> int:
+        """Add one attempt and return the number of its task."""
+        task = self.task_numbers.setdefault(task_id, len(self.task_numbers))
+        self._columns["task"].append(task)
+        self._columns["attempt"].append(attempt)
+        for name, value in values.items():
+            self._columns[name].append(value)
+        return task
+
+    def put(self, row: int, values: Mapping[str, float]) -> None:
+        """Replace values of a row."""
+        for name, value in values.items():
+            self._columns[name][row] = value
+
+    def item(self, row: int, name: str) -> float:
+        """Return one value of a row."""
+        value: float = self._columns[name][row]
+        return value
+
+    def row(self, row: int) -> dict[str, float]:
+        """Return the values of a row by column, without named numbers."""
+        return {name: column[row] for name, column in self._columns.items()}
 
     def values(self, name: str) -> NDArray[np.float64]:
         """Return the reward or a named number of each row; nan if a row lacks it."""

@@ -1,154 +1,78 @@
-"""The columns of an index: values of each attempt, read from its line."""
+"""The table of an index: values of each attempt of a run, read from its line."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from collections.abc import Callable, KeysView, Sequence
 
-import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from gymcli.errors import RunFileError
-from gymcli.store.record_reader import PlacedLine
-from gymcli.store.rollout_files import (
-    FAILURES,
-    GENERATIONS,
-    MAX_ATTEMPT,
-    WAYS_OUT,
-    RolloutReading,
-    decode_rollout,
-)
-from gymcli.types import JSON_ERRORS, ErrorRecord, RecordNumbers
+from gymcli.store.attempt_table import AttemptTable
+from gymcli.store.record_reader import STATUSES, Entry, Status
+from gymcli.store.rollout_files import MAX_ATTEMPT
+from gymcli.types import ErrorRecord
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Status = Literal["failed", "waiting", "scored"]
-"""The status of an attempt; `waiting`: its conversation is complete but has no score yet."""
-STATUSES: tuple[Status, ...] = get_args(Status)
-"""In ascending precedence: a score replaces failures."""
-
-
-class _ToolCall(msgspec.Struct, gc=False):
-    """A tool call, which is only counted."""
-
-
-class _Message(msgspec.Struct, gc=False):
-    role: str
-    tool_calls: list[_ToolCall] = []
-
-
-class Entry(RecordNumbers, kw_only=True):
-    """The fields of a line of any file that a row needs."""
-
-    attempt: Annotated[int, msgspec.Meta(ge=-1, le=MAX_ATTEMPT)] = -1
-    messages: list[_Message] = []
-    num_prompt_messages: int = 0
-    model: str = ""
-
-    @property
-    def status(self) -> Status:
-        """The status of the attempt according to this line."""
-        if self.error is not None:
-            return "failed"
-        return "waiting" if self.reward is None else "scored"
-
-
-_ENTRY = msgspec.json.Decoder(Entry)
-
-
-def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
-    """Read a line of gymcli or a rollout of NeMo Gym; RunFileError if it is neither."""
-    place, name = f"{reading.path}:{line.number}", Path(reading.path).name
-    try:
-        entry = _ENTRY.decode(line.data)
-    except JSON_ERRORS as error:
-        if name in (FAILURES, GENERATIONS):  # no other program writes these
-            raise RunFileError(f"{place}: is damaged: {error}; {WAYS_OUT[name]}") from error
-        entry = Entry()
-    if entry.schema_version and entry.env and entry.task_id and entry.attempt >= 0:
-        return entry
-    if entry.error is not None and entry.task_id and name == FAILURES:
-        entry.attempt = max(entry.attempt, 0)
-        return entry
-    # Another program wrote the line, and its fields have other names.
-    rollout = decode_rollout(line.number, line.data, reading)
-    if rollout.attempt > MAX_ATTEMPT:
-        raise RunFileError(f"{place}: attempt {rollout.attempt} exceeds {MAX_ATTEMPT}")
-    entry = _ENTRY.decode(msgspec.json.encode(rollout))
-    entry.schema_version = 0
-    reason = rollout.details.get("reason")
-    if rollout.reward is None and isinstance(reason, str):  # NeMo Gym's verifier failed
-        entry.error = ErrorRecord(error_class=reason, phase="verify")
-    return entry
-
-
-_COLUMNS = np.dtype(
-    [
-        *[(name, "u4") for name in ("task", "attempt", "size", "num_turns", "num_tool_calls")],
-        *[(name, "u4") for name in ("env", "stop_reason", "error", "phase", "model", "answer")],
-        *[(name, "i1") for name in ("status", "passed", "file", "is_ours")],
-        *[(name, "i8") for name in ("offset", "prompt_tokens", "completion_tokens")],
-        ("reasoning_tokens", "i8"),
-        *[(name, "f8") for name in ("reward", "cost", "seconds")],
-    ]
-)
-"""104 bytes an attempt. Texts are stored as numbers, and missing values as NaN."""
-_COLUMN_NAMES = _COLUMNS.names or ()
 _TEXTS = ("env", "stop_reason", "error", "phase", "model", "answer")
-_PLACE = ["file", "offset", "size", "is_ours"]
+_COLUMNS = {
+    **dict.fromkeys((*_TEXTS, "num_turns", "num_tool_calls"), "i"),
+    **dict.fromkeys(("status", "passed", "file", "is_ours"), "b"),
+    **dict.fromkeys(("offset", "prompt_tokens", "completion_tokens", "reasoning_tokens"), "q"),
+    "size": "I",
+    **dict.fromkeys(("reward", "cost", "seconds"), "d"),
+}
+"""104 bytes an attempt, with its task and number."""
 _TASK_COUNTS = ("num_attempts", "num_passed")
 _TASK_REWARDS = ("avg", "best", "worst")
 _MAX_NAMES = 64
-"""The most named numbers with a column; others are read from the file."""
+"""The most named numbers in the table; others are read from the file."""
 _MAX_COUNT = (1 << 63) - 1
 MAX_ANSWER_CHARACTERS = 200
 
 
 class IndexTable:
-    """The attempts of a run as columns, in the order of their lines, and their tasks."""
+    """The attempts of a run, of all environments, in the order of their lines, and their tasks."""
 
     def __init__(self) -> None:
-        self.tasks: dict[str, dict[str, int]] = {}
-        """The number of each task, by environment and task id."""
-        self.named: dict[str, NDArray[np.float64]] = {}
-        """Columns by `components.NAME` or `metrics.NAME`; NaN if a row lacks the number."""
         self.has_more_names = False
         """Whether more named numbers are only in the file."""
-        self._task_ids: list[str] = []
+        self._table = AttemptTable("", _COLUMNS)
+        """A task is named by the number of its environment, a space and its id."""
+        self._tasks: list[str] = []
+        """The names of tasks by their number."""
         self._rows: dict[int, int] = {}
         """The row of each attempt, by `_key`."""
-        self._columns = np.zeros(1024, _COLUMNS)
-        """Allocated for more rows than there are."""
-        self._texts: list[str | None] = [None]
-        self._text_numbers: dict[str | None, int] = {None: 0}
-        self._of_tasks: dict[str, NDArray[np.float64]] = {}
+        self._numbers_of_tasks: dict[str, NDArray[np.float64]] = {}
         """Columns with a number for each task; empty until computed."""
+        self._texts: list[str | None] = []
+        """Of all columns, by their numbers; empty until they are needed."""
         self._decoders: dict[str, Callable[..., object]] = {
-            **dict.fromkeys(_TEXTS, self._texts.__getitem__),
-            **dict.fromkeys(("reward", "cost", "seconds", *_TASK_REWARDS), _known),
+            **dict.fromkeys(_TEXTS, self._text),
+            **dict.fromkeys(("reward", "cost", "seconds", *_TASK_REWARDS), _none_for_nan),
             **dict.fromkeys(_TASK_COUNTS, lambda value: None if math.isnan(value) else int(value)),
             "status": STATUSES.__getitem__,
             "passed": (False, True, None).__getitem__,  # -1 is the last item: None
         }
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._table)
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The named numbers in the table, as `components.NAME` and `metrics.NAME`."""
+        return self._table.named.keys()
 
     def find(self, env: str, task_id: str, attempt: int) -> int | None:
         """Return the row of an attempt; None if it is not recorded."""
-        task = self.tasks.get(env, {}).get(task_id)
+        task = self._table.task_numbers.get(self._task_name(env, task_id))
         return None if task is None else self._rows.get(_key(task, attempt))
 
     def rows_of(self, env: str, task_id: str) -> list[int]:
         """Return the rows of a task in order of attempt."""
-        columns = self._columns[: len(self)]
-        task = self.tasks.get(env, {}).get(task_id, len(self._task_ids))
-        rows = np.flatnonzero(columns["task"] == task)
-        found: list[int] = rows[np.argsort(columns["attempt"][rows])].tolist()
-        return found
+        task = self._table.task_numbers.get(self._task_name(env, task_id), -1)
+        rows = np.flatnonzero(self._table["task"] == task)
+        ordered: list[int] = rows[np.argsort(self._table["attempt"][rows])].tolist()
+        return ordered
 
     def put(
         self, row: int | None, entry: Entry, passed: bool | None, place: tuple[int, int, int]
@@ -157,39 +81,34 @@ class IndexTable:
 
         `place` is the number of the line's file, the offset of its first byte and its size.
         """
-        self._of_tasks.clear()  # computed again when they are needed
-        task = self.tasks.setdefault(entry.env, {}).setdefault(entry.task_id, len(self._task_ids))
-        if task == len(self._task_ids):
-            self._task_ids.append(entry.task_id)
-        if row is None:
-            row = self._rows[_key(task, entry.attempt)] = len(self)
-            if row == len(self._columns):
-                columns = np.zeros(2 * row, _COLUMNS)  # takes no memory until written to
-                columns[:row] = self._columns
-                self._columns, lacking = columns, np.full(row, math.nan)
-                self.named = {n: np.concatenate([v, lacking]) for n, v in self.named.items()}
-        file, offset, size = place
-        answer, error, usage = entry.answer, entry.error, entry.usage
+        self._numbers_of_tasks.clear()  # computed again when they are needed
+        self._texts.clear()
+        table, answer, error, usage = self._table, entry.answer, entry.error, entry.usage
         if answer is not None and len(answer) > MAX_ANSWER_CHARACTERS:
             answer = f"{answer[:MAX_ANSWER_CHARACTERS]}…"
         responses = entry.messages[entry.num_prompt_messages :]
+        texts = (
+            *(entry.env, entry.stop_reason),
+            *((None, None) if error is None else (error.error_class, error.phase)),
+            *(entry.model or None, answer),
+        )
+        env, stop_reason, error_class, phase, model, answer_number = table.text_numbers(texts)
+        file, offset, size = place
         values = {
-            "task": task,
-            "attempt": entry.attempt,
-            "is_ours": entry.schema_version > 0,
+            "env": env,
+            "stop_reason": stop_reason,
+            "error": error_class,
+            "phase": phase,
+            "model": model,
+            "answer": answer_number,
             "file": file,
             "offset": offset,
             "size": size,
-            "env": self._text_number(entry.env),
+            "is_ours": entry.schema_version > 0,
             "status": STATUSES.index(entry.status),
             "passed": -1 if passed is None else passed,
             "num_turns": sum([message.role == "assistant" for message in responses]),
             "num_tool_calls": sum([len(message.tool_calls) for message in responses]),
-            "stop_reason": self._text_number(entry.stop_reason),
-            "error": self._text_number(None if error is None else error.error_class),
-            "phase": self._text_number(None if error is None else error.phase),
-            "model": self._text_number(entry.model or None),
-            "answer": self._text_number(answer),
             # A count outside the range of the column is damaged.
             "prompt_tokens": min(max(usage.prompt_tokens, 0), _MAX_COUNT),
             "completion_tokens": min(max(usage.completion_tokens, 0), _MAX_COUNT),
@@ -198,93 +117,109 @@ class IndexTable:
             "cost": math.nan if entry.cost is None else entry.cost,
             "seconds": entry.timing.total_seconds or math.nan,
         }
-        self._columns[row] = tuple([values[name] for name in _COLUMN_NAMES])
-        self._put_named(row, entry)
-        return row
-
-    def _put_named(self, row: int, entry: Entry) -> None:
-        for column in self.named.values():
-            column[row] = math.nan
+        if row is None:
+            row, task_name = len(table), f"{env} {entry.task_id}"
+            task = table.append(task_name, entry.attempt, values)
+            if task == len(self._tasks):
+                self._tasks.append(task_name)
+            self._rows[_key(task, entry.attempt)] = row
+        else:
+            table.put(row, values)
+            for column in table.named.values():
+                column.remove(row)
         for kind, numbers in (("components", entry.components), ("metrics", entry.metrics)):
-            for key, number in (numbers or {}).items():
+            for key, number in numbers.items() if numbers else ():
                 name = f"{kind}.{key}"
-                if name not in self.named:
-                    if len(self.named) == _MAX_NAMES:
-                        self.has_more_names = True
-                        continue
-                    self.named[name] = np.full(len(self._columns), math.nan)
-                    self._decoders[name] = _known
-                self.named[name][row] = number
+                if name in table.named or len(table.named) < _MAX_NAMES:
+                    table.named[name].put(row, number)
+                else:
+                    self.has_more_names = True
+        return row
 
     def set_error(self, row: int, error: ErrorRecord) -> None:
         """Record why an attempt has no score yet."""
-        self._columns["error"][row] = self._text_number(error.error_class)
-        self._columns["phase"][row] = self._text_number(error.phase)
+        self._texts.clear()
+        error_class, phase = self._table.text_numbers((error.error_class, error.phase))
+        self._table.put(row, {"error": error_class, "phase": phase})
 
     def status(self, row: int) -> Status:
         """Return the status of a row's attempt."""
-        return STATUSES[int(self._columns["status"][row])]
+        return STATUSES[int(self._table.item(row, "status"))]
 
-    def place(self, row: int) -> tuple[int, int, int, int]:
+    def place(self, row: int) -> tuple[int, int, int, bool]:
         """Return file number, offset and size of a row's line, and whether gymcli wrote it."""
-        found: tuple[int, int, int, int] = self._columns[_PLACE][row].item()
-        return found
+        item = self._table.item
+        is_ours = bool(item(row, "is_ours"))
+        return int(item(row, "file")), int(item(row, "offset")), int(item(row, "size")), is_ours
 
     def column(self, name: str) -> list[object]:
         """Return a column's value for each row; None if a row lacks it."""
-        tasks = self._columns["task"][: len(self)]
         if name == "task_id":
-            return [self._task_ids[task] for task in tasks.tolist()]
+            task_ids = [_task_id(task_name) for task_name in self._tasks]
+            return [task_ids[task] for task in self._table["task"].tolist()]
         if name in (*_TASK_COUNTS, *_TASK_REWARDS):
-            values = self._task_numbers()[name][tasks]
+            values = self._task_numbers()[name][self._table["task"]]
+        elif name in self._table.named:
+            return [_none_for_nan(number) for number in self._table.values(name).tolist()]
         else:
-            values = (self.named[name] if name in self.named else self._columns[name])[: len(self)]
-        decode, found = self._decoders.get(name), values.tolist()
-        return found if decode is None else [decode(value) for value in found]
+            values = self._table[name]
+        decode, numbers = self._decoders.get(name), values.tolist()
+        if name in _TEXTS:
+            decode = self._table.texts().__getitem__  # faster than to look for new texts each time
+        return numbers if decode is None else [decode(number) for number in numbers]
 
     def row_values(self, row: int) -> dict[str, object]:
         """Return the values of a row by `ROW_NAMES`, with its components and metrics."""
-        raw = dict(zip(_COLUMN_NAMES, self._columns[row].item(), strict=True))
-        raw |= {name: values.item(raw["task"]) for name, values in self._task_numbers().items()}
-        found = {name: decode(raw[name]) for name, decode in self._decoders.items() if name in raw}
+        numbers = self._table.row(row)
+        task = int(numbers["task"])
+        numbers |= {name: column.item(task) for name, column in self._task_numbers().items()}
+        values = {
+            name: decode(numbers[name])
+            for name, decode in self._decoders.items()
+            if name in numbers
+        }
         named: dict[str, dict[str, float]] = {"components": {}, "metrics": {}}
-        for name, values in self.named.items():
-            if not math.isnan(number := values.item(row)):
+        for name, column_of_name in self._table.named.items():
+            if (number := column_of_name.at(row)) is not None:
                 kind, _, key = name.partition(".")
                 named[kind][key] = number
-        return {**raw, **found, **named, "task_id": self._task_ids[raw["task"]]}
+        return {**numbers, **values, **named, "task_id": _task_id(self._tasks[task])}
 
     def _task_numbers(self) -> dict[str, NDArray[np.float64]]:
-        if self._of_tasks:
-            return self._of_tasks
-        num_tasks, columns = len(self._task_ids), self._columns[: len(self)]
-        scored = columns[columns["status"] == STATUSES.index("scored")]
+        if self._numbers_of_tasks:
+            return self._numbers_of_tasks
+        num_tasks, tasks, passed = len(self._tasks), self._table["task"], self._table["passed"]
+        is_scored = self._table["status"] == STATUSES.index("scored")
+        tasks_of_scored = tasks[is_scored]
         # Sorted by task, so that the rewards of each task are one slice.
-        rewards = scored["reward"][np.argsort(scored["task"], kind="stable")].tolist()
+        order = np.argsort(tasks_of_scored, kind="stable")
+        rewards = self._table["reward"][is_scored][order].tolist()
         averages, bests, worsts = (np.full(num_tasks, math.nan) for _ in _TASK_REWARDS)
         end = 0
-        for task, count in enumerate(np.bincount(scored["task"], minlength=num_tasks).tolist()):
+        for task, count in enumerate(np.bincount(tasks_of_scored, minlength=num_tasks).tolist()):
             if count:
                 start, end = end, end + count
-                own = rewards[start:end]
-                averages[task], bests[task], worsts[task] = _mean(own), max(own), min(own)
-        judged = columns[columns["passed"] >= 0]
-        num_judged = np.bincount(judged["task"], minlength=num_tasks)
-        num_passed = np.bincount(judged["task"], weights=judged["passed"], minlength=num_tasks)
-        self._of_tasks = {
-            "num_attempts": np.bincount(columns["task"], minlength=num_tasks).astype("f8"),
+                scores = rewards[start:end]
+                averages[task], bests[task], worsts[task] = _mean(scores), max(scores), min(scores)
+        is_judged = passed >= 0
+        num_judged = np.bincount(tasks[is_judged], minlength=num_tasks)
+        num_passed = np.bincount(tasks[is_judged], passed[is_judged], minlength=num_tasks)
+        self._numbers_of_tasks = {
+            "num_attempts": np.bincount(tasks, minlength=num_tasks).astype("f8"),
             "num_passed": np.where(num_judged > 0, num_passed, math.nan),
             "avg": averages,
             "best": bests,
             "worst": worsts,
         }
-        return self._of_tasks
+        return self._numbers_of_tasks
 
-    def _text_number(self, text: str | None) -> int:
-        number = self._text_numbers.setdefault(text, len(self._texts))
-        if number == len(self._texts):
-            self._texts.append(text)
-        return number
+    def _task_name(self, env: str, task_id: str) -> str:
+        return f"{self._table.text_number(env)} {task_id}"
+
+    def _text(self, number: int) -> str | None:
+        if not self._texts:
+            self._texts = self._table.texts()
+        return self._texts[number]
 
 
 def _key(task: int, attempt: int) -> int:
@@ -292,7 +227,11 @@ def _key(task: int, attempt: int) -> int:
     return task * (MAX_ATTEMPT + 1) + attempt
 
 
-def _known(value: float) -> float | None:
+def _task_id(task_name: str) -> str:
+    return task_name.partition(" ")[2]
+
+
+def _none_for_nan(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 

@@ -9,14 +9,31 @@ from collections import UserString
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 from gymcli.errors import RunFileError, UsageError
 from gymcli.store.lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
-from gymcli.store.rollout_files import FAILURES, RolloutReading, decode_rollout, is_json
-from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, RecordHead, Rollout
+from gymcli.store.rollout_files import (
+    FAILURES,
+    GENERATIONS,
+    MAX_ATTEMPT,
+    WAYS_OUT,
+    RolloutReading,
+    decode_rollout,
+    is_json,
+)
+from gymcli.types import (
+    JSON_ERRORS,
+    ErrorRecord,
+    Failure,
+    JSONObject,
+    Message,
+    RecordHead,
+    RecordNumbers,
+    Rollout,
+)
 
 
 class Place(NamedTuple):
@@ -40,6 +57,66 @@ class PlacedLine(NamedTuple):
     """Counted from 1."""
     offset: int
     data: bytes
+
+
+Status = Literal["failed", "waiting", "scored"]
+"""The status of an attempt; `waiting`: its conversation is complete but has no score yet."""
+STATUSES: tuple[Status, ...] = get_args(Status)
+"""In ascending precedence: a score replaces failures."""
+
+
+class _ToolCall(msgspec.Struct, gc=False):
+    """A tool call, which is only counted."""
+
+
+class _Message(msgspec.Struct, gc=False):
+    role: str
+    tool_calls: list[_ToolCall] = []
+
+
+class Entry(RecordNumbers, kw_only=True):
+    """The fields of a line of any file that a row needs."""
+
+    attempt: Annotated[int, msgspec.Meta(ge=-1, le=MAX_ATTEMPT)] = -1
+    messages: list[_Message] = []
+    num_prompt_messages: int = 0
+    model: str = ""
+
+    @property
+    def status(self) -> Status:
+        """The status of the attempt according to this line."""
+        if self.error is not None:
+            return "failed"
+        return "waiting" if self.reward is None else "scored"
+
+
+_ENTRY = msgspec.json.Decoder(Entry)
+
+
+def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
+    """Read a line of gymcli or a rollout of NeMo Gym; RunFileError if it is neither."""
+    place, name = f"{reading.path}:{line.number}", Path(reading.path).name
+    try:
+        entry = _ENTRY.decode(line.data)
+    except JSON_ERRORS as error:
+        if name in (FAILURES, GENERATIONS):  # no other program writes these
+            raise RunFileError(f"{place}: is damaged: {error}; {WAYS_OUT[name]}") from error
+        entry = Entry()
+    if entry.schema_version and entry.env and entry.task_id and entry.attempt >= 0:
+        return entry
+    if entry.error is not None and entry.task_id and name == FAILURES:
+        entry.attempt = max(entry.attempt, 0)
+        return entry
+    # Another program wrote the line, and its fields have other names.
+    rollout = decode_rollout(line.number, line.data, reading)
+    if rollout.attempt > MAX_ATTEMPT:
+        raise RunFileError(f"{place}: attempt {rollout.attempt} exceeds {MAX_ATTEMPT}")
+    entry = _ENTRY.decode(msgspec.json.encode(rollout))
+    entry.schema_version = 0
+    reason = rollout.details.get("reason")
+    if rollout.reward is None and isinstance(reason, str):  # NeMo Gym's verifier failed
+        entry.error = ErrorRecord(error_class=reason, phase="verify")
+    return entry
 
 
 class GrowingFile:

@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, overload
 import msgspec
 
 from gymcli.errors import FilterError, RunFileError, UsageError
-from gymcli.store.index_table import (
-    MAX_ANSWER_CHARACTERS,
-    STATUSES,
-    Entry,
-    IndexTable,
-    Status,
-    read_entry,
-)
+from gymcli.store.index_table import MAX_ANSWER_CHARACTERS, IndexTable
 from gymcli.store.lines import is_plain
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.record_reader import (
+    STATUSES,
+    Entry,
     GrowingFile,
     LazyText,
     LineFields,
     Place,
     RecordReader,
+    Status,
+    read_entry,
     text_of_messages,
 )
 from gymcli.store.rollout_files import (
@@ -154,7 +151,7 @@ class RunIndex:
     @property
     def named_numbers(self) -> list[str]:
         """The numbers in memory, as `components.NAME` and `metrics.NAME`."""
-        return list(self._contents.table.named)
+        return list(self._contents.table.names)
 
     @property
     def has_more_names(self) -> bool:
@@ -385,7 +382,7 @@ class _RowNames(Mapping[str, object]):
         if values is None:
             if name == "text":
                 return self._text()
-            if name not in ROW_NAMES and name not in self._table.named:
+            if name not in ROW_NAMES and name not in self._table.names:
                 first, _, rest = name.partition(".")
                 if not rest or first not in OPEN_NAMES:
                     raise KeyError(name)
@@ -398,10 +395,10 @@ class _RowNames(Mapping[str, object]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*ROW_NAMES, "text", *self._table.named))
+        return iter((*ROW_NAMES, "text", *self._table.names))
 
     def __len__(self) -> int:
-        return len(ROW_NAMES) + 1 + len(self._table.named)
+        return len(ROW_NAMES) + 1 + len(self._table.names)
 
     def match(self, wanted: Filter, row: int) -> bool:
         self.row = row

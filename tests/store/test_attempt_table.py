@@ -79,6 +79,22 @@ def test_a_number_that_a_row_lacks_is_nan():
     assert [table.named["metrics.m"].at(row) for row in range(3)] == [None, None, 0.0]
 
 
+def test_a_row_can_be_replaced():
+    table = table_of(("a", 0), ("a", 1), ("c", 0))
+    table.extend_named("metrics", 0, [{"n": 1.0}, None, {"n": 3.0}])
+    table.put(1, {"reward": 7.0})
+    table.named["metrics.n"].put(1, 2.0)
+    table.named["metrics.n"].put(2, 4.0)
+    for row in (0, 0):
+        table.named["metrics.n"].remove(row)
+    assert table["reward"].tolist() == [0.0, 7.0, 2.0]
+    assert [table.named["metrics.n"].at(row) for row in range(3)] == [None, 2.0, 4.0]
+    assert (table.item(1, "reward"), table.row(1)) == (
+        7.0,
+        {"task": 0, "attempt": 1, "reward": 7.0, "answer": 0},
+    )
+
+
 def test_an_attempt_that_is_there_twice_is_named():
     """The first duplicate by task id and number."""
     table = table_of(("c", 1), ("a", 5), ("a", 2), ("c", 1), ("a", 5))
