@@ -60,16 +60,18 @@ def parse_measure(name: str) -> Measure:
     """Return the measure of this name; raise UsageError if single tasks have no value of it."""
     if name == _MEAN_REWARD.name:
         return _MEAN_REWARD
-    known = {metric.name: metric for metric in METRICS.values() if not metric.needs_answers}
-    found = re.fullmatch(r"([a-z]+[@^])([1-9][0-9]{0,5})", name)
-    if found is not None and found[1] in known:
-        return _measure_at_k(known[found[1]], int(found[2]))
+    metrics_by_name = {
+        metric.name: metric for metric in METRICS.values() if not metric.needs_answers
+    }
+    match = re.fullmatch(r"([a-z]+[@^])([1-9][0-9]{0,5})", name)
+    if match is not None and match[1] in metrics_by_name:
+        return _measure_at_k(metrics_by_name[match[1]], int(match[2]))
     for source in ("components", "metrics"):
         if (key := name.removeprefix(f"{source}.")) not in ("", name):
             return Measure(name, source, key, _means, "none", is_mean=True)
-    at_k = "".join(f"{prefix}K, " for prefix in known)
+    at_k = "".join(f"{prefix}K, " for prefix in metrics_by_name)
     k = name[len(name.rstrip("0123456789")) :].lstrip("0") or "1"
-    hint = did_you_mean(name, [_MEAN_REWARD.name, *(f"{prefix}{k}" for prefix in known)])
+    hint = did_you_mean(name, [_MEAN_REWARD.name, *(f"{prefix}{k}" for prefix in metrics_by_name)])
     raise UsageError(
         f"--metric {name}: cannot be compared task by task; {hint and f'{hint} '}use mean_reward, "
         f"{at_k}components.NAME or metrics.NAME"
@@ -233,7 +235,9 @@ def task_differences(
 
 
 def _noise(values_a: NDArray[np.float64], values_b: NDArray[np.float64]) -> float:
-    return _ROUNDING * float(max(np.abs(own).max(initial=0.0) for own in (values_a, values_b)))
+    return _ROUNDING * float(
+        max(np.abs(values).max(initial=0.0) for values in (values_a, values_b))
+    )
 
 
 def paired_estimate(

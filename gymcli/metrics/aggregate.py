@@ -51,13 +51,13 @@ class Aggregator:
         self.tokens: dict[str, TokenNumbers] = {}
         """By environment, for the caller to fill; empty if no token ids were recorded."""
         self._own = dict(own or {})
-        wanted = [field for one in self._own.values() for field in one.slice_fields]
-        self.fields = tuple(dict.fromkeys([*by, *fields, *wanted]))
+        slice_fields = [field for metrics in self._own.values() for field in metrics.slice_fields]
+        self.fields = tuple(dict.fromkeys([*by, *fields, *slice_fields]))
         """Fields of the task rows that come with scored lines."""
         self._by = tuple(dict.fromkeys(by))
         self._tallies: dict[str, EnvironmentTally] = {}
-        for name, known in self.facts.items():
-            if known.num_expected is not None:
+        for name, facts_of_environment in self.facts.items():
+            if facts_of_environment.num_expected is not None:
                 self._tally(name)
 
     def add_scored(self, line: ScoredLine, values: FieldValues = ()) -> None:
@@ -107,10 +107,12 @@ class Aggregator:
             else summarise(parts, level=level, ks=ks)
         )
         for tally in tallies:
-            own = self._own.get(tally.name)
-            if own is not None and len(tally):
+            own_metrics = self._own.get(tally.name)
+            if own_metrics is not None and len(tally):
                 try:
-                    environments[tally.name].environment_metrics = own.numbers(tally.groups())
+                    environments[tally.name].environment_metrics = own_metrics.numbers(
+                        tally.groups()
+                    )
                 except GymError as error:
                     self._warn(f"the metrics of environment {tally.name} failed: {error}")
         if self.tokens:
@@ -144,8 +146,13 @@ class Aggregator:
         if name == "mean_reward":
             return [rewards for part in parts for rewards in part.scored]
         titles = (name, f"components.{name}", f"metrics.{name}")
-        known = [title for title in titles if any(title in part.named for part in parts)]
-        return [own for part in parts for title in known[:1] for own in part.named.get(title, ())]
+        recorded_titles = [title for title in titles if any(title in part.named for part in parts)]
+        return [
+            numbers
+            for part in parts
+            for title in recorded_titles[:1]
+            for numbers in part.named.get(title, ())
+        ]
 
     def task_rows(self) -> list[TaskMetrics]:
         """Return the numbers of each task, by environment and task id."""
@@ -178,19 +185,21 @@ class Aggregator:
         from gymcli.metrics.run_metrics import summarise  # late: imports numpy
 
         parts = {tally.name: tally.slices(field) for tally in self._in_order()}
-        names = {name for own in parts.values() for name in own}
+        names = {name for parts_of_slice in parts.values() for name in parts_of_slice}
         check_num_slices(field, len(names))
         if names == {NONE}:
             self._warn(f"--by {field}: no task of this run has the field")
-        of_all = together.slices[field] = {}
+        slices_of_run = together.slices[field] = {}
         # In a run with one environment, the run's slices are the environment's.
         by_environment = {env: environments[env].slices.setdefault(field, {}) for env in parts}
         for name in sorted(names, key=slice_order):
-            own = {env: slices[name] for env, slices in parts.items() if name in slices}
-            for env, part in own.items():
-                of_all[name] = by_environment[env][name] = summarise([part], level=level, ks=ks)
-            if len(own) > 1:
-                of_all[name] = summarise(list(own.values()), level=level, ks=ks)
+            parts_of_slice = {env: slices[name] for env, slices in parts.items() if name in slices}
+            for env, part in parts_of_slice.items():
+                slices_of_run[name] = by_environment[env][name] = summarise(
+                    [part], level=level, ks=ks
+                )
+            if len(parts_of_slice) > 1:
+                slices_of_run[name] = summarise(list(parts_of_slice.values()), level=level, ks=ks)
 
     def _in_order(self) -> list[EnvironmentTally]:
         return [self._tallies[name] for name in sorted(self._tallies)]

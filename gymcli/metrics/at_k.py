@@ -89,15 +89,15 @@ def _vote(answers: Sequence[str | int | None], worth: Mapping[str | int, float])
     for answer in answers:
         if answer is not None:
             votes[answer] = votes.get(answer, 0) + 1
-    most = max(votes.values(), default=0)
-    winners = [worth[answer] for answer, count in votes.items() if count == most]
+    most_votes = max(votes.values(), default=0)
+    winners = [worth[answer] for answer, count in votes.items() if count == most_votes]
     return math.fsum(winners) / len(winners) if winners else 0.0
 
 
-def values_of_k(most: int) -> list[int]:
+def values_of_k(most_attempts: int) -> list[int]:
     """Return the powers of 2 up to the largest number of attempts, and that number."""
-    powers = [1 << exponent for exponent in range(most.bit_length())]
-    return sorted({*powers, most} - {0})
+    powers = [1 << exponent for exponent in range(most_attempts.bit_length())]
+    return sorted({*powers, most_attempts} - {0})
 
 
 class TaskRewards(NamedTuple):
@@ -172,12 +172,12 @@ def _majority_at_k(tasks: TaskRewards, k: int) -> Values:
     answers, num_attempts = tasks.answers, tasks.num_attempts
     if answers is None:
         return None
-    found: list[float | None] = []
+    values: list[float | None] = []
     if may_draw(num_attempts):
-        for rewards, own, seed in zip(tasks.rewards, answers, tasks.seeds, strict=True):
-            given = [answer or None for answer in own.tolist()]
-            found.append(majority_at_k(rewards.tolist(), given, k, seed=seed))
-        return np.array(found, np.float64)
+        for rewards, numbers, seed in zip(tasks.rewards, answers, tasks.seeds, strict=True):
+            votes_of_task = [answer or None for answer in numbers.tolist()]
+            values.append(majority_at_k(rewards.tolist(), votes_of_task, k, seed=seed))
+        return np.array(values, np.float64)
     for start in range(0, len(answers), _TASKS_AT_A_TIME):
         some = answers[start : start + _TASKS_AT_A_TIME]
         # Only which attempts agree matters: numbering answers by their first attempt makes more
@@ -185,11 +185,11 @@ def _majority_at_k(tasks: TaskRewards, k: int) -> Values:
         first = (some[:, :, None] == some[:, None, :]).argmax(axis=2)
         votes = np.where(some == 0, 0, first + 1).tolist()
         rows = tasks.rewards[start : start + _TASKS_AT_A_TIME].tolist()
-        found += [
-            _exact_majority(tuple(rewards), tuple(own), k)
-            for rewards, own in zip(rows, votes, strict=True)
+        values += [
+            _exact_majority(tuple(rewards), tuple(numbers), k)
+            for rewards, numbers in zip(rows, votes, strict=True)
         ]
-    return np.array(found, np.float64)
+    return np.array(values, np.float64)
 
 
 @functools.lru_cache(maxsize=1 << 14)  # many tasks of a run are alike in rewards and votes

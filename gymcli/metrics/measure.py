@@ -128,19 +128,22 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     # A run may have only failures so far. Without a run there, `rollouts_file` raises the error.
     file = rollouts_file(path) if has_scored or not is_known else None
     reading = RolloutReading(str(file), env)
-    known: dict[str, Registration] = {}
+    registrations: dict[str, Registration] = {}
     if file is not None and manifest is None:
         registry = _registry_with(env)
         for name in environment_names(file, reading):
             # The facts of an environment that is not installed stay unknown.
             with suppress(UnknownNameError, EnvironmentImportError):
-                known[name] = registry.find(name)
+                registrations[name] = registry.find(name)
     if manifest is not None:
         recorded = manifest.environments.items()
         facts = {name: facts_of(record, record.num_expected) for name, record in recorded}
     else:
-        facts = {found.name: facts_of(found.environment) for found in known.values()}
-    return RunReading(manifest, facts, file, failures, reading, known)
+        facts = {
+            registration.name: facts_of(registration.environment)
+            for registration in registrations.values()
+        }
+    return RunReading(manifest, facts, file, failures, reading, registrations)
 
 
 def measure(
@@ -161,8 +164,8 @@ def measure(
         UsageError: The path or one of its lines is wrong, or a field has too many values.
     """
     run = open_run(path, env=env)
-    own, warnings = _own_metrics(run)
-    aggregator = Aggregator(run.facts_expecting(attempts), own=own, by=by, fields=fields)
+    own_metrics, warnings = _own_metrics(run)
+    aggregator = Aggregator(run.facts_expecting(attempts), own=own_metrics, by=by, fields=fields)
     aggregator.warnings += warnings
     if run.rollouts is not None:
         plays: list[tuple[AttemptKey, str]] | None = [] if tokens_file(path).is_file() else None
@@ -182,19 +185,23 @@ def measure(
     return aggregator
 
 
-def _token_numbers(calls: Sequence[TokenCall], found: Sequence[TokenSequence]) -> TokenNumbers:
+def _token_numbers(
+    calls: Sequence[TokenCall], token_sequences: Sequence[TokenSequence]
+) -> TokenNumbers:
     """Return the numbers of one attempt from its calls and sequences."""
-    off_policy = next((one.off_policy for one in found if one.off_policy), "")
+    off_policy = next(
+        (sequence.off_policy for sequence in token_sequences if sequence.off_policy), ""
+    )
     num_sampled = sum(len(call.sampled) for call in calls if not call.problem)
     return TokenNumbers(
         num_attempts=1,
-        num_in_one_sequence=len(found) == 1,
-        num_forked=len(found) > 1,
-        num_without_ids=not found,
+        num_in_one_sequence=len(token_sequences) == 1,
+        num_forked=len(token_sequences) > 1,
+        num_without_ids=not token_sequences,
         off_policy={off_policy: 1} if off_policy else {},
         problems=dict(Counter(call.kind_of_problem for call in calls if call.problem)),
         num_sampled=num_sampled,
-        num_masked=num_sampled - sum(sum(one.loss_mask) for one in found),
+        num_masked=num_sampled - sum(sum(sequence.loss_mask) for sequence in token_sequences),
     )
 
 
@@ -237,16 +244,16 @@ def _add_lines(
             sources.update(map(_source, decoded))
             rows = [line.task for line in decoded if isinstance(line, _TaskLine)]
         else:
-            for found, place in _one_by_one(block, file, run.reading, decoder):
+            for record, place in _one_by_one(block, file, run.reading, decoder):
                 line: ScoredLine | FailureLine
                 row: Mapping[str, object] = {}
-                if isinstance(found, Rollout):
-                    line, row = _measured(found, place), found.task
+                if isinstance(record, Rollout):
+                    line, row = _measured(record, place), record.task
                 else:
-                    line = found
-                    sources[_source(found)] += 1
-                    if isinstance(found, _TaskLine):
-                        row = found.task
+                    line = record
+                    sources[_source(record)] += 1
+                    if isinstance(record, _TaskLine):
+                        row = record.task
                 if attempts is not None and _key_of(line) not in attempts:
                     continue
                 if isinstance(line, ScoredLine):
@@ -257,10 +264,10 @@ def _add_lines(
                     values = [field_of(row, field) for field in fields]
                     aggregator.add_failure(line, values if fields else None)
         if names:
-            for one in scored:
-                one.env = names.get(one.env, one.env)
+            for scored_line in scored:
+                scored_line.env = names.get(scored_line.env, scored_line.env)
         if plays is not None:
-            plays += [(_key_of(one), one.play) for one in scored]
+            plays += [(_key_of(scored_line), scored_line.play) for scored_line in scored]
         values_of_rows = [[field_of(row, field) for field in fields] for row in rows]
         aggregator.add_scored_lines(scored, values_of_rows)
     return sources
@@ -271,7 +278,7 @@ def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterat
     for (env, version, source_hash), count in sources.items():
         by_version.setdefault((env, version), {})[source_hash] = count
     for (env, version), counts in by_version.items():
-        if any(is_other_source(one, other) for one, other in combinations(counts, 2)):
+        if any(is_other_source(first, second) for first, second in combinations(counts, 2)):
             counted = ", ".join(f"{n} scored by {source or '?'}" for source, n in counts.items())
             yield (
                 f"environment {env}: its code changed during this run, but its version is still "
@@ -360,17 +367,17 @@ def read_compared_lines(
             yield list(decoded)
             continue
         yield [
-            _of_others(found, place) if isinstance(found, Rollout) else found
-            for found, place in _one_by_one(block, file, reading, decoder)
+            _of_others(record, place) if isinstance(record, Rollout) else record
+            for record, place in _one_by_one(block, file, reading, decoder)
         ]
 
 
 def _of_others(rollout: Rollout, place: str) -> ComparedLine | FailureLine:
-    found = _measured(rollout, place)
-    if isinstance(found, FailureLine):
-        return found
+    line = _measured(rollout, place)
+    if isinstance(line, FailureLine):
+        return line
     return ComparedLine(
-        **msgspec.structs.asdict(found),
+        **msgspec.structs.asdict(line),
         schema_version=rollout.schema_version,
         task=_raw(rollout.task),
         messages=[_raw(message) for message in rollout.messages],
@@ -387,13 +394,13 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def facts_of(
-    said: EnvironmentRecord | type[Environment[Task]], num_expected: int | None = None
+    record: EnvironmentRecord | type[Environment[Task]], num_expected: int | None = None
 ) -> EnvironmentFacts:
     """Return what a manifest or a class says about an environment's rewards."""
     return EnvironmentFacts(
-        max_reward=said.max_reward,
-        pass_threshold=said.pass_threshold,
-        can_be_negative=said.max_reward is None,
+        max_reward=record.max_reward,
+        pass_threshold=record.pass_threshold,
+        can_be_negative=record.max_reward is None,
         num_expected=num_expected,
     )
 
@@ -404,26 +411,28 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
     For a run directory, environments are imported only if the manifest says that they have metrics
     of their own, or if `--env` names one: an import takes longer than measuring a small run.
     """
-    found = list(run.found.values())
+    registrations = list(run.found.values())
     warnings = []
     recorded = run.manifest.environments if run.manifest is not None else {}
-    given = run.reading.default_env
-    is_given = given is not None and bool(recorded)
+    named_env = run.reading.default_env
+    is_given = named_env is not None and bool(recorded)
     if is_given or any(record.computes_metrics for record in recorded.values()):
-        registry = _registry_with(given)
+        registry = _registry_with(named_env)
         for name, record in recorded.items():
             try:
-                found.append(registry.find(name))
+                registrations.append(registry.find(name))
             except (UnknownNameError, EnvironmentImportError) as error:
                 if record.computes_metrics:
                     text = f"{error}; if it is your own code, set --env FILE.py:CLASS"
                     warnings.append(f"the metrics of environment {name} are left out: {text}")
-    own = {
-        one.name: OwnMetrics(one.environment.metrics, one.environment.slice_fields)
-        for one in found
-        if one.environment.computes_metrics()
+    own_metrics = {
+        registration.name: OwnMetrics(
+            registration.environment.metrics, registration.environment.slice_fields
+        )
+        for registration in registrations
+        if registration.environment.computes_metrics()
     }
-    return own, warnings
+    return own_metrics, warnings
 
 
 def _registry_with(env: str | None) -> Registry:
@@ -451,11 +460,11 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
 
     def find(name: str) -> tuple[str, EnvironmentFacts]:
         try:
-            found = registry.find(name)
+            registration = registry.find(name)
         except (UnknownNameError, EnvironmentImportError):
             if name == env:
                 raise
             return name, EnvironmentFacts()
-        return found.name, facts_of(found.environment)
+        return registration.name, facts_of(registration.environment)
 
     return RunIndex(path, env, facts_of=find)

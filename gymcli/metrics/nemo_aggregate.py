@@ -82,22 +82,24 @@ class NemoAggregate:
         `agent_metrics` has the statistics of all rows, `key_metrics` only their means. Both have
         the curves over k, in percent, and the metrics that the environment computes itself.
         """
-        most = max(map(len, self._rows_of.values()), default=0)
-        metrics = self._aggregator.metrics(ks=values_of_k(most))
+        most_rollouts = max(map(len, self._rows_of.values()), default=0)
+        metrics = self._aggregator.metrics(ks=values_of_k(most_rollouts))
         rates: dict[str, JSON] = {}
         for name, key in _CURVES.items():
             for k, value in (getattr(metrics, name) or {}).items():
                 rates[key.format(k=k)] = 100.0 * value
         rates |= metrics.environment_metrics
-        found = _statistics(self._rows)
-        means = {name: value for name, value in found.items() if name.startswith("mean/")}
-        return {"agent_metrics": {**found, **rates}, "key_metrics": {**means, **rates}}
+        statistics_of_rows = _statistics(self._rows)
+        means = {
+            name: value for name, value in statistics_of_rows.items() if name.startswith("mean/")
+        }
+        return {"agent_metrics": {**statistics_of_rows, **rates}, "key_metrics": {**means, **rates}}
 
     def group_level_metrics(self) -> Iterator[JSONObject]:
         """Yield the statistics of each task, in order of arrival."""
         for task_id, rows in self._rows_of.items():
-            own = _statistics(self._rows[row] for row in rows)
-            yield {"task_id": task_id, **self._stamps[task_id], **own}
+            statistics_of_task = _statistics(self._rows[row] for row in rows)
+            yield {"task_id": task_id, **self._stamps[task_id], **statistics_of_task}
 
 
 def _statistics(rows: Iterable[_Row]) -> JSONObject:
@@ -105,24 +107,24 @@ def _statistics(rows: Iterable[_Row]) -> JSONObject:
     for row in rows:
         for name, value in zip(row.names, row.values, strict=True):
             columns.setdefault(name, array("d")).append(value)
-    found: JSONObject = {}
+    statistics_of_columns: JSONObject = {}
     for name, values in columns.items():
-        found[f"mean/{name}"] = statistics.fmean(values)
-        found[f"max/{name}"] = max(values)
-        found[f"min/{name}"] = min(values)
-        found[f"median/{name}"] = statistics.median(values)
-        found[f"std/{name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
-    return found
+        statistics_of_columns[f"mean/{name}"] = statistics.fmean(values)
+        statistics_of_columns[f"max/{name}"] = max(values)
+        statistics_of_columns[f"min/{name}"] = min(values)
+        statistics_of_columns[f"median/{name}"] = statistics.median(values)
+        statistics_of_columns[f"std/{name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
+    return statistics_of_columns
 
 
 def _numbers(row: JSONObject) -> dict[str, float]:
     """Return the numbers that NeMo Gym averages: those of the row and of its usage."""
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
-    found = {**row, **(usage if isinstance(usage, dict) else {})}
+    values = {**row, **(usage if isinstance(usage, dict) else {})}
     return {
         name: float(value)
-        for name, value in found.items()
+        for name, value in values.items()
         # Names with this prefix are NeMo Gym's bookkeeping, such as the index of the task.
         if isinstance(value, int | float) and not name.startswith("_ng_")
     }

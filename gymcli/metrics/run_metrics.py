@@ -64,7 +64,10 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float, ks: Sequence[in
         _add_means(metrics, scored, scale=scale, level=level)
         _add_curves(metrics, parts, ks, scale=scale, level=level)
         _add_named_means(metrics, parts, level=level)
-        metrics.is_graded = any(bool(((own != 0.0) & (own != 1.0)).any()) for own in scored)
+        metrics.is_graded = any(
+            bool(((rewards_of_tasks != 0.0) & (rewards_of_tasks != 1.0)).any())
+            for rewards_of_tasks in scored
+        )
     # Where rewards may be negative, 0 is not the worst that an absent attempt can get.
     if low >= 0.0 and not any(part.facts.can_be_negative for part in parts):
         _add_strict_mean(metrics, parts, scale=scale, level=level)
@@ -83,7 +86,7 @@ _SHARE = Scale(1.0, is_graded=False)
 
 
 def _are_graded(values: Sequence[Floats], best: float | None) -> bool:
-    return any(bool(((own != 0.0) & (own != best)).any()) for own in values)
+    return any(bool(((rewards != 0.0) & (rewards != best)).any()) for rewards in values)
 
 
 def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
@@ -92,8 +95,10 @@ def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
     for part in parts:
         total.add(part.totals)
     expected = [part.facts.num_expected for part in parts]
-    known = [count for count in expected if count is not None]
-    num_expected = sum(known) if known and len(known) == len(expected) else None
+    known_counts = [count for count in expected if count is not None]
+    num_expected = (
+        sum(known_counts) if known_counts and len(known_counts) == len(expected) else None
+    )
     sizes = [rewards.shape for part in parts for rewards in part.scored]
     num_scored = sum(num_tasks * num_attempts for num_tasks, num_attempts in sizes)
     num_unscored = total.failures.total()
@@ -196,8 +201,8 @@ def _add_curves(
     level: float,
 ) -> None:
     groups = [group for part in parts for group in part.tasks if group.num_attempts]
-    most = max(group.num_attempts for group in groups)
-    ks = sorted({*values_of_k(most), *(k for k in requested if k <= most)})
+    most_attempts = max(group.num_attempts for group in groups)
+    ks = sorted({*values_of_k(most_attempts), *(k for k in requested if k <= most_attempts)})
     metrics.num_tasks_at_k = {
         str(k): sum(len(group.rewards) for group in groups if group.num_attempts >= k) for k in ks
     }
@@ -208,18 +213,20 @@ def _add_curves(
     ]
     # None, not 0, if one of the environments has no threshold of success.
     if len(are_flaky) == len(groups):
-        metrics.num_flaky_tasks = sum(int(own.sum()) for own in are_flaky)
+        metrics.num_flaky_tasks = sum(int(is_flaky.sum()) for is_flaky in are_flaky)
     for metric in METRICS.values():
         curve = {}
         for k in ks:
-            if metric.takes_first and k != most and k not in requested:
+            if metric.takes_first and k != most_attempts and k not in requested:
                 continue
             values, num_values = [], 0
             for group in groups:
-                found = metric.of_tasks(group, k)
-                if found is not None:
-                    values.append(found)
-                    num_values += len(found) * (k if metric.takes_first else group.num_attempts)
+                values_of_group = metric.of_tasks(group, k)
+                if values_of_group is not None:
+                    values.append(values_of_group)
+                    num_values += len(values_of_group) * (
+                        k if metric.takes_first else group.num_attempts
+                    )
             if values:
                 estimate = estimate_of(
                     _joined(values),
@@ -237,16 +244,16 @@ def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, leve
     metrics.components, metrics.metrics = {}, {}
     for title in sorted({title for part in parts for title in part.named}):
         # Their range is not declared: values that all lie between 0 and 1 are taken as shares.
-        own = [values for part in parts for values in part.named.get(title, ())]
-        found = metrics.estimates[title] = estimate_of(
-            _joined([row_means(values) for values in own]),
+        numbers = [values for part in parts for values in part.named.get(title, ())]
+        estimate = metrics.estimates[title] = estimate_of(
+            _joined([row_means(values) for values in numbers]),
             estimator=_MEAN_OF_TASKS,
-            num_values=sum(values.size for values in own),
-            scale=Scale(1.0, _are_graded(own, 1.0)),
+            num_values=sum(values.size for values in numbers),
+            scale=Scale(1.0, _are_graded(numbers, 1.0)),
             level=level,
         )
         kind, _, name = title.partition(".")
-        getattr(metrics, kind)[name] = found.value
+        getattr(metrics, kind)[name] = estimate.value
 
 
 def _add_strict_mean(
@@ -261,7 +268,7 @@ def _add_strict_mean(
         # The tasks of attempts without a record are unknown. So all expected attempts have equal
         # weights, which yields the same number if all tasks have equally many, and the error is
         # that of the mean of all attempts times the coverage.
-        rewards = [own.ravel().data for part in parts for own in part.scored]
+        rewards = [scored_rewards.ravel().data for part in parts for scored_rewards in part.scored]
         num_absent = metrics.num_expected - metrics.num_scored
         low, high = (
             math.fsum(itertools.chain(*rewards, [num_absent * reward])) / metrics.num_expected

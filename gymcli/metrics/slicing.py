@@ -33,10 +33,10 @@ def field_of(task: Mapping[str, object], field: str) -> str | None:
     found without naming it.
     """
     path = field.removeprefix(_PREFIX)
-    found = _at(task, path)
-    if found is None:
-        found = _at(_decoded(task.get(_METADATA)), path)
-    return None if found is None else canonical_json(found).decode()
+    value = _at(task, path)
+    if value is None:
+        value = _at(_decoded(task.get(_METADATA)), path)
+    return None if value is None else canonical_json(value).decode()
 
 
 def slice_name(value: str | None) -> str:

@@ -247,8 +247,8 @@ async def _in_workers(
         msgspec.json.encode(definition),
         "verify",
         # A worker may score lines of any of the environments, so the highest limits apply.
-        max((one.verify_timeout for one in environments), default=60.0),
-        max((one.verify_memory_mb for one in environments), default=2048),
+        max((environment.verify_timeout for environment in environments), default=60.0),
+        max((environment.verify_memory_mb for environment in environments), default=2048),
         "(verify_timeout)",
     )
     waiting: deque[_PieceTask] = deque()
@@ -267,9 +267,9 @@ async def _in_workers(
             await waiting.popleft().task
     finally:
         # A line was wrong, or the caller stopped reading.
-        for one in waiting:
-            one.task.cancel()
-        await asyncio.gather(*(one.task for one in waiting), return_exceptions=True)
+        for piece_task in waiting:
+            piece_task.task.cancel()
+        await asyncio.gather(*(piece_task.task for piece_task in waiting), return_exceptions=True)
 
 
 class _PieceTask:
@@ -300,8 +300,8 @@ class _PieceTask:
                     if (line := next(self._piece.read(), None)) is None:
                         break
                     rollout = decode_rollout(line.number, line.data, self._job.reading)
-                    found, _ = _environment_of(rollout, self._job, self._registry)
-                    rollout.env = found.name
+                    registration, _ = _environment_of(rollout, self._job, self._registry)
+                    rollout.env = registration.name
                     reply = as_reply(error)
                     self._add([unscored(rollout, reply, keeps_line=self._job.keeps_lines)])
             if self._error is not None:
@@ -372,10 +372,10 @@ class LineScorer:
     async def _rescored(self, line: Line, channel: Channel) -> Rescored:
         job = self._job
         before = decode_rollout(line.number, line.data, job.reading)
-        found, options = self._look_up(before)
-        environment = found.environment
-        is_renamed = before.env != found.name
-        before.env = found.name
+        registration, options = self._look_up(before)
+        environment = registration.environment
+        is_renamed = before.env != registration.name
+        before.env = registration.name
         if environment.rescore == "recorded":
             return kept(line, before, keeps_line=job.keeps_lines)
         started = time.perf_counter()
@@ -385,7 +385,7 @@ class LineScorer:
             return unscored(before, as_reply(error), keeps_line=job.keeps_lines)
         result = compared(before, score)
         if job.keeps_lines:
-            verifier = Verifier(environment.version, found.source_hash)
+            verifier = Verifier(environment.version, registration.source_hash)
             scored = before.scored(score, verifier, time.perf_counter() - started)
             old_line = b"" if is_renamed else line.data
             result.line = new_line(old_line, before, scored, environment, options)
@@ -394,10 +394,10 @@ class LineScorer:
     def _look_up(self, rollout: Rollout) -> tuple[Registration, EnvironmentOptions]:
         key = msgspec.json.encode((rollout.env, rollout.env_options))
         if key not in self._known:
-            found, options = _environment_of(rollout, self._job, self._registry)
-            self._known[key] = found, options
-            if found.environment.rescore != "recorded":
-                prepare(found.environment, options)
+            registration, options = _environment_of(rollout, self._job, self._registry)
+            self._known[key] = registration, options
+            if registration.environment.rescore != "recorded":
+                prepare(registration.environment, options)
         return self._known[key]
 
 
@@ -405,9 +405,11 @@ def _environment_of(
     rollout: Rollout, job: RescoreJob, registry: Registry
 ) -> tuple[Registration, EnvironmentOptions]:
     """Find the environment of a record and the options to score it with."""
-    found = registry.find(rollout.env)
-    environment = found.environment
+    registration = registry.find(rollout.env)
+    environment = registration.environment
     if environment.rescore == "recorded":
-        return found, environment.Options()
-    given = job.env_args.get(found.name, {})
-    return found, environment_options(environment, found.name, given, rollout.env_options)
+        return registration, environment.Options()
+    env_args = job.env_args.get(registration.name, {})
+    return registration, environment_options(
+        environment, registration.name, env_args, rollout.env_options
+    )

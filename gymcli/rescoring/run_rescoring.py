@@ -104,7 +104,7 @@ class Rescoring:
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None
         self._found = recorded_environments(run, env)
-        classes = {name: found.environment for name, found in self._found.items()}
+        classes = {name: registration.environment for name, registration in self._found.items()}
         self.warnings += check_missing(self._judges.missing, classes)
         self._env_args = split_env_args(env_args or {}, self._found.values())
         if out is not None:
@@ -156,17 +156,21 @@ class Rescoring:
     def models_asked(self) -> list[str]:
         """Return the roles whose model scoring may ask."""
         declared = {
-            role for found in self._found.values() for role in declared_roles(found.environment)
+            role
+            for registration in self._found.values()
+            for role in declared_roles(registration.environment)
         }
         return sorted(declared & self._judges.sources.keys())
 
     def _asks_models(self, env: str) -> bool:
         """Return whether a verifier may ask models; assumed of servers, which do not tell."""
         registry = Registry((self._env,) if self._env else ())
-        found = self._found.get(env) or find_recorded(registry, env, self._run)
-        if issubclass(found.environment, RemoteEnvironment):
+        registration = self._found.get(env) or find_recorded(registry, env, self._run)
+        if issubclass(registration.environment, RemoteEnvironment):
             return True
-        return any(role in self._judges.sources for role in declared_roles(found.environment))
+        return any(
+            role in self._judges.sources for role in declared_roles(registration.environment)
+        )
 
     def _rescored(
         self, directory: RunDirectory | None, *, repeat: int = 0
@@ -230,9 +234,9 @@ def _write(directory: RunDirectory, item: Rescored) -> None:
         return
     # Without a score it is a waiting conversation of the new run, which can be scored later.
     directory.append_generation(item.line)
-    said = item.error
+    reply = item.error
     error = ErrorRecord(
-        error_class=said.error_class, phase="verify", message=said.message, frames=said.frames
+        error_class=reply.error_class, phase="verify", message=reply.message, frames=reply.frames
     )
     key = msgspec.structs.asdict(item.key)
     directory.append_failure(Failure(schema_version=SCHEMA_VERSION, **key, error=error))
@@ -280,7 +284,7 @@ async def score_pending(
     done = directory.done()
     waiting = directory.pending(done)
     crashed = failed_attempts(run, only_crashed=True)[1] & waiting.keys() if waiting else ()
-    waiting = {key: one for key, one in waiting.items() if key not in crashed}
+    waiting = {key: conversation for key, conversation in waiting.items() if key not in crashed}
     if not waiting:
         return Pending(num_crashed=len(crashed))
     with closing(directory):
@@ -328,22 +332,24 @@ def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judg
     if manifest is None:
         return
     recorded = manifest.environments
-    there: JSONObject = {"environments": {name: recorded[name].version for name in recorded}}
-    here: JSONObject = {"environments": {name: waiting[name].version for name in waiting}}
+    recorded_settings: JSONObject = {
+        "environments": {name: recorded[name].version for name in recorded}
+    }
+    settings: JSONObject = {"environments": {name: waiting[name].version for name in waiting}}
     if manifest.identity:
         roles = {role for environment in waiting.values() for role in declared_roles(environment)}
-        asked = {role: source for role, source in judges.sources.items() if role in roles}
-        here["roles"] = role_identities(asked, judges.params)
+        sources = {role: source for role, source in judges.sources.items() if role in roles}
+        settings["roles"] = role_identities(sources, judges.params)
         before = manifest.identity.get("roles")
         if isinstance(before, dict):
-            there["roles"] = {role: before[role] for role in before if role in roles}
+            recorded_settings["roles"] = {role: before[role] for role in before if role in roles}
         else:
-            there["roles"] = {}
-    if found := differences(there, here):
+            recorded_settings["roles"] = {}
+    if changed_settings := differences(recorded_settings, settings):
         raise RunMismatchError(
-            f"{run}: this run was made with other settings: {'; '.join(found)}. Use those "
-            f"settings, or score with these in a new run: gym verify {run} --out DIR, then gym "
-            "verify DIR --pending"
+            f"{run}: this run was made with other settings: {'; '.join(changed_settings)}. Use "
+            f"those settings, or score with these in a new run: gym verify {run} --out DIR, then "
+            "gym verify DIR --pending"
         )
 
 
@@ -353,17 +359,19 @@ def _pending_attempts(
     # Read again under the lock: another process may have scored some of them meanwhile.
     done = directory.done()
     waiting = (
-        directory.conversation(one)
-        for key, one in directory.pending(done).items()
+        directory.conversation(conversation)
+        for key, conversation in directory.pending(done).items()
         if key not in crashed
     )
     for is_done, rollouts in ((False, waiting), (True, directory.scored_members(done))):
         for rollout in rollouts:
-            found = find_recorded(registry, rollout.env, directory.path)
+            registration = find_recorded(registry, rollout.env, directory.path)
             yield Attempt(
-                found.environment,
-                environment_options(found.environment, found.name, {}, rollout.env_options),
-                Verifier(found.environment.version, found.source_hash),
+                registration.environment,
+                environment_options(
+                    registration.environment, registration.name, {}, rollout.env_options
+                ),
+                Verifier(registration.environment.version, registration.source_hash),
                 None,
                 rollout,
                 rollout.group_size,
@@ -632,22 +640,26 @@ class Repeats:
             agreement = EnvironmentAgreement(asks_models=self._asks_models(env))
             _describe_noise(agreement, rewards, self._num_repeats)
             for task_id, attempts in _by_task(rewards):
-                for attempt, own in attempts.items():
-                    scored = [reward for reward in own if reward is not None]
+                for attempt, rewards_of_attempt in attempts.items():
+                    scored = [reward for reward in rewards_of_attempt if reward is not None]
                     agreement.num_rollouts += 1
                     if not scored:
                         agreement.num_failed += 1
                         continue
-                    if len(set(own)) == 1:
+                    if len(set(rewards_of_attempt)) == 1:
                         continue
                     spread = max(scored) - min(scored)
                     agreement.num_disagreeing += 1
                     agreement.largest_spread = max(agreement.largest_spread, spread)
-                    found = Disagreement(
-                        env=env, task_id=task_id, attempt=attempt, rewards=own, spread=spread
+                    disagreement = Disagreement(
+                        env=env,
+                        task_id=task_id,
+                        attempt=attempt,
+                        rewards=rewards_of_attempt,
+                        spread=spread,
                     )
                     if len(report.disagreements) < _MAX_DISAGREEMENTS:
-                        report.disagreements.append(found)
+                        report.disagreements.append(disagreement)
             num_scored = agreement.num_rollouts - agreement.num_failed
             if num_scored:
                 agreement.agreement = 1.0 - agreement.num_disagreeing / num_scored
@@ -685,24 +697,31 @@ def _describe_noise(
     task_means = [array("d") for _ in range(num_repeats)]
     task_variances, rollout_variances = array("d"), array("d")
     for _, attempts in _by_task(rewards):
-        scored = [[one for one in own if one is not None] for own in attempts.values()]
+        scored = [
+            [reward for reward in rewards_of_attempt if reward is not None]
+            for rewards_of_attempt in attempts.values()
+        ]
         # A rollout that failed in one repeat would move the mean of that repeat only.
-        whole = [own for own in scored if len(own) == num_repeats]
-        if not whole:
+        complete = [
+            rewards_of_attempt
+            for rewards_of_attempt in scored
+            if len(rewards_of_attempt) == num_repeats
+        ]
+        if not complete:
             continue
-        by_repeat = [mean(own) for own in zip(*whole, strict=True)]
-        for means, one in zip(task_means, by_repeat, strict=True):
-            means.append(one)
+        by_repeat = [mean(rewards_of_attempt) for rewards_of_attempt in zip(*complete, strict=True)]
+        for means, task_mean in zip(task_means, by_repeat, strict=True):
+            means.append(task_mean)
         task_variances.append(variance(by_repeat))
-        rollout_variances.extend(row_variances(np.array(whole)).tolist())
+        rollout_variances.extend(row_variances(np.array(complete)).tolist())
     if not task_variances:
         return
     agreement.mean_rewards = [mean(means) for means in task_means]
     agreement.within_variance = mean(rollout_variances)
     # The variance of a mean over tasks is the sum of their variances, divided by the square of
     # their number.
-    of_mean = mean(task_variances) / len(task_variances)
-    agreement.verifier_error = math.sqrt(of_mean)
+    variance_of_mean = mean(task_variances) / len(task_variances)
+    agreement.verifier_error = math.sqrt(variance_of_mean)
     errors = [standard_error(means) for means in task_means]
     squares = [error**2 for error in errors if error is not None]
     if squares:
@@ -710,4 +729,4 @@ def _describe_noise(
         agreement.standard_error = math.sqrt(square)
         # The variance of task means is the variance between tasks plus that within them (Miller
         # 2024, arXiv 2411.00640), which here is the verifier's.
-        agreement.verifier_share = min(1.0, of_mean / square) if square else None
+        agreement.verifier_share = min(1.0, variance_of_mean / square) if square else None

@@ -223,20 +223,20 @@ class RunIndex:
     def _environment(self, contents: _Contents, name: str) -> tuple[str, EnvironmentFacts]:
         if name not in contents.environments:
             recorded = {} if contents.manifest is None else contents.manifest.environments
-            found = (name, EnvironmentFacts())
+            name_and_facts = (name, EnvironmentFacts())
             # The manifest wins: the environment's code may have changed since the run.
             if name in recorded:
                 best, threshold = recorded[name].max_reward, recorded[name].pass_threshold
-                found = (name, EnvironmentFacts(max_reward=best, pass_threshold=threshold))
+                name_and_facts = (name, EnvironmentFacts(max_reward=best, pass_threshold=threshold))
             elif self._facts_of is not None:
-                found = self._facts_of(name)
-            contents.environments[name] = found
+                name_and_facts = self._facts_of(name)
+            contents.environments[name] = name_and_facts
         return contents.environments[name]
 
     def facts(self, env: str) -> EnvironmentFacts:
         """Return the facts about an environment from the manifest or the environment's code."""
-        known = self._contents.environments.values()
-        return next((facts for name, facts in known if name == env), EnvironmentFacts())
+        environments = self._contents.environments.values()
+        return next((facts for name, facts in environments if name == env), EnvironmentFacts())
 
     def is_ours(self, row: Row) -> bool:
         """Return whether gymcli, not NeMo Gym, wrote a row's line."""
@@ -288,21 +288,21 @@ class RunIndex:
             # Once there are rows, a named number that none of them has is a typo.
             is_complete = len(rows) > 0 and not self.has_more_names
             filter.check(self.names, OPEN_NAMES[2:] if is_complete else OPEN_NAMES)
-        found = [row for row in rows if filter is None or names.match(filter, row)]
+        selected = [row for row in rows if filter is None or names.match(filter, row)]
         if not sort:
-            return found
+            return selected
         name, is_descending = sort.removeprefix("-"), sort.startswith("-")
         if name not in self.names or name == "text":
             listed = ", ".join(name for name in self.names if name != "text")
             raise FilterError(f'rows cannot be sorted by "{name}"; choose from {listed}')
         values: dict[int, Any] = {}
-        for row in found:
+        for row in selected:
             names.row = row
             values[row] = names[name]
         # None cannot be compared, and comes last in either direction.
-        known = [row for row in found if values[row] is not None]
-        known.sort(key=values.__getitem__, reverse=is_descending)
-        return known + [row for row in found if values[row] is None]
+        rows_with_value = [row for row in selected if values[row] is not None]
+        rows_with_value.sort(key=values.__getitem__, reverse=is_descending)
+        return rows_with_value + [row for row in selected if values[row] is None]
 
     def _row(self, number: int) -> Row:
         place, _ = self._contents.place(number)
@@ -343,8 +343,12 @@ class _Rows(Sequence[Row]):
     def __getitem__(self, number: slice) -> list[Row]: ...
 
     def __getitem__(self, number: int | slice) -> Row | list[Row]:
-        found = self._numbers[number]
-        return self._make(found) if isinstance(found, int) else [self._make(one) for one in found]
+        numbers = self._numbers[number]
+        return (
+            self._make(numbers)
+            if isinstance(numbers, int)
+            else [self._make(row_number) for row_number in numbers]
+        )
 
 
 def _files(path: Path, manifest: Manifest | None) -> list[Path]:
@@ -400,10 +404,10 @@ class _RowNames(Mapping[str, object]):
     def __len__(self) -> int:
         return len(ROW_NAMES) + 1 + len(self._table.names)
 
-    def match(self, wanted: Filter, row: int) -> bool:
+    def match(self, row_filter: Filter, row: int) -> bool:
         self.row = row
         try:
-            return wanted.matches(self)
+            return row_filter.matches(self)
         except FilterError as error:
             attempt = f"task {self['task_id']}, attempt {self['attempt']}"
             raise FilterError(f"{error} ({attempt})") from error
