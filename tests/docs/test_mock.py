@@ -1,5 +1,6 @@
 """The examples of docs/mock.md run as shown, and its lists are complete."""
 
+import inspect
 import json
 import re
 import subprocess
@@ -88,5 +89,6 @@ def test_what_happened_has_the_names_that_are_shown(kind: type[msgspec.Struct]):
 
 
 def test_options_are_all_named():
-    options = {f"--{name.replace('_', '-')}" for name in mock.__annotations__ if name != "return"}
+    options = {f"--{name.replace('_', '-')}" for name in inspect.signature(mock).parameters}
+    assert "--fault" in options
     assert options - set(re.findall(r"--[a-z-]+", TEXT)) <= {"--port", "--seed"}
