@@ -195,7 +195,7 @@ class RunIndex:
         return Refreshed(len(contents.table) - num_before, len(changed))
 
     def _add(
-        self, contents: _Contents, entry: Entry, place: tuple[int, int, int], shown: str
+        self, contents: _Contents, entry: Entry, place: tuple[int, int, int], line_name: str
     ) -> int | None:
         """Add a line and return its row; None if a line with precedence is already known."""
         entry.env, facts = self._environment(contents, entry.env)
@@ -205,7 +205,7 @@ class RunIndex:
             before, now = table.status(row), entry.status
             if before == now == "scored":
                 raise RunFileError(
-                    f"{shown}: attempt {entry.attempt} of task {entry.task_id} ({entry.env}) "
+                    f"{line_name}: attempt {entry.attempt} of task {entry.task_id} ({entry.env}) "
                     "appears twice; delete one of the lines"
                 )
             # The conversation still waits for a score; the failure only adds the reason.
@@ -387,10 +387,10 @@ class _RowNames(Mapping[str, object]):
             if name == "text":
                 return self._text()
             if name not in ROW_NAMES and name not in self._table.names:
-                first, _, rest = name.partition(".")
-                if not rest or first not in OPEN_NAMES:
+                first, _, inner_name = name.partition(".")
+                if not inner_name or first not in OPEN_NAMES:
                     raise KeyError(name)
-                return _inner(getattr(self._fields(), first, None), rest)
+                return _inner(getattr(self._fields(), first, None), inner_name)
             values = self._columns[name] = self._table.column(name)
         value = values[self.row]
         # The column holds a long answer shortened.
