@@ -82,10 +82,10 @@ def unmeasured_environment() -> dict[str, str]:
     return {k: v for k, v in clean_environment().items() if not k.startswith(measuring)}
 
 
-def write_sums(path: Path, num: int, *, env: str = "arithmetic") -> Path:
-    """Write tasks that ask for sums."""
+def write_sums(path: Path, num: int, *, env: str = "arithmetic", **fields: object) -> Path:
+    """Write tasks that ask for sums, with the same further fields in each."""
     rows = (
-        {"id": f"sum-{n}", "env": env, "prompt": f"What is {n} + 1?", "answer": n + 1}
+        {"id": f"sum-{n}", "env": env, "prompt": f"What is {n} + 1?", "answer": n + 1, **fields}
         for n in range(num)
     )
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))

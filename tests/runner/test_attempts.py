@@ -44,8 +44,8 @@ def test_run_attempts_is_bounded(tmp_path):
 
 @pytest.mark.slow
 def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
-    """Only tasks under way and the one being read are in memory, however many there are."""
-    tasks = write_sums(tmp_path / "t.jsonl", 300)
+    """Only tasks under way and the one being read are in memory, if they are 3 MB as here."""
+    tasks = write_sums(tmp_path / "t.jsonl", 300, note="x" * 10_000)
     num_others = _num_rows()
 
     async def run():
