@@ -131,7 +131,7 @@ def test_answer_gives_up_an_endpoint_that_does_not_come_back():
         errors = await asyncio.gather(*asked, return_exceptions=True)
         waited, before = time.now, len(time.sleeps)
         with pytest.raises(EndpointGoneError):
-            await client.answer(HELLO)  # immediately
+            await client.answer(HELLO)
         await client.__aexit__(None, None, None)
         return errors, waited, len(time.sleeps) - before
 
@@ -141,7 +141,7 @@ def test_answer_gives_up_an_endpoint_that_does_not_come_back():
     assert "is the server running" in str(errors[0])
     assert "(no success for 6" in str(errors[0])
     assert now >= 1060
-    assert num_sleeps == 0
+    assert num_sleeps <= 1  # of a single probe, unless no time has passed since the others failed
 
 
 @pytest.mark.parametrize("num_addresses", [1, 2])
