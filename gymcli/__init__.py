@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gymcli.errors import UsageError as UsageError
     from gymcli.errors import VerifierError as VerifierError
     from gymcli.errors import VerifierTimeoutError as VerifierTimeoutError
-    from gymcli.library import collect as collect
+    from gymcli.library.run_collection import collect as collect
     from gymcli.models.endpoint import Endpoint as Endpoint
     from gymcli.rescoring.file_rescoring import verify as verify
     from gymcli.store.scored_lines import AttemptScore as AttemptScore
@@ -90,7 +90,7 @@ _MODULES = {
     "benchmark": "benchmarks.benchmark_runs",
     "check": "checks.checks",
     "closed_boxes": "environment.answers",
-    "collect": "library",
+    "collect": "library.run_collection",
     "last_answer_line": "environment.answers",
     "last_boxed": "environment.answers",
     "plain_answer": "environment.answers",

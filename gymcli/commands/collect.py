@@ -44,7 +44,7 @@ from gymcli.tasks.task_options import TaskOptions
 
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
-    from gymcli.library import RunResult
+    from gymcli.library.run_collection import RunResult
     from gymcli.runner.collection import Collection
     from gymcli.runner.plan import RunPlan
     from gymcli.store.manifest import Manifest
@@ -196,7 +196,12 @@ def collect(
     Run the same command again to resume: scored attempts are kept, failed ones are retried.
     """
     from gymcli.benchmarks.resolution import resolve
-    from gymcli.library import engine_of_run, plan_runs, resolve_policy, with_own_folders
+    from gymcli.library.run_collection import (
+        engine_of_run,
+        plan_runs,
+        resolve_policy,
+        with_own_folders,
+    )
     from gymcli.models.endpoint import check_parameters
     from gymcli.runner.collection import Collection, command_resources
 
@@ -342,7 +347,7 @@ async def _run(
 ) -> list[RunResult]:
     """Run the collections under a progress display, then measure what is on disk."""
     from gymcli.commands.progress import Progress, SeveralRuns
-    from gymcli.library import collect_all, measure_run
+    from gymcli.library.run_collection import collect_all, measure_run
 
     collections = list(runs.values())
     first = collections[0]

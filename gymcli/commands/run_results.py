@@ -34,7 +34,7 @@ from gymcli.errors import (
 from gymcli.reporting.formatting import between, counted, number
 
 if TYPE_CHECKING:
-    from gymcli.library import RunResult
+    from gymcli.library.run_collection import RunResult
     from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection

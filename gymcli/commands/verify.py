@@ -151,7 +151,7 @@ def verify(
 def _score_again(
     run: Path, options: VerifyOptions, role: Sequence[str], *, is_quiet: bool, is_json: bool
 ) -> None:
-    from gymcli.library import make_engine
+    from gymcli.library.run_collection import make_engine
     from gymcli.rescoring.run_rescoring import Rescoring, RescoringReport
     from gymcli.store.manifest import read_manifest
     from gymcli.store.rollout_files import torn_line_warning

@@ -15,7 +15,7 @@ import pytest
 
 from gymcli.benchmarks.resolution import task_inputs
 from gymcli.errors import EngineError, MissingPackageError, UsageError
-from gymcli.library import engine_of_run
+from gymcli.library.run_collection import engine_of_run
 from gymcli.ray.driver import JOIN_SECONDS, RayEngine, check_address
 from gymcli.runner.collect_options import CollectOptions
 from tests.commands.running import FLAKY, clean_environment, gym, gym_process

@@ -8,7 +8,7 @@ import pytest
 
 import gymcli
 from gymcli.errors import BudgetReachedError, UsageError
-from gymcli.library import RunResult, with_own_folders
+from gymcli.library.run_collection import RunResult, with_own_folders
 from gymcli.mock import MockServer
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.manifest import read_manifest

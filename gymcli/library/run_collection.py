@@ -1,4 +1,4 @@
-"""What `import gymcli` offers and the commands call: collects tasks with one or more models."""
+"""Collects tasks with one or more models."""
 
 from __future__ import annotations
 

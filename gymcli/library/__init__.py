@@ -1,0 +1,1 @@
+"""What `import gymcli` offers and the commands call: one module for each question to a run."""
