@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from types import FunctionType
 
 import pytest
 
@@ -16,6 +17,19 @@ def test_public_names_are_importable_and_documented():
     assert set(gymcli.__all__) <= set(dir(gymcli))
     values = [getattr(gymcli, name) for name in gymcli.__all__]
     assert [v for v in values if callable(v) and hasattr(v, "__name__") and not v.__doc__] == []
+
+
+def test_public_methods_are_documented():
+    classes = [v for name in gymcli.__all__ if inspect.isclass(v := getattr(gymcli, name))]
+    methods = {
+        f"{value.__name__}.{name}": getattr(value, name)
+        for value in classes
+        for name, member in vars(value).items()
+        if not name.startswith("_")
+        and isinstance(member, property | classmethod | staticmethod | FunctionType)
+    }
+    assert len(methods) > 50
+    assert [name for name, method in methods.items() if not inspect.getdoc(method)] == []
 
 
 def test_type_checkers_see_the_names_that_are_imported_late():

@@ -43,7 +43,6 @@ class CheckReport(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     @property
     def failures(self) -> list[Finding]:
-        """The checks that failed."""
         return [finding for finding in self.findings if finding.status == "failed"]
 
 

@@ -56,7 +56,6 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
 
 
 def _class_name(name: str, source: str) -> str:
-    """Return the class name of an environment of this name: DemoEnv for demo_env."""
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
         raise UsageError(f"{name}: is not a Python name; use one such as my_env")

@@ -149,7 +149,6 @@ def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
 
 
 def tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
-    """Yield the tool and the answer of each call of an episode."""
     waiting: list[str] = []
     for message in episode.record.responses:
         if message.role == "assistant":

@@ -482,7 +482,6 @@ def _against_chance(
 
 
 def share_of_top(reward: float, top: float) -> float:
-    """Return a reward as a share of the top one, from 0 to 1."""
     if top > 0.0:
         return min(1.0, max(0.0, reward / top))
     # A top of 0 or less has no shares: it is reached or not.

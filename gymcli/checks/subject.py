@@ -80,7 +80,6 @@ class Finding(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 def passed(text: str, **numbers: float) -> Finding:
-    """Return the finding of a check that passed."""
     return Finding(status="ok", text=text, numbers=numbers)
 
 
@@ -93,7 +92,6 @@ def failed(
     turns: Iterable[Message] = (),
     **numbers: float,
 ) -> Finding:
-    """Return the finding of a check that failed."""
     return Finding(
         status="failed",
         text=text,
@@ -110,7 +108,6 @@ def _turn_text(turn: Message) -> str:
 
 
 def not_applicable(text: str) -> Finding:
-    """Return the finding of a check that has nothing to check."""
     return Finding(status="n/a", text=text)
 
 
@@ -222,18 +219,15 @@ class CheckedEpisode(NamedTuple):
 
     @property
     def reward(self) -> float:
-        """The reward of an episode without an error."""
         assert self.record.reward is not None, "an episode without an error is scored"
         return self.record.reward
 
     @property
     def prompt(self) -> list[Message]:
-        """The messages that the model saw first."""
         return self.record.messages[: self.record.num_prompt_messages]
 
     @property
     def turns(self) -> list[Message]:
-        """The messages of the policy."""
         return [message for message in self.record.responses if message.role == "assistant"]
 
 
@@ -244,7 +238,6 @@ class ScriptedPolicy:
         self._messages = list(messages)
 
     async def answer(self, request: Request) -> Answer:
-        """Return the next message."""
         is_last = len(self._messages) == 1
         return Answer(message=self._messages[0] if is_last else self._messages.pop(0))
 
@@ -258,7 +251,6 @@ class _EchoPolicy:
 
 
 def assistant_message(text: str) -> Message:
-    """Return a message of the policy."""
     return Message(role="assistant", content=text)
 
 
@@ -304,7 +296,6 @@ class Subject:
         return len(self._late_tasks) >= _MAX_TIMEOUTS
 
     async def episodes(self, policy: PolicyName) -> list[CheckedEpisode]:
-        """Return a policy's episode of every task."""
         if policy not in self._episodes:
             # A new one for each episode, since a scripted policy uses up its messages.
             new_policy = _POLICIES[policy]
@@ -312,7 +303,6 @@ class Subject:
         return self._episodes[policy]
 
     async def golds(self) -> list[CheckedEpisode]:
-        """Return the episodes of the oracle that have a score."""
         return [episode for episode in await self.episodes("oracle") if not episode.error]
 
     async def play_task(self, row: TaskRow, policy: Policy | None) -> CheckedEpisode:
@@ -361,7 +351,6 @@ class Subject:
         return CheckedEpisode(row, scored_rollout)
 
     async def score_together(self, row: TaskRow, records: Sequence[Rollout]) -> list[Rollout]:
-        """Score records of one task as a group."""
         try:
             return await score_group(
                 self.environment,
@@ -387,12 +376,10 @@ class Subject:
                 raise type(error)(f"{error} in {tasks}: no more are tried") from error
 
     def choices(self, row: TaskRow) -> list[str]:
-        """Return the choices of a task; empty if its answer is free."""
         with boundary(EpisodeError):
             return list(self.environment.choices(self.environment.parse_task(row.fields)))
 
     def _roles(self, row: TaskRow) -> Mapping[str, Model]:
-        """Return new stand-ins for the roles of a task."""
         environment = self.environment
         with boundary(SetupError):
             roles = environment.stand_ins(environment.parse_task(row.fields))

@@ -494,7 +494,6 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
 async def _answer_call(
     environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
 ) -> str:
-    """Return the answer to a tool call, and count the call if it fails."""
     try:
         text = await _run_call(environment, usable, call)
     except ToolCallError as error:

@@ -291,7 +291,6 @@ def checked_step(environment: object, step: object) -> Step:
 
 
 def checked_turn(environment: object, message: object) -> Message | None:
-    """Check what `oracle` returned: a message of the model, or None."""
     if message is None:
         return None
     if isinstance(message, Message) and message.role != "assistant":
@@ -328,7 +327,6 @@ def wrong_return(environment: object, method: str, description: str) -> AttemptE
 
 
 def named(value: object) -> str:
-    """Return a value and its type, for messages."""
     return f"{reprlib.repr(value)} ({type(value).__name__})"
 
 

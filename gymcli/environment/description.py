@@ -52,7 +52,6 @@ class FieldDescription(msgspec.Struct):
 
 
 def describe(registration: Registration) -> JSONObject:
-    """Return the description of an environment as JSON."""
     environment = registration.environment
     lines = (inspect.getdoc(environment) or "").splitlines()
     tasks = own_tasks(registration)
@@ -76,19 +75,16 @@ def describe(registration: Registration) -> JSONObject:
 
 
 def extra_of(registration: Registration) -> tuple[str, str]:
-    """Return the extra that an environment needs, empty without one, and for what."""
     is_built_in = registration.environment.__module__.startswith("gymcli.envs.")
     return EXTRAS.get(registration.name, ("", "")) if is_built_in else ("", "")
 
 
 def num_tasks(registration: Registration) -> int:
-    """Return the number of tasks that ship with an environment."""
     path = own_tasks(registration)
     return 0 if path is None else sum(1 for _ in iterate_lines(path))
 
 
 def example_row(registration: Registration) -> JSONObject | None:
-    """Return the first row that ships with an environment, else one that it generates."""
     path = own_tasks(registration)
     try:
         if path is not None:
@@ -127,7 +123,6 @@ def _default(field: FieldInfo) -> JSON:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings under the fields of a class and of its bases."""
     docstrings: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if not issubclass(cls, BaseModel) or cls is BaseModel:
@@ -147,7 +142,6 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _in_words(annotation: object, *, is_plural: bool = False) -> str:
-    """Return a type in plain words, such as `one of a, b` or `list of texts`."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if isinstance(annotation, type) and annotation in _WORDS:
         return _WORDS[annotation][is_plural]

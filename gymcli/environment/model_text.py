@@ -49,7 +49,6 @@ def render(template: str, fields: Mapping[str, str]) -> str:
 
 
 def own_tags(template: str) -> re.Pattern[str]:
-    """Return a pattern that finds the tags of a template."""
     return tag_pattern(_TAG.findall(template))
 
 
@@ -115,7 +114,6 @@ def comparable(text: str) -> str:
 
 
 def follow_up(messages: list[Message], answer: str, request: str) -> list[Message]:
-    """Return a conversation that goes on with a model's answer and a further request."""
     reply = Message(role="assistant", content=answer)
     return [*messages, reply, Message(role="user", content=request)]
 

@@ -486,7 +486,6 @@ def own_options(args: Mapping[str, str], registration: Registration) -> Environm
 
 
 def has_option(registration: Registration, key: str) -> bool:
-    """Return whether `[ENV.]KEY` is meant for an environment."""
     return (
         key.startswith(f"{registration.name}.")
         or key in registration.environment.Options.model_fields
@@ -534,7 +533,6 @@ NUM_GENERATED = 60
 
 
 def generates(registration: Registration) -> bool:
-    """Return whether an environment overrides `generate`."""
     generate = registration.environment.generate.__func__  # type: ignore[attr-defined]
     return generate is not Environment.generate.__func__  # type: ignore[attr-defined]
 

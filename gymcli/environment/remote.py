@@ -312,7 +312,6 @@ class RemoteEnvironment(Environment[Task]):
         return state
 
     async def close(self) -> None:
-        """End the session."""
         if self._session is None:
             return
         try:
@@ -480,7 +479,6 @@ class ServerReply(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The start of the body, on one line."""
         start = self.body[: 4 * _MAX_WORDS].decode(errors="replace")
         return " ".join(start.split())[:_MAX_WORDS] or "it is empty"
 
@@ -525,12 +523,10 @@ class ServerSession:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection and forget the cookies."""
         await self._client.close()
 
     @property
     def has_cookies(self) -> bool:
-        """Whether the server set any cookie so far."""
         return len(self._client.cookie_jar) > 0
 
     async def ask(
@@ -571,7 +567,6 @@ class ServerSession:
     async def _response(
         self, method: str, url: URL, encoded: bytes | None, clock: LoopClock
     ) -> aiohttp.ClientResponse:
-        """Send a request and return the response when it begins."""
         while True:
             began = clock.now()
             is_large = encoded is not None and len(encoded) >= _LARGE_BODY

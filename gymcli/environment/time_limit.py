@@ -48,7 +48,6 @@ class LoopClock:
         self._timer: asyncio.TimerHandle | None = None
 
     def now(self) -> float:
-        """Return the seconds of this clock."""
         moment = time.monotonic()
         # The loop may call a timer after a pause before it calls `_beat`.
         if self._timer is not None and moment - self.beat_at > _PAUSE_SECONDS:

@@ -70,19 +70,16 @@ Behaviour: TypeAlias = Callable[[Request], MockAnswer | str]
 
 
 def argument_text(arguments: str | JSONObject) -> str:
-    """Return the arguments of a call as text."""
     if isinstance(arguments, str):
         return arguments
     return msgspec.json.encode(arguments).decode()
 
 
 def num_turns(request: Request) -> int:
-    """Count the assistant messages of the conversation so far."""
     return sum(message.role == "assistant" for message in request.messages)
 
 
 def last_user_text(request: Request) -> str:
-    """Return the text of the last user message, or an empty string."""
     for message in reversed(request.messages):
         if message.role == "user":
             return message.text
@@ -249,7 +246,6 @@ def _replay(
 
 
 def parse_behaviour(text: str) -> Behaviour:
-    """Return the behaviour for `echo`, `fixed:TEXT` or `script:FILE.jsonl`."""
     name, colon, argument = text.partition(":")
     if text == "echo":
         return echo

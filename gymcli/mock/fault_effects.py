@@ -27,7 +27,6 @@ def error_answer(
     code: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> MockAnswer:
-    """Return an error in OpenAI's shape."""
     error = {"message": message, "type": kind, "param": None, "code": code}
     body = msgspec.json.encode({"error": error}).decode()
     return MockAnswer(status=status, body=body, headers=headers or {})
@@ -39,13 +38,11 @@ def key_refused() -> MockAnswer:
 
 
 def model_not_found(model: str) -> MockAnswer:
-    """Return the answer to a request for a model that is not served."""
     text = f"The model `{model}` does not exist or you do not have access to it."
     return error_answer(404, text, code="model_not_found")
 
 
 def too_many_requests(headers: dict[str, str] | None = None) -> MockAnswer:
-    """Return the answer to a request over the rate limit."""
     text = "Rate limit reached. Please try again."
     return error_answer(429, text, "requests", code="rate_limit_exceeded", headers=headers)
 

@@ -101,7 +101,6 @@ class Listener:
                 self._planned_rise = self._tasks.create_task(self._rise_after(seconds))
 
     async def rise(self) -> None:
-        """Listen again, on the same port."""
         async with self._changing:
             _stop(self._planned_rise)
             if not self.is_down:

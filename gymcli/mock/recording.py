@@ -65,7 +65,6 @@ class Stats(msgspec.Struct, kw_only=True):
     num_completion_tokens: int = 0
 
     def end(self, exchange: Exchange) -> None:
-        """Count how a request ended."""
         if exchange.status is None:
             self.num_unanswered += 1
         else:
@@ -97,7 +96,6 @@ class LineFile:
             raise UsageError(f"{self._name}: already exists; name a new file")
 
     def append(self, value: object) -> None:
-        """Append one value as a line of JSON."""
         if self.failure is not None:
             return
         line = self._secrets.line(msgspec.json.encode(value)) + b"\n"
@@ -162,7 +160,6 @@ class Recorder:
         await self._open.aclose()
 
     async def answer(self, dialect: str, body: JSONObject, request: Request) -> MockAnswer:
-        """Ask the endpoint and record its answer."""
         assert self._file is not None, "asked before it was entered"
         if self._file.failure is not None:  # do not pay for an answer that cannot be recorded
             return refusal_of(400, str(self._file.failure))

@@ -354,7 +354,6 @@ class MockServer:
     def _complete_answers(
         self, answers: Sequence[MockAnswer], fault: str | None, parsed_request: ParsedRequest
     ) -> tuple[Sequence[MockAnswer], str | None, ParsedRequest]:
-        """Add the content of a fault, log-probabilities and token ids to answers."""
         sampler, params = self._sampler, parsed_request.model_request.params
         if sampler is not None and parsed_request.format.dialect not in sampler.dialects:
             sampler = None

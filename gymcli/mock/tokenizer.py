@@ -62,7 +62,6 @@ def render(messages: Sequence[Message], tools: Sequence[JSONObject] = ()) -> str
 
 
 def message_text(message: Message) -> str:
-    """Return a message as the model writes and reads it: reasoning, text and tool calls."""
     thought = f"<think>\n{message.reasoning}\n</think>\n" if message.reasoning else ""
     calls = "".join(
         f'\n<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>'
@@ -153,7 +152,6 @@ def _bytes_of(number: int) -> bytes:
 
 
 def _share(text: str) -> float:
-    """Return a number in [0, 1) that depends only on the text."""
     return zlib.crc32(text.encode()) / 2**32
 
 
@@ -186,7 +184,6 @@ def _logprob(token: str, logprob: float) -> JSONObject:
 
 
 def tokens_of(answer: MockAnswer, request: ParsedRequest, sampler: TokenSampler) -> Tokens:
-    """Sample the ids of an answer."""
     message = Message(
         role="assistant",
         content=answer.text,

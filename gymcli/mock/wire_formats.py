@@ -215,7 +215,6 @@ def _chat_events(answers: Sequence[MockAnswer], request: ParsedRequest) -> Itera
 def _chunks(
     index: int, answer: MockAnswer, tokens: Tokens | None, request: ParsedRequest
 ) -> list[JSONObject]:
-    """Return the pieces of a streamed choice."""
     frame: JSONObject = {"index": index, "delta": {}, "logprobs": None, "finish_reason": None}
     chunks: list[JSONObject] = [{**frame, **piece} for piece in _chat_pieces(answer, request)]
     chunks.append(
@@ -325,7 +324,6 @@ _EMPTY_ITEM = {"status": "in_progress", "content": [], "summary": [], "arguments
 
 
 def _item_events(item: JSONObject) -> Iterator[JSONObject]:
-    """Yield the events between the beginning and the end of an output item."""
     for index, part in enumerate(objects_in(item.get("summary"))):
         for event in _part_events(part, "reasoning_summary_part"):
             yield {**event, "summary_index": index}
@@ -520,7 +518,6 @@ def _pieces(text: str) -> list[str]:
 
 
 def _pieces_with_logprobs(text: str, logprobs: JSON) -> list[tuple[str, list[JSONObject]]]:
-    """Cut a text into deltas, each with the entries of its tokens."""
     entries = objects_in(object_in(logprobs).get("content"))
     tokens = [text_in(entry.get("token")) for entry in entries]
     if "".join(tokens) != text:  # then it cannot be cut between its tokens

@@ -246,7 +246,6 @@ def _joined_choice(choices: list[JSONObject]) -> JSONObject:
 
 
 def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
-    """Put instructions before the text of the system message, or into a new one."""
     first = messages[0] if messages else None
     # Many chat templates refuse a second system message, or read only the first.
     if first is not None and first.role in ("system", "developer"):
@@ -396,7 +395,6 @@ class _StreamedCall:
 
     @property
     def is_repetition(self) -> bool:
-        """Whether it is the call before once more."""
         if self.before is None:
             return False
         first, second = (_object_in_text(call.argument_text) for call in (self.before, self))
@@ -433,13 +431,11 @@ class _StreamedCompletion:
 
     @property
     def is_finished(self) -> bool:
-        """Whether a choice has a finish reason, and each that has calls."""
         choices = self._choices.values()
         is_cut = any(choice.calls and choice.finish_reason is None for choice in choices)
         return not is_cut and any(choice.finish_reason is not None for choice in choices)
 
     def add(self, chunk: JSONObject) -> None:
-        """Add one chunk."""
         for key in _HEAD:
             if chunk.get(key) is not None:
                 self._head.setdefault(key, chunk[key])
@@ -457,7 +453,6 @@ class _StreamedCompletion:
             choice.add(piece)
 
     def body(self, request: bytes) -> JSONObject:
-        """Return the completion of the chunks so far."""
         tools = objects_in(decode(request).get("tools")) if request else []
         tool_names = {text_in(object_in(tool.get("function")).get("name")) for tool in tools}
         choices = [self._choices[index].body(index, tool_names) for index in sorted(self._choices)]
@@ -508,7 +503,6 @@ class _StreamedChoice:
             self._add_to_call("function_call", "", object_in(delta["function_call"]))
 
     def _add_to_call(self, index: JSON, identifier: str, function: JSONObject) -> _StreamedCall:
-        """Add a piece to its tool call, and return this call."""
         name = text_in(function.get("name"))
         text = argument_text(function.get("arguments", function.get("input")))
         call = self._call_at.get(index)

@@ -126,7 +126,6 @@ class Transport:
         await self._session.close()
 
     def target(self, base_url: str) -> Target:
-        """Return where the requests for a base URL are sent."""
         return self._target(base_url, self._dialect.path)
 
     def _target(self, address: str, path: str) -> Target:
@@ -158,7 +157,6 @@ class Transport:
         tries: Tries,
         source: TokenSource | None,
     ) -> Answer:
-        """Read the body or the events of an answer."""
         endpoint = self._endpoint
         answer_object: JSONObject = {}
         try:
@@ -196,7 +194,6 @@ class Transport:
     async def _send(
         self, target: Target, payload: bytes, *, streams: bool = False
     ) -> bytes | list[bytes]:
-        """Return the body of an answer, or the events of a streamed one."""
         assert self._session is not None, "the client is used outside its `async with`"
         endpoint, place = self._endpoint, target.place
         body: bytes | list[bytes]
@@ -239,7 +236,6 @@ class Transport:
     async def _post(
         self, target: Target, payload: bytes, *, streams: bool
     ) -> aiohttp.ClientResponse:
-        """Send a request and return the response when it begins."""
         assert self._session is not None, "the client is used outside its `async with`"
         endpoint = self._endpoint
         limits = aiohttp.ClientTimeout(
@@ -383,7 +379,6 @@ class EventReader:
         self.num_lines = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the data of every event that ends in this chunk."""
         text = self._held + chunk
         self._held = b"\r" if text.endswith(b"\r") else b""
         # The last line is unfinished; the dot keeps it where it is empty.

@@ -54,7 +54,6 @@ class InProcessPolicy:
         )
 
     async def answer(self, request: Request) -> Answer:
-        """Answer a conversation with one message."""
         # An object: the policy is the user's code, whose types nothing has checked.
         message: object = await self._model.complete(
             list(request.messages),
@@ -82,7 +81,6 @@ class InProcessPolicy:
 
 
 def _schema(params: JSONObject) -> JSONObject | None:
-    """Return the JSON Schema of a request's `response_format`."""
     response_format = params.get("response_format")
     json_schema = response_format.get("json_schema") if isinstance(response_format, dict) else None
     schema = json_schema.get("schema") if isinstance(json_schema, dict) else None

@@ -99,7 +99,6 @@ class Bucket:
         self._filled_at = clock()
 
     def delay(self, amount: float) -> float:
-        """Return the seconds until an amount may pass."""
         missing = min(amount, self._size) - self._filled()
         # Float rounding can leave a tiny deficit, which is not worth a wait.
         return missing / self._per_second if missing > 1e-6 * self._size else 0.0
@@ -145,19 +144,16 @@ class RateLimits:
         return num_bytes / 4 + answer
 
     def delay(self, tokens: float) -> float:
-        """Return the seconds until a request of `tokens` may pass."""
         requests = self._requests.delay(1) if self._requests is not None else 0.0
         return max(requests, self._tokens.delay(tokens) if self._tokens is not None else 0.0)
 
     def take(self, tokens: float) -> None:
-        """Let a request of `tokens` pass."""
         if self._requests is not None:
             self._requests.take(1)
         if self._tokens is not None:
             self._tokens.take(tokens)
 
     def give_back(self, tokens: float) -> None:
-        """Return the tokens of a request that failed."""
         if self._tokens is not None:
             self._tokens.give_back(tokens)
 
@@ -219,7 +215,6 @@ class AdaptiveLimit:
         self.current = self.capacity = min(self.current + step / self.current, self.ceiling)
 
     def record_refusal(self, num_others: int) -> None:
-        """Record a request that was refused while `num_others` were in flight."""
         self._num_ended += 1
         self._num_refused += 1
         self._num_quiet = 0
@@ -277,13 +272,11 @@ class CircuitBreaker:
 
     @property
     def outage_seconds(self) -> float:
-        """The total duration of all outages."""
         current = self._clock() - self._opened_at if self.is_open else 0.0
         return self._past_outage_seconds + current
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the address is given up."""
         if self.has_given_up:
             return math.inf
         deadline = self._deadline
@@ -293,7 +286,6 @@ class CircuitBreaker:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the address is down and should be given up."""
         return self.is_open and not self.seconds_left
 
     @property
@@ -389,7 +381,6 @@ class CircuitBreaker:
         return not self.has_given_up
 
     def error(self) -> EndpointGoneError:
-        """Return the error for an address that was given up, with the last error it caused."""
         seconds = self._clock() - self._opened_at
         last = self._last_error
         words = f"{last} (no success for {seconds:.0f} seconds)"
@@ -496,7 +487,6 @@ class ConcurrencyLimiter:
         self._timer: asyncio.Task[None] | None = None
 
     def lower(self, limits: EndpointLimits) -> None:
-        """Add limits; of two that differ, the lower one applies."""
         self.limit.lower(limits.max_concurrency or self.limit.ceiling)
         if limits.requests_per_minute or limits.tokens_per_minute:
             self._rates = self._rates or RateLimits(self._clock)
@@ -504,7 +494,6 @@ class ConcurrencyLimiter:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is sent for a while."""
         return self._paused_until > self._clock()
 
     @property
@@ -572,7 +561,6 @@ class ConcurrencyLimiter:
             request.waited += max(0.0, self._clock() - max(started, request.paused_until))
 
     def record_answer(self, request: RequestState) -> None:
-        """End a request that was answered."""
         self._num_answered += 1
         self._paused_until = 0.0
         self._num_refusals_in_a_row = self._num_failures_in_a_row = 0
@@ -587,7 +575,6 @@ class ConcurrencyLimiter:
             self._on_change()
 
     def record_failure(self, request: RequestState, error: ModelError) -> None:
-        """End a request that failed."""
         breaker, num_others = self.breaker, self.num_under_way - 1
         is_refused = is_overload(error)
         self._note_refusal(request, is_refused=is_refused)

@@ -89,7 +89,6 @@ def default_weights() -> Path:
 
 
 def model_name(weights: Path) -> str:
-    """Return the name of a GGUF file's model, without its path."""
     return _KNOWN_NAMES.get(weights.stem, weights.stem)
 
 

@@ -63,11 +63,9 @@ class Responses:
         return body
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Return the names in `params` that this format lacks, such as `seed` and `stop`."""
         return unsent_among(params, NOT_IN_RESPONSES)
 
     def answer(self, body: JSONObject) -> Answer:
-        """Read a `response`; all of its output is one assistant message."""
         status = body.get("status")
         if body.get("error"):
             raise error_in(body["error"])
@@ -93,7 +91,6 @@ class Responses:
         )
 
     def assemble(self, events: Iterable[bytes], request: bytes = b"") -> JSONObject:
-        """Return the response in the last event."""
         done: list[JSONObject] = []
         for event in decode_events(events):
             if event.get("type") == "response.output_item.done":

@@ -114,7 +114,6 @@ def spec_of(source: RoleSource) -> str:
 
 
 def role_name(source: RoleSource) -> str:
-    """Return the model's name, for records and comparisons."""
     if isinstance(source, Endpoint):
         return source.model
     weights = None if source == ORACLE else parse_local(source)
@@ -142,7 +141,6 @@ def _model_name(source: RoleSource) -> str:
 
 
 def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
-    """Return the roles that an environment may use."""
     return (*environment.required_roles, *environment.optional_roles)
 
 
@@ -261,12 +259,10 @@ class ModelPool:
 
     @property
     def num_outages(self) -> int:
-        """How often the addresses of these models were down."""
         return sum(breaker.num_outages for breaker in self._breakers())
 
     @property
     def outage_seconds(self) -> float:
-        """How long these addresses were down, summed over them."""
         return sum(breaker.outage_seconds for breaker in self._breakers())
 
     def _breakers(self) -> set[CircuitBreaker]:
@@ -353,7 +349,6 @@ class RoleModel:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it answers with a number, like a reward model."""
         return self._model.is_scalar
 
     async def complete(

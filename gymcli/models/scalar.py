@@ -75,7 +75,6 @@ class Scalar(NamedTuple):
         }
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Return the names in `params` that the format lacks, such as sampling parameters."""
         unknown = tuple(name for name in params if name not in (*self.params, "extra_body"))
         # `extra_body` cannot replace the conversation.
         conversation = self.conversation([], None)
@@ -84,7 +83,6 @@ class Scalar(NamedTuple):
         return unsent_among(params, unknown) + unsent
 
     def answer(self, body: JSONObject) -> Answer:
-        """Read the number; its `repr` becomes the text of the message."""
         if body.get("error"):
             raise error_in(body["error"])
         if body.get("object") == "error":  # older versions of vLLM

@@ -74,7 +74,6 @@ class ModelSettings(EndpointOptions):
 
     @property
     def request_params(self) -> dict[str, object]:
-        """The parameters of `params` and those that have a key of their own."""
         return {**self._own_params, **self.params}
 
 

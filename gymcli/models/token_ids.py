@@ -76,7 +76,6 @@ class _Ids(msgspec.Struct):
 
 
 def ask_for_tokens(body: JSONObject, source: TokenSource) -> None:
-    """Add to a chat body what makes the server send token ids."""
     body.update(_ASKED[source])
     if source == "llamacpp":
         # Without a number it sends 20 alternatives for each token, and with 0 nothing at all.

@@ -14,22 +14,18 @@ from gymcli.types import JSON, JSONObject, Usage
 
 
 def object_in(value: JSON) -> JSONObject:
-    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def list_in(value: JSON) -> list[JSON]:
-    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def objects_in(value: JSON) -> list[JSONObject]:
-    """Return the objects of a list, or an empty list if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def text_in(value: JSON) -> str:
-    """Return the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
@@ -43,7 +39,6 @@ def extra_in(fields: JSONObject, known_names: Collection[str]) -> JSONObject:
 
 
 def select_members(extra: JSON, names: Collection[str]) -> JSONObject:
-    """Return the members of a message's or call's `extra` with these names."""
     return {name: value for name, value in object_in(extra).items() if name in names}
 
 

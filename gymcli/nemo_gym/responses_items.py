@@ -99,7 +99,6 @@ def items_from_messages(
 
 
 def read_turn(items: list[JSONObject]) -> ItemTurn:
-    """Sort the items of one assistant turn."""
     turn = ItemTurn(None, [], "", [], [], {})
     all_parts: list[JSONObject] = []
     refusals: list[str] = []
@@ -321,7 +320,6 @@ def tool_choice_from_responses(choice: JSON) -> JSON:
 
 
 def tool_choice_to_responses(choice: JSON) -> JSON:
-    """Return a tool choice in the flat shape of Responses."""
     if not isinstance(choice, dict):
         return choice
     for kind in (*_NAMED, "allowed_tools"):

@@ -99,7 +99,6 @@ def row_of(rollout: Rollout) -> JSONObject:
 def response_of(
     rollout: Rollout, row: JSONObject, messages: Sequence[Message], usage: Usage | None = None
 ) -> JSONObject:
-    """Return an episode's messages as the response that is sent with a row."""
     create_params = row["responses_create_params"]
     assert isinstance(create_params, dict)
     items = items_from_messages(messages)
@@ -131,7 +130,6 @@ def response_of(
 def add_token_fields(
     response: JSONObject, messages: Sequence[Message], fields: Iterable[JSONObject]
 ) -> None:
-    """Add the token fields of each call to the last output item of its message."""
     output = response["output"]
     assert isinstance(output, list)
     end = 0
@@ -143,7 +141,6 @@ def add_token_fields(
 
 
 def _complete_item(item: JSONObject, position: int) -> JSONObject:
-    """Return an output item with a type, and assistant text as a list of parts."""
     if item.get("type") not in (None, "message"):
         return item
     if item.get("role") != "assistant":
@@ -235,7 +232,6 @@ def check_verdict(answer: JSONObject, place: str) -> None:
 
 
 def verdict_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
-    """Return the fields that a verdict adds to the row that it echoes, without nulls."""
     return {
         name: value
         for name, value in answer.items()
@@ -290,14 +286,12 @@ def _words(value: JSON) -> str:
 
 
 def opening_answer(messages: Sequence[Message]) -> JSONObject:
-    """Return the answer of `/reset`, which starts an episode in the gymnasium dialect."""
     return {"observation": _observation(messages), "info": {"supports_explicit_close": True}}
 
 
 def game_answer(
     messages: Sequence[Message], *, reward: float, stop_reason: StopReason | None
 ) -> JSONObject:
-    """Return the answer of `/step`, including whether the episode ended."""
     outputs: list[JSON] = [
         {"call_id": message.tool_call_id, "output": message.text}
         for message in messages

@@ -162,7 +162,6 @@ def causes_of(fatal: AttemptError | None) -> list[BaseException]:
 
 
 def restore_causes(fatal: AttemptError | None, causes: Sequence[BaseException]) -> None:
-    """Restore the causes of an error that was pickled."""
     error: BaseException | None = fatal
     for cause in causes:
         assert error is not None, "causes follow an error"
@@ -228,7 +227,6 @@ class RayActor:
         return self._run(self._session.step(orders))
 
     def close(self) -> None:
-        """Close the models and end the work."""
         self._run(self._session.close())
         close(self._loop)
 

@@ -196,7 +196,6 @@ class RayEngine:
         return self._starting
 
     def close(self) -> None:
-        """Leave the cluster, and shut it down if this engine started it."""
         self._is_closed.set()
         # A join that hangs would hold up the thread that closes the cluster.
         if self._joining is not None:
@@ -356,7 +355,6 @@ class Assignment:
 
     @property
     def is_group(self) -> bool:
-        """Whether its attempts are scored together."""
         return any(attempt.group_size for attempt in self.attempts.values())
 
     @property
@@ -366,7 +364,6 @@ class Assignment:
 
     @property
     def num_left(self) -> int:
-        """Attempts without an outcome."""
         return sum(not attempt.is_done for attempt in self.attempts.values()) - len(self.outcomes)
 
     def given_up(self, error: WorkerLostError) -> list[Outcome]:
@@ -407,30 +404,25 @@ class Assignments:
         self._alone: deque[Assignment] = deque()
 
     def put_back(self, assignment: Assignment) -> None:
-        """Put back an assignment whose worker died."""
         assignment.outcomes.clear()
         (self._alone if assignment.runs_alone else self._returned).append(assignment)
 
     def take(self) -> Assignment | None:
-        """Return the next assignment that may run concurrently with others, if any."""
         if not self.has_ordinary:
             return None
         assignment, self._next = self._next, None
         return assignment or self._returned.popleft()
 
     def take_alone(self) -> Assignment | None:
-        """Return the next assignment that must run alone, if any."""
         return self._alone.popleft() if self._alone else None
 
     @property
     def has_ordinary(self) -> bool:
-        """Whether any assignment is left that need not run alone."""
         self._next = self._next or next(self._new, None)
         return self._next is not None or bool(self._returned)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no assignment is left at the moment."""
         return not (self.has_ordinary or self._alone)
 
 

@@ -28,27 +28,22 @@ _UNFIT = re.compile(
 
 
 def number(value: float | None, spec: str = ".3f", *, unknown: str = "-") -> str:
-    """Format a number, with three decimals by default."""
     return unknown if value is None else format(value, spec)
 
 
 def counted(num: int, noun: str) -> str:
-    """Return a number of things in words, such as `1 task` or `2 tasks`."""
     return f"{num} {noun}" if num == 1 else f"{num} {noun}s"
 
 
 def signed(value: float | None) -> str:
-    """Format a difference with its sign."""
     return number(value, "+.3f")
 
 
 def share(value: float | None, *, unknown: str = "-") -> str:
-    """Format a share in per cent."""
     return number(value, ".1%", unknown=unknown)
 
 
 def cost(value: float | None) -> str:
-    """Format an amount of money."""
     return number(value, ",.4f", unknown="unknown")
 
 
@@ -64,17 +59,14 @@ def with_command(sentence: str, run: str) -> tuple[str, str]:
 
 
 def settings_text(benchmark: str, differing: Sequence[str]) -> str:
-    """Return how a run differs from its benchmark; empty if it does not."""
     return f"settings differ from {benchmark}: {'; '.join(differing)}" if differing else ""
 
 
 def reference_source(reproduction: Reproduction) -> str:
-    """Return who published a score and when."""
     return ", ".join(filter(None, [reproduction.source, reproduction.harness, reproduction.date]))
 
 
 def reference_text(reproduction: Reproduction, score: BenchmarkScore) -> str:
-    """Return what the test of a published score found, without the verdict."""
     text = f"difference {signed(reproduction.difference)}"
     reason = reference_reason(reproduction, score)
     if reproduction.interval is None:
@@ -99,7 +91,6 @@ def passes_with(smallest_margin: float | None) -> str:
 
 
 def round_up(margin: float) -> str:
-    """Return the next larger number with two digits."""
     exact = Decimal(repr(margin))
     step = Decimal(1).scaleb(exact.adjusted() - 1)
     rounded = exact.quantize(step, ROUND_CEILING)
@@ -146,7 +137,6 @@ def between(
     separator: str = " .. ",
     unknown: str = "-",
 ) -> str:
-    """Format both ends of an interval."""
     if interval is None:
         return unknown
     return f"{interval.low:{spec}}{separator}{interval.high:{spec}}"
@@ -210,7 +200,6 @@ def at_n(parts: Sequence[Metrics]) -> dict[str, list[float | None]]:
 
 
 def have_flaky(parts: Sequence[Metrics]) -> bool:
-    """Return whether some part has tasks with several attempts, which may be flaky."""
     return any(part.usual_num_attempts > 1 and part.num_flaky_tasks is not None for part in parts)
 
 
@@ -275,7 +264,6 @@ def token_facts(tokens: TokenNumbers) -> dict[str, str]:
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
-    """Return the commonest reasons; a single one needs no number."""
     sorted_counts = sorted(counts.items(), key=lambda item: -item[1])
     texts = [
         one_line(text) if len(counts) == 1 else f"{num:,} {one_line(text)}"

@@ -313,6 +313,5 @@ def _task_table(caption: str, tasks: Sequence[TaskDifference]) -> Table:
 
 
 def _signed(estimate: Estimate | None) -> Shown | None:
-    """Show a difference with its sign."""
     cell = number_cell(estimate.value if estimate else None)
     return cell if cell is None or cell.value <= 0.0 else cell._replace(text=f"+{cell.text}")

@@ -101,7 +101,6 @@ def amount_cell(value: float | None) -> Shown | None:
 
 
 def count_cell(value: int | None) -> Shown | None:
-    """Show a whole number."""
     return None if value is None else Shown(value, f"{value:,}")
 
 
@@ -123,12 +122,10 @@ def share_cell(value: float | None) -> Shown | None:
 
 
 def interval_cell(interval: Interval | Bounds | None) -> str | None:
-    """Show both ends of an interval."""
     return None if interval is None else between(interval, ",.3f")
 
 
 def method_cell(interval: Interval | None) -> str | None:
-    """Show the level and the method of an interval."""
     return None if interval is None else f"{100 * interval.level:g} % {interval.method}"
 
 
@@ -136,7 +133,6 @@ ESTIMATE_HEAD = ("value", "interval", "method", "standard error", "attempts", "t
 
 
 def estimate_cells(estimate: Estimate) -> tuple[Cell, ...]:
-    """Show a number and its uncertainty, in the columns of `ESTIMATE_HEAD`."""
     error = estimate.standard_error
     return (
         number_cell(estimate.value),

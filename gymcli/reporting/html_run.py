@@ -199,7 +199,6 @@ def run_section(
     verdicts: Sequence[GateVerdict] = (),
     score: BenchmarkScore | None = None,
 ) -> RunSection:
-    """Return a run's section of the page; `anchor` identifies it on the page."""
     metrics = run.metrics
     environments = [
         (f"{anchor}-{place}", env, part)
@@ -334,7 +333,6 @@ def _cards(metrics: Metrics) -> list[Card]:
 
 
 def _doubts(run: ReportedRun) -> list[str]:
-    """Return the reasons to doubt the numbers."""
     metrics = run.metrics
     doubts = [f"{warning}." for warning in run.warnings]
     if not metrics.num_scored:
@@ -370,7 +368,6 @@ def _reproductions(score: BenchmarkScore) -> Iterator[tuple[str, str, str]]:
 
 
 def _method(metrics: RunMetrics) -> list[str]:
-    """Return how the numbers were computed."""
     sentences = [
         "Mean reward: the mean over tasks of the mean reward of their scored attempts; every task "
         "has the same weight. Attempts of one task are not independent, so errors and intervals "
@@ -401,7 +398,6 @@ def _method(metrics: RunMetrics) -> list[str]:
 
 
 def runs_table(runs: Sequence[ReportedRun]) -> Table:
-    """Return a row for each run."""
     all_metrics = [run.metrics for run in runs]
     columns: dict[str, list[Cell]] = {
         "run": [run.name for run in runs],
@@ -662,7 +658,6 @@ def _spread_chart(
 
 
 def component_chart(name: str, metrics: Metrics) -> Chart | None:
-    """Show components, other numbers of verifiers, and those that environments compute."""
     named_estimates: list[tuple[str, Estimate]] = []
     for kind in ("components", "metrics"):
         values: Mapping[str, float] = getattr(metrics, kind) or {}
@@ -722,7 +717,6 @@ def flaky_table(tasks: Sequence[TaskMetrics]) -> Table | None:
 def effort_charts(
     name: str, metrics: Metrics, attempts: Mapping[str, AttemptColumns]
 ) -> list[Chart]:
-    """Show percentiles of seconds and of tokens, overall and for each environment."""
     charts = []
     if metrics.latency is not None:
         rows: list[tuple[Cell, ...]] = []

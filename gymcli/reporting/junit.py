@@ -107,7 +107,6 @@ def write_junit(
 def _task_suites(
     report: RunReport, index: RunIndex, passes: TaskPasses, clean: Clean
 ) -> Iterator[tuple[str, dict[str, str], list[_Case]]]:
-    """Yield the name, the properties and the cases of each environment."""
     tasks: dict[str, dict[str, list[int]]] = {}  # row numbers; rows are read when needed
     for row in index.rows:
         key = AttemptKey(row.env, row.task_id, row.attempt)
@@ -123,7 +122,6 @@ def _task_suites(
 
 
 def _properties(metrics: Metrics) -> dict[str, str]:
-    """Return the numbers of an environment."""
     counts = ("num_expected", "num_present", "num_scored", "num_unscored", "coverage", "cost")
     values = {name: getattr(metrics, name) for name in counts}
     properties = {name: f"{value:.6g}" for name, value in values.items() if value is not None}
@@ -233,7 +231,6 @@ def _expected_answer(record: Rollout) -> str | None:
 
 
 def _pass_text(rows: Sequence[Row]) -> str:
-    """Return how many attempts passed and their mean reward, as text."""
     mean = sum(row.reward or 0.0 for row in rows) / len(rows) if rows else None
     passed = [row.passed for row in rows]
     if None in passed:

@@ -49,7 +49,6 @@ def markdown(runs: Sequence[RunReport], *, clean: Clean) -> str:
 
 
 def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
-    """Yield the blocks of one run, each a heading, a table or a paragraph."""
     model = f" of {text.code(report.model)}" if report.model else ""
     yield f"## {_headline(report)}: {text.code(report.run)}{model}"
     if report.incomplete:
@@ -229,7 +228,6 @@ def comparisons_markdown(comparisons: Sequence[Comparison], *, clean: Clean) -> 
 
 
 def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[str]:
-    """Yield the settings that differ, the differences, and the tasks that changed."""
     for drift in comparison.drift:
         other = text.code(str(drift), 300)
         yield f"The runs differ in more than the model: {other}"
@@ -334,7 +332,6 @@ class MarkdownText:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, max_rows: int = _MAX_ROWS) -> str:
-    """Return a table, with a note on how many rows are left out."""
     cells = [*rows]
     rows_to_print = (head, ["---"] * len(head), *cells[:max_rows])
     lines = [f"| {' | '.join(row)} |" for row in rows_to_print]
@@ -344,7 +341,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, max_rows: int =
 
 
 def join_blocks(blocks: Sequence[str]) -> str:
-    """Return as many blocks as fit, with a note on how many do not."""
     text = ""
     for place, block in enumerate(blocks):
         if len(text) + len(block) + 100 > MAX_CHARACTERS:  # 100 for the note

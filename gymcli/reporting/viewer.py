@@ -67,7 +67,6 @@ class ViewerQuery:
         self._parameters = parameters
 
     def text(self, name: str) -> str:
-        """Return a text; empty by default."""
         return self._parameters.get(name, "")
 
     def number(self, name: str, *, default: int = 0, largest: int | None = None) -> int:
@@ -164,7 +163,6 @@ class Listing(NamedTuple):
 
 
 def _listing(query: ViewerQuery) -> Listing:
-    """Combine the expression and the quick choices of a request."""
     parts = []
     where = query.text("where").strip()
     if where:
@@ -208,7 +206,6 @@ class Listings:
         self._choices: tuple[int, dict[str, dict[str, int]]] | None = None
 
     def take(self, refresh: Refreshed) -> None:
-        """Take over the result of a refresh."""
         if refresh.is_rebuilt:  # the numbers of rows mean other rows now
             self._measurements.clear()
         if refresh.is_rebuilt or refresh.num_new or refresh.num_changed:
@@ -317,7 +314,6 @@ class ViewedTasks(NamedTuple):
 
 
 def _task_scores(index: RunIndex) -> dict[tuple[str, str], TaskScores]:
-    """Return the scores of each task of a run, by environment and task id."""
     rewards: dict[tuple[object, object], list[float]] = {}
     passes: dict[tuple[object, object], int] = {}
     columns = [index.values(name) for name in ("env", "task_id", "reward", "passed", "status")]
@@ -341,7 +337,6 @@ def _task_scores(index: RunIndex) -> dict[tuple[str, str], TaskScores]:
 def differences(
     a: Mapping[tuple[str, str], TaskScores], b: Mapping[tuple[str, str], TaskScores]
 ) -> ViewedTasks:
-    """Return all tasks of two runs, by environment and task id."""
     rows = []
     for env, task_id in sorted({*a, *b}):
         scores_a, scores_b = a.get((env, task_id)), b.get((env, task_id))
@@ -465,17 +460,14 @@ class ViewedRun:
         self._turn = asyncio.Lock()
 
     def close(self) -> None:
-        """Close the index."""
         if not self._turn.locked():  # otherwise a search is running; it ends with the process
             self.index.close()
 
     @property
     def name(self) -> str:
-        """Its name on the page."""
         return self.path.resolve().name or str(self.path)
 
     def measure_metrics(self) -> RunMetrics:
-        """Return the numbers of the run."""
         return measure(self.path, env=self.env).metrics()
 
     async def ask(self, question: Callable[[RunIndex, Listings], T]) -> T:
@@ -536,7 +528,6 @@ class ViewerAnswers:
         }
 
     async def answer(self, name: str, query: ViewerQuery) -> bytes:
-        """Answer a request as JSON, or refuse it."""
         answer = self._answers.get(name)
         if answer is None:
             raise RefusedError(404, f"{name}: no such address")
@@ -546,7 +537,6 @@ class ViewerAnswers:
             raise RefusedError(409, str(error)) from error
 
     async def close(self) -> None:
-        """Cancel running measurements."""
         await self._comparison.close()
         for metrics in self._metrics:
             await metrics.close()
@@ -729,7 +719,6 @@ def _page(query: ViewerQuery, num_rows: int) -> tuple[int, int]:
 
 
 def _row(index: RunIndex, query: ViewerQuery) -> Row:
-    """Return the row with the `env`, `task` and `attempt` of a request."""
     task, attempt = query.text("task"), query.number("attempt")
     row = index.find(query.text("env"), task, attempt)
     if row is None:

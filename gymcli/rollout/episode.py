@@ -141,7 +141,6 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Called with the tokens and the cost of every answer."""
 
     def new_record(self) -> Rollout:
-        """Return a new record that holds the prompt of the row."""
         row = self.row
         env_options = self.env_options
         if env_options is None:
@@ -350,7 +349,6 @@ class Episode:
                     await self._close(environment)
 
     async def _take_turns(self, environment: Environment[Task]) -> StopReason:
-        """Play turn after turn and return why the episode ended."""
         plan, rollout = self._plan, self.rollout
         kind = type(environment)
         answers_texts = kind.step is not Environment.step or kind.reply is not Environment.reply
@@ -396,7 +394,6 @@ class Episode:
         return "max_turns"
 
     def _limit_reached(self) -> StopReason | None:
-        """Return the limit of text, tokens or cost that the episode has reached, if any."""
         messages = self.rollout.messages
         self._num_text_bytes += sum(map(_num_text_bytes, messages[self._num_measured :]))
         self._num_measured = len(messages)
@@ -504,7 +501,6 @@ class Episode:
         return Answer(message=gold)
 
     def _seconds_left(self) -> float:
-        """Return how long the episode may still take."""
         max_seconds = self._plan.limits.max_seconds
         if max_seconds is None:
             return math.inf
@@ -602,7 +598,6 @@ class Episode:
         self._task.cancel()
 
     def _stop_watching(self, task: asyncio.Task[None]) -> None:
-        """Stop watching a task that has ended or is abandoned."""
         if task.done() and not task.cancelled():
             # Mark it as retrieved, else asyncio logs it: `play` raises it, or one is on record.
             task.exception()

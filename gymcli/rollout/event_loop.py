@@ -281,7 +281,6 @@ class Watchdog(LoopClock):
         self.disarm()
 
     def check_deadlines(self, moment: float) -> None:
-        """Call what has a deadline before this moment."""
         leave_copy(self._process)
         self.arm()
         for watched in list(self.watched):
@@ -340,7 +339,6 @@ class _Look(NamedTuple):
 
 
 def _environment_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the outermost frame of environment code that gymcli or the loop has called."""
     packages, folders = _environment_code()
     outermost = None
     while frame is not None:
@@ -355,7 +353,6 @@ def _environment_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def _environment_code() -> tuple[set[str], set[str]]:
-    """Return the packages of all environment classes, and the folders of those in single files."""
     packages, folders = {"gymcli.envs"}, set()
     classes = Environment.__subclasses__()
     while classes:

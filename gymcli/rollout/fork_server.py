@@ -123,7 +123,6 @@ class _ForkServer:
         return self._is_alive and self._names <= variables.keys()
 
     def fork(self, preface: bytes, handles: tuple[int, int]) -> Fork:
-        """Start a process."""
         fork = Fork(self, next(self._numbers), preface)
         self._forks[fork.number] = fork
         self.request(fork.number, len(preface), handles)
@@ -182,7 +181,6 @@ class _ForkServer:
                 self.retire()
 
     def _end_forks(self) -> None:
-        """Kill the forks that a dead server has left."""
         # Perhaps in two threads: one of them removes a fork.
         with suppress(KeyError):
             while True:

@@ -124,7 +124,6 @@ class IsolatedProcesses(ProcessPool):
 
 
 def _result(name: str, memory_mb: int, report: CallReport) -> object:
-    """Return what a function returned, or raise what it raised."""
     if report.kind == "returned" or (report.kind == "raised" and report.data):
         try:
             value = pickle.loads(report.data)  # noqa: S301  # both ends are ours

@@ -76,7 +76,6 @@ def as_reply(error: GymError) -> ErrorReply:
 
 
 def as_error(reply: ErrorReply) -> GymError:
-    """Return the error of a reply as an exception."""
     kind = getattr(errors, reply.error_class, VerifierError)
     error: GymError = kind(reply.message)
     if isinstance(error, AttemptError):
@@ -115,7 +114,6 @@ class Channel:
                 os._exit(1)  # the parent is gone
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield the lines that the parent sends, until it closes the socket."""
         loop = asyncio.get_running_loop()
         chunks: list[bytes] = []
         while True:

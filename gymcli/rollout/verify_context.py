@@ -166,7 +166,6 @@ async def scores_of(
     rollouts: Rollout | list[Rollout],
     context: VerifyContext,
 ) -> list[Score]:
-    """Call a verifier with one record or the list of a group, and close its context."""
     process = os.getpid()
     method = "verify_group" if isinstance(rollouts, list) else "verify"
     async with context:
@@ -220,7 +219,6 @@ def _turns(rollout: Rollout) -> list[tuple[Message, list[Message]]]:
 
 
 def _was_fed(turn: Message, answers: list[Message], rollout: Rollout) -> bool:
-    """Return whether the environment saw this message when it was recorded."""
     if turn.is_malformed_call:
         return False
     is_last = turn is rollout.messages[-1]

@@ -246,7 +246,6 @@ class ProcessPool:
             self.pump()
 
     async def close(self) -> None:
-        """End all processes, including busy ones."""
         self._is_closed = True
         for timer in (self._timer, self._gathering):
             if timer is not None:
@@ -575,7 +574,6 @@ def code_reference(target: object) -> CodeReference | None:
 
 
 def load_code(code: CodeReference) -> object:
-    """Import a class or a function."""
     if code.file:
         module = module_of_file(Path(code.file), code.file)
     else:

@@ -88,7 +88,6 @@ class Attempt(NamedTuple):
 
     @property
     def key(self) -> AttemptKey:
-        """The environment, task id and number of the attempt."""
         if self.plan is not None:
             return AttemptKey(self.plan.row.env, self.plan.row.id, self.plan.attempt)
         assert self.generation is not None, "an attempt without a plan has a conversation"
@@ -351,7 +350,6 @@ async def _score_members(
 
 
 def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: Shared) -> None:
-    """Check that every attempt of a task has a conversation."""
     for _, outcome in members:
         if isinstance(outcome, Outcome) and isinstance(outcome.record, Failure):
             raise IncompleteGroupError(
@@ -405,7 +403,6 @@ def _fatal_error(error: AttemptError, models: Iterable[RoleModel]) -> AttemptErr
 
 
 def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
-    """Return the record of an attempt that could not be scored."""
     cause = cause_of(error)
     named = cause if isinstance(cause, EndpointGoneError) else error  # it ended the run: name it
     shared = [name for name in Failure.__struct_fields__ if name != "error"]
@@ -648,7 +645,6 @@ class _Slot:
         return True
 
     def leave(self) -> None:
-        """Give up the slot, unless it is lent."""
         if self.is_lent:
             self._work.num_lent -= 1
             return

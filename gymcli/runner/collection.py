@@ -139,7 +139,6 @@ class Collection:
 
     @property
     def manifest(self) -> Manifest:
-        """The content of run.json."""
         return self._writer.manifest
 
     @property
@@ -149,17 +148,14 @@ class Collection:
 
     @property
     def num_left(self) -> int:
-        """Attempts of this plan that are still to be scored."""
         return self.num_expected - self.num_scored - len(self.state.left_failed)
 
     @property
     def left(self) -> Counter[str]:
-        """The attempts that this command runs, by environment."""
         return self.state.left
 
     @property
     def num_in_flight(self) -> int:
-        """Attempts that are being played or scored."""
         return self.stopping.num_in_flight
 
     @property
@@ -174,24 +170,20 @@ class Collection:
 
     @property
     def num_outages(self) -> int:
-        """How often an endpoint was down."""
         return 0 if self._requests is None else self._requests.num_outages
 
     @property
     def outage_seconds(self) -> float:
-        """How long endpoints were down, summed over all of them."""
         return 0.0 if self._requests is None else self._requests.outage_seconds
 
     @property
     def _requests(self) -> Engine | ModelPool | None:
-        """Counts the requests that failed."""
         if self._engine is not None or self._shared is None:
             return self._engine
         return self._shared.roles.pool
 
     @property
     def num_without_logprobs(self) -> int:
-        """Answers without the log-probabilities that were requested."""
         return self._writer.num_without_logprobs
 
     async def __aenter__(self) -> Self:

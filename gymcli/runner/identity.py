@@ -129,7 +129,6 @@ def _identity_of(
 def role_identities(
     sources: Mapping[str, RoleSource], params: Mapping[str, JSONObject]
 ) -> JSONObject:
-    """Return the parts of a run's identity that describe the models of its roles."""
     identities: JSONObject = {}
     for role, source in sources.items():
         identities[role] = _in_one_spelling(role_identity(source, params.get(role, {})))
@@ -151,7 +150,6 @@ def _in_one_spelling(value: object) -> object:
 def declared_sources(
     options: CollectOptions, environments: Mapping[str, Registration]
 ) -> dict[str, RoleSource]:
-    """Return the models of the roles that the environments of a run declare."""
     declared = {
         role
         for registration in environments.values()
@@ -361,7 +359,6 @@ def _git_commit() -> str | None:
 
 
 def parameter_warnings(options: CollectOptions, rows: Survey) -> list[str]:
-    """Return warnings about parameters that will not be sent."""
     warnings = []
     if rows.ignored:
         names = ", ".join(sorted(rows.ignored))

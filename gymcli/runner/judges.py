@@ -36,7 +36,6 @@ class Judges(NamedTuple):
     """Removes keys in use that belong to other models."""
 
     def scrubber(self) -> Scrubber:
-        """Return a scrubber that removes every key in use."""
         in_use = [
             secret
             for source in self.sources.values()

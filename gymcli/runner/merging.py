@@ -108,11 +108,9 @@ class Merging:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether one of them has token ids."""
         return any((path / TOKENS).is_file() for path in self._paths)
 
     def write_lines(self, file: BinaryIO, name: str = ROLLOUTS) -> int:
-        """Write only the lines of the files of this name; return how many there are."""
         num_lines = 0
         lines = MergedLines(self._paths)
         for line in lines.read((name,)):

@@ -83,7 +83,6 @@ class AttemptSettings:
         return attempt._replace(generation=rollout, group_size=rollout.group_size)
 
     def episode(self, row: TaskRow, number: int) -> EpisodePlan:
-        """Return what an attempt of a task is played with."""
         options = self.options
         defaults = options.endpoint.params if options.endpoint else {}
         return EpisodePlan(
@@ -154,7 +153,6 @@ def attempt_settings(
 def _self_judgement(
     options: CollectOptions, model: str, roles: Mapping[str, RoleSource]
 ) -> Iterator[str]:
-    """Yield a warning for each role that the policy's model plays."""
     policy: RoleSource = options.endpoint or options.model
     for role, source in roles.items():
         if source != ORACLE and _place_of(source) == _place_of(policy):
@@ -189,23 +187,19 @@ class RunPlan:
 
     @property
     def num_expected(self) -> int:
-        """The planned attempts, done or not."""
         return self.manifest.num_expected
 
     @property
     def num_planned(self) -> Counter[str]:
-        """The planned attempts by environment."""
         records = self.manifest.environments
         return Counter({name: record.num_expected for name, record in records.items()})
 
     @property
     def most_attempts(self) -> int:
-        """The most planned attempts of a task."""
         return self.survey.most_copies * self.options.repeats
 
     @property
     def classes(self) -> list[type[Environment[Task]]]:
-        """The environments of the tasks."""
         return [registration.environment for registration in self.survey.environments.values()]
 
     def rows(self) -> Iterator[TaskRow]:
@@ -213,7 +207,6 @@ class RunPlan:
         return self.source.selected()
 
     def numbers(self, row: TaskRow) -> range:
-        """Return the numbers of the planned attempts of a row."""
         first = row.first_attempt * self.options.repeats
         return range(first, first + self.options.repeats)
 
@@ -230,7 +223,6 @@ class RunPlan:
         return None
 
     def slices(self, field: str, env: str | None) -> frozenset[str]:
-        """Return the names of the slices of the planned tasks, of one environment or of all."""
         rows = (row for row in self.rows() if env in (None, row.env))
         return frozenset(slice_name(field_of(row.fields, field)) for row in rows)
 

@@ -60,7 +60,6 @@ class ResumeState(NamedTuple):
 
     @property
     def num_scored(self) -> int:
-        """Planned attempts that are scored."""
         return sum(self.num_done.values())
 
     @property
@@ -75,7 +74,6 @@ class ResumeState(NamedTuple):
 
     @property
     def removed_warning(self) -> str | None:
-        """A warning if tasks were removed from the files."""
         if not self.removed_ids:
             return None
         # In quotation marks where there are blanks: a table's file may hold "q1" as " q1 ".
@@ -90,7 +88,6 @@ class ResumeState(NamedTuple):
 
 
 def new_state(plan: RunPlan) -> ResumeState:
-    """Return the state of a run that has no records yet."""
     return ResumeState(plan.manifest, plan.num_planned)
 
 
@@ -138,7 +135,6 @@ def read_state(plan: RunPlan, directory: RunDirectory) -> ResumeState:
 
 
 def _selected_attempts(plan: RunPlan, done: DoneTasks) -> frozenset[AttemptKey]:
-    """Return the attempts of the selected tasks that are planned or scored."""
     keys: set[AttemptKey] = set()
     for row in plan.rows():
         numbers = set(plan.numbers(row))
@@ -201,7 +197,6 @@ def _attempts_on_record(plan: RunPlan, directory: RunDirectory, done: DoneTasks)
 
 
 def _num_on_record(done: DoneTasks, removed: set[tuple[str, str]]) -> Counter[str]:
-    """Return how many attempts of tasks in the files are scored, by environment."""
     counts: Counter[str] = Counter()
     for task, scored in done.items():
         if task not in removed:

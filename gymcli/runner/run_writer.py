@@ -61,7 +61,6 @@ class RunWriter:
         self._write_manifest()
 
     def write_time(self) -> None:
-        """Write how long the run has taken so far, unless it is finished."""
         if self._is_unfinished:
             seconds = self._seconds_before + time.monotonic() - self._opened_at
             self.manifest = msgspec.structs.replace(self.manifest, seconds=round(seconds, 3))
@@ -131,7 +130,6 @@ class RunWriter:
         return failure
 
     def save(self, rollout: Rollout) -> None:
-        """Write a conversation that waits for its score."""
         if self.directory is not None:
             self.directory.append_generation(rollout)
 

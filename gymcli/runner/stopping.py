@@ -90,7 +90,6 @@ class Stopping:
 
     @property
     def num_in_flight(self) -> int:
-        """Attempts that are being played or scored."""
         return len(self._in_flight) + self.num_elsewhere
 
     @property
@@ -165,13 +164,11 @@ class Stopping:
             raise
 
     def error(self, phase: Phase) -> UnfinishedAttemptError:
-        """Return the error of an attempt that was cut off because the run ended."""
         is_budget = isinstance(self.cause, BudgetReachedError)
         kind = BudgetAttemptError if is_budget else CancelledAttemptError
         return kind(f"the run was ended first: {self.cause}", phase=phase)
 
     def close(self) -> None:
-        """Cancel a scheduled cut."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._cut_at = None, math.inf
@@ -236,7 +233,6 @@ class Budget:
         return self._max_tokens is not None or self._max_cost is not None
 
     def add(self, usage: Usage, cost: float | None) -> None:
-        """Count the tokens and the cost of one answer."""
         num_tokens = _num_tokens(usage)
         self.num_tokens += num_tokens
         self.cost += cost or 0.0
@@ -252,7 +248,6 @@ class Budget:
             self._stop(BudgetReachedError(text))
 
     def check(self) -> None:
-        """Stop the run if a budget is used up."""
         if self._max_tokens is not None and self.num_tokens >= self._max_tokens:
             text = f"the budget --max-tokens-total {self._max_tokens} is reached"
             self._stop(BudgetReachedError(text))
@@ -260,7 +255,6 @@ class Budget:
             self._stop(BudgetReachedError(f"the budget --max-cost {self._max_cost:g} is reached"))
 
     def add_failure(self) -> None:
-        """Count an attempt that failed for good."""
         self.num_failures += 1
         if self._max_failures is not None and self.num_failures >= self._max_failures:
             attempts = "1 failed attempt"
@@ -288,7 +282,6 @@ class Budget:
             timer.cancel()
 
     def spent_text(self) -> str:
-        """Return what is spent, in the units of the budgets; empty if it is unknown."""
         parts = []
         if self._max_tokens is not None:
             parts.append(f"{self.num_tokens} tokens")

@@ -34,7 +34,6 @@ class ServedRequest(NamedTuple):
         return None
 
     def json_object(self) -> JSONObject:
-        """Return the body, which must be a JSON object."""
         try:
             return msgspec.json.decode(self.body, type=JSONObject)
         except JSON_ERRORS as error:
@@ -86,5 +85,4 @@ def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def json_answer(value: JSON, status: int = 200) -> ServedAnswer:
-    """Return a JSON answer."""
     return ServedAnswer(status, msgspec.json.encode(value))

@@ -551,7 +551,6 @@ def _read(line: JSONObject, env: str) -> Rollout:
 
 
 def _read_response(body: JSONObject) -> Rollout:
-    """Return a record of a response's messages, without the prompt."""
     return _read({"response": body.get("response"), _PARAMS: {}}, "")
 
 

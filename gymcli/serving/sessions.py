@@ -48,7 +48,6 @@ class Session:
 
     @property
     def rollout(self) -> Rollout:
-        """The record so far."""
         return self.environment.rollout
 
 
@@ -135,7 +134,6 @@ class Sessions:
                     self.touch(session)
 
     def has(self, token: str | None) -> bool:
-        """Return whether a token belongs to an open session."""
         session = self._open.get(token or "")
         # A session in use lives on, however long its request takes.
         return session is not None and (session.lock.locked() or not self._is_due(session))
@@ -149,7 +147,6 @@ class Sessions:
         await close(session.environment)
 
     async def expire(self) -> None:
-        """Close every unused session."""
         due = list(takewhile(self._is_due, self._open.values()))
         for session in due:
             # A long request is still using it: its lifetime begins again, as in `turn`.

@@ -32,13 +32,11 @@ class NamedNumbers:
         self.values = array("d")
 
     def at(self, row: int) -> float | None:
-        """Return the number of a row; None if it has none."""
         place = bisect_left(self.rows, row)
         has_number = place < len(self.rows) and self.rows[place] == row
         return self.values[place] if has_number else None
 
     def put(self, row: int, value: float) -> None:
-        """Set the number of a row."""
         if not self.rows or row > self.rows[-1]:
             self.rows.append(row)
             self.values.append(value)
@@ -51,7 +49,6 @@ class NamedNumbers:
             self.values.insert(place, value)
 
     def remove(self, row: int) -> None:
-        """Remove the number of a row, if it has one."""
         place = bisect_left(self.rows, row)
         if place < len(self.rows) and self.rows[place] == row:
             del self.rows[place], self.values[place]
@@ -94,11 +91,9 @@ class AttemptTable:
         return np.asarray(self._columns[name])
 
     def texts(self) -> list[str | None]:
-        """Return the texts of all columns, indexed by their numbers."""
         return list(self._text_numbers)
 
     def text_number(self, text: str) -> int:
-        """Return the number of a text."""
         return self._text_numbers.setdefault(text, len(self._text_numbers))
 
     def text_numbers(self, texts: Iterable[str | None]) -> list[int]:
@@ -109,7 +104,6 @@ class AttemptTable:
     def extend(
         self, task_ids: Iterable[str], attempts: Iterable[int], **columns: Iterable[float]
     ) -> None:
-        """Add attempts, with their values in all other columns."""
         numbers = self.task_numbers
         self._columns["task"].extend(
             [numbers.setdefault(task_id, len(numbers)) for task_id in task_ids]
@@ -129,7 +123,6 @@ class AttemptTable:
                 column.values.append(value)
 
     def append(self, task_id: str, attempt: int, values: Mapping[str, float]) -> int:
-        """Add one attempt and return the number of its task."""
         task = self.task_numbers.setdefault(task_id, len(self.task_numbers))
         self._columns["task"].append(task)
         self._columns["attempt"].append(attempt)
@@ -138,17 +131,14 @@ class AttemptTable:
         return task
 
     def put(self, row: int, values: Mapping[str, float]) -> None:
-        """Replace values of a row."""
         for name, value in values.items():
             self._columns[name][row] = value
 
     def item(self, row: int, name: str) -> float:
-        """Return one value of a row."""
         value: float = self._columns[name][row]
         return value
 
     def row(self, row: int) -> dict[str, float]:
-        """Return the values of a row by column, without named numbers."""
         return {name: column[row] for name, column in self._columns.items()}
 
     def values(self, name: str) -> NDArray[np.float64]:

@@ -151,14 +151,12 @@ class Syncer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread if it is not running."""
         if self._thread is None:
             self._is_over.clear()
             self._thread = threading.Thread(target=self._run, name="gymcli sync", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread after its current call."""
         if self._thread is not None:
             self._is_over.set()
             self._thread.join()
@@ -353,7 +351,6 @@ def unfinished_end(path: Path) -> bool:
 
 
 def _line_start(descriptor: int, end: int) -> int:
-    """Return the offset after the last newline before `end`."""
     position = end
     while position > 0:
         start = max(0, position - _BLOCK_BYTES)
@@ -365,7 +362,6 @@ def _line_start(descriptor: int, end: int) -> int:
 
 
 def _is_whole(descriptor: int, start: int, end: int) -> bool:
-    """Return whether a range of bytes is one JSON object."""
     if end - start > MAX_LINE_BYTES:
         return False
     try:

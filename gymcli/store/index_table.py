@@ -59,16 +59,13 @@ class IndexTable:
 
     @property
     def names(self) -> KeysView[str]:
-        """The named numbers in the table, as `components.NAME` and `metrics.NAME`."""
         return self._table.named.keys()
 
     def find(self, env: str, task_id: str, attempt: int) -> int | None:
-        """Return the row of an attempt; None if it is not recorded."""
         task = self._table.task_numbers.get(self._task_name(env, task_id))
         return None if task is None else self._rows.get(_key(task, attempt))
 
     def rows_of(self, env: str, task_id: str) -> list[int]:
-        """Return the rows of a task in order of attempt."""
         task = self._table.task_numbers.get(self._task_name(env, task_id), -1)
         rows = np.flatnonzero(self._table["task"] == task)
         ordered: list[int] = rows[np.argsort(self._table["attempt"][rows])].tolist()
@@ -143,7 +140,6 @@ class IndexTable:
         self._table.put(row, {"error": error_class, "phase": phase})
 
     def status(self, row: int) -> Status:
-        """Return the status of a row's attempt."""
         return STATUSES[int(self._table.item(row, "status"))]
 
     def place(self, row: int) -> tuple[int, int, int, bool]:
@@ -153,7 +149,6 @@ class IndexTable:
         return int(item(row, "file")), int(item(row, "offset")), int(item(row, "size")), is_ours
 
     def column(self, name: str) -> list[object]:
-        """Return a column's value for each row; None if a row lacks it."""
         if name == "task_id":
             task_ids = [_task_id(task_name) for task_name in self._tasks]
             return [task_ids[task] for task in self._table["task"].tolist()]
@@ -169,7 +164,6 @@ class IndexTable:
         return numbers if decode is None else [decode(number) for number in numbers]
 
     def row_values(self, row: int) -> dict[str, object]:
-        """Return the values of a row by `ROW_NAMES`, with its components and metrics."""
         numbers = self._table.row(row)
         task = int(numbers["task"])
         numbers |= {name: column.item(task) for name, column in self._task_numbers().items()}

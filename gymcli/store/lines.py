@@ -153,7 +153,6 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def begins_array(start: bytes) -> bool:
-    """Return whether a file that starts with these bytes is a JSON array of objects."""
     return _ARRAY_START.match(start) is not None
 
 
@@ -304,7 +303,6 @@ class Part(NamedTuple):
         yield from lines_of(io.BytesIO(data), path, first=num_before + 1)
 
     def num_lines(self) -> int:
-        """Count the lines, including blank ones."""
         path, left, num_lines = Path(self.path), self.end - self.start, 0
         with open_bytes(path) as file, read_errors(path):
             file.seek(self.start)

@@ -69,7 +69,6 @@ class RunLock:
             raise write_error(self.path, error) from error
 
     def free(self) -> None:
-        """Unlock the directory."""
         # The file is deleted while it is locked: later it might be that of the next holder.
         with suppress(OSError):  # a leftover file locks nothing
             if self._descriptors and displaced(self._descriptors[0], self._place) is None:

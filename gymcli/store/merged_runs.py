@@ -126,7 +126,6 @@ def _num_expected(manifest: Manifest) -> JSONObject:
 
 
 def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
-    """Group the shards of the same tasks files."""
     sharded_runs: dict[tuple[object, ...], _ShardedRun] = {}
     for run in runs:
         # By content, since shards come from machines where the files may have other paths.
@@ -146,13 +145,11 @@ def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
 
 
 def missing_shards(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the shards that no run contains."""
     unmerged = [shard for run in runs for shard in run.manifest.missing_shards]
     return unmerged + [shard for sharded in _sharded_runs(runs) for shard in sharded.missing()]
 
 
 def named_shards(shards: Sequence[str]) -> str:
-    """Join the names of the first shards for a message."""
     return ", ".join(shards[:_MAX_NAMED]) + (", ..." if shards[_MAX_NAMED:] else "")
 
 
@@ -237,7 +234,6 @@ def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
 
 
 def _identity(manifests: Sequence[Manifest]) -> JSONObject:
-    """Return the identity that all runs share, with the environments of all runs."""
     environments: JSONObject = {}
     for manifest in manifests:
         run_environments = manifest.identity.get("environments")
@@ -394,7 +390,6 @@ def _digest(text: str) -> bytes:
 
 
 def _first_place(run: Path, key: _Key) -> str:
-    """Return the first place of an attempt in a run that records it."""
     attempt = key.env, key.task_id, key.attempt
     for path in (run / name for name in _DECODERS):
         if path.is_file():

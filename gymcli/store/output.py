@@ -62,7 +62,6 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove the temporary files of processes that died while they wrote this file."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.tmp")
     with suppress(OSError):  # a folder that cannot be read; writing there raises the error
         for path in target.parent.iterdir():

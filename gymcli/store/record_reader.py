@@ -84,7 +84,6 @@ class Entry(RecordNumbers, kw_only=True):
 
     @property
     def status(self) -> Status:
-        """The status of the attempt according to this line."""
         if self.error is not None:
             return "failed"
         return "waiting" if self.reward is None else "scored"
@@ -143,7 +142,6 @@ class GrowingFile:
             return True
 
     def has_grown(self) -> bool:
-        """Return whether there may be new lines."""
         try:
             return self.path.stat().st_size > self._end
         except OSError:
@@ -249,7 +247,6 @@ class RecordReader:
         return self._part(place, _FIELDS)
 
     def messages(self, place: Place) -> list[Message]:
-        """Return the conversation of a line."""
         return self._part(place, _MESSAGES).messages
 
     def _part(
@@ -264,7 +261,6 @@ class RecordReader:
         return self.decoded(place, line)
 
     def close(self) -> None:
-        """Close the files."""
         for file in self._files.values():
             file.close()
         self._files.clear()
@@ -322,7 +318,6 @@ class LazyText(UserString):
 
     @functools.cached_property
     def data(self) -> str:  # type: ignore[override]  # UserString has it as an attribute
-        """The text."""
         return self._read().lower() if self._is_lowered else self._read()
 
     def lower(self) -> LazyText:

@@ -90,7 +90,6 @@ class Done(NamedTuple):
     """Attempts that were scored together; 0 if each was scored separately."""
 
     def has(self, attempt: int) -> bool:
-        """Return whether an attempt is scored."""
         return bool(self.attempts >> attempt & 1)
 
     @property
@@ -183,7 +182,6 @@ def torn_line_warning(run: Path) -> str | None:
 
 
 def is_json(data: bytes) -> bool:
-    """Return whether bytes are one JSON value."""
     try:
         msgspec.json.decode(data)
     except JSON_ERRORS:
@@ -237,7 +235,6 @@ def _nemo_gym_rollout(line: object, reading: RolloutReading) -> Rollout:
 
 
 def environment_names(path: Path, reading: RolloutReading) -> set[str]:
-    """Return the names of all environments in a file."""
     names: set[str] = set()
     for block in iterate_blocks(path):
         heads = decode_block(block, _NAMED_DECODER)

@@ -81,7 +81,6 @@ class Waiting(NamedTuple):
 
 
 def rescoring_command(run: Path, manifest: Manifest) -> str:
-    """Return the command that scores a whole run by the present code, into a directory DIR."""
     env = manifest.options.get("env")
     # A plain name stands on the lines; a file of code or an address does not.
     option = f" --env {shlex.quote(env)}" if isinstance(env, str) and not env.isidentifier() else ""
@@ -176,7 +175,6 @@ class RunDirectory:
             self._on_failure = None
 
     def close(self) -> None:
-        """Sync and close the files and unlock the directory."""
         self.free_spare()
         is_told = any(file.is_told for file in self._files)
         # The stack runs in reverse: the thread stops first, and the lock is freed last.
@@ -335,7 +333,6 @@ class RunDirectory:
         self._write(MANIFEST, msgspec.json.encode(manifest))
 
     def write_metrics(self, metrics: bytes) -> None:
-        """Write metrics.json by rename."""
         self._write(METRICS, metrics)
 
     def _write(self, name: str, data: bytes) -> None:
@@ -384,7 +381,6 @@ class BegunFile:
         self._descriptor: int | None = None
 
     def open(self, suspects: Collection[AttemptKey]) -> None:
-        """Start the file for this process of the run."""
         size = self._failures.stat().st_size if self._failures.exists() else 0
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC
@@ -394,7 +390,6 @@ class BegunFile:
         self._write(_Header(size, sorted(suspects)))
 
     def add(self, key: AttemptKey) -> None:
-        """Record the start of an attempt if the file is open."""
         self._write(_BegunLine(key))
 
     def begin_alone(self) -> None:
@@ -410,7 +405,6 @@ class BegunFile:
             raise write_error(self._path, error) from error
 
     def remove(self) -> None:
-        """Delete the file and the stack file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

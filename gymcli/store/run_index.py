@@ -130,7 +130,6 @@ class RunIndex:
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
         self._contents.reader.close()
 
     @property
@@ -140,7 +139,6 @@ class RunIndex:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The rows, each created on access."""
         return _Rows(range(len(self._contents.table)), self._row)
 
     @property
@@ -150,7 +148,6 @@ class RunIndex:
 
     @property
     def named_numbers(self) -> list[str]:
-        """The numbers in memory, as `components.NAME` and `metrics.NAME`."""
         return list(self._contents.table.names)
 
     @property
@@ -243,16 +240,13 @@ class RunIndex:
         return self._contents.place(row.number)[1]
 
     def find(self, env: str, task_id: str, attempt: int) -> Row | None:
-        """Return the row of an attempt; None if it is not recorded."""
         row = self._contents.table.find(env, task_id, attempt)
         return None if row is None else self._row(row)
 
     def attempts_of(self, env: str, task_id: str) -> list[int]:
-        """Return the rows of all attempts of a task, in order of attempt."""
         return self._contents.table.rows_of(env, task_id)
 
     def values(self, name: str) -> Sequence[object]:
-        """Return the value of a `ROW_NAMES` field for each row; None if a row lacks it."""
         return self._contents.table.column(name)
 
     def read(self, row: Row) -> Rollout | Failure:
@@ -352,7 +346,6 @@ class _Rows(Sequence[Row]):
 
 
 def _files(path: Path, manifest: Manifest | None) -> list[Path]:
-    """Return the files that hold the attempts of a run."""
     # Conversations before failures: a failure adds its reason to the conversation that waits.
     files = [path / name for name in (ROLLOUTS, GENERATIONS, FAILURES)]
     if path.is_dir() and (manifest is not None or any(file.is_file() for file in files)):

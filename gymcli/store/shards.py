@@ -35,7 +35,6 @@ class Shard(NamedTuple):
         return f"{self.number}/{self.num_shards}"
 
     def takes(self, task_hash: str) -> bool:
-        """Return whether a task is in this shard, which only the hash of its row decides."""
         return int(task_hash, 16) % self.num_shards == self.number - 1
 
 

@@ -121,7 +121,6 @@ class Supervised(NamedTuple):
         os._exit(1)
 
     def end_with_supervisor(self) -> None:
-        """Let this process end when its supervisor dies."""
         import threading  # late: only a supervised run needs it
 
         if sys.platform == "linux":

@@ -258,7 +258,6 @@ class TokenPlay(msgspec.Struct):
 
 
 def tokens_file(run: Path) -> Path:
-    """Return the file with the token ids of a run directory or of a rollout file."""
     if run.is_dir():
         return run / TOKENS
     if run.name == ROLLOUTS:

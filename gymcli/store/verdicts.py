@@ -70,7 +70,6 @@ class Verdicts:
             file.reserve()
 
     def get(self, key: str) -> Message | None:
-        """Return a recorded answer, or None."""
         return self._answers.get(key)
 
     def items(self) -> Iterable[tuple[str, Message]]:
@@ -91,7 +90,6 @@ class Verdicts:
             file.sync()
 
     def close(self) -> None:
-        """Sync the files and close them."""
         with ExitStack() as stack:
             for file in self._files:
                 stack.callback(file.close)

@@ -181,7 +181,6 @@ class _ServerRenderer:
 
     @classmethod
     async def probe(cls, transport: Transport, base_url: str) -> Self:
-        """Find out which of the two servers it is."""
         question = [Message(role="user", content="?"), Message(role="assistant", content="!")]
         failures = []
         for is_llama in (True, False):
