@@ -38,7 +38,7 @@ class Measure(NamedTuple):
     """Where an attempt's value is from."""
     key: str
     """The name of the component or number; empty for the reward."""
-    of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None]
+    values: Callable[[TaskRewards], NDArray[np.float64] | None]
     """Returns the value of each task; None if the attempts are too few."""
     scale: Literal["reward", "share", "none"]
     """The range of the value: 0 to the best reward, 0 to 1, or not known."""
@@ -198,7 +198,7 @@ def _task_values(
         scores = numbers[rows_of_tasks]
         num_attempts = scores.shape[1]
         values.num_attempts[tasks] = num_attempts
-        if (value := measure.of_tasks(TaskRewards(scores, threshold))) is not None:
+        if (value := measure.values(TaskRewards(scores, threshold))) is not None:
             values.value[tasks] = value
         counted = scores
         if threshold is not None:
@@ -412,7 +412,7 @@ def _strict_values(
         # The tasks of attempts without a record are unknown: all expected attempts have equal
         # weights.
         weight = len(set(scores.a["task"].tolist())) / num_expected
-        measure = measure._replace(of_tasks=lambda tasks: weight * row_sums(tasks.rewards))
+        measure = measure._replace(values=lambda tasks: weight * row_sums(tasks.rewards))
     before, after = (
         _task_values(table, np.nan_to_num(table["reward"]), measure, None, None)
         for table in (scores.a, scores.b)

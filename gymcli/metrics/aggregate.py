@@ -31,7 +31,7 @@ class Aggregator:
     Args:
         facts: By environment; one without facts has no best reward, no threshold of success and no
             expected count, and one that expects attempts is reported even if none has a line.
-        own: The metrics that environments compute themselves, by environment.
+        own_metrics: The metrics that environments compute themselves, by environment.
         by: Fields of the task rows to slice the numbers by.
         fields: Further fields of the task rows, for `groups`.
     """
@@ -40,7 +40,7 @@ class Aggregator:
         self,
         facts: Mapping[str, EnvironmentFacts] | None = None,
         *,
-        own: Mapping[str, OwnMetrics] | None = None,
+        own_metrics: Mapping[str, OwnMetrics] | None = None,
         by: Sequence[str] = (),
         fields: Sequence[str] = (),
     ) -> None:
@@ -50,9 +50,11 @@ class Aggregator:
         """By environment, as given."""
         self.tokens: dict[str, TokenNumbers] = {}
         """By environment, for the caller to fill; empty if no token ids were recorded."""
-        self._own = dict(own or {})
-        slice_fields = [field for metrics in self._own.values() for field in metrics.slice_fields]
-        self.fields = tuple(dict.fromkeys([*by, *fields, *slice_fields]))
+        self._own_metrics = dict(own_metrics or {})
+        own_fields = [
+            field for metrics in self._own_metrics.values() for field in metrics.slice_fields
+        ]
+        self.fields = tuple(dict.fromkeys([*by, *fields, *own_fields]))
         """Fields of the task rows that come with scored lines."""
         self._by = tuple(dict.fromkeys(by))
         self._tallies: dict[str, EnvironmentTally] = {}
@@ -107,7 +109,7 @@ class Aggregator:
             else summarise(parts, level=level, ks=ks)
         )
         for tally in tallies:
-            own_metrics = self._own.get(tally.name)
+            own_metrics = self._own_metrics.get(tally.name)
             if own_metrics is not None and len(tally):
                 try:
                     environments[tally.name].environment_metrics = own_metrics.numbers(

@@ -67,10 +67,10 @@ def is_pass(value: object) -> bool:
     """Return whether a label is a pass; raise ValueError if it is neither a pass nor a fail."""
     if isinstance(value, bool | int | float) and value in (0, 1):
         return bool(value)
-    found = _WORDS.get(value.strip().lower()) if isinstance(value, str) else None
-    if found is None:
+    word = _WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+    if word is None:
         raise ValueError(f"the label {value!r} is neither pass nor fail; {_EXPECTED}")
-    return found
+    return word
 
 
 def labels_of_rows(rows: Iterable[tuple[str, Mapping[str, object] | str]]) -> Labels:
@@ -79,7 +79,7 @@ def labels_of_rows(rows: Iterable[tuple[str, Mapping[str, object] | str]]) -> La
     Each row comes with its place, such as labels.csv:2, and is the reason if it cannot be read. A
     row with an empty label is left out. Raise UsageError for a wrong row.
     """
-    found: Labels = {}
+    labels: Labels = {}
     for where, row in rows:
         if isinstance(row, str):
             raise UsageError(f"{where}: {row}")
@@ -99,13 +99,13 @@ def labels_of_rows(rows: Iterable[tuple[str, Mapping[str, object] | str]]) -> La
             task_id=str(cells["task_id"]),
             attempt=None if attempt in (None, "") else _attempt(attempt, where),
         )
-        if place in found:
+        if place in labels:
             raise UsageError(f"{where}: the task {place.task_id} has a label already")
         try:
-            found[place] = is_pass(cells["label"])
+            labels[place] = is_pass(cells["label"])
         except ValueError as error:
             raise UsageError(f"{where}: {error}") from None
-    return found
+    return labels
 
 
 def _attempt(value: object, where: str) -> int:
@@ -164,11 +164,13 @@ def agreement(
             f"--labels {source}: {len(unused):,} of {len(labels):,} labels apply to no scored "
             "attempt of this run"
         )
-    found = {}
+    agreements = {}
     for env, tasks in tables.items():
-        found[env] = agreement_of(tasks, threshold=aggregator.facts[env].success_threshold or 0.0)
-        found[env].num_unlabelled = num_unlabelled.get(env, 0)
-    return found
+        agreements[env] = agreement_of(
+            tasks, threshold=aggregator.facts[env].success_threshold or 0.0
+        )
+        agreements[env].num_unlabelled = num_unlabelled.get(env, 0)
+    return agreements
 
 
 def _place_of(labels: Labels, env: str, task_id: str, attempt: int) -> _Place | None:
@@ -205,10 +207,10 @@ def agreement_of(tasks: Sequence[Sequence[Outcome]], *, threshold: float) -> Agr
     agreed = (counts[True, True] + counts[False, False]) / num
     # The shares of passes and fails among labels, and among rewards.
     labelled, rewarded = (
-        {one: sum(cell[side] is one for cell in flat) / num for one in (True, False)}
+        {passes: sum(cell[side] is passes for cell in flat) / num for passes in (True, False)}
         for side in (0, 1)
     )
-    chance = math.fsum(labelled[one] * rewarded[one] for one in (True, False))
+    chance = math.fsum(labelled[passes] * rewarded[passes] for passes in (True, False))
     kappa, interval = None, None
     if chance < 1.0:
         kappa = (agreed - chance) / (1.0 - chance)
@@ -220,7 +222,7 @@ def agreement_of(tasks: Sequence[Sequence[Outcome]], *, threshold: float) -> Agr
         }
         centre = math.fsum(slopes[cell] for cell in flat) / num
         sums = (math.fsum(slopes[cell] - centre for cell in task) for task in tasks)
-        error = math.sqrt(math.fsum(one * one for one in sums)) / num
+        error = math.sqrt(math.fsum(total * total for total in sums)) / num
         if error > _ROUNDING:
             half = normal_quantile((1.0 + _LEVEL) / 2.0) * error
             interval = Interval(

@@ -91,13 +91,14 @@ class RunReading(NamedTuple):
     failures: Path | None
     reading: RolloutReading
     """How the lines are decoded."""
-    found: dict[str, Registration]
+    registrations: dict[str, Registration]
     """For a bare file, the installed environments that its lines name."""
 
     @property
     def names(self) -> dict[str, str]:
         """Maps names of environments in the lines to their names here, where they differ."""
-        return {name: one.name for name, one in self.found.items() if name != one.name}
+        names = {name: registration.name for name, registration in self.registrations.items()}
+        return {name: local_name for name, local_name in names.items() if name != local_name}
 
     def facts_expecting(
         self, attempts: frozenset[AttemptKey] | None
@@ -165,7 +166,8 @@ def measure(
     """
     run = open_run(path, env=env)
     own_metrics, warnings = _own_metrics(run)
-    aggregator = Aggregator(run.facts_expecting(attempts), own=own_metrics, by=by, fields=fields)
+    facts = run.facts_expecting(attempts)
+    aggregator = Aggregator(facts, own_metrics=own_metrics, by=by, fields=fields)
     aggregator.warnings += warnings
     if run.rollouts is not None:
         plays: list[tuple[AttemptKey, str]] | None = [] if tokens_file(path).is_file() else None
@@ -411,7 +413,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
     For a run directory, environments are imported only if the manifest says that they have metrics
     of their own, or if `--env` names one: an import takes longer than measuring a small run.
     """
-    registrations = list(run.found.values())
+    registrations = list(run.registrations.values())
     warnings = []
     recorded = run.manifest.environments if run.manifest is not None else {}
     named_env = run.reading.default_env

@@ -41,9 +41,13 @@ class NemoAggregate:
     Each row takes eight bytes of memory per number, plus about a hundred.
     """
 
-    def __init__(self, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None) -> None:
+    def __init__(
+        self, env: str, facts: EnvironmentFacts, own_metrics: OwnMetrics | None = None
+    ) -> None:
         self._env = env
-        self._aggregator = Aggregator({env: facts}, own={} if own is None else {env: own})
+        self._aggregator = Aggregator(
+            {env: facts}, own_metrics={env: own_metrics} if own_metrics else {}
+        )
         self._rows: list[_Row] = []
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._rows_of: dict[str, array[int]] = {}

@@ -104,15 +104,15 @@ class _Counts(msgspec.Struct, kw_only=True):
     def add(self, other: Self) -> None:
         """Add the numbers of other attempts."""
         for name in self.__struct_fields__:
-            own, more = getattr(self, name), getattr(other, name)
+            total, more = getattr(self, name), getattr(other, name)
             if isinstance(more, _Counts):
-                own = type(more)() if own is None else own
-                own.add(more)
+                total = type(more)() if total is None else total
+                total.add(more)
             elif isinstance(more, dict):
-                own = dict(Counter(own) + Counter(more))
+                total = dict(Counter(total) + Counter(more))
             elif more is not None:
-                own += more
-            setattr(self, name, own)
+                total += more
+            setattr(self, name, total)
 
 
 class NoAnswers(_Counts, kw_only=True):
@@ -294,12 +294,12 @@ class Metrics(msgspec.Struct, kw_only=True):
     def distinct(self) -> dict[str, Estimate]:
         """The estimates that do not repeat another one under a second name, means first."""
         means = [*_MEANS, f"avg@{max(map(int, self.num_tasks_at_k or ['0']))}"]
-        found = {name: self.estimates[name] for name in means if name in self.estimates}
-        first = found.get(_MEANS[0])
+        distinct = {name: self.estimates[name] for name in means if name in self.estimates}
+        first = distinct.get(_MEANS[0])
         # Other means differ only where attempts are missing or tasks have unequally many.
         for name in means[1:]:
-            if first and name in found and math.isclose(found[name].value, first.value):
-                del found[name]
+            if first and name in distinct and math.isclose(distinct[name].value, first.value):
+                del distinct[name]
         for metric in METRICS.values():
             # Of rewards of 0 and 1, best@k is pass@k.
             is_pass_at_k = metric.key == "best_of_k" and self.pass_at_k and not self.is_graded
@@ -308,9 +308,11 @@ class Metrics(msgspec.Struct, kw_only=True):
                 is_mean = k == "1" and not (metric.key == "pass_at_k" and self.is_graded)
                 name = f"{metric.name}{k}"
                 if name in self.estimates and not (metric.takes_first or is_pass_at_k or is_mean):
-                    found[name] = self.estimates[name]
+                    distinct[name] = self.estimates[name]
         kinds = ("components.", "metrics.")
-        return found | {name: one for name, one in self.estimates.items() if name.startswith(kinds)}
+        return distinct | {
+            name: number for name, number in self.estimates.items() if name.startswith(kinds)
+        }
 
 
 class RunMetrics(Metrics, kw_only=True):

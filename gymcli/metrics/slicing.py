@@ -79,8 +79,8 @@ def _at(value: object, path: str) -> JSON:
         return None
     if path in value:
         return _decoded(value[path])
-    first, dot, rest = path.partition(".")
-    return _at(_decoded(value.get(first)), rest) if dot else None
+    first, dot, inner_path = path.partition(".")
+    return _at(_decoded(value.get(first)), inner_path) if dot else None
 
 
 def _decoded(value: object) -> JSON:

@@ -76,7 +76,7 @@ class _EarlierRecord(NamedTuple):
     rollout: Rollout
     environment: type[Environment[Task]]
     options: EnvironmentOptions
-    kept: Rescored | None
+    kept_result: Rescored | None
     """The result if it keeps its score."""
     number: int
     line: bytes
@@ -103,19 +103,21 @@ async def rescore_in_loop(
     def attempts() -> Iterator[Attempt]:
         for line in read_lines():
             rollout = decode_rollout(line.number, line.data, job.reading)
-            found = job.find(rollout.env)
-            environment = found.environment
+            registration = job.find(rollout.env)
+            environment = registration.environment
             # If the environment has another name here, more than the end of the line changes.
-            data = line.data if job.asks_nobody and rollout.env == found.name else b""
-            rollout.env = found.name
+            data = line.data if job.asks_nobody and rollout.env == registration.name else b""
+            rollout.env = registration.name
             result, group_size = None, 0
             options: EnvironmentOptions
             if environment.rescore == "recorded":
                 options = environment.Options()
                 result = kept(line, rollout, keeps_line=job.keeps_lines)
             else:
-                given = job.env_args.get(found.name, {})
-                options = environment_options(environment, found.name, given, rollout.env_options)
+                env_args = job.env_args.get(registration.name, {})
+                options = environment_options(
+                    environment, registration.name, env_args, rollout.env_options
+                )
                 if environment.scores_groups():
                     group_size = rollout.group_size or sizes()[rollout.env, rollout.task_id]
             if job.asks_nobody:
@@ -125,7 +127,7 @@ async def rescore_in_loop(
             yield Attempt(
                 environment,
                 options,
-                Verifier(environment.version, found.source_hash),
+                Verifier(environment.version, registration.source_hash),
                 None,
                 rollout.unscored(),
                 group_size,
@@ -140,15 +142,15 @@ async def rescore_in_loop(
         async with aclosing(records):
             async for record in records:
                 same_key = before[record.key]
-                one = same_key.popleft()
+                earlier = same_key.popleft()
                 if not same_key:
                     del before[record.key]
-                result = one.kept or _compared(one, record, job)
+                result = earlier.kept_result or _compared(earlier, record, job)
                 if not job.asks_nobody:
                     yield [result]
                     continue
                 # Held back until the results of all earlier lines have arrived.
-                ready[one.number] = result
+                ready[earlier.number] = result
                 while numbers and numbers[0] in ready:
                     yield [ready.pop(numbers.popleft())]
 
@@ -234,9 +236,9 @@ def verify(
     environments = recorded_environments(Path(run), env)
     for name, options in (env_args or {}).items():
         if name not in environments or not isinstance(options, Mapping):
-            known = ", ".join(environments)
+            names = ", ".join(environments)
             raise UsageError(
-                f"env_args={env_args}: options stand below the name of their environment ({known})"
+                f"env_args={env_args}: options stand below the name of their environment ({names})"
             )
     batches = rescore_run(
         Path(run),
@@ -264,19 +266,20 @@ def recorded_environments(run: Path, env: str | None) -> dict[str, Registration]
     if env is not None and env.isidentifier() and env not in names:
         registry.find(env)  # a misspelt name would have no effect
     environments = (find_recorded(registry, name, run, manifest) for name in sorted(names))
-    return {found.name: found for found in map(_with_stateless_server, environments)}
+    registrations = map(_with_stateless_server, environments)
+    return {registration.name: registration for registration in registrations}
 
 
-def _with_stateless_server(found: Registration) -> Registration:
+def _with_stateless_server(registration: Registration) -> Registration:
     """Return the environment, rescorable if its server reports that verifying needs no session."""
-    environment = found.environment
+    environment = registration.environment
     if not (issubclass(environment, RemoteEnvironment) and environment.base_url):
-        return found
+        return registration
     with _LoopRunner() as loop:
         if loop.run(reverify_mode(environment.base_url)) != "stateless":
-            return found
-    again = remote_environment(found.name, environment.base_url, rescore="verify")
-    return found._replace(environment=again)
+            return registration
+    again = remote_environment(registration.name, environment.base_url, rescore="verify")
+    return registration._replace(environment=again)
 
 
 def rescore_run(
@@ -308,7 +311,7 @@ def rescore_run(
     check_declared(
         judges.sources,
         judges.named_roles,
-        {name: found.environment for name, found in environments.items()},
+        {name: registration.environment for name, registration in environments.items()},
     )
     specs = (env,) if env is not None else ()
     registry = Registry(specs)
@@ -317,7 +320,7 @@ def rescore_run(
         return environments.get(name) or find_recorded(registry, name, run)
 
     # The class of an environment that the manifest does not list is looked up per line.
-    waiting = {name: _waits(found, judges) for name, found in environments.items()}
+    waiting = {name: _waits(registration, judges) for name, registration in environments.items()}
 
     def lines(*, waits: bool) -> Iterator[Line]:
         for line in rollout_lines(path):
@@ -389,9 +392,9 @@ async def _opened(
             yield shared
 
 
-def _waits(found: Registration, judges: Judges) -> bool:
+def _waits(registration: Registration, judges: Judges) -> bool:
     """Return whether lines are scored in this process; workers do not know a server's class."""
-    environment = found.environment
+    environment = registration.environment
     return (
         environment.waits_to_verify
         or environment.scores_groups()

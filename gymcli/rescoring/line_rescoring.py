@@ -347,7 +347,7 @@ class LineScorer:
     def __init__(self, job: RescoreJob) -> None:
         self._job = job
         self._registry = Registry(job.env_specs)
-        self._known: dict[bytes, tuple[Registration, EnvironmentOptions]] = {}
+        self._environments: dict[bytes, tuple[Registration, EnvironmentOptions]] = {}
         for name in job.env_names:  # import now, so that no verifier is charged for it
             with suppress(GymError):
                 self._registry.find(name)
@@ -393,12 +393,12 @@ class LineScorer:
 
     def _look_up(self, rollout: Rollout) -> tuple[Registration, EnvironmentOptions]:
         key = msgspec.json.encode((rollout.env, rollout.env_options))
-        if key not in self._known:
+        if key not in self._environments:
             registration, options = _environment_of(rollout, self._job, self._registry)
-            self._known[key] = registration, options
+            self._environments[key] = registration, options
             if registration.environment.rescore != "recorded":
                 prepare(registration.environment, options)
-        return self._known[key]
+        return self._environments[key]
 
 
 def _environment_of(

@@ -103,10 +103,11 @@ class Rescoring:
         rollouts_file(run)
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None
-        self._found = recorded_environments(run, env)
-        classes = {name: registration.environment for name, registration in self._found.items()}
+        self._environments = recorded_environments(run, env)
+        registrations = self._environments.items()
+        classes = {name: registration.environment for name, registration in registrations}
         self.warnings += check_missing(self._judges.missing, classes)
-        self._env_args = split_env_args(env_args or {}, self._found.values())
+        self._env_args = split_env_args(env_args or {}, self._environments.values())
         if out is not None:
             check_unused(out)
 
@@ -157,7 +158,7 @@ class Rescoring:
         """Return the roles whose model scoring may ask."""
         declared = {
             role
-            for registration in self._found.values()
+            for registration in self._environments.values()
             for role in declared_roles(registration.environment)
         }
         return sorted(declared & self._judges.sources.keys())
@@ -165,7 +166,7 @@ class Rescoring:
     def _asks_models(self, env: str) -> bool:
         """Return whether a verifier may ask models; assumed of servers, which do not tell."""
         registry = Registry((self._env,) if self._env else ())
-        registration = self._found.get(env) or find_recorded(registry, env, self._run)
+        registration = self._environments.get(env) or find_recorded(registry, env, self._run)
         if issubclass(registration.environment, RemoteEnvironment):
             return True
         return any(
@@ -177,7 +178,7 @@ class Rescoring:
     ) -> Iterator[list[Rescored]]:
         batches = rescore_run(
             self._run,
-            self._found,
+            self._environments,
             env=self._env,
             env_args=self._env_args,
             row_fields=self._row_fields,
@@ -211,7 +212,7 @@ class Rescoring:
     def _rescored_manifest(self, num_lines: Mapping[str, int]) -> Manifest:
         return rescored_manifest(
             self._manifest,
-            self._found,
+            self._environments,
             env_args=self._env_args,
             judges=self._judges,
             num_lines=num_lines,

@@ -275,7 +275,7 @@ def test_means_refuse_an_attempt_that_is_there_twice():
 
 def value_of(name, rewards, threshold):
     """Return the value of one task."""
-    found = parse_measure(name).of_tasks(TaskRewards(np.array([rewards]), threshold))
+    found = parse_measure(name).values(TaskRewards(np.array([rewards]), threshold))
     return None if found is None else found.tolist()[0]
 
 

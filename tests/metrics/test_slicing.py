@@ -224,7 +224,7 @@ def test_own_metrics_get_the_groups_with_their_fields():
 
     own = {"quiz": OwnMetrics(compute, ("kind",)), "absent": OwnMetrics(compute)}
     pairs = [(line, ["7", *values]) for line, values in lines_of(TASKS)]
-    aggregator = counted(pairs, own=own, by=["level"])
+    aggregator = counted(pairs, own_metrics=own, by=["level"])
     assert aggregator.fields == ("level", "kind")
     found = aggregator.metrics()
     assert found.environment_metrics == {"also": 1.0, "share": 0.5}
@@ -250,7 +250,7 @@ def failing(groups):
     ],
 )
 def test_own_metrics_that_fail_are_a_warning(compute, text):
-    aggregator = counted(lines_of(TASKS), own={"quiz": OwnMetrics(compute)})
+    aggregator = counted(lines_of(TASKS), own_metrics={"quiz": OwnMetrics(compute)})
     found = aggregator.metrics()
     aggregator.metrics()
     assert found.environment_metrics == {}
