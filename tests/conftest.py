@@ -1,5 +1,7 @@
-"""Fixtures that several packages of tests use."""
+"""Fixtures that several packages of tests use, and the event loop of tests that are async."""
 
+import asyncio
+import inspect
 import os
 import subprocess
 import sys
@@ -35,6 +37,15 @@ context = ray.init(
 print(context.address_info["gcs_address"], flush=True)
 sys.stdin.read()
 """
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is async on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)

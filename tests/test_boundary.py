@@ -96,19 +96,16 @@ def test_boundary_lets_through_what_ends_the_program(raised):
         raise raised
 
 
-def test_boundary_lets_the_cancellation_of_its_own_task_through():
+async def test_boundary_lets_the_cancellation_of_its_own_task_through():
     async def wait():
         with boundary(EpisodeError):
             await asyncio.Event().wait()
 
-    async def run():
-        task = asyncio.create_task(wait())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(run())
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 def test_leave_copy_ends_a_forked_process_and_no_other():

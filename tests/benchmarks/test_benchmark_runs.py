@@ -225,14 +225,10 @@ def test_a_judge_of_gym_toml_is_not_used_where_the_benchmark_has_none(write):
     assert without_foreign_options(given, write(JUDGED)).roles == {"judge": JUDGE}
 
 
-def test_a_benchmark_is_collected_from_python(write):
+async def test_a_benchmark_is_collected_from_python(write):
     write(BENCHMARK.replace("prompt =", "#"))
-
-    async def collected():
-        arguments = gymcli.benchmark(Path.cwd(), model="oracle", repeats=1, out="run")
-        return [rollout.reward async for rollout in gymcli.collect(**arguments)]
-
-    assert asyncio.run(collected()) == [1.0] * 30
+    arguments = gymcli.benchmark(Path.cwd(), model="oracle", repeats=1, out="run")
+    assert [rollout.reward async for rollout in gymcli.collect(**arguments)] == [1.0] * 30
     assert read_manifest(Path("run")).benchmark.remarks == ("repeats 1, not 4",)
 
 

@@ -1,6 +1,5 @@
 """Variants of benchmarks: how they are named, what they change, and what they are compared with."""
 
-import asyncio
 import hashlib
 import json
 import re
@@ -245,19 +244,15 @@ def test_shipped_variants_have_scores_that_can_be_tested():
             assert variant.testable == variant.reference
 
 
-def test_the_mean_of_several_metrics_is_compared(write):
+async def test_the_mean_of_several_metrics_is_compared(write):
     text = BENCHMARK.replace('"mcqa"', '"instruction_following"').replace(
         '{ grading_mode = "lenient_boxed" }', '{ sentences = "rules" }'
     )
     text = text.replace("rows = 30", "rows = 3").replace('prompt = "prompt.yaml"\n', "")
     metrics = '["follow_all_loosely", "num_followed / num_instructions"]'
     write(f"{text}{VARIANT.replace('params', f'metric = {metrics}{chr(10)}params', 1)}")
-
-    async def collected():
-        arguments = gymcli.benchmark("benchmark.toml@warm", model="oracle", repeats=2, out="run")
-        return [rollout.reward async for rollout in gymcli.collect(**arguments)]
-
-    assert asyncio.run(collected()) == [1.0] * 6
+    arguments = gymcli.benchmark("benchmark.toml@warm", model="oracle", repeats=2, out="run")
+    assert [rollout.reward async for rollout in gymcli.collect(**arguments)] == [1.0] * 6
     aggregator, manifest = measure(Path("run")), read_manifest(Path("run"))
     score = benchmark_score(manifest, aggregator, aggregator.metrics())
     assert (score.value, score.problem) == (1.0, "")

@@ -1,6 +1,5 @@
 """Tests of `gym collect`."""
 
-import asyncio
 import inspect
 import itertools
 import json
@@ -515,19 +514,15 @@ def test_collect_says_what_the_local_model_cannot_take(tmp_path, monkeypatch):
     assert (rollout["stop_reason"], rollout["reward"]) == ("context_overflow", 0.0)
 
 
-def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
+async def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
     collection = Collection(
         plan_run(
             [TaskFile(write_sums(tmp_path / "t.jsonl", 4))],
             CollectOptions(model="oracle", out=tmp_path / "run"),
         )
     )
-
-    async def run():
-        async with collection:
-            return [record async for record in collection.run()]
-
-    assert len(asyncio.run(run())) == 4
+    async with collection:
+        assert len([record async for record in collection.run()]) == 4
     path = tmp_path / "run" / "rollouts.jsonl"
     assert missing_coverage(collection, measure(path.parent).metrics(), 1.0) is None
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))

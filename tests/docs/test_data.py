@@ -86,18 +86,14 @@ def test_functions_are_those_that_are_shown():
     assert set(names) <= set(data.__all__)
 
 
-def test_rows_for_verl_are_scored_by_the_function_of_the_page_on_training():
+async def test_rows_for_verl_are_scored_by_the_function_of_the_page_on_training():
     [code] = [one[1] for one in blocks("python", page("training.md")) if "compute_score" in one[1]]
     [row] = rendered_rows("arithmetic", to="verl", limit=1)
-
-    async def rewards():
-        async with Served("", service=Service("arithmetic")) as server:
-            names = {}
-            exec(code.replace("http://127.0.0.1:8000", server.base_url), names)
-            given = (row["reward_model"]["ground_truth"], row["extra_info"])
-            return [
-                await asyncio.to_thread(names["compute_score"], row["data_source"], said, *given)
-                for said in ("It is 19.", "It is 20.")
-            ]
-
-    assert asyncio.run(rewards()) == [1.0, 0.0]
+    async with Served("", service=Service("arithmetic")) as server:
+        names = {}
+        exec(code.replace("http://127.0.0.1:8000", server.base_url), names)
+        given = (row["reward_model"]["ground_truth"], row["extra_info"])
+        assert [
+            await asyncio.to_thread(names["compute_score"], row["data_source"], said, *given)
+            for said in ("It is 19.", "It is 20.")
+        ] == [1.0, 0.0]

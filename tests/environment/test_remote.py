@@ -645,7 +645,7 @@ def test_post_ends_where_the_answer_does_not(said, stays, words):
     assert words in str(caught.value)
 
 
-def test_time_in_which_the_loop_was_blocked_counts_against_no_request():
+async def test_time_in_which_the_loop_was_blocked_counts_against_no_request():
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
     async def respond(reader, writer):
@@ -655,13 +655,12 @@ def test_time_in_which_the_loop_was_blocked_counts_against_no_request():
         writer.write(answer)
         writer.close()
 
-    async def run():
-        async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
-            host, port = server.sockets[0].getsockname()
-            async with ServerSession(f"http://{host}:{port}") as session:
-                return await session.ask("verify", {}, seconds=0.7, error_class=EpisodeError)
-
-    assert asyncio.run(run()).status == 200
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with ServerSession(f"http://{host}:{port}") as session:
+            assert (
+                await session.ask("verify", {}, seconds=0.7, error_class=EpisodeError)
+            ).status == 200
 
 
 def test_waited_tells_connecting_from_answering():

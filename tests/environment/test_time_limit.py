@@ -71,36 +71,29 @@ def test_within_lets_clean_up_run_to_its_end():
     assert tidied == ["all"]
 
 
-def test_within_leaves_behind_what_does_not_end(caplog):
+async def test_within_leaves_behind_what_does_not_end(caplog):
     async def swallow():
         while not is_over:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
 
-    async def run():
-        nonlocal is_over
-        with pytest.raises(LateError):
-            await within(0.01, swallow(), close_timeout=0.01)
-        is_over = True
-
     is_over = False
-    asyncio.run(run())
+    with pytest.raises(LateError):
+        await within(0.01, swallow(), close_timeout=0.01)
+    is_over = True
     assert "is still running 0.01 seconds after it was cancelled; abandoning it" in caplog.text
 
 
 @pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(0), pytest.fail.Exception("no")])
-def test_within_raises_what_the_coroutine_raised(raised):
+async def test_within_raises_what_the_coroutine_raised(raised):
     """A SystemExit raised within a task would end the event loop."""
 
     async def fail():
         raise raised
 
-    async def run():
-        with pytest.raises(type(raised)) as caught:
-            await within(1.0, fail(), close_timeout=1.0)
-        return caught.value
-
-    assert asyncio.run(run()) is raised
+    with pytest.raises(type(raised)) as caught:
+        await within(1.0, fail(), close_timeout=1.0)
+    assert caught.value is raised
 
 
 def test_within_reports_an_unrequested_cancellation():
@@ -112,7 +105,7 @@ def test_within_reports_an_unrequested_cancellation():
         limited(cancel_itself())
 
 
-def test_within_passes_on_a_cancellation_of_its_caller_once_the_call_has_tidied_up():
+async def test_within_passes_on_a_cancellation_of_its_caller_once_the_call_has_tidied_up():
     tidied = []
 
     async def tidy():
@@ -122,28 +115,21 @@ def test_within_passes_on_a_cancellation_of_its_caller_once_the_call_has_tidied_
             await asyncio.sleep(0.01)
             tidied.append("all")
 
-    async def run():
-        task = asyncio.create_task(within(60.0, tidy(), close_timeout=5.0))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        return task.cancelled()
-
-    assert asyncio.run(run())
+    task = asyncio.create_task(within(60.0, tidy(), close_timeout=5.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
     assert tidied == ["all"]
 
 
-def test_within_counts_by_its_clock():
+async def test_within_counts_by_its_clock():
     """Time in which the event loop was blocked does not count."""
     moments = iter([0.0, 0.0, 0.0, 5.0])
-
-    async def run():
-        with pytest.raises(LateError):
-            await within(0.01, wait(), close_timeout=1.0, now=lambda: next(moments))
-        return next(moments, "none left")
-
-    assert asyncio.run(run()) == "none left"
+    with pytest.raises(LateError):
+        await within(0.01, wait(), close_timeout=1.0, now=lambda: next(moments))
+    assert next(moments, "none left") == "none left"
 
 
 def test_within_ends_a_forked_copy_that_comes_back():
@@ -184,17 +170,13 @@ def test_gather_all_raises_the_first_error_when_all_have_ended():
     assert ended == ["c"]
 
 
-def test_gather_all_that_is_cancelled_cancels_its_calls():
+async def test_gather_all_that_is_cancelled_cancels_its_calls():
     ended = []
-
-    async def run():
-        task = asyncio.create_task(gather_all([_said("a", after=1_000, ended=ended)]))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(run())
+    task = asyncio.create_task(gather_all([_said("a", after=1_000, ended=ended)]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert ended == []
 
 
@@ -221,20 +203,17 @@ def test_loop_clock_and_time_limit_count_no_time_in_which_the_loop_was_blocked(u
     assert expired == [False, True]
 
 
-def test_time_limit_passes_on_what_the_block_raises_and_limits_nothing_without_seconds():
-    async def run():
-        async with time_limit(None):
-            await asyncio.sleep(0)
-        with pytest.raises(KeyError):
-            async with time_limit(60.0):
-                raise KeyError
-        async with time_limit(0.01) as outer:
-            with pytest.raises(TimeoutError, match="its own"):
-                async with time_limit(60.0) as inner:
-                    raise TimeoutError("its own")
-        return outer.expired(), inner.expired()
-
-    assert asyncio.run(run()) == (False, False)
+async def test_time_limit_passes_on_what_the_block_raises_and_limits_nothing_without_seconds():
+    async with time_limit(None):
+        await asyncio.sleep(0)
+    with pytest.raises(KeyError):
+        async with time_limit(60.0):
+            raise KeyError
+    async with time_limit(0.01) as outer:
+        with pytest.raises(TimeoutError, match="its own"):
+            async with time_limit(60.0) as inner:
+                raise TimeoutError("its own")
+    assert (outer.expired(), inner.expired()) == (False, False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells how long a thread had no CPU")

@@ -236,19 +236,15 @@ def test_foreign_environment_runs_unchanged():
     assert rollout.timing.tool_seconds > 0
 
 
-def test_foreign_environment_is_closed():
+async def test_foreign_environment_is_closed():
     closed = []
     made = Aviary(
         Aviary.parse_task({"task_kwargs": {"closed": closed}}),
         options=Aviary.Options(env_class=f"{HERE}:Lamp"),
     )
-
-    async def open_and_close():
-        await made.close()
-        await made.setup()
-        await made.close()
-
-    asyncio.run(open_and_close())
+    await made.close()
+    await made.setup()
+    await made.close()
     assert closed == [0]
 
 
@@ -635,13 +631,10 @@ def test_submit_answer_takes_a_number_beyond_every_float_for_a_wrong_one():
     assert rollout.responses[-1].text == "The answer is wrong."
 
 
-def test_calculator_world_takes_a_number_beyond_every_float_for_a_wrong_one():
-    async def answer():
-        world = CalculatorEnv(answer=6)
-        await world.reset()
-        return await world.submit_answer(10**400), world.state.reward
-
-    assert asyncio.run(answer()) == ("The answer is wrong.", 0.0)
+async def test_calculator_world_takes_a_number_beyond_every_float_for_a_wrong_one():
+    world = CalculatorEnv(answer=6)
+    await world.reset()
+    assert (await world.submit_answer(10**400), world.state.reward) == ("The answer is wrong.", 0.0)
 
 
 def test_submit_answer_takes_zero():
@@ -683,17 +676,13 @@ def test_calculator_counts_the_first_answer_of_a_message():
     ]
 
 
-def test_calculator_world_stands_on_its_own():
+async def test_calculator_world_stands_on_its_own():
     """The environment also works without gymcli, played by an agent of aviary."""
-
-    async def play():
-        world = CalculatorEnv(answer=6, problem="What is twice three?")
-        opening, tools = await world.reset()
-        idle = await world.step(core.Message(content="Six?"))
-        call = core.ToolCall.from_tool(tools[1], answer="6")
-        return opening, idle, await world.step(core.ToolRequestMessage(tool_calls=[call]))
-
-    opening, idle, (answers, *result) = asyncio.run(play())
+    world = CalculatorEnv(answer=6, problem="What is twice three?")
+    opening, tools = await world.reset()
+    idle = await world.step(core.Message(content="Six?"))
+    call = core.ToolCall.from_tool(tools[1], answer="6")
+    (answers, *result) = await world.step(core.ToolRequestMessage(tool_calls=[call]))
     assert [message.content for message in opening] == ["What is twice three?"]
     assert idle[1:] == (0.0, False, False)
     assert [message.content for message in answers] == ["The answer is right."]

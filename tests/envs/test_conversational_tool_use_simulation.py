@@ -1,6 +1,5 @@
 """The environment conversational_tool_use_simulation: simulators, judge and tasks."""
 
-import asyncio
 from random import Random
 
 import msgspec
@@ -260,17 +259,15 @@ def test_step_runs_the_calls_of_a_message_with_text():
 
 
 @pytest.mark.parametrize(("is_parallel", "num_run"), [(False, 1), (True, 2)])
-def test_step_runs_only_the_first_call_where_the_row_wants_one_at_a_time(is_parallel, num_run):
+async def test_step_runs_only_the_first_call_where_the_row_wants_one_at_a_time(
+    is_parallel, num_run
+):
     found = roles(tool=('{"on": true}',))
     task = SimulationTask.model_validate(lamp_fields())
     environment = ConversationalToolUseSimulation(task, roles=found)
     environment.rollout = Rollout(sampling={"parallel_tool_calls": is_parallel})
-
-    async def answers():
-        await environment.setup()
-        return await environment.step(calls(("switch_lamp", LAMP), ("switch_lamp", LAMP)))
-
-    results = asyncio.run(answers()).messages
+    await environment.setup()
+    results = (await environment.step(calls(("switch_lamp", LAMP), ("switch_lamp", LAMP)))).messages
     assert [message.tool_call_id for message in results] == ["call_0", "call_1"]
     assert sum(message.text == '{"on": true}' for message in results) == num_run
 

@@ -1,7 +1,5 @@
 """The environment example_session_state_mgmt: the counter, and the replay of records."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -104,16 +102,13 @@ def test_verify_leaves_a_doctored_record_unscored():
         scored(msgspec.structs.replace(rollout, messages=messages))
 
 
-def test_instances_do_not_share_a_counter():
-    async def both():
-        task = ExampleSessionStateMgmt.parse_task(TASK)
-        first, second = ExampleSessionStateMgmt(task), ExampleSessionStateMgmt(task)
-        await first.setup()
-        await second.setup()
-        first.increment_counter(5)
-        return await first.final_state(), await second.final_state()
-
-    assert asyncio.run(both()) == (8, 3)
+async def test_instances_do_not_share_a_counter():
+    task = ExampleSessionStateMgmt.parse_task(TASK)
+    first, second = ExampleSessionStateMgmt(task), ExampleSessionStateMgmt(task)
+    await first.setup()
+    await second.setup()
+    first.increment_counter(5)
+    assert (await first.final_state(), await second.final_state()) == (8, 3)
 
 
 def test_tools_answer_in_the_shape_of_the_reference():

@@ -1,6 +1,5 @@
 """The environment sokoban: the rules, the solver, rewards, replays, and the rooms."""
 
-import asyncio
 import itertools
 import math
 from random import Random
@@ -247,13 +246,14 @@ def test_step_ends_a_solved_room():
     }
 
 
-def test_step_answers_nothing_after_the_end():
-    async def late():
-        environment = Sokoban(Puzzle(board="@$."))
-        await environment.setup()
-        return [await environment.step(message) for message in act("right", "left")]
-
-    assert asyncio.run(late())[1] == ([], None, "env_done")
+async def test_step_answers_nothing_after_the_end():
+    environment = Sokoban(Puzzle(board="@$."))
+    await environment.setup()
+    assert [await environment.step(message) for message in act("right", "left")][1] == (
+        [],
+        None,
+        "env_done",
+    )
 
 
 def test_step_asks_again_where_there_is_no_action():
@@ -426,22 +426,16 @@ def test_oracle_plays_a_shortest_solution():
     assert rollout.reward == pytest.approx(12 - 0.1 * len(solution))
 
 
-def test_oracle_plans_anew_where_others_have_moved():
-    async def play():
-        environment = Sokoban(Puzzle(board="______\n_@$_._"))
-        await environment.setup()
-        first = await environment.oracle(environment.rollout)
-        await environment.step(says("up"))
-        second = await environment.oracle(environment.rollout)
-        return first.text, second.text
-
-    assert asyncio.run(play()) == ("<action>right</action>", "<action>down</action>")
+async def test_oracle_plans_anew_where_others_have_moved():
+    environment = Sokoban(Puzzle(board="______\n_@$_._"))
+    await environment.setup()
+    first = await environment.oracle(environment.rollout)
+    await environment.step(says("up"))
+    second = await environment.oracle(environment.rollout)
+    assert (first.text, second.text) == ("<action>right</action>", "<action>down</action>")
 
 
-def test_oracle_has_nothing_to_say_in_a_room_without_a_solution():
-    async def asked():
-        environment = Sokoban(Puzzle(board="$__\n@_.\n___"))
-        await environment.setup()
-        return await environment.oracle(environment.rollout)
-
-    assert asyncio.run(asked()) is None
+async def test_oracle_has_nothing_to_say_in_a_room_without_a_solution():
+    environment = Sokoban(Puzzle(board="$__\n@_.\n___"))
+    await environment.setup()
+    assert await environment.oracle(environment.rollout) is None

@@ -83,28 +83,20 @@ def test_a_list_of_one_model_returns_a_list(tmp_path):
     assert result.metrics.num_scored == 1
 
 
-def test_the_rollouts_of_several_models_come_as_they_end(tmp_path):
+async def test_the_rollouts_of_several_models_come_as_they_end(tmp_path):
     tasks = write_sums(tmp_path / "t.jsonl", 4)
+    records = gymcli.collect(tasks, model=["oracle", Guess("wrong", "-1")], repeats=2)
+    assert (
+        sorted([(record.model, record.reward) async for record in records])
+        == [("oracle", 1.0)] * 8 + [("wrong", 0.0)] * 8
+    )
 
-    async def run():
-        records = gymcli.collect(tasks, model=["oracle", Guess("wrong", "-1")], repeats=2)
-        return [(record.model, record.reward) async for record in records]
 
-    assert sorted(asyncio.run(run())) == [("oracle", 1.0)] * 8 + [("wrong", 0.0)] * 8
-
-
-def test_models_share_concurrency_and_endpoints_can_be_listed(tmp_path):
+async def test_models_share_concurrency_and_endpoints_can_be_listed(tmp_path):
     tasks = write_sums(tmp_path / "t.jsonl", 8)
-
-    async def run():
-        async with MockServer(add_up) as server:
-            endpoints = [
-                gymcli.Endpoint(base_url=server.base_url, model=name) for name in ("a", "b")
-            ]
-            results = await gymcli.collect(tasks, model=endpoints, concurrency=2)
-            return results, server
-
-    results, server = asyncio.run(run())
+    async with MockServer(add_up) as server:
+        endpoints = [gymcli.Endpoint(base_url=server.base_url, model=name) for name in ("a", "b")]
+        results = await gymcli.collect(tasks, model=endpoints, concurrency=2)
     assert [(result.model, result.metrics.mean_reward) for result in results] == [
         ("a", 1.0),
         ("b", 1.0),
@@ -112,49 +104,35 @@ def test_models_share_concurrency_and_endpoints_can_be_listed(tmp_path):
     assert server.num_requests == 16
 
 
-def test_models_may_be_named_in_gym_toml(tmp_path, monkeypatch):
+async def test_models_may_be_named_in_gym_toml(tmp_path, monkeypatch):
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     monkeypatch.chdir(tmp_path)
-
-    async def run():
-        async with MockServer(add_up) as server:
-            table = f'base_url = "{server.base_url}"\nmodel = "served"\n'
-            Path("gym.toml").write_text(f"[models.first]\n{table}[models.second]\n{table}")
-            return await gymcli.collect(tasks, model=["first", "second"], out="runs")
-
-    first, second = asyncio.run(run())
+    async with MockServer(add_up) as server:
+        table = f'base_url = "{server.base_url}"\nmodel = "served"\n'
+        Path("gym.toml").write_text(f"[models.first]\n{table}[models.second]\n{table}")
+        first, second = await gymcli.collect(tasks, model=["first", "second"], out="runs")
     assert (first.model, first.path) == ("first", Path("runs/first"))
     assert read_manifest(second.path).model == "served"
 
 
-def test_models_share_a_budget_and_their_numbers_are_written(tmp_path):
+async def test_models_share_a_budget_and_their_numbers_are_written(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 8), tmp_path / "runs"
-
-    async def run():
-        async with MockServer(add_up) as server:
-            endpoints = [
-                gymcli.Endpoint(base_url=server.base_url, model=name) for name in ("a", "b")
-            ]
+    async with MockServer(add_up) as server:
+        endpoints = [gymcli.Endpoint(base_url=server.base_url, model=name) for name in ("a", "b")]
+        with pytest.raises(BudgetReachedError, match="--max-tokens-total 1 is reached"):
             await gymcli.collect(tasks, model=endpoints, out=out, max_tokens_total=1, concurrency=1)
-
-    with pytest.raises(BudgetReachedError, match="--max-tokens-total 1 is reached"):
-        asyncio.run(run())
     for name in ("a", "b"):
         assert (out / name / "metrics.json").exists()
         assert read_manifest(out / name).ended_at is None
 
 
-def test_leaving_the_rollouts_of_several_models_ends_their_runs(tmp_path):
+async def test_leaving_the_rollouts_of_several_models_ends_their_runs(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 20), tmp_path / "runs"
-
-    async def run():
-        options = {"model": ["oracle", Guess("wrong", "-1")], "out": out, "concurrency": 1}
-        async with aclosing(gymcli.collect(tasks, **options)) as records:
-            async for _ in records:
-                break
-        return await gymcli.collect(tasks, **options)
-
-    results = asyncio.run(run())
+    options = {"model": ["oracle", Guess("wrong", "-1")], "out": out, "concurrency": 1}
+    async with aclosing(gymcli.collect(tasks, **options)) as records:
+        async for _ in records:
+            break
+    results = await gymcli.collect(tasks, **options)
     assert [result.metrics.num_scored for result in results] == [20, 20]
 
 
@@ -190,15 +168,12 @@ def test_wrong_models_are_refused(options, message):
     assert str(caught.value).startswith(message)
 
 
-def test_a_stream_is_iterated_or_awaited():
-    async def run():
-        records = gymcli.collect("arithmetic", model="oracle", limit=2)
-        async for _ in records:
-            break
-        await records
-
+async def test_a_stream_is_iterated_or_awaited():
+    records = gymcli.collect("arithmetic", model="oracle", limit=2)
+    async for _ in records:
+        break
     with pytest.raises(UsageError, match="its rollouts have been iterated"):
-        asyncio.run(run())
+        await records
 
 
 def test_the_runs_of_a_command_that_died_are_in_its_folders():

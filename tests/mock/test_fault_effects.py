@@ -146,27 +146,21 @@ def test_429_date_says_a_time_to_come():
     assert before + 1 <= found <= time.time() + 2
 
 
-def test_burst_refuses_whatever_follows():
-    async def run() -> list[str]:
-        faults = Faults.parse(["429-burst@first"])
-        async with MockServer(faults=faults) as server:
-            texts = ["before", "first", *["after"] * BURST_LENGTH]
-            came = [await raw(server, "/responses", {"model": "m", "input": t}) for t in texts]
-            return [one.head[9:12] for one in came]
-
-    assert asyncio.run(run()) == ["200", *["429"] * BURST_LENGTH, "200"]
+async def test_burst_refuses_whatever_follows():
+    faults = Faults.parse(["429-burst@first"])
+    async with MockServer(faults=faults) as server:
+        texts = ["before", "first", *["after"] * BURST_LENGTH]
+        came = [await raw(server, "/responses", {"model": "m", "input": t}) for t in texts]
+        assert [one.head[9:12] for one in came] == ["200", *["429"] * BURST_LENGTH, "200"]
 
 
 @pytest.mark.parametrize(
     ("kind", "statuses"), [("500-once", "500 200 200"), ("500-always", "500 500 500")]
 )
-def test_500_once_and_always(kind, statuses):
-    async def run() -> list[str]:
-        async with MockServer(faults=Faults.parse([kind])) as server:
-            came = [await raw(server, "/responses", {"input": "x"}) for _ in range(3)]
-            return [one.head[9:12] for one in came]
-
-    assert asyncio.run(run()) == statuses.split()
+async def test_500_once_and_always(kind, statuses):
+    async with MockServer(faults=Faults.parse([kind])) as server:
+        came = [await raw(server, "/responses", {"input": "x"}) for _ in range(3)]
+        assert [one.head[9:12] for one in came] == statuses.split()
 
 
 @on_both_loops
@@ -404,10 +398,7 @@ def test_huge(dialect, stream):
         ("huge", False),
     ],
 )
-def test_numbers_have_the_faults_that_fit(kind, happens):
-    async def run() -> MockServer:
-        async with MockServer(fixed("0.5"), faults=Faults.parse([kind])) as server:
-            await raw(server, "/score", {"text_1": "a", "text_2": "b"})
-            return server
-
-    assert asyncio.run(run()).stats.faults == ({kind: 1} if happens else {})
+async def test_numbers_have_the_faults_that_fit(kind, happens):
+    async with MockServer(fixed("0.5"), faults=Faults.parse([kind])) as server:
+        await raw(server, "/score", {"text_1": "a", "text_2": "b"})
+        assert server.stats.faults == ({kind: 1} if happens else {})

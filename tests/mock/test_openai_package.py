@@ -3,8 +3,6 @@
 Its clients validate every answer and event strictly here, which they do not do by default.
 """
 
-import asyncio
-
 import msgspec
 import pydantic
 import pytest
@@ -323,31 +321,28 @@ def test_error_of_no_request(client):
     assert (caught.value.type, caught.value.param) == ("invalid_request_error", None)
 
 
-def test_async_client(server):
-    async def ask():
-        http_client = openai.DefaultAsyncHttpxClient(trust_env=False)
-        async with openai.AsyncOpenAI(**options(server), http_client=http_client) as client:
-            completions, responses = client.chat.completions, client.responses
-            assert [model.id async for model in client.models.list()] == ["m"]
-            completion = await completions.create(**chat("plain"))
-            assert completion.choices[0].message.content == TEXT
-            pieces = [
-                chunk.choices[0].delta.content or ""
-                async for chunk in await completions.create(**chat("plain", stream=True))
-            ]
-            assert "".join(pieces) == TEXT
-            tools = [openai.pydantic_function_tool(Total)]
-            async with completions.stream(**chat("totals", tools=tools)) as stream:
-                completion = await stream.get_final_completion()
-            assert completion.choices[0].message.tool_calls[0].function.parsed_arguments == TOTAL
-            completion = await completions.parse(**chat("structured", response_format=Total))
-            assert completion.choices[0].message.parsed == TOTAL
-            raw = await completions.with_raw_response.create(**chat("plain"))
-            assert raw.parse().choices[0].message.content == TEXT
-            assert (await responses.create(**response("plain"))).output_text == TEXT
-            async with responses.stream(**response("thought")) as stream:
-                assert (await stream.get_final_response()).output_text == TEXT
-            parsed = await responses.parse(**response("structured", text_format=Total))
-            assert parsed.output_parsed == TOTAL
-
-    asyncio.run(ask())
+async def test_async_client(server):
+    http_client = openai.DefaultAsyncHttpxClient(trust_env=False)
+    async with openai.AsyncOpenAI(**options(server), http_client=http_client) as client:
+        completions, responses = client.chat.completions, client.responses
+        assert [model.id async for model in client.models.list()] == ["m"]
+        completion = await completions.create(**chat("plain"))
+        assert completion.choices[0].message.content == TEXT
+        pieces = [
+            chunk.choices[0].delta.content or ""
+            async for chunk in await completions.create(**chat("plain", stream=True))
+        ]
+        assert "".join(pieces) == TEXT
+        tools = [openai.pydantic_function_tool(Total)]
+        async with completions.stream(**chat("totals", tools=tools)) as stream:
+            completion = await stream.get_final_completion()
+        assert completion.choices[0].message.tool_calls[0].function.parsed_arguments == TOTAL
+        completion = await completions.parse(**chat("structured", response_format=Total))
+        assert completion.choices[0].message.parsed == TOTAL
+        raw = await completions.with_raw_response.create(**chat("plain"))
+        assert raw.parse().choices[0].message.content == TEXT
+        assert (await responses.create(**response("plain"))).output_text == TEXT
+        async with responses.stream(**response("thought")) as stream:
+            assert (await stream.get_final_response()).output_text == TEXT
+        parsed = await responses.parse(**response("structured", text_format=Total))
+        assert parsed.output_parsed == TOTAL

@@ -174,15 +174,12 @@ def test_waits_that_the_endpoint_asks_for_are_passed_on(tmp_path):
     assert with_recording(tmp_path / "s.jsonl", lambda _: slow, ask)[0] == "7"
 
 
-def test_an_endpoint_that_is_gone_is_a_502(tmp_path):
-    async def run():
-        async with MockServer() as gone:
-            address = gone.base_url
-        recorder = Recorder(tmp_path / "s.jsonl", address)
-        async with MockServer(recorder=recorder) as server:
-            return await asking(CHAT)(server)
-
-    [(status, words)] = asyncio.run(run())
+async def test_an_endpoint_that_is_gone_is_a_502(tmp_path):
+    async with MockServer() as gone:
+        address = gone.base_url
+    recorder = Recorder(tmp_path / "s.jsonl", address)
+    async with MockServer(recorder=recorder) as server:
+        [(status, words)] = await asking(CHAT)(server)
     assert status == 502
     assert words.startswith("the recorded endpoint: ClientConnectorError: ")
     assert (tmp_path / "s.jsonl").read_bytes() == b""
@@ -205,17 +202,13 @@ def test_the_key_goes_to_the_endpoint_and_nowhere_else(tmp_path):
     assert KEY.encode() not in path.read_bytes()
 
 
-def test_no_part_of_the_key_is_left_where_a_text_is_cut(tmp_path):
+async def test_no_part_of_the_key_is_left_where_a_text_is_cut(tmp_path):
     path, log = tmp_path / "session.jsonl", tmp_path / "log.jsonl"
-
-    async def run():
-        async with MockServer(lambda _: "fine", api_key=KEY) as real:
-            recorder = Recorder(path, real.base_url, api_key=KEY)
-            async with MockServer(recorder=recorder, log=log) as server:
-                texts = ["x" * (end - 10) + KEY for end in (80, 200)]
-                return await asking(*map(chat, texts))(server)
-
-    assert asyncio.run(run()) == [(200, "fine")] * 2
+    async with MockServer(lambda _: "fine", api_key=KEY) as real:
+        recorder = Recorder(path, real.base_url, api_key=KEY)
+        async with MockServer(recorder=recorder, log=log) as server:
+            texts = ["x" * (end - 10) + KEY for end in (80, 200)]
+            assert await asking(*map(chat, texts))(server) == [(200, "fine")] * 2
     for file in (path, log):
         assert file.read_bytes().count(b"xx[r") > 0
         assert KEY[:9].encode() not in file.read_bytes()
@@ -232,20 +225,19 @@ def test_recorder_looks_for_no_logins_and_no_proxies_of_its_own(tmp_path, monkey
     assert "Authorization" not in received.headers
 
 
-def test_recorder_goes_through_the_proxy_that_it_is_given(tmp_path):
+async def test_recorder_goes_through_the_proxy_that_it_is_given(tmp_path):
     """The mock server stands for a proxy: it answers a request for any host itself."""
-
-    async def run():
-        async with MockServer() as proxy:
-            recorder = Recorder(
-                tmp_path / "s.jsonl",
-                "http://h.invalid/v1",
-                proxy=f"http://127.0.0.1:{proxy.site.port}",
+    async with MockServer() as proxy:
+        recorder = Recorder(
+            tmp_path / "s.jsonl",
+            "http://h.invalid/v1",
+            proxy=f"http://127.0.0.1:{proxy.site.port}",
+        )
+        async with MockServer(recorder=recorder) as server:
+            assert (await asking(CHAT)(server), [r.headers["Host"] for r in proxy.requests]) == (
+                [(200, "hello")],
+                ["h.invalid"],
             )
-            async with MockServer(recorder=recorder) as server:
-                return await asking(CHAT)(server), [r.headers["Host"] for r in proxy.requests]
-
-    assert asyncio.run(run()) == ([(200, "hello")], ["h.invalid"])
 
 
 def test_streams_are_asked_for_as_one_body(tmp_path):

@@ -137,18 +137,14 @@ def test_answer_retries_until_it_is_there(fault, stream):
         (500, {}, 0.5, 1),
     ],
 )
-def test_answer_waits_as_the_endpoint_asks(status, headers, low, high):
+async def test_answer_waits_as_the_endpoint_asks(status, headers, low, high):
     time, request = FakeTime(), hello()
-
-    async def run() -> None:
-        busy = msgspec.structs.replace(refusal_of(status, "slow"), headers=headers)
-        async with MockServer(in_order(busy, "yes")) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m")
-            options = {"clock": time.clock, "sleep": time.sleep}
-            async with Client(endpoint, concurrency=1, **options) as client:
-                await client.answer(request)
-
-    asyncio.run(run())
+    busy = msgspec.structs.replace(refusal_of(status, "slow"), headers=headers)
+    async with MockServer(in_order(busy, "yes")) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m")
+        options = {"clock": time.clock, "sleep": time.sleep}
+        async with Client(endpoint, concurrency=1, **options) as client:
+            await client.answer(request)
     kind = "RateLimitError" if status == 429 else "ServerError"
     assert request.tries.retries == {kind: 1}
     # Time passes only in sleeps; the wait for the limiter starts when the request's own ends.
@@ -220,23 +216,20 @@ def test_words_that_a_body_quotes_mean_nothing(refusal, kind):
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_answer_follows_no_redirect(status):
+async def test_answer_follows_no_redirect(status):
     """The key is meant for one address only; the error names the new one."""
     request = hello()
-
-    async def run() -> tuple[ModelError, int]:
-        async with MockServer() as elsewhere:
-            location = f"{elsewhere.base_url}/chat/completions?token=abc"
-            moved = MockAnswer(body="", status=status, headers={"Location": location})
-            async with MockServer(scripted([moved])) as server:
-                endpoint = Endpoint(base_url=server.base_url, model="m", api_key=KEY)
-                async with Client(endpoint, concurrency=1, sleep=FakeTime().sleep) as client:
-                    with pytest.raises(RequestRefusedError) as raised:
-                        await client.answer(request)
-            assert str(raised.value).endswith(f"use the address {elsewhere.base_url}")
-            return raised.value, elsewhere.num_requests
-
-    error, num_requests = asyncio.run(run())
+    async with MockServer() as elsewhere:
+        location = f"{elsewhere.base_url}/chat/completions?token=abc"
+        moved = MockAnswer(body="", status=status, headers={"Location": location})
+        async with MockServer(scripted([moved])) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", api_key=KEY)
+            async with Client(endpoint, concurrency=1, sleep=FakeTime().sleep) as client:
+                with pytest.raises(RequestRefusedError) as raised:
+                    await client.answer(request)
+        assert str(raised.value).endswith(f"use the address {elsewhere.base_url}")
+        error = raised.value
+        num_requests = elsewhere.num_requests
     assert (error.status, request.tries.retries, num_requests) == (status, {}, 0)
     assert is_fatal(error)
 
@@ -541,21 +534,17 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("stop_reason", REFUSALS)
-def test_a_refusal_on_the_models_account_is_scored(stop_reason, tmp_path):
+async def test_a_refusal_on_the_models_account_is_scored(stop_reason, tmp_path):
     (tasks := tmp_path / "tasks.jsonl").write_bytes(msgspec.json.encode(ROW))
-
-    async def play() -> list:
-        call = MockAnswer(tool_calls=[("increment_counter", {"count": 2})])
-        async with MockServer(in_order(REFUSALS[stop_reason], call, "3")) as server:
-            records = gymcli.collect(
-                tasks,
-                endpoint=Endpoint(base_url=server.base_url, model="m"),
-                env="example_session_state_mgmt",
-                max_episode_tokens=10_000,
-            )
-            return [record async for record in records]
-
-    [record] = asyncio.run(play())
+    call = MockAnswer(tool_calls=[("increment_counter", {"count": 2})])
+    async with MockServer(in_order(REFUSALS[stop_reason], call, "3")) as server:
+        records = gymcli.collect(
+            tasks,
+            endpoint=Endpoint(base_url=server.base_url, model="m"),
+            env="example_session_state_mgmt",
+            max_episode_tokens=10_000,
+        )
+        [record] = [record async for record in records]
     assert (record.stop_reason, record.reward) == (stop_reason, float(stop_reason == "done"))
     assert record.tool_errors == ({"malformed": 1} if stop_reason == "done" else {})
 

@@ -68,17 +68,13 @@ def test_answer_in_every_dialect(dialect, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("fault", ["interim-100", "interim-103"])
-def test_answer_passes_over_interim_responses(fault, stream):
+async def test_answer_passes_over_interim_responses(fault, stream):
     """The second request uses the same connection."""
-
-    async def run():
-        behaviour = scripted([MockAnswer(text="hi", fault=fault)])
-        async with MockServer(behaviour) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m", stream=stream, max_attempts=1)
-            async with Client(endpoint, concurrency=1) as client:
-                return [(await client.answer(hello())).message.text for _ in range(2)]
-
-    assert asyncio.run(run()) == ["hi", "hi"]
+    behaviour = scripted([MockAnswer(text="hi", fault=fault)])
+    async with MockServer(behaviour) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m", stream=stream, max_attempts=1)
+        async with Client(endpoint, concurrency=1) as client:
+            assert [(await client.answer(hello())).message.text for _ in range(2)] == ["hi", "hi"]
 
 
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -168,34 +164,27 @@ def test_answer_sends_large_prompts():
     assert len(ask(request=request).message.text) == 2**21
 
 
-def test_answer_goes_through_the_proxy():
+async def test_answer_goes_through_the_proxy():
     """A plain-HTTP proxy gets the full address in the request, so a mock server can play it."""
-
-    async def run() -> MockServer:
-        async with MockServer() as proxy:
-            endpoint = Endpoint(
-                base_url="http://model.invalid/v1",
-                model="m",
-                proxy=proxy.base_url.replace("http://", "http://me:hush@").removesuffix("/v1"),
-            )
-            async with Client(endpoint, concurrency=1) as client:
-                await client.answer(HELLO)
-            return proxy
-
-    (received,) = asyncio.run(run()).requests
+    async with MockServer() as proxy:
+        endpoint = Endpoint(
+            base_url="http://model.invalid/v1",
+            model="m",
+            proxy=proxy.base_url.replace("http://", "http://me:hush@").removesuffix("/v1"),
+        )
+        async with Client(endpoint, concurrency=1) as client:
+            await client.answer(HELLO)
+        (received,) = proxy.requests
     assert received.headers["Host"] == "model.invalid"
     assert received.headers["Proxy-Authorization"].startswith("Basic ")
 
 
-def test_answer_keeps_to_its_concurrency():
-    async def run() -> int:
-        async with MockServer(latency=0.01) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m")
-            async with Client(endpoint, concurrency=2) as client:
-                await asyncio.gather(*(client.answer(HELLO) for _ in range(6)))
-            return server.max_in_flight
-
-    assert asyncio.run(run()) == 2
+async def test_answer_keeps_to_its_concurrency():
+    async with MockServer(latency=0.01) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m")
+        async with Client(endpoint, concurrency=2) as client:
+            await asyncio.gather(*(client.answer(HELLO) for _ in range(6)))
+        assert server.max_in_flight == 2
 
 
 def test_answer_refuses_what_cannot_be_written():
@@ -212,7 +201,7 @@ def test_answer_takes_a_plain_body_where_it_asked_for_a_stream():
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "text/plain", None])
 @pytest.mark.parametrize("is_at_once", [False, True])
-def test_answer_is_read_in_any_packets_and_its_connection_reused(kind, is_at_once):
+async def test_answer_is_read_in_any_packets_and_its_connection_reused(kind, is_at_once):
     """The body may arrive with its head or after it, with any content type."""
     body = b'{"choices": [{"message": {"content": "whole"}}]}'
     head = b"HTTP/1.1 200 OK\r\n" + (f"Content-Type: {kind}\r\n".encode() if kind else b"")
@@ -233,17 +222,14 @@ def test_answer_is_read_in_any_packets_and_its_connection_reused(kind, is_at_onc
         writer.close()
         left.set()
 
-    async def run():
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            endpoint = Endpoint(base_url=f"http://127.0.0.1:{port}/v1", model="m")
-            async with Client(endpoint, concurrency=1) as client:
-                texts = [(await client.answer(hello())).message.text for _ in range(3)]
-            await left.wait()
-            return texts
-
     left = asyncio.Event()
-    assert asyncio.run(run()) == ["whole"] * 3
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        endpoint = Endpoint(base_url=f"http://127.0.0.1:{port}/v1", model="m")
+        async with Client(endpoint, concurrency=1) as client:
+            texts = [(await client.answer(hello())).message.text for _ in range(3)]
+        await left.wait()
+        assert texts == ["whole"] * 3
     assert num_connections == 1
 
 
@@ -307,7 +293,7 @@ def test_responses_answer_that_used_all_tokens_was_cut(name, num_tokens, finish)
 
 
 @pytest.mark.parametrize("listed", [(), ("mood",)])
-def test_conversation_sends_back_what_the_endpoint_wants_back(listed):
+async def test_conversation_sends_back_what_the_endpoint_wants_back(listed):
     call = {
         "id": "c",
         "type": "function",
@@ -318,20 +304,16 @@ def test_conversation_sends_back_what_the_endpoint_wants_back(listed):
     message = {"role": "assistant", "content": None, "tool_calls": [call], "mood": "good"}
     choice = {"message": {**message, **details}, "finish_reason": "tool_calls"}
     body = msgspec.json.encode({"choices": [choice]}).decode()
-
-    async def run() -> list[list[dict]]:
-        async with MockServer(lambda _: MockAnswer(body=body)) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m", send_fields=listed)
-            async with Client(endpoint, concurrency=1) as client:
-                conversation = Conversation(client)
-                messages = list(HELLO.messages)
-                for _ in range(3):
-                    answer = await conversation.answer(Request(messages=messages))
-                    messages.append(answer.message)
-                await client.answer(Request(messages=messages))
-            return [received.body["messages"] for received in server.requests][2:]
-
-    in_conversation, of_others = asyncio.run(run())
+    async with MockServer(lambda _: MockAnswer(body=body)) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m", send_fields=listed)
+        async with Client(endpoint, concurrency=1) as client:
+            conversation = Conversation(client)
+            messages = list(HELLO.messages)
+            for _ in range(3):
+                answer = await conversation.answer(Request(messages=messages))
+                messages.append(answer.message)
+            await client.answer(Request(messages=messages))
+        in_conversation, of_others = [received.body["messages"] for received in server.requests][2:]
     mood = {"mood": "good"} if listed else {}
     said = {"role": "assistant", "content": None, "tool_calls": [call], **details, **mood}
     assert in_conversation[1:] == [said, said]
@@ -481,19 +463,16 @@ RESPONSES_STREAM = (
 @pytest.mark.parametrize(
     ("dialect", "stream"), [("chat", CHAT_STREAM), ("responses", RESPONSES_STREAM)]
 )
-def test_answer_of_a_stream_is_there_though_the_connection_stays_open(dialect, stream):
-    async def run() -> Answer:
-        head = "Content-Type: text/event-stream\r\n"
-        async with raw_server(stream, headers=head, stays_open=True) as address:
-            options = {"dialect": dialect, "stream": True, "max_attempts": 1}
-            endpoint = Endpoint(base_url=f"http://{address}", model="m", **options)
-            async with Client(endpoint, concurrency=1) as client, asyncio.timeout(30):
-                return await client.answer(HELLO)
-
-    assert asyncio.run(run()).message.text == "whole"
+async def test_answer_of_a_stream_is_there_though_the_connection_stays_open(dialect, stream):
+    head = "Content-Type: text/event-stream\r\n"
+    async with raw_server(stream, headers=head, stays_open=True) as address:
+        options = {"dialect": dialect, "stream": True, "max_attempts": 1}
+        endpoint = Endpoint(base_url=f"http://{address}", model="m", **options)
+        async with Client(endpoint, concurrency=1) as client, asyncio.timeout(30):
+            assert (await client.answer(HELLO)).message.text == "whole"
 
 
-def test_answers_of_streams_that_end_share_a_connection():
+async def test_answers_of_streams_that_end_share_a_connection():
     """The end of the body comes in a packet after the last event."""
     connections = []
 
@@ -510,32 +489,25 @@ def test_answers_of_streams_that_end_share_a_connection():
             writer.write(b"0\r\n\r\n")
         writer.close()
 
-    async def run() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        endpoint = Endpoint(base_url=f"http://{host}:{port}", model="m", stream=True)
-        async with Client(endpoint, concurrency=1) as client:
-            for _ in range(3):
-                assert (await client.answer(hello())).message.text == "whole"
-        await connections[0].wait_closed()
-        server.close()
-
-    asyncio.run(run())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    endpoint = Endpoint(base_url=f"http://{host}:{port}", model="m", stream=True)
+    async with Client(endpoint, concurrency=1) as client:
+        for _ in range(3):
+            assert (await client.answer(hello())).message.text == "whole"
+    await connections[0].wait_closed()
+    server.close()
     assert len(connections) == 1
 
 
-def test_answer_reads_no_endless_body():
+async def test_answer_reads_no_endless_body():
     """A small compressed body may be huge; reading stops at the limit."""
     packed = gzip.compress(b" " * (65 * 2**20), 1)
-
-    async def run() -> None:
-        async with raw_server(packed, headers="Content-Encoding: gzip\r\n") as address:
-            endpoint = Endpoint(base_url=f"http://{address}", model="m", max_attempts=1)
-            async with Client(endpoint, concurrency=1) as client:
+    async with raw_server(packed, headers="Content-Encoding: gzip\r\n") as address:
+        endpoint = Endpoint(base_url=f"http://{address}", model="m", max_attempts=1)
+        async with Client(endpoint, concurrency=1) as client:
+            with pytest.raises(InvalidAnswerError, match="longer than 64 MiB"):
                 await client.answer(HELLO)
-
-    with pytest.raises(InvalidAnswerError, match="longer than 64 MiB"):
-        asyncio.run(run())
 
 
 class Endless(NamedTuple):
@@ -623,20 +595,16 @@ def test_answer_reads_long_answers():
     assert asyncio.run(run()).message.text == text[: 6 * 2**18]
 
 
-def test_answer_counts_less_of_what_a_stream_does_not_keep():
+async def test_answer_counts_less_of_what_a_stream_does_not_keep():
     """A stream of 131,072 tokens with log-probabilities and counts in each event was refused."""
     event = b'data: {"choices": [{"delta": {"content": "a"}}], "usage": {"z": [%b{}]}}\n\n'
     events = event % (b"{}," * 2**10) * 2**10
     end = b'data: {"choices": [{"finish_reason": "stop"}]}\n\n'
-
-    async def run() -> Answer:
-        headers = "Content-Type: text/event-stream\r\n"
-        async with raw_server(events + end, headers=headers) as address:
-            endpoint = Endpoint(base_url=f"http://{address}", model="m", stream=True)
-            async with Client(endpoint, concurrency=1) as client:
-                return await client.answer(HELLO)
-
-    assert asyncio.run(run()).message.text == "a" * 2**10
+    headers = "Content-Type: text/event-stream\r\n"
+    async with raw_server(events + end, headers=headers) as address:
+        endpoint = Endpoint(base_url=f"http://{address}", model="m", stream=True)
+        async with Client(endpoint, concurrency=1) as client:
+            assert (await client.answer(HELLO)).message.text == "a" * 2**10
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -675,18 +643,15 @@ def test_answer_counts_no_time_in_which_the_loop_stood_still(options, new_loop):
         assert runner.run(run()).message.text == "whole"
 
 
-def test_answer_is_cancelled_at_once():
-    async def run() -> float:
-        async with MockServer(scripted([MockAnswer(fault="stall")])) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m")
-            async with Client(endpoint, concurrency=1) as client:
-                started = time.monotonic()
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        await client.answer(HELLO)
-                return time.monotonic() - started
-
-    assert asyncio.run(run()) < 2
+async def test_answer_is_cancelled_at_once():
+    async with MockServer(scripted([MockAnswer(fault="stall")])) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m")
+        async with Client(endpoint, concurrency=1) as client:
+            started = time.monotonic()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.answer(HELLO)
+            assert time.monotonic() - started < 2
 
 
 def test_is_fatal_is_not_a_connection_that_broke():

@@ -247,70 +247,61 @@ def test_admit_keeps_to_the_ceiling():
     assert is_admitted(limiter, request())
 
 
-def test_acquire_serves_who_came_first():
-    async def run():
-        limiter = limiter_at(FakeTime(), ceiling=1)
-        under_way = request()
-        assert is_admitted(limiter, under_way)
-        served = []
+async def test_acquire_serves_who_came_first():
+    limiter = limiter_at(FakeTime(), ceiling=1)
+    under_way = request()
+    assert is_admitted(limiter, under_way)
+    served = []
 
-        async def ask(since: float) -> None:
-            one = request(since)
-            assert await limiter.acquire(one)
-            served.append(since)
-            await asyncio.sleep(0)
-            limiter.record_answer(one)
+    async def ask(since: float) -> None:
+        one = request(since)
+        assert await limiter.acquire(one)
+        served.append(since)
+        await asyncio.sleep(0)
+        limiter.record_answer(one)
 
-        tasks = [asyncio.create_task(ask(since)) for since in (5.0, 3.0, 9.0, 1.0)]
-        await settle()
-        assert not served
-        assert not is_admitted(limiter, request(0.0))  # nobody overtakes those who wait
-        limiter.record_answer(under_way)
-        await asyncio.gather(*tasks)
-        assert served == [1.0, 3.0, 5.0, 9.0]
-        assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
-
-    asyncio.run(run())
+    tasks = [asyncio.create_task(ask(since)) for since in (5.0, 3.0, 9.0, 1.0)]
+    await settle()
+    assert not served
+    assert not is_admitted(limiter, request(0.0))  # nobody overtakes those who wait
+    limiter.record_answer(under_way)
+    await asyncio.gather(*tasks)
+    assert served == [1.0, 3.0, 5.0, 9.0]
+    assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
 
 
 @pytest.mark.parametrize(
     ("error", "num_refused", "limit"),
     [(None, 0, 4), (BUSY, 1, 3), (ServerError("oops", status=500), 0, 4), (ValueError(), 0, 4)],
 )
-def test_slot_ends_with_the_outcome_of_its_block(error, num_refused, limit):
-    async def run():
-        limiter = limiter_at(FakeTime())
-        sent = request()
-        with suppress(ModelError, ValueError):
-            async with slot(sent, lambda _: Replica(None, limiter)) as replica:
-                assert (replica.limiter, limiter.num_under_way) == (limiter, 1)
-                if error is not None:
-                    raise error
-        assert (limiter.num_under_way, limiter.limit.current) == (0, limit)
-        assert sent.num_refused == num_refused
-        assert limiter.breaker.was_reached == (not isinstance(error, ValueError))
-
-    asyncio.run(run())
+async def test_slot_ends_with_the_outcome_of_its_block(error, num_refused, limit):
+    limiter = limiter_at(FakeTime())
+    sent = request()
+    with suppress(ModelError, ValueError):
+        async with slot(sent, lambda _: Replica(None, limiter)) as replica:
+            assert (replica.limiter, limiter.num_under_way) == (limiter, 1)
+            if error is not None:
+                raise error
+    assert (limiter.num_under_way, limiter.limit.current) == (0, limit)
+    assert sent.num_refused == num_refused
+    assert limiter.breaker.was_reached == (not isinstance(error, ValueError))
 
 
-def test_slot_chooses_again_when_an_address_changes_its_state():
-    async def run():
-        busy, idle = limiter_at(FakeTime(), ceiling=1), limiter_at(FakeTime())
-        assert is_admitted(busy, request())
-        limiters = [busy, idle]
+async def test_slot_chooses_again_when_an_address_changes_its_state():
+    busy, idle = limiter_at(FakeTime(), ceiling=1), limiter_at(FakeTime())
+    assert is_admitted(busy, request())
+    limiters = [busy, idle]
 
-        async def ask() -> ConcurrencyLimiter:
-            async with slot(request(), lambda _: Replica(None, limiters.pop(0))) as replica:
-                return replica.limiter
+    async def ask() -> ConcurrencyLimiter:
+        async with slot(request(), lambda _: Replica(None, limiters.pop(0))) as replica:
+            return replica.limiter
 
-        task = asyncio.create_task(ask())
-        await settle()
-        assert busy.num_waiting == 1
-        busy.send_away()
-        assert await task is idle
-        assert (busy.num_waiting, busy.num_under_way, idle.num_under_way) == (0, 1, 0)
-
-    asyncio.run(run())
+    task = asyncio.create_task(ask())
+    await settle()
+    assert busy.num_waiting == 1
+    busy.send_away()
+    assert await task is idle
+    assert (busy.num_waiting, busy.num_under_way, idle.num_under_way) == (0, 1, 0)
 
 
 STEPS = st.lists(
@@ -393,52 +384,43 @@ def test_limiter_loses_no_place_and_starves_nobody(ceiling, steps):
     asyncio.run(run())
 
 
-def test_acquire_gives_a_place_back_that_came_with_the_cancellation():
-    async def run():
-        limiter = limiter_at(FakeTime(), ceiling=1)
-        under_way = request()
-        is_admitted(limiter, under_way)
-        task = asyncio.create_task(limiter.acquire(request()))
-        await settle()
-        limiter.record_answer(under_way)  # the place is assigned to the task,
-        task.cancel()  # which is cancelled before it resumes
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert limiter.num_under_way == 0
-        assert is_admitted(limiter, request())
-
-    asyncio.run(run())
+async def test_acquire_gives_a_place_back_that_came_with_the_cancellation():
+    limiter = limiter_at(FakeTime(), ceiling=1)
+    under_way = request()
+    is_admitted(limiter, under_way)
+    task = asyncio.create_task(limiter.acquire(request()))
+    await settle()
+    limiter.record_answer(under_way)  # the place is assigned to the task,
+    task.cancel()  # which is cancelled before it resumes
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert limiter.num_under_way == 0
+    assert is_admitted(limiter, request())
 
 
-def test_record_failure_pauses_as_long_as_asked_and_one_answer_lifts_that():
-    async def run():
-        time = FakeTime()
-        limiter = limiter_at(time)
-        first, second = request(), request()
-        assert is_admitted(limiter, first)
-        assert is_admitted(limiter, second)
-        limiter.record_failure(first, RateLimitError("busy", status=429, retry_after=3600))
-        assert not is_admitted(limiter, request())
-        limiter.record_answer(second)
-        assert is_admitted(limiter, request())
-
-    asyncio.run(run())
+async def test_record_failure_pauses_as_long_as_asked_and_one_answer_lifts_that():
+    time = FakeTime()
+    limiter = limiter_at(time)
+    first, second = request(), request()
+    assert is_admitted(limiter, first)
+    assert is_admitted(limiter, second)
+    limiter.record_failure(first, RateLimitError("busy", status=429, retry_after=3600))
+    assert not is_admitted(limiter, request())
+    limiter.record_answer(second)
+    assert is_admitted(limiter, request())
 
 
 @pytest.mark.parametrize(("asked", "low", "high"), [(3600, 60, 66.1), (2, 2, 2.3)])
-def test_acquire_ends_with_the_pause(asked, low, high):
-    async def run():
-        time = FakeTime()
-        limiter = limiter_at(time)
-        one = request()
-        is_admitted(limiter, one)
-        limiter.record_failure(one, RateLimitError("busy", status=429, retry_after=asked))
-        started = time.now
-        assert await limiter.acquire(one)
-        assert low <= time.now - started <= high
-        assert one.waited <= 0.01  # the endpoint asked this request to pause
-
-    asyncio.run(run())
+async def test_acquire_ends_with_the_pause(asked, low, high):
+    time = FakeTime()
+    limiter = limiter_at(time)
+    one = request()
+    is_admitted(limiter, one)
+    limiter.record_failure(one, RateLimitError("busy", status=429, retry_after=asked))
+    started = time.now
+    assert await limiter.acquire(one)
+    assert low <= time.now - started <= high
+    assert one.waited <= 0.01  # the endpoint asked this request to pause
 
 
 def test_record_failure_pauses_nothing_with_the_first_refusal_after_an_answer():
@@ -494,46 +476,43 @@ def test_no_request_is_singled_out_by_an_address_that_refuses_many():
         assert not one.is_singled_out
 
 
-def test_acquire_lets_those_who_wait_go_before_a_request_that_alone_is_refused():
-    async def run():
-        time = FakeTime()
-        limiter = limiter_at(time, ceiling=1)
-        served = []
+async def test_acquire_lets_those_who_wait_go_before_a_request_that_alone_is_refused():
+    time = FakeTime()
+    limiter = limiter_at(time, ceiling=1)
+    served = []
 
-        async def ask(name: str, one: RequestState) -> None:
-            while not await limiter.acquire(one):
-                pass
-            served.append(name)
-            await asyncio.sleep(0)
-            limiter.record_answer(one)
+    async def ask(name: str, one: RequestState) -> None:
+        while not await limiter.acquire(one):
+            pass
+        served.append(name)
+        await asyncio.sleep(0)
+        limiter.record_answer(one)
 
-        seldom, often = request(1.0), request(0.0)
-        for one, num_refusals in ((seldom, 2), (often, 3)):
-            for _ in range(num_refusals):
-                other = request()
-                time.now += 3600  # longer than any pause
-                assert is_admitted(limiter, other)
-                limiter.record_answer(other)
-                assert is_admitted(limiter, one)
-                limiter.record_failure(one, BUSY)
-        time.now += 3600
-        under_way = request()
-        assert is_admitted(limiter, under_way)
-        asking = [
-            asyncio.create_task(ask(name, one))
-            for name, one in (
-                ("refused often", often),
-                ("younger", request(time.now - 7200)),
-                ("refused seldom", seldom),
-                ("youngest", request(time.now)),
-            )
-        ]
-        await settle()
-        limiter.record_answer(under_way)
-        await asyncio.gather(*asking)
-        assert served == ["refused seldom", "younger", "refused often", "youngest"]
-
-    asyncio.run(run())
+    seldom, often = request(1.0), request(0.0)
+    for one, num_refusals in ((seldom, 2), (often, 3)):
+        for _ in range(num_refusals):
+            other = request()
+            time.now += 3600  # longer than any pause
+            assert is_admitted(limiter, other)
+            limiter.record_answer(other)
+            assert is_admitted(limiter, one)
+            limiter.record_failure(one, BUSY)
+    time.now += 3600
+    under_way = request()
+    assert is_admitted(limiter, under_way)
+    asking = [
+        asyncio.create_task(ask(name, one))
+        for name, one in (
+            ("refused often", often),
+            ("younger", request(time.now - 7200)),
+            ("refused seldom", seldom),
+            ("youngest", request(time.now)),
+        )
+    ]
+    await settle()
+    limiter.record_answer(under_way)
+    await asyncio.gather(*asking)
+    assert served == ["refused seldom", "younger", "refused often", "youngest"]
 
 
 def test_load_is_more_where_requests_fail_and_most_in_a_pause():
@@ -552,25 +531,22 @@ def test_load_is_more_where_requests_fail_and_most_in_a_pause():
     assert busy.load > failing.load
 
 
-def test_record_failure_pauses_longer_each_time_that_nothing_was_answered():
-    async def run():
-        time = FakeTime()
-        limiter = limiter_at(time)
-        pauses = []
-        for _ in range(60):
-            one = request()
-            assert is_admitted(limiter, one) or await limiter.acquire(one)
-            started = time.now
-            limiter.record_failure(one, BUSY)
-            again = request()
-            assert await limiter.acquire(again)
-            pauses.append(time.now - started)
-            limiter.release(again)
-        assert max(pauses[:1]) <= 1.01
-        assert max(pauses) > 10
-        assert max(pauses) <= 30.01
-
-    asyncio.run(run())
+async def test_record_failure_pauses_longer_each_time_that_nothing_was_answered():
+    time = FakeTime()
+    limiter = limiter_at(time)
+    pauses = []
+    for _ in range(60):
+        one = request()
+        assert is_admitted(limiter, one) or await limiter.acquire(one)
+        started = time.now
+        limiter.record_failure(one, BUSY)
+        again = request()
+        assert await limiter.acquire(again)
+        pauses.append(time.now - started)
+        limiter.release(again)
+    assert max(pauses[:1]) <= 1.01
+    assert max(pauses) > 10
+    assert max(pauses) <= 30.01
 
 
 def test_record_failure_does_not_take_500_for_overload():
@@ -595,47 +571,41 @@ def test_record_failure_takes_a_connect_timeout_under_load_for_overload():
     assert limiter.limit.current == 3  # without other requests, it says nothing about the load
 
 
-def test_acquire_probes_an_address_that_is_gone_one_at_a_time():
-    async def run():
-        time = ShortTime()
-        limiter = limiter_at(time, ceiling=20)
-        limiter.breaker.was_reached = True
-        sent = [request(number) for number in range(8)]
-        for one in sent:
-            assert is_admitted(limiter, one)
-        for one in sent:
+async def test_acquire_probes_an_address_that_is_gone_one_at_a_time():
+    time = ShortTime()
+    limiter = limiter_at(time, ceiling=20)
+    limiter.breaker.was_reached = True
+    sent = [request(number) for number in range(8)]
+    for one in sent:
+        assert is_admitted(limiter, one)
+    for one in sent:
+        limiter.record_failure(one, refused())
+    tasks = [asyncio.create_task(limiter.acquire(one)) for one in sent]
+    await settle()
+    assert limiter.num_under_way == 1  # half a second has passed
+    assert await tasks[0]
+    assert limiter.breaker.probe is sent[0]
+    assert not any(task.done() for task in tasks[1:])
+    limiter.record_answer(sent[0])
+    assert all(await asyncio.gather(*tasks[1:]))
+    assert not limiter.breaker.is_open
+    assert sent[0].waited >= 0.5  # which counts towards no deadline
+
+
+async def test_acquire_sends_everybody_away_when_the_address_is_given_up():
+    time = FakeTime()
+    limiter = limiter_at(time, ceiling=20, outage_deadline=30)
+    limiter.breaker.was_reached = True
+    for _ in range(8):
+        is_admitted(limiter, one := request())
+        limiter.record_failure(one, refused())
+    answers = []
+    while not limiter.breaker.has_given_up:
+        if await limiter.acquire(one := request()):
             limiter.record_failure(one, refused())
-        tasks = [asyncio.create_task(limiter.acquire(one)) for one in sent]
-        await settle()
-        assert limiter.num_under_way == 1  # half a second has passed
-        assert await tasks[0]
-        assert limiter.breaker.probe is sent[0]
-        assert not any(task.done() for task in tasks[1:])
-        limiter.record_answer(sent[0])
-        assert all(await asyncio.gather(*tasks[1:]))
-        assert not limiter.breaker.is_open
-        assert sent[0].waited >= 0.5  # which counts towards no deadline
-
-    asyncio.run(run())
-
-
-def test_acquire_sends_everybody_away_when_the_address_is_given_up():
-    async def run():
-        time = FakeTime()
-        limiter = limiter_at(time, ceiling=20, outage_deadline=30)
-        limiter.breaker.was_reached = True
-        for _ in range(8):
-            is_admitted(limiter, one := request())
-            limiter.record_failure(one, refused())
-        answers = []
-        while not limiter.breaker.has_given_up:
-            if await limiter.acquire(one := request()):
-                limiter.record_failure(one, refused())
-            else:
-                answers.append(False)
-        assert 30 <= limiter.breaker.outage_seconds <= 36
-
-    asyncio.run(run())
+        else:
+            answers.append(False)
+    assert 30 <= limiter.breaker.outage_seconds <= 36
 
 
 def gone(time: FakeTime, **options) -> ConcurrencyLimiter:
@@ -649,52 +619,42 @@ def gone(time: FakeTime, **options) -> ConcurrencyLimiter:
     return limiter
 
 
-def test_acquire_gives_up_nothing_while_a_probe_is_under_way():
+async def test_acquire_gives_up_nothing_while_a_probe_is_under_way():
     """The server may have accepted it, and may work on it for longer than the deadline."""
-
-    async def run():
-        time = FakeTime()
-        limiter = gone(time, outage_deadline=30)
-        probe = request(1)
-        assert await limiter.acquire(probe)
-        waiting = asyncio.create_task(limiter.acquire(request(2)))
-        time.now += 100
-        await settle()
-        assert not waiting.done()
-        limiter.record_answer(probe)
-        assert await waiting
-        assert not limiter.breaker.is_open
-
-    asyncio.run(run())
+    time = FakeTime()
+    limiter = gone(time, outage_deadline=30)
+    probe = request(1)
+    assert await limiter.acquire(probe)
+    waiting = asyncio.create_task(limiter.acquire(request(2)))
+    time.now += 100
+    await settle()
+    assert not waiting.done()
+    limiter.record_answer(probe)
+    assert await waiting
+    assert not limiter.breaker.is_open
 
 
-def test_record_failure_gives_up_with_a_probe_that_got_no_answer_in_time():
-    async def run():
-        time = FakeTime()
-        limiter = gone(time, outage_deadline=30)
-        probe = request(1)
-        assert await limiter.acquire(probe)
-        waiting = asyncio.create_task(limiter.acquire(request(2)))
-        await settle()
-        time.now += 100
-        limiter.record_failure(probe, EndpointTimeoutError("no answer within 600 seconds"))
-        assert not await waiting
-        assert limiter.breaker.has_given_up
-        assert probe.met_outage  # and it costs no attempt
-
-    asyncio.run(run())
+async def test_record_failure_gives_up_with_a_probe_that_got_no_answer_in_time():
+    time = FakeTime()
+    limiter = gone(time, outage_deadline=30)
+    probe = request(1)
+    assert await limiter.acquire(probe)
+    waiting = asyncio.create_task(limiter.acquire(request(2)))
+    await settle()
+    time.now += 100
+    limiter.record_failure(probe, EndpointTimeoutError("no answer within 600 seconds"))
+    assert not await waiting
+    assert limiter.breaker.has_given_up
+    assert probe.met_outage  # and it costs no attempt
 
 
-def test_record_failure_takes_429_on_a_probe_for_the_end_of_an_outage():
-    async def run():
-        time = FakeTime()
-        limiter = gone(time)
-        probe = request(1)
-        assert await limiter.acquire(probe)
-        limiter.record_failure(probe, BUSY)
-        assert not limiter.breaker.is_open
-
-    asyncio.run(run())
+async def test_record_failure_takes_429_on_a_probe_for_the_end_of_an_outage():
+    time = FakeTime()
+    limiter = gone(time)
+    probe = request(1)
+    assert await limiter.acquire(probe)
+    limiter.record_failure(probe, BUSY)
+    assert not limiter.breaker.is_open
 
 
 def test_record_failure_takes_503_beside_others_for_overload_only():
@@ -710,64 +670,53 @@ def test_record_failure_takes_503_beside_others_for_overload_only():
     assert not limiter.breaker.is_open
 
 
-def test_limiter_keeps_to_the_requests_of_a_minute():
-    async def run():
-        time = FakeTime()
-        limiter = limiter_at(time, 64, limits=EndpointLimits(requests_per_minute=30))
-        times = []
-        for _ in range(31):
-            one = request()
-            assert is_admitted(limiter, one) or await limiter.acquire(one)
-            times.append(time.now)
-            limiter.record_answer(one)
-        assert times[-1] - times[0] == pytest.approx(60, abs=0.1)
-
-    asyncio.run(run())
-
-
-def test_limiter_corrects_its_guess_of_tokens():
-    """It reserves as many tokens as the answer may take, and corrects that by its usage."""
-
-    async def run():
-        time = FakeTime()
-        limiter = limiter_at(time, limits=EndpointLimits(tokens_per_minute=60))
-        one = request(num_bytes=40, params={"max_tokens": 50})
-        assert is_admitted(limiter, one)
-        assert one.tokens == 60
-        one.usage = Usage(prompt_tokens=10, completion_tokens=11)
+async def test_limiter_keeps_to_the_requests_of_a_minute():
+    time = FakeTime()
+    limiter = limiter_at(time, 64, limits=EndpointLimits(requests_per_minute=30))
+    times = []
+    for _ in range(31):
+        one = request()
+        assert is_admitted(limiter, one) or await limiter.acquire(one)
+        times.append(time.now)
         limiter.record_answer(one)
-        assert await limiter.acquire(request(num_bytes=4, params={"max_tokens": 5}))
-        assert time.now - 1000 == pytest.approx(21, abs=0.1)
+    assert times[-1] - times[0] == pytest.approx(60, abs=0.1)
 
-    asyncio.run(run())
+
+async def test_limiter_corrects_its_guess_of_tokens():
+    """It reserves as many tokens as the answer may take, and corrects that by its usage."""
+    time = FakeTime()
+    limiter = limiter_at(time, limits=EndpointLimits(tokens_per_minute=60))
+    one = request(num_bytes=40, params={"max_tokens": 50})
+    assert is_admitted(limiter, one)
+    assert one.tokens == 60
+    one.usage = Usage(prompt_tokens=10, completion_tokens=11)
+    limiter.record_answer(one)
+    assert await limiter.acquire(request(num_bytes=4, params={"max_tokens": 5}))
+    assert time.now - 1000 == pytest.approx(21, abs=0.1)
 
 
 @pytest.mark.parametrize("max_tokens", [10**400, 10**18, -(10**400), -(10**18), 0, "many", None])
-def test_limiter_survives_any_number_of_tokens(max_tokens):
+async def test_limiter_survives_any_number_of_tokens(max_tokens):
     """Nothing raises whatever a row asks for, and other requests wait for minutes at most."""
-
-    async def run():
-        time = FakeTime()
-        limiter = limiter_at(time, limits=EndpointLimits(tokens_per_minute=10**7))
-        for end in (limiter.release, lambda one: limiter.record_failure(one, no)):
-            odd = request(num_bytes=100, params={"max_tokens": max_tokens})
-            assert is_admitted(limiter, odd) or await limiter.acquire(odd)
-            end(odd)
-            other = request()
-            assert is_admitted(limiter, other)  # no tokens are owed
-            limiter.release(other)
-        started = time.now
+    no = RequestRefusedError("max_tokens is out of range", status=400)
+    time = FakeTime()
+    limiter = limiter_at(time, limits=EndpointLimits(tokens_per_minute=10**7))
+    for end in (limiter.release, lambda one: limiter.record_failure(one, no)):
         odd = request(num_bytes=100, params={"max_tokens": max_tokens})
         assert is_admitted(limiter, odd) or await limiter.acquire(odd)
-        limiter.record_answer(odd)
+        end(odd)
         other = request()
-        assert is_admitted(limiter, other) or await limiter.acquire(other)
-        assert time.now - started <= 61
+        assert is_admitted(limiter, other)  # no tokens are owed
         limiter.release(other)
-        assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
-
-    no = RequestRefusedError("max_tokens is out of range", status=400)
-    asyncio.run(run())
+    started = time.now
+    odd = request(num_bytes=100, params={"max_tokens": max_tokens})
+    assert is_admitted(limiter, odd) or await limiter.acquire(odd)
+    limiter.record_answer(odd)
+    other = request()
+    assert is_admitted(limiter, other) or await limiter.acquire(other)
+    assert time.now - started <= 61
+    limiter.release(other)
+    assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
 
 
 def test_limiter_guesses_answers_by_the_others():
@@ -809,20 +758,17 @@ class NoTime(FakeTime):
         await asyncio.Event().wait()
 
 
-def test_acquire_leaves_no_timer_behind():
-    async def run():
-        limiter = limiter_at(NoTime())
-        is_admitted(limiter, one := request())
-        limiter.record_failure(one, RateLimitError("busy", status=429, retry_after=9))
-        task = asyncio.create_task(limiter.acquire(one))
-        await settle()
-        assert len(asyncio.all_tasks()) == 3  # the test, the waiting task and the timer
-        task.cancel()
-        await settle()
-        gc.collect()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(run())
+async def test_acquire_leaves_no_timer_behind():
+    limiter = limiter_at(NoTime())
+    is_admitted(limiter, one := request())
+    limiter.record_failure(one, RateLimitError("busy", status=429, retry_after=9))
+    task = asyncio.create_task(limiter.acquire(one))
+    await settle()
+    assert len(asyncio.all_tasks()) == 3  # the test, the waiting task and the timer
+    task.cancel()
+    await settle()
+    gc.collect()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 REFUSED = EndpointConnectionError("POST http://h: connection refused")

@@ -33,7 +33,7 @@ from gymcli.models.local_model import (
     parse_local,
 )
 from gymcli.models.roles import ModelPool
-from gymcli.types import Answer, FunctionCall, Message, Request, ToolCall
+from gymcli.types import FunctionCall, Message, Request, ToolCall
 
 
 def _missing() -> str:
@@ -287,7 +287,7 @@ def test_await_ready_dies_after_address() -> None:
         asyncio.run(await_script(script))
 
 
-def test_await_ready_until_healthy() -> None:
+async def test_await_ready_until_healthy() -> None:
     """While the server answers 503, it is still loading."""
     statuses = ["503 Service Unavailable", "200 OK"]
 
@@ -299,42 +299,32 @@ def test_await_ready_until_healthy() -> None:
         await writer.drain()
         writer.close()
 
-    async def run() -> None:
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            assert await await_script(f"print({address!r}, flush=True); input()") == address
-
-    asyncio.run(run())
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert await await_script(f"print({address!r}, flush=True); input()") == address
     assert not statuses
 
 
-def test_launch_impossible(tmp_path: Path) -> None:
-    async def run() -> None:
-        with tempfile.TemporaryFile() as log:
-            await _launch([str(tmp_path / "absent")], log)
-
-    with pytest.raises(RunError, match=r"embedded model cannot be started: .*absent"):
-        asyncio.run(run())
+async def test_launch_impossible(tmp_path: Path) -> None:
+    refused = pytest.raises(RunError, match=r"embedded model cannot be started: .*absent")
+    with tempfile.TemporaryFile() as log, refused:
+        await _launch([str(tmp_path / "absent")], log)
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_stop_stubborn_child(*, cancelled: bool) -> None:
+async def test_stop_stubborn_child(*, cancelled: bool) -> None:
     """A child that ignores the end of its stdin is killed, even if the wait is cancelled."""
     script = "import signal, sys; sys.stdout.write('up\\n'); sys.stdout.flush(); signal.pause()"
-
-    async def run() -> int | None:
-        with tempfile.TemporaryFile() as log:
-            child = await _launch([sys.executable, "-c", script], log)
-            assert child.stdout is not None
-            await child.stdout.readline()
-            if cancelled:
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(_stop(child, 60.0), 0.05)
-            else:
-                await _stop(child, 0.05)
-            return child.returncode
-
-    assert asyncio.run(run()) == -9
+    with tempfile.TemporaryFile() as log:
+        child = await _launch([sys.executable, "-c", script], log)
+        assert child.stdout is not None
+        await child.stdout.readline()
+        if cancelled:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(_stop(child, 60.0), 0.05)
+        else:
+            await _stop(child, 0.05)
+        assert child.returncode == -9
 
 
 class Asked:
@@ -398,7 +388,7 @@ def with_tools(weights: Path, path: Path) -> Path:
 
 @pytest.mark.slow
 @needs_model
-def test_tools_of_a_file_whose_template_has_them_are_not_emulated(tmp_path: Path) -> None:
+async def test_tools_of_a_file_whose_template_has_them_are_not_emulated(tmp_path: Path) -> None:
     """The model repeats the pattern; the server parses its text by the format of the template."""
     tool = {"name": "look", "description": "Look.", "parameters": {"type": "object"}}
     messages = []
@@ -415,13 +405,10 @@ def test_tools_of_a_file_whose_template_has_them_are_not_emulated(tmp_path: Path
         tools=[{"type": "function", "function": tool}],
         params={"temperature": 0, "max_tokens": 60},
     )
-
-    async def run() -> tuple[bool, Answer]:
-        async with ModelPool(1) as pool:
-            client = await pool.client(with_tools(default_weights(), tmp_path / "tools.gguf"))
-            return client.endpoint.emulate_tools, await client.answer(request)
-
-    is_emulated, answer = asyncio.run(run())
+    async with ModelPool(1) as pool:
+        client = await pool.client(with_tools(default_weights(), tmp_path / "tools.gguf"))
+        is_emulated = client.endpoint.emulate_tools
+        answer = await client.answer(request)
     assert not is_emulated
     [call] = answer.message.tool_calls
     assert (call.name, json.loads(call.arguments)) == ("look", {"where": "west"})

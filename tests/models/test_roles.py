@@ -494,37 +494,29 @@ def test_schema_is_strict_where_it_is_closed(is_closed):
 
 
 @pytest.mark.slow
-def test_complete_counts_what_was_tried_again():
+async def test_complete_counts_what_was_tried_again():
     """Both for calls that are answered in the end and for calls that fail."""
     answers = [refusal_of(500, "oops"), "yes", *[refusal_of(500, "oops")] * 2]
-
-    async def run():
-        async with MockServer(in_order(*answers)) as server, ModelPool(8) as pool:
-            endpoint = Endpoint(base_url=server.base_url, model="j", max_attempts=2)
-            models = RoleModels({"judge": endpoint}, pool=pool, verdicts=Verdicts(None))
-            use = {}
-            judge = models.of(OnlyJudged, {}, use)["judge"]
-            assert (await judge.complete(PROMPT)).text == "yes"
-            with pytest.raises(RoleError):
-                await judge.complete(PROMPT)
-            return use["judge"]
-
-    total = asyncio.run(run())
+    async with MockServer(in_order(*answers)) as server, ModelPool(8) as pool:
+        endpoint = Endpoint(base_url=server.base_url, model="j", max_attempts=2)
+        models = RoleModels({"judge": endpoint}, pool=pool, verdicts=Verdicts(None))
+        use = {}
+        judge = models.of(OnlyJudged, {}, use)["judge"]
+        assert (await judge.complete(PROMPT)).text == "yes"
+        with pytest.raises(RoleError):
+            await judge.complete(PROMPT)
+        total = use["judge"]
     assert (total.num_calls, total.num_failed) == (1, 1)
     assert total.retries == {"ServerError": 2}
 
 
-def test_pool_shares_the_limits_of_an_address():
+async def test_pool_shares_the_limits_of_an_address():
     """Two models behind one address share its limit of requests under way."""
-
-    async def run():
-        async with MockServer(latency=0.01) as server, ModelPool(3) as pool:
-            clients = [
-                await pool.client(Endpoint(base_url=server.base_url, model=name)) for name in "ab"
-            ]
-            request = Request(messages=PROMPT)
-            asked = [client.answer(request) for client in clients for _ in range(8)]
-            await asyncio.gather(*asked)
-            return server.max_in_flight, pool.num_outages, pool.outage_seconds
-
-    assert asyncio.run(run()) == (3, 0, 0)
+    async with MockServer(latency=0.01) as server, ModelPool(3) as pool:
+        clients = [
+            await pool.client(Endpoint(base_url=server.base_url, model=name)) for name in "ab"
+        ]
+        request = Request(messages=PROMPT)
+        asked = [client.answer(request) for client in clients for _ in range(8)]
+        await asyncio.gather(*asked)
+        assert (server.max_in_flight, pool.num_outages, pool.outage_seconds) == (3, 0, 0)

@@ -507,12 +507,9 @@ def asked_of(body, status=200, path="/v1"):
     return asyncio.run(run())
 
 
-def test_served_model_gives_the_only_one():
-    async def run():
-        async with MockServer() as server:
-            return await served_model(server.base_url)
-
-    assert asyncio.run(run()) == "mock"
+async def test_served_model_gives_the_only_one():
+    async with MockServer() as server:
+        assert await served_model(server.base_url) == "mock"
 
 
 @pytest.mark.parametrize(

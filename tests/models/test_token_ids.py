@@ -249,20 +249,15 @@ def test_a_conversation_has_the_ids_that_the_engine_sampled(source, options, str
         (refusal_of(500, "broken"), {"max_attempts": 2}, FatalEndpointError, "broken"),
     ],
 )
-def test_a_probe_says_why_there_are_no_ids(behaviour, options, error, words):
-    async def run():
-        behave = (lambda _: behaviour) if behaviour != "echo" else (lambda _: "hi")
-        async with MockServer(behave) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m", api_key=KEY, **options)
-            time = FakeTime()
-            async with Client(
-                endpoint, concurrency=1, clock=time.clock, sleep=time.sleep
-            ) as client:
-                with pytest.raises(error) as raised:
-                    await client.probe_tokens()
-                return client, str(raised.value)
-
-    client, text = asyncio.run(run())
+async def test_a_probe_says_why_there_are_no_ids(behaviour, options, error, words):
+    behave = (lambda _: behaviour) if behaviour != "echo" else (lambda _: "hi")
+    async with MockServer(behave) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m", api_key=KEY, **options)
+        time = FakeTime()
+        async with Client(endpoint, concurrency=1, clock=time.clock, sleep=time.sleep) as client:
+            with pytest.raises(error) as raised:
+                await client.probe_tokens()
+            text = str(raised.value)
     assert re.search(words, text)
     assert KEY not in text
     if error is UsageError:
@@ -282,49 +277,37 @@ def test_a_probe_says_why_there_are_no_ids(behaviour, options, error, words):
         ),
     ],
 )
-def test_a_gateway_that_passes_on_a_part_has_no_ids(body, reason):
+async def test_a_gateway_that_passes_on_a_part_has_no_ids(body, reason):
     """It lacks the server's own paths, or drops log-probabilities."""
-
-    async def run():
-        async with MockServer(lambda _: MockAnswer(body=json.dumps(body))) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m")
-            async with Client(endpoint, concurrency=1) as client:
-                with pytest.raises(UsageError, match=reason):
-                    await client.probe_tokens()
-
-    asyncio.run(run())
-
-
-def test_answers_of_llama_may_take_longer_than_a_stream_may_stand_still():
-    """They are not streamed, so nothing arrives before their end."""
-
-    async def run():
-        async with MockServer(latency=0.15, sampler=TokenSampler("llamacpp")) as server:
-            endpoint = Endpoint(
-                base_url=server.base_url, model="m", stream=True, idle_timeout=0.1, max_attempts=1
-            )
-            async with Client(endpoint, concurrency=1) as client:
-                client.token_source = "llamacpp"
-                return await Conversation(client).answer(hello())
-
-    assert asyncio.run(run()).tokens.problem == ""
-
-
-def test_single_requests_do_not_ask_for_ids():
-    """A judge may share the client of the policy."""
-
-    async def run():
-        sampler = TokenSampler("vllm")
-        async with MockServer(sampler=sampler) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m", record_tokens=True)
-            async with Client(endpoint, concurrency=1) as client:
+    async with MockServer(lambda _: MockAnswer(body=json.dumps(body))) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m")
+        async with Client(endpoint, concurrency=1) as client:
+            with pytest.raises(UsageError, match=reason):
                 await client.probe_tokens()
-                answer = await client.answer(hello())
-                asked = Request(messages=hello().messages, params={"logprobs": True})
-                kept = await Conversation(client).answer(asked)
-                return answer, kept, server.requests[1].body
 
-    answer, kept, body = asyncio.run(run())
+
+async def test_answers_of_llama_may_take_longer_than_a_stream_may_stand_still():
+    """They are not streamed, so nothing arrives before their end."""
+    async with MockServer(latency=0.15, sampler=TokenSampler("llamacpp")) as server:
+        endpoint = Endpoint(
+            base_url=server.base_url, model="m", stream=True, idle_timeout=0.1, max_attempts=1
+        )
+        async with Client(endpoint, concurrency=1) as client:
+            client.token_source = "llamacpp"
+            assert (await Conversation(client).answer(hello())).tokens.problem == ""
+
+
+async def test_single_requests_do_not_ask_for_ids():
+    """A judge may share the client of the policy."""
+    sampler = TokenSampler("vllm")
+    async with MockServer(sampler=sampler) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m", record_tokens=True)
+        async with Client(endpoint, concurrency=1) as client:
+            await client.probe_tokens()
+            answer = await client.answer(hello())
+            asked = Request(messages=hello().messages, params={"logprobs": True})
+            kept = await Conversation(client).answer(asked)
+            body = server.requests[1].body
     assert answer.tokens is None
     assert body.keys() == {"model", "messages"}
     assert kept.tokens is not None
@@ -366,21 +349,18 @@ def test_ids_are_sent_back_on_the_last_stored_item():
     ("mode", "reason"),
     [(None, "raw log-probabilities of an answer that emulate_tools constrains"), ("processed", "")],
 )
-def test_ids_of_an_emulated_call_are_those_of_its_text(mode, reason):
+async def test_ids_of_an_emulated_call_are_those_of_its_text(mode, reason):
     """They are what the model wrote, and its schema moved their log-probabilities."""
     reply = '{"tool": "add", "arguments": {"a": 1}}'
-
-    async def run():
-        async with MockServer(lambda _: reply, sampler=TokenSampler("llamacpp")) as server:
-            endpoint = Endpoint(
-                base_url=server.base_url, model="m", emulate_tools=True, logprob_mode=mode
-            )
-            async with Client(endpoint, concurrency=1) as client:
-                await client.probe_tokens()
-                request = Request(messages=hello().messages, tools=[TOOL])
-                return await Conversation(client).answer(request), server.tokens[-1]
-
-    answer, tokens = asyncio.run(run())
+    async with MockServer(lambda _: reply, sampler=TokenSampler("llamacpp")) as server:
+        endpoint = Endpoint(
+            base_url=server.base_url, model="m", emulate_tools=True, logprob_mode=mode
+        )
+        async with Client(endpoint, concurrency=1) as client:
+            await client.probe_tokens()
+            request = Request(messages=hello().messages, tools=[TOOL])
+            answer = await Conversation(client).answer(request)
+            tokens = server.tokens[-1]
     assert answer.message.tool_calls
     assert answer.tokens.sampled == tokens.sampled == [*encode(reply), END]
     assert answer.tokens.prompt == tokens.prompt

@@ -32,7 +32,7 @@ from tests.comparison.compared import nemo, write_lines
 from tests.reporting.viewer_runs import TOKEN, Shown, failure, lines, rollout, said, write_run
 
 
-def test_a_disconnected_client_frees_the_index_only_when_its_thread_ends(tmp_path):
+async def test_a_disconnected_client_frees_the_index_only_when_its_thread_ends(tmp_path):
     run = write_run(tmp_path / "run", [rollout("a")])
     has_begun, may_end, order = threading.Event(), threading.Event(), []
 
@@ -41,35 +41,28 @@ def test_a_disconnected_client_frees_the_index_only_when_its_thread_ends(tmp_pat
         may_end.wait()
         order.append("first")
 
-    async def main():
-        with closing(ViewedRun(run)) as viewed:
-            leaving = asyncio.create_task(viewed.ask(long))
-            await asyncio.to_thread(has_begun.wait)
-            never = asyncio.create_task(viewed.ask(lambda *_: order.append("never")))
-            second = asyncio.create_task(viewed.ask(lambda *_: order.append("second")))
-            await asyncio.sleep(0)
-            for task in (leaving, never):
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            assert order == []
-            may_end.set()
-            await second
-
-    asyncio.run(main())
+    with closing(ViewedRun(run)) as viewed:
+        leaving = asyncio.create_task(viewed.ask(long))
+        await asyncio.to_thread(has_begun.wait)
+        never = asyncio.create_task(viewed.ask(lambda *_: order.append("never")))
+        second = asyncio.create_task(viewed.ask(lambda *_: order.append("second")))
+        await asyncio.sleep(0)
+        for task in (leaving, never):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert order == []
+        may_end.set()
+        await second
     assert order == ["first", "second"]
 
 
-def test_an_error_goes_to_the_client_that_asked(tmp_path):
+async def test_an_error_goes_to_the_client_that_asked(tmp_path):
     run = write_run(tmp_path / "run", [rollout("a")])
-
-    async def main():
-        with closing(ViewedRun(run)) as viewed:
-            with pytest.raises(ZeroDivisionError):
-                await viewed.ask(lambda *_: 1 / 0)
-            return await viewed.ask(lambda index, _: len(index.rows))
-
-    assert asyncio.run(main()) == 1
+    with closing(ViewedRun(run)) as viewed:
+        with pytest.raises(ZeroDivisionError):
+            await viewed.ask(lambda *_: 1 / 0)
+        assert await viewed.ask(lambda index, _: len(index.rows)) == 1
 
 
 def test_a_run_is_called_by_the_name_of_its_folder(tmp_path, monkeypatch):
@@ -281,22 +274,19 @@ def test_the_numbers_are_those_of_gym_metrics(run):
 
 
 @pytest.mark.slow
-def test_a_run_that_grows_is_followed(run):
-    async def main():
-        async with Shown(run) as shown:
-            await shown.ask("list", where="reward == 1", sort="-attempt")
-            before = await shown.ask("status")
-            with (run / "rollouts.jsonl").open("ab") as file:
-                file.write(lines([rollout("e", 0, 1.0), rollout("c", 1, 1.0)]))
-                file.write(lines([rollout("f")])[:40])  # the writer has not finished this line
-            await until_changed(shown, before)
-            grown = await shown.ask("list")
-            with (run / "rollouts.jsonl").open("ab") as file:
-                file.write(lines([rollout("f")])[40:])
-            whole = await until_changed(shown, await shown.ask("status"), num_rows=10)
-            return before, grown, whole, await shown.ask("list")
-
-    before, grown, whole, last = asyncio.run(main())
+async def test_a_run_that_grows_is_followed(run):
+    async with Shown(run) as shown:
+        await shown.ask("list", where="reward == 1", sort="-attempt")
+        before = await shown.ask("status")
+        with (run / "rollouts.jsonl").open("ab") as file:
+            file.write(lines([rollout("e", 0, 1.0), rollout("c", 1, 1.0)]))
+            file.write(lines([rollout("f")])[:40])  # the writer has not finished this line
+        await until_changed(shown, before)
+        grown = await shown.ask("list")
+        with (run / "rollouts.jsonl").open("ab") as file:
+            file.write(lines([rollout("f")])[40:])
+        whole = await until_changed(shown, await shown.ask("status"), num_rows=10)
+        last = await shown.ask("list")
     assert before["runs"][0]["num_rows"] == 8
     assert grown["num_rows"] == 9
     rows = {(row["task_id"], row["attempt"]): row for row in grown["rows"]}
@@ -317,30 +307,24 @@ async def until_changed(shown, before, num_rows=None):
         await asyncio.sleep(0.1)
 
 
-def test_a_damaged_line_is_told_and_the_rest_stays(run):
-    async def main():
-        async with Shown(run) as shown:
-            with (run / "rollouts.jsonl").open("ab") as file:
-                file.write(lines([rollout("e")]) + b"nonsense\n")
-            while not (found := (await shown.ask("status"))["runs"][0])["problem"]:
-                await asyncio.sleep(0.1)
-            return found, await shown.ask("list")
-
-    found, rows = asyncio.run(main())
+async def test_a_damaged_line_is_told_and_the_rest_stays(run):
+    async with Shown(run) as shown:
+        with (run / "rollouts.jsonl").open("ab") as file:
+            file.write(lines([rollout("e")]) + b"nonsense\n")
+        while not (found := (await shown.ask("status"))["runs"][0])["problem"]:
+            await asyncio.sleep(0.1)
+        rows = await shown.ask("list")
     assert "rollouts.jsonl:8" in found["problem"]
     assert rows["num_rows"] == 9
     assert found["version"] == rows["version"] > 0
 
 
-def test_a_run_that_is_gone_is_told(run):
-    async def main():
-        async with Shown(run) as shown:
-            run.rename(run.with_name("elsewhere"))
-            while not (found := (await shown.ask("status"))["runs"][0])["problem"]:
-                await asyncio.sleep(0.1)
-            return found, await shown.ask("metrics", status=409)
-
-    found, refused = asyncio.run(main())
+async def test_a_run_that_is_gone_is_told(run):
+    async with Shown(run) as shown:
+        run.rename(run.with_name("elsewhere"))
+        while not (found := (await shown.ask("status"))["runs"][0])["problem"]:
+            await asyncio.sleep(0.1)
+        refused = await shown.ask("metrics", status=409)
     assert "no such run directory" in found["problem"]
     assert "no such run directory" in refused["error"]
 
@@ -479,21 +463,17 @@ def test_a_record_with_unknown_roles_is_served_unchanged(tmp_path):
 
 
 @pytest.mark.parametrize("line", [b"[1]", b"no JSON", b'{"task_id":"b","attempt":0}', b""])
-def test_a_line_that_was_changed_is_told(tmp_path, line):
+async def test_a_line_that_was_changed_is_told(tmp_path, line):
     run = write_run(tmp_path / "run", [rollout("a")])
     file = run / "rollouts.jsonl"
-
-    async def main():
-        async with Shown(run) as shown:
-            await shown.ask("list")
-            with file.open("r+b") as changed:  # the same file with the same length
-                size = len(changed.read()) - 1
-                changed.seek(0)
-                changed.write(line.ljust(size))
-            key = {"env": "arithmetic", "task": "a", "attempt": 0}
-            return await shown.ask("record", status=409, **key)
-
-    assert "was changed" in asyncio.run(main())["error"]
+    async with Shown(run) as shown:
+        await shown.ask("list")
+        with file.open("r+b") as changed:  # the same file with the same length
+            size = len(changed.read()) - 1
+            changed.seek(0)
+            changed.write(line.ljust(size))
+        key = {"env": "arithmetic", "task": "a", "attempt": 0}
+        assert "was changed" in (await shown.ask("record", status=409, **key))["error"]
 
 
 def test_a_record_that_is_too_large_is_left_to_gym_show(tmp_path):
@@ -714,25 +694,23 @@ class Measurement:
         return self.num_calls
 
 
-def test_requests_share_a_measurement_under_way():
+async def test_requests_share_a_measurement_under_way():
     measurement = Measurement()
     kept = CachedMeasurement(
         measurement, clock=lambda: 0.0
     )  # a measurement takes no time, so that no pause follows it
-
-    async def main():
-        first = asyncio.create_task(kept.of(1))
-        await asyncio.to_thread(measurement.has_begun.wait)
-        others = [asyncio.create_task(kept.of(1)) for _ in range(3)]
-        measurement.may_end.set()
-        return [await each for each in (first, *others)], await kept.of(1), await kept.of(2)
-
-    together, again, newer = asyncio.run(main())
+    first = asyncio.create_task(kept.of(1))
+    await asyncio.to_thread(measurement.has_begun.wait)
+    others = [asyncio.create_task(kept.of(1)) for _ in range(3)]
+    measurement.may_end.set()
+    together = [await each for each in (first, *others)]
+    again = await kept.of(1)
+    newer = await kept.of(2)
     assert {found.value for found in together} == {again.value} == {1}
     assert (newer.value, newer.version) == (2, 2)
 
 
-def test_a_newer_version_is_measured_after_ten_times_the_measurement():
+async def test_a_newer_version_is_measured_after_ten_times_the_measurement():
     now = 0.0
 
     def measure():
@@ -740,55 +718,43 @@ def test_a_newer_version_is_measured_after_ten_times_the_measurement():
         now += 1.0
         return now
 
-    async def main():
-        nonlocal now
-        kept = CachedMeasurement(measure, clock=lambda: now)
-        found = [await kept.of("a"), await kept.of("b")]
-        now += 9.0
-        found.append(await kept.of("b"))
-        now += 1.0
-        return [*found, await kept.of("b")]
-
-    versions = [(found.value, found.version) for found in asyncio.run(main())]
+    kept = CachedMeasurement(measure, clock=lambda: now)
+    found = [await kept.of("a"), await kept.of("b")]
+    now += 9.0
+    found.append(await kept.of("b"))
+    now += 1.0
+    versions = [(found.value, found.version) for found in [*found, await kept.of("b")]]
     assert versions == [(1.0, "a"), (1.0, "a"), (1.0, "a"), (12.0, "b")]
 
 
-def test_a_measurement_goes_on_when_nobody_waits_any_more():
+async def test_a_measurement_goes_on_when_nobody_waits_any_more():
     measurement = Measurement()
     kept = CachedMeasurement(measurement)
-
-    async def main():
-        leaving = asyncio.create_task(kept.of(1))
-        await asyncio.to_thread(measurement.has_begun.wait)
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        waiting = asyncio.create_task(kept.of(1))
-        measurement.may_end.set()
-        return await waiting
-
-    assert asyncio.run(main()).value == 1
+    leaving = asyncio.create_task(kept.of(1))
+    await asyncio.to_thread(measurement.has_begun.wait)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    waiting = asyncio.create_task(kept.of(1))
+    measurement.may_end.set()
+    assert (await waiting).value == 1
     assert measurement.num_calls == 1
 
 
-def test_a_measurement_is_given_up_at_the_end():
+async def test_a_measurement_is_given_up_at_the_end():
     measurement = Measurement()
     kept = CachedMeasurement(measurement)
-
-    async def main():
-        await kept.close()  # nothing is being measured yet
-        waiting = asyncio.create_task(kept.of(1))
-        await asyncio.to_thread(measurement.has_begun.wait)
-        await kept.close()
-        measurement.may_end.set()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert not waiting.cancelling()
-
-    asyncio.run(main())
+    await kept.close()  # nothing is being measured yet
+    waiting = asyncio.create_task(kept.of(1))
+    await asyncio.to_thread(measurement.has_begun.wait)
+    await kept.close()
+    measurement.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not waiting.cancelling()
 
 
-def test_a_failed_measurement_is_repeated_by_the_next_request():
+async def test_a_failed_measurement_is_repeated_by_the_next_request():
     answers = [UsageError("gone"), 7]
 
     def measure():
@@ -797,13 +763,10 @@ def test_a_failed_measurement_is_repeated_by_the_next_request():
             raise found
         return found
 
-    async def main():
-        kept = CachedMeasurement(measure)
-        with pytest.raises(UsageError, match="gone"):
-            await kept.of(1)
-        return await kept.of(1)
-
-    assert asyncio.run(main()).value == 7
+    kept = CachedMeasurement(measure)
+    with pytest.raises(UsageError, match="gone"):
+        await kept.of(1)
+    assert (await kept.of(1)).value == 7
 
 
 KEY = ("env", "task")

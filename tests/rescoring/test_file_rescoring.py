@@ -223,24 +223,20 @@ def mixed(tmp_path) -> Path:
     return tmp_path / "run"
 
 
-def test_verify_of_a_mixed_run_scores_computed_rollouts_first(mixed):
+async def test_verify_of_a_mixed_run_scores_computed_rollouts_first(mixed):
     """Computed rollouts are scored first, in worker processes if there are many."""
     (mixed / "verdicts.jsonl").unlink()
-
-    async def run():
-        async with MockServer(lambda request: "[[GOOD]]") as server:
-            judge = {"judge": endpoint_of(server, "j")}
-            found = []
-            results = gymcli.verify(mixed, env=JUDGED, roles=judge)
-            while (result := await asyncio.to_thread(next, results, None)) is not None:
-                found.append((result.key.env, result.key.task_id, server.num_requests > 0))
-                assert result.is_rescored
-                assert not result.is_changed
-            return found, server.num_requests
-
     recorded = [line["env"] for line in lines_of(mixed / "rollouts.jsonl")]
     assert recorded == ["arithmetic", "environments"] * 3
-    found, num_requests = asyncio.run(run())
+    async with MockServer(lambda request: "[[GOOD]]") as server:
+        judge = {"judge": endpoint_of(server, "j")}
+        found = []
+        results = gymcli.verify(mixed, env=JUDGED, roles=judge)
+        while (result := await asyncio.to_thread(next, results, None)) is not None:
+            found.append((result.key.env, result.key.task_id, server.num_requests > 0))
+            assert result.is_rescored
+            assert not result.is_changed
+        num_requests = server.num_requests
     assert found[:3] == [("arithmetic", f"s{number}", False) for number in range(3)]
     assert {env for env, _, _ in found[3:]} == {"environments"}
     assert (len(found), num_requests) == (6, 3)

@@ -225,14 +225,10 @@ def test_verify_names_a_path_that_is_not_there(tmp_path):
         verify(tmp_path / "gone")
 
 
-def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
+async def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
     """A notebook has a running loop."""
-
-    async def run():
-        return list(verify(path, env=spec))
-
     path = write(tmp_path, rollout("a"))
-    (item,) = asyncio.run(run())
+    (item,) = list(verify(path, env=spec))
     assert item.new_reward == 1.0
 
 

@@ -604,7 +604,7 @@ def test_the_time_of_an_episode_ends_a_request_within_a_longer_time_limit():
     assert rollout.stop_reason == "episode_time"
 
 
-def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment():
+async def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment():
     """The caller who cancels the task wants the episode to end, not only the request."""
 
     class Cancelled(Stalling):
@@ -615,19 +615,15 @@ def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment():
                 outer.cancel()
                 raise
 
-    async def main():
-        nonlocal outer
-        async with Watchdog() as watchdog:
-            episode = Episode(plan, Cancelled(), watchdog)
-            outer = asyncio.create_task(episode.play())
-            await asyncio.wait([outer])
-            await episode.wait_closed()
-        return outer.cancelled()
-
     outer = None
     environment, instances = world()
     plan = plan_of(environment, limits=EpisodeLimits(max_seconds=0.2))
-    assert asyncio.run(main())
+    async with Watchdog() as watchdog:
+        episode = Episode(plan, Cancelled(), watchdog)
+        outer = asyncio.create_task(episode.play())
+        await asyncio.wait([outer])
+        await episode.wait_closed()
+    assert outer.cancelled()
     assert [instance.num_closed for instance in instances] == [1]
 
 
@@ -740,7 +736,7 @@ def test_failure_when_the_environment_returns_what_no_line_can_hold(attributes, 
     assert msgspec.json.encode(failure.rollout)
 
 
-def test_cancelled_episode_closes_its_environment():
+async def test_cancelled_episode_closes_its_environment():
     class Waiting:
         """A policy that signals that it was asked, and never answers."""
 
@@ -752,16 +748,12 @@ def test_cancelled_episode_closes_its_environment():
             await asyncio.Event().wait()
 
     environment, instances = world()
-
-    async def run():
-        policy = Waiting()
-        episode = asyncio.create_task(play(plan_of(environment), policy))
-        await policy.is_asked.wait()
-        episode.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await episode
-
-    asyncio.run(run())
+    policy = Waiting()
+    episode = asyncio.create_task(play(plan_of(environment), policy))
+    await policy.is_asked.wait()
+    episode.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await episode
     assert [instance.num_closed for instance in instances] == [1]
 
 

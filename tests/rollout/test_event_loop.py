@@ -168,33 +168,28 @@ def block(seconds):
         pass
 
 
-def test_watchdog_tells_what_is_late():
-    async def run():
-        async with Watchdog() as watchdog:
-            one, forgotten = Late(watchdog.now()), Late(watchdog.now())
-            watchdog.watched.add(one)
-            watchdog.watched.add(forgotten)
-            watchdog.watched.discard(forgotten)
-            await one.is_late.wait()
-            return forgotten.is_late.is_set()
-
-    assert asyncio.run(run()) is False
+async def test_watchdog_tells_what_is_late():
+    async with Watchdog() as watchdog:
+        one, forgotten = Late(watchdog.now()), Late(watchdog.now())
+        watchdog.watched.add(one)
+        watchdog.watched.add(forgotten)
+        watchdog.watched.discard(forgotten)
+        await one.is_late.wait()
+        assert forgotten.is_late.is_set() is False
 
 
 @pytest.mark.slow
-def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
-    async def run():
-        async with Watchdog() as watchdog:
-            await asyncio.sleep(0.3)
-            began = watchdog.now()
-            one = Late(began + 0.5)
-            watchdog.watched.add(one)
-            # Over a second, which is when the watchdog counts the loop as blocked.
-            block(1.6)
-            await one.is_late.wait()
-            return watchdog.now() - began, time.monotonic() - began
-
-    counted, passed = asyncio.run(run())
+async def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
+    async with Watchdog() as watchdog:
+        await asyncio.sleep(0.3)
+        began = watchdog.now()
+        one = Late(began + 0.5)
+        watchdog.watched.add(one)
+        # Over a second, which is when the watchdog counts the loop as blocked.
+        block(1.6)
+        await one.is_late.wait()
+        counted = watchdog.now() - began
+        passed = time.monotonic() - began
     assert counted < 1.6 < passed
 
 
@@ -384,13 +379,9 @@ def test_watchdog_counts_no_time_in_which_the_process_was_stopped():
 
 
 @pytest.mark.slow
-def test_nothing_is_named_where_nobody_computes(caplog):
+async def test_nothing_is_named_where_nobody_computes(caplog):
     """A process without a processor waits between two calls; a sleep in a call does the same."""
-
-    async def main():
-        async with Watchdog():
-            asyncio.get_running_loop().call_soon(time.sleep, 2.2)
-            await asyncio.sleep(0.1)
-
-    asyncio.run(main())
+    async with Watchdog():
+        asyncio.get_running_loop().call_soon(time.sleep, 2.2)
+        await asyncio.sleep(0.1)
     assert not caplog.messages

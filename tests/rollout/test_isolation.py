@@ -290,7 +290,7 @@ def test_call_takes_no_more_than_four_times_its_limit():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way_out", ["answered", "cancelled", "closed"])
-def test_the_event_loop_turns_while_the_fork_server_starts(way_out, tmp_path, monkeypatch):
+async def test_the_event_loop_turns_while_the_fork_server_starts(way_out, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         "import sys, time\nif 'gymcli.rollout.isolation' in sys.orig_argv:\n    time.sleep(3.0)\n"
     )
@@ -304,27 +304,23 @@ def test_the_event_loop_turns_while_the_fork_server_starts(way_out, tmp_path, mo
             await asyncio.sleep(0.01)
             gaps.append(time.monotonic() - before)
 
-    async def main():
-        turning = asyncio.create_task(turn())
-        workers = Workers(1)
-        calling = asyncio.create_task(
-            workers.isolated.call(isolated.add, 1, 2, timeout=20, memory_mb=512)
-        )
-        if way_out == "answered":
-            assert await calling == 3
-        else:
-            await asyncio.sleep(0.5)
-        if way_out == "cancelled":
-            calling.cancel()
-            await asyncio.wait([calling])
-        await workers.close()
-        forget_fork_servers()
-        turning.cancel()
-        await asyncio.wait([calling])
-        return calling
-
     started = time.monotonic()
-    calling = asyncio.run(main())
+    turning = asyncio.create_task(turn())
+    workers = Workers(1)
+    calling = asyncio.create_task(
+        workers.isolated.call(isolated.add, 1, 2, timeout=20, memory_mb=512)
+    )
+    if way_out == "answered":
+        assert await calling == 3
+    else:
+        await asyncio.sleep(0.5)
+    if way_out == "cancelled":
+        calling.cancel()
+        await asyncio.wait([calling])
+    await workers.close()
+    forget_fork_servers()
+    turning.cancel()
+    await asyncio.wait([calling])
     assert (time.monotonic() - started > 3.0) == (way_out == "answered")
     assert max(gaps) < 1.0
     assert calling.cancelled() == (way_out == "cancelled")
@@ -497,41 +493,35 @@ def test_call_kills_the_worker_of_a_caller_that_leaves(tmp_path):
         workers.run(leaving(workers))
 
 
-def test_close_ends_idle_and_busy_workers(tmp_path):
-    async def closing():
-        workers = Workers(2)
-        path = tmp_path / "pid"
-        call = workers.isolated.call(isolated.spin, path, timeout=60, memory_mb=512)
-        busy = asyncio.create_task(call)
-        await wait_for(path.exists)
-        idle = await workers.isolated.call(isolated.process, timeout=20, memory_mb=512)
-        await workers.close()
-        with pytest.raises(VerifierError, match=r"^spin was cut off"):
-            await busy
-        assert not is_running(idle)
-        assert not is_running(int(path.read_text()))
-        with pytest.raises(VerifierError, match="the workers were closed"):
-            await workers.isolated.call(isolated.process, timeout=20, memory_mb=512)
-        await workers.close()
-
-    asyncio.run(closing())
+async def test_close_ends_idle_and_busy_workers(tmp_path):
+    workers = Workers(2)
+    path = tmp_path / "pid"
+    call = workers.isolated.call(isolated.spin, path, timeout=60, memory_mb=512)
+    busy = asyncio.create_task(call)
+    await wait_for(path.exists)
+    idle = await workers.isolated.call(isolated.process, timeout=20, memory_mb=512)
+    await workers.close()
+    with pytest.raises(VerifierError, match=r"^spin was cut off"):
+        await busy
+    assert not is_running(idle)
+    assert not is_running(int(path.read_text()))
+    with pytest.raises(VerifierError, match="the workers were closed"):
+        await workers.isolated.call(isolated.process, timeout=20, memory_mb=512)
+    await workers.close()
 
 
-def test_close_refuses_calls_that_still_wait(tmp_path):
-    async def closing():
-        workers = Workers(1)
-        spin = workers.isolated.call(isolated.spin, tmp_path / "pid", timeout=60, memory_mb=512)
-        busy = asyncio.create_task(spin)
-        await wait_for((tmp_path / "pid").exists)
-        waiting = asyncio.create_task(
-            workers.isolated.call(isolated.add, 1, 2, timeout=9, memory_mb=99)
-        )
-        await asyncio.sleep(0)
-        await workers.close()
-        ended = await asyncio.gather(busy, waiting, return_exceptions=True)
-        assert [type(error) for error in ended] == [VerifierError, VerifierError]
-
-    asyncio.run(closing())
+async def test_close_refuses_calls_that_still_wait(tmp_path):
+    workers = Workers(1)
+    spin = workers.isolated.call(isolated.spin, tmp_path / "pid", timeout=60, memory_mb=512)
+    busy = asyncio.create_task(spin)
+    await wait_for((tmp_path / "pid").exists)
+    waiting = asyncio.create_task(
+        workers.isolated.call(isolated.add, 1, 2, timeout=9, memory_mb=99)
+    )
+    await asyncio.sleep(0)
+    await workers.close()
+    ended = await asyncio.gather(busy, waiting, return_exceptions=True)
+    assert [type(error) for error in ended] == [VerifierError, VerifierError]
 
 
 @pytest.mark.slow
@@ -614,12 +604,9 @@ def test_score_leaves_given_workers_open(shared):
     assert is_running(int(first.answer))
 
 
-def test_isolated_starts_no_worker_for_a_verifier_that_needs_none():
-    async def opened():
-        async with VerifyContext(Sum, options=Sum.Options()) as context:
-            return context._processes
-
-    assert asyncio.run(opened()) is None
+async def test_isolated_starts_no_worker_for_a_verifier_that_needs_none():
+    async with VerifyContext(Sum, options=Sum.Options()) as context:
+        assert context._processes is None
 
 
 def test_isolated_finds_functions_of_an_environment_given_as_a_file(tmp_path):

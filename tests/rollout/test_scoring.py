@@ -139,30 +139,26 @@ def test_a_verifier_is_called_once_for_a_record(tmp_path):
     assert sorted(map(int, told.read_text().split())) == list(range(40))
 
 
-def test_quick_records_are_sent_together_and_end_one_by_one(tmp_path):
+async def test_quick_records_are_sent_together_and_end_one_by_one(tmp_path):
     """Records sent together with one that ends the process are scored by the next, once."""
     told = tmp_path / "told"
     records = [{"does": "tell", "file": str(told), "number": n} for n in range(100)]
     for place, deed in ((60, "sleep"), (40, "cancel"), (20, "leave")):
         records.insert(place, {"does": deed})
-
-    async def run():
-        async with Workers(1) as workers:
-            assert (await one(Misbehaving, workers)).reward == 1.0
-            assert (await one(Misbehaving, workers)).reward == 1.0
-            sent = []
-            write = WorkerProcess.write
-            with pytest.MonkeyPatch.context() as patching:
-                # A record is one line: a write with several shows records sent together.
-                patching.setattr(
-                    WorkerProcess,
-                    "write",
-                    lambda self, data: (sent.append(data), write(self, data)),
-                )
-                found = await asyncio.gather(*(one(Misbehaving, workers, **row) for row in records))
-            return found, max(data.count(b"\n") for data in sent)
-
-    found, num_together = asyncio.run(run())
+    async with Workers(1) as workers:
+        assert (await one(Misbehaving, workers)).reward == 1.0
+        assert (await one(Misbehaving, workers)).reward == 1.0
+        sent = []
+        write = WorkerProcess.write
+        with pytest.MonkeyPatch.context() as patching:
+            # A record is one line: a write with several shows records sent together.
+            patching.setattr(
+                WorkerProcess,
+                "write",
+                lambda self, data: (sent.append(data), write(self, data)),
+            )
+            found = await asyncio.gather(*(one(Misbehaving, workers, **row) for row in records))
+        num_together = max(data.count(b"\n") for data in sent)
     failed = [type(one) for one in found if not isinstance(one, Rollout)]
     assert failed == [VerifierCrashedError, VerifierError, VerifierTimeoutError]
     assert sorted(map(int, told.read_text().split())) == list(range(100))
@@ -185,81 +181,65 @@ def test_verify_has_all_variables_and_no_limits_that_children_inherit(monkeypatc
     assert found.details["limits_of_child"] == "unlimited unlimited"
 
 
-def test_an_error_of_ours_keeps_its_class():
-    async def run():
-        async with Workers(1) as workers:
-            with pytest.raises(RoleError, match="gone"):
-                await score(
-                    Misbehaving,
-                    Rollout(task={"does": "role_error"}),
-                    verifier=VERIFIER,
-                    options=Misbehaving.Options(),
-                    workers=workers,
-                )
-
-    asyncio.run(run())
+async def test_an_error_of_ours_keeps_its_class():
+    async with Workers(1) as workers:
+        with pytest.raises(RoleError, match="gone"):
+            await score(
+                Misbehaving,
+                Rollout(task={"does": "role_error"}),
+                verifier=VERIFIER,
+                options=Misbehaving.Options(),
+                workers=workers,
+            )
 
 
-def test_what_saving_raises_ends_the_record_and_its_process():
+async def test_what_saving_raises_ends_the_record_and_its_process():
     def save():
         raise OSError("the disk is full")
 
-    async def run():
-        async with Workers(1) as workers:
-            with pytest.raises(OSError, match="the disk is full"):
-                await one(Waiting, workers, file="", save=save)
-            return await one(Misbehaving, workers)
-
-    assert asyncio.run(run()).reward == 1.0
+    async with Workers(1) as workers:
+        with pytest.raises(OSError, match="the disk is full"):
+            await one(Waiting, workers, file="", save=save)
+        assert (await one(Misbehaving, workers)).reward == 1.0
 
 
-def test_a_conversation_is_saved_once_where_its_score_takes_long():
-    async def run():
-        saved = []
-        async with Workers(1) as workers:
-            quick = await one(Misbehaving, workers, save=lambda: saved.append("quick"))
-            slow = asyncio.create_task(
-                one(Waiting, workers, file="", save=lambda: saved.append("slow"))
-            )
-            await wait_for(lambda: saved)
-            slow.cancel()
-        return quick.reward, saved
-
-    assert asyncio.run(run()) == (1.0, ["slow"])
+async def test_a_conversation_is_saved_once_where_its_score_takes_long():
+    saved = []
+    async with Workers(1) as workers:
+        quick = await one(Misbehaving, workers, save=lambda: saved.append("quick"))
+        slow = asyncio.create_task(
+            one(Waiting, workers, file="", save=lambda: saved.append("slow"))
+        )
+        await wait_for(lambda: saved)
+        slow.cancel()
+    assert (quick.reward, saved) == (1.0, ["slow"])
 
 
-def test_a_caller_that_leaves_drops_its_record(tmp_path):
+async def test_a_caller_that_leaves_drops_its_record(tmp_path):
     """A record that is being scored is finished; one that waits is never scored."""
-
-    async def run():
-        told = tmp_path / "told"
-        async with Workers(1) as workers:
-            await one(Misbehaving, workers)
-            busy = asyncio.create_task(one(Waiting, workers, file=str(tmp_path / "busy")))
-            await wait_for((tmp_path / "busy").exists)
-            record = {"does": "tell", "file": str(told), "number": 1}
-            dropped = asyncio.create_task(one(Misbehaving, workers, **record))
-            await asyncio.sleep(0)
-            dropped.cancel()
-            await asyncio.wait([dropped])
-            Path(tmp_path / "busy").unlink()
-            assert (await busy).reward == 1.0
-            assert (await one(Misbehaving, workers)).reward == 1.0
-        assert not told.exists()
-
-    asyncio.run(run())
+    told = tmp_path / "told"
+    async with Workers(1) as workers:
+        await one(Misbehaving, workers)
+        busy = asyncio.create_task(one(Waiting, workers, file=str(tmp_path / "busy")))
+        await wait_for((tmp_path / "busy").exists)
+        record = {"does": "tell", "file": str(told), "number": 1}
+        dropped = asyncio.create_task(one(Misbehaving, workers, **record))
+        await asyncio.sleep(0)
+        dropped.cancel()
+        await asyncio.wait([dropped])
+        Path(tmp_path / "busy").unlink()
+        assert (await busy).reward == 1.0
+        assert (await one(Misbehaving, workers)).reward == 1.0
+    assert not told.exists()
 
 
-def test_verifiers_that_wait_run_in_this_loop():
-    async def run():
-        async with Workers(1) as workers:
-            found = await one(Asking, workers, roles=JUDGE)
-            assert found.details["process"] == os.getpid()
-            late = await one(Impatient, workers, roles=JUDGE)
-            assert type(late) is VerifierTimeoutError
-            assert str(late) == "verify took longer than 0.1 seconds (scoring_timeout)"
-
-    asyncio.run(run())
+async def test_verifiers_that_wait_run_in_this_loop():
+    async with Workers(1) as workers:
+        found = await one(Asking, workers, roles=JUDGE)
+        assert found.details["process"] == os.getpid()
+        late = await one(Impatient, workers, roles=JUDGE)
+        assert type(late) is VerifierTimeoutError
+        assert str(late) == "verify took longer than 0.1 seconds (scoring_timeout)"
 
 
 def test_a_class_that_no_other_process_finds_is_scored_here_and_said_once(caplog):
@@ -291,56 +271,44 @@ def test_a_class_of_a_file_is_found_in_a_worker(tmp_path):
     assert found.details["process"] != os.getpid()
 
 
-def test_a_group_is_scored_in_a_worker():
-    async def run():
-        async with Workers(1) as workers:
-            return await score_group(
-                Grouped,
-                [Rollout(attempt=0), Rollout(attempt=1)],
-                verifier=VERIFIER,
-                options=Grouped.Options(),
-                roles=[{}, {}],
-                workers=workers,
-            )
-
-    found = asyncio.run(run())
+async def test_a_group_is_scored_in_a_worker():
+    async with Workers(1) as workers:
+        found = await score_group(
+            Grouped,
+            [Rollout(attempt=0), Rollout(attempt=1)],
+            verifier=VERIFIER,
+            options=Grouped.Options(),
+            roles=[{}, {}],
+            workers=workers,
+        )
     assert [one.attempt for one in found] == [0, 1]
     assert all(one.details["process"] != os.getpid() for one in found)
     assert [one.details["before"] for one in found] == [1.0, 1.0]
 
 
-def test_close_ends_workers_in_the_middle_of_a_record(tmp_path):
-    async def run():
-        workers = Workers(1)
-        busy = asyncio.create_task(one(Waiting, workers, file=str(tmp_path / "pid")))
-        await wait_for((tmp_path / "pid").exists)
-        process = int((tmp_path / "pid").read_text())
-        await workers.close()
-        assert not is_running(process)
-        assert "the workers were closed" in str(await busy)
-        assert "the workers were closed" in str(await one(Optioned, workers))
-
-    asyncio.run(run())
+async def test_close_ends_workers_in_the_middle_of_a_record(tmp_path):
+    workers = Workers(1)
+    busy = asyncio.create_task(one(Waiting, workers, file=str(tmp_path / "pid")))
+    await wait_for((tmp_path / "pid").exists)
+    process = int((tmp_path / "pid").read_text())
+    await workers.close()
+    assert not is_running(process)
+    assert "the workers were closed" in str(await busy)
+    assert "the workers were closed" in str(await one(Optioned, workers))
 
 
-def test_workers_warm_before_the_first_record():
-    async def run():
-        async with Workers(2) as workers:
-            workers.warm(Optioned, Optioned.Options())
-            found = await one(Optioned, workers)
-            assert found.details["num_prepared"] == 1
-
-    asyncio.run(run())
+async def test_workers_warm_before_the_first_record():
+    async with Workers(2) as workers:
+        workers.warm(Optioned, Optioned.Options())
+        found = await one(Optioned, workers)
+        assert found.details["num_prepared"] == 1
 
 
-def test_a_worker_that_still_loads_one_environment_scores_records_of_another():
-    async def run():
-        async with Workers(1) as workers:
-            workers.warm(Patient, Patient.Options())
-            rollout = await one(Optioned, workers)
-            assert rollout.reward == 1.0
-
-    asyncio.run(run())
+async def test_a_worker_that_still_loads_one_environment_scores_records_of_another():
+    async with Workers(1) as workers:
+        workers.warm(Patient, Patient.Options())
+        rollout = await one(Optioned, workers)
+        assert rollout.reward == 1.0
 
 
 def test_nothing_outlives_a_parent_that_is_killed(tmp_path):

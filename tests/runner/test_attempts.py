@@ -43,22 +43,17 @@ def test_run_attempts_is_bounded(tmp_path):
 
 
 @pytest.mark.slow
-def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
+async def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
     """Only tasks under way and the one being read are in memory, if they are 3 MB as here."""
     tasks = write_sums(tmp_path / "t.jsonl", 300, note="x" * 10_000)
     num_others = _num_rows()
-
-    async def run():
-        held = []
-        records = gymcli.collect(tasks, model="oracle", concurrency=4)
-        async with aclosing(records):
-            async for number, record in _numbered(records):
-                assert isinstance(record, Rollout)
-                if number % 100 == 0:
-                    held.append(_num_rows() - num_others)
-        return held
-
-    held = asyncio.run(run())
+    held = []
+    records = gymcli.collect(tasks, model="oracle", concurrency=4)
+    async with aclosing(records):
+        async for number, record in _numbered(records):
+            assert isinstance(record, Rollout)
+            if number % 100 == 0:
+                held.append(_num_rows() - num_others)
     assert len(held) == 3
     assert max(held) <= 8
 
@@ -89,22 +84,18 @@ async def _numbered(records):
         number += 1
 
 
-def test_run_attempts_does_not_run_ahead_of_its_consumer(tmp_path):
+async def test_run_attempts_does_not_run_ahead_of_its_consumer(tmp_path):
     """Unread outcomes are bounded; otherwise a slow consumer would make memory grow."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 100), tmp_path / "run"
-
-    async def run():
-        options = CollectOptions(model="oracle", concurrency=5, out=out)
-        async with (
-            Collection(plan_run([TaskFile(tasks)], options)) as opened,
-            aclosing(opened.run()) as records,
-        ):
-            await anext(records)
-            for _ in range(200):
-                await asyncio.sleep(0)
-            return len(lines_of(out / "rollouts.jsonl"))
-
-    assert asyncio.run(run()) <= 1 + 5 + 5
+    options = CollectOptions(model="oracle", concurrency=5, out=out)
+    async with (
+        Collection(plan_run([TaskFile(tasks)], options)) as opened,
+        aclosing(opened.run()) as records,
+    ):
+        await anext(records)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(lines_of(out / "rollouts.jsonl")) <= 1 + 5 + 5
 
 
 @pytest.mark.parametrize("status", [401, 404])
@@ -261,17 +252,13 @@ def test_run_attempts_ends_where_the_tasks_vanish(tmp_path):
         asyncio.run(run())
 
 
-def test_run_attempts_records_failures_of_environments(tmp_path, monkeypatch):
+async def test_run_attempts_records_failures_of_environments(tmp_path, monkeypatch):
     """The record has the class and the phase, and the run continues."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "closed").touch()
     tasks = write_sums(tmp_path / "t.jsonl", 3, env="flaky")
-
-    async def run():
-        return [r async for r in gymcli.collect(tasks, model="oracle", env="flaky.py:Flaky")]
-
-    failures = asyncio.run(run())
+    failures = [r async for r in gymcli.collect(tasks, model="oracle", env="flaky.py:Flaky")]
     assert [failure.error.phase for failure in failures] == ["environment"] * 3
     assert {f.error.message for f in failures} == {"RuntimeError: the oracle is closed"}
 
@@ -360,25 +347,21 @@ def test_run_attempts_ends_where_many_groups_in_a_row_are_refused(tmp_path):
     assert 40 <= len(lines_of(run / "failures.jsonl")) <= 44
 
 
-def test_workers_let_the_loop_turn_while_they_start():
+async def test_workers_let_the_loop_turn_while_they_start():
     """Otherwise no answer is processed meanwhile, and the first requests time out."""
     started_in = Counter()
+    turn = 0
 
-    async def run():
-        turn = 0
+    def count():
+        nonlocal turn
+        turn += 1
+        if started_in.total() < 2000:
+            asyncio.get_running_loop().call_soon(count)
 
-        def count():
-            nonlocal turn
-            turn += 1
-            if started_in.total() < 2000:
-                asyncio.get_running_loop().call_soon(count)
+    async def start():
+        started_in[turn] += 1
 
-        async def start():
-            started_in[turn] += 1
-
-        count()
-        await run_together(start() for _ in range(2000))
-
-    asyncio.run(run())
+    count()
+    await run_together(start() for _ in range(2000))
     assert started_in.total() == 2000
     assert max(started_in.values()) <= 500

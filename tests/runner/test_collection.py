@@ -116,17 +116,13 @@ async def _progress(tasks, options):
         return left, num_begun, collection.retries
 
 
-def test_a_manifest_that_cannot_be_written_hides_no_error(tmp_path, caplog):
+async def test_a_manifest_that_cannot_be_written_hides_no_error(tmp_path, caplog):
     tasks, out = write_sums(tmp_path / "t.jsonl", 2), tmp_path / "run"
-
-    async def failing():
-        async with Collection(plan_run([TaskFile(tasks)], CollectOptions(model="oracle", out=out))):
-            (out / "run.json").unlink()
-            (out / "run.json").mkdir()
+    async with Collection(plan_run([TaskFile(tasks)], CollectOptions(model="oracle", out=out))):
+        (out / "run.json").unlink()
+        (out / "run.json").mkdir()
+        with pytest.raises(FatalEndpointError, match="it is gone"):
             raise FatalEndpointError("it is gone")
-
-    with pytest.raises(FatalEndpointError, match="it is gone"):
-        asyncio.run(failing())
     assert "run.json: cannot be written" in caplog.text
 
 
@@ -440,19 +436,15 @@ def test_collect_keeps_nothing_without_out(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
 
 
-def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, monkeypatch):
+async def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     collection = Collection(
         plan_run(task_inputs(["arithmetic"]), CollectOptions(model="oracle"), has_directory=False)
     )
-
-    async def run():
-        async with collection:
-            num = len([record async for record in collection.run()])
-            collection.finish(b"{}", 0.0)
-            return num
-
-    assert asyncio.run(run()) == collection.num_scored == 60
+    async with collection:
+        num = len([record async for record in collection.run()])
+        collection.finish(b"{}", 0.0)
+        assert num == collection.num_scored == 60
     assert list(tmp_path.iterdir()) == []
 
 
@@ -485,29 +477,24 @@ def test_collect_that_failures_end_leaves_its_metrics(tmp_path):
     assert collect_all(tasks, **options)[0]
 
 
-def test_collect_takes_the_name_of_an_environment():
-    async def run():
-        return [r async for r in gymcli.collect("arithmetic", model="oracle", limit=3)]
+async def test_collect_takes_the_name_of_an_environment():
+    assert [
+        r.reward for r in [r async for r in gymcli.collect("arithmetic", model="oracle", limit=3)]
+    ] == [1.0] * 3
 
-    assert [r.reward for r in asyncio.run(run())] == [1.0] * 3
 
-
-def test_collect_gives_failures_too(tmp_path, monkeypatch):
+async def test_collect_gives_failures_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "broken").touch()
     tasks = write_sums(tmp_path / "t.jsonl", 2, env="flaky")
-
-    async def run():
-        return [r async for r in gymcli.collect(tasks, model="oracle", env="flaky.py:Flaky")]
-
-    failures = asyncio.run(run())
+    failures = [r async for r in gymcli.collect(tasks, model="oracle", env="flaky.py:Flaky")]
     assert all(isinstance(failure, Failure) for failure in failures)
     assert {(f.error.phase, f.error.error_class) for f in failures} == {("verify", "VerifierError")}
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_collect_left_early_leaves_no_tasks_behind(tmp_path, mock_server, closes):
+async def test_collect_left_early_leaves_no_tasks_behind(tmp_path, mock_server, closes):
     """Without `aclosing` the event loop closes the generator a moment later."""
     mock_server.behaviour, mock_server.latency = add_up, 0.01
     tasks = write_sums(tmp_path / "t.jsonl", 200)
@@ -526,15 +513,12 @@ def test_collect_left_early_leaves_no_tasks_behind(tmp_path, mock_server, closes
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         return [task for task in tasks if not task.done()]
 
-    async def run():
-        await take_one()
-        if closes:
-            assert not others()
-        async with asyncio.timeout(10):
-            while left := others():
-                await asyncio.wait(left)
-
-    asyncio.run(run())
+    await take_one()
+    if closes:
+        assert not others()
+    async with asyncio.timeout(10):
+        while left := others():
+            await asyncio.wait(left)
     assert mock_server.num_requests < 50
 
 

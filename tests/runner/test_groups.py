@@ -45,7 +45,7 @@ def test_a_group_is_scored_when_its_last_attempt_is_there(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
+async def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
     """Everything else is on disk while it is awaited, including the others of its group."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
     seen = []
@@ -55,22 +55,18 @@ def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
         seen.append(request)
         return MockAnswer(text="5", delay=1.5 if is_straggler else 0.0)
 
-    async def run_it():
-        from gymcli.mock import MockServer
-        from gymcli.models.endpoint import Endpoint
+    from gymcli.mock import MockServer
+    from gymcli.models.endpoint import Endpoint
 
-        async with MockServer(behave) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m")
-            records = gymcli.collect(
-                tasks, endpoint=endpoint, env=RANKED, repeats=2, concurrency=8, out=run
-            )
-            states = []
-            async for record in records:
-                generations = lines_of(run / "generations.jsonl")
-                states.append((record.task_id, len(generations)))
-        return states
-
-    states = asyncio.run(run_it())
+    async with MockServer(behave) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m")
+        records = gymcli.collect(
+            tasks, endpoint=endpoint, env=RANKED, repeats=2, concurrency=8, out=run
+        )
+        states = []
+        async for record in records:
+            generations = lines_of(run / "generations.jsonl")
+            states.append((record.task_id, len(generations)))
     assert [task for task, _ in states][-2:] == ["t0", "t0"]
     # Six attempts of the other groups, and the one that waits for the straggler.
     assert states[5][1] == 7, "all but the straggler are saved first"
@@ -256,16 +252,12 @@ def test_a_group_without_a_conversation_may_change_its_size(tmp_path):
     assert [record.reward for record in records] == [0.0, 0.0, 1.0]
 
 
-def test_a_group_whose_verifier_fails_waits_as_a_whole(tmp_path):
+async def test_a_group_whose_verifier_fails_waits_as_a_whole(tmp_path):
     tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
     env = "tests.runner.environments:Miscounted"
-
-    async def collect():
-        roles = {"judge": "oracle"}
-        records = gymcli.collect(tasks, model="oracle", env=env, roles=roles, repeats=2, out=run)
-        return [record async for record in records]
-
-    records = asyncio.run(collect())
+    roles = {"judge": "oracle"}
+    records = gymcli.collect(tasks, model="oracle", env=env, roles=roles, repeats=2, out=run)
+    records = [record async for record in records]
     assert [record.error.message for record in records] == [
         "verify_group returned 1 scores for 2 attempts"
     ] * 2

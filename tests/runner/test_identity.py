@@ -1,6 +1,5 @@
 """Tests of what identifies a run, and of its manifest."""
 
-import asyncio
 from pathlib import Path
 
 import msgspec
@@ -145,7 +144,7 @@ def test_fresh_takes_a_folder_that_is_not_there(tmp_path):
     assert plan(tasks, out=out, fresh=True).path == tmp_path / "run-3"
 
 
-def test_manifest_says_no_secret(tmp_path, mock_server):
+async def test_manifest_says_no_secret(tmp_path, mock_server):
     """Keys, headers, queries and passwords of proxies are left out."""
     endpoint = Endpoint(
         base_url=mock_server.base_url,
@@ -156,13 +155,10 @@ def test_manifest_says_no_secret(tmp_path, mock_server):
         idle_timeout=99,
     )
     tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
-
-    async def run():
-        return [
-            r async for r in gymcli.collect(tasks, endpoint=endpoint, out=out, env="arithmetic")
-        ]
-
-    assert len(asyncio.run(run())) == 1
+    assert (
+        len([r async for r in gymcli.collect(tasks, endpoint=endpoint, out=out, env="arithmetic")])
+        == 1
+    )
     for path in out.iterdir():
         assert SECRET not in path.read_text()
     manifest = msgspec.json.decode((out / "run.json").read_bytes())

@@ -124,7 +124,7 @@ def test_collect_tells_the_model_whatever_a_tool_raises(tmp_path):
         assert record.tool_errors == {"raised": 1}
 
 
-def test_two_collections_in_one_loop_do_not_meet(tmp_path):
+async def test_two_collections_in_one_loop_do_not_meet(tmp_path):
     """Each collection has its own watchdog."""
 
     async def one(name, place):
@@ -136,10 +136,7 @@ def test_two_collections_in_one_loop_do_not_meet(tmp_path):
             records = [r async for r in gymcli.collect(path, endpoint=endpoint, env=ENV)]
         return {type(record).__name__ for record in records}
 
-    async def both():
-        return await asyncio.gather(one("a", "setup"), one("b", "step"))
-
-    assert asyncio.run(both()) == [{"Failure", "Rollout"}] * 2
+    assert await asyncio.gather(one("a", "setup"), one("b", "step")) == [{"Failure", "Rollout"}] * 2
 
 
 def test_collect_tells_the_model_of_a_tool_that_does_not_end(tmp_path):
@@ -170,10 +167,9 @@ def test_collect_survives_a_verifier_that_crashes_or_grows(tmp_path):
     assert "300 MB of memory" in found["grow"][2]
 
 
-def test_collect_limits_waiting_in_another_thread(tmp_path):
+async def test_collect_limits_waiting_in_another_thread(tmp_path):
     """As in a notebook, where another library's loop runs in the main thread."""
-
-    async def collect_there():
-        return await asyncio.to_thread(collected, tmp_path, "setup", ["hang"])
-
-    assert errors(asyncio.run(collect_there()))["hang"][0] == "SetupTimeoutError"
+    assert (
+        errors(await asyncio.to_thread(collected, tmp_path, "setup", ["hang"]))["hang"][0]
+        == "SetupTimeoutError"
+    )

@@ -319,25 +319,17 @@ def test_default_roles_serve_who_declares_them(tmp_path):
     assert plan.manifest.roles == {"judge": "oracle"}
 
 
-def test_oracle_and_stand_in_need_no_model(tmp_path):
+async def test_oracle_and_stand_in_need_no_model(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
-
-    async def run():
-        records = gymcli.collect(tasks, model="oracle", env=JUDGED, roles={"judge": "oracle"})
-        return [record.reward async for record in records]
-
-    assert asyncio.run(run()) == [1.0, 1.0]
+    records = gymcli.collect(tasks, model="oracle", env=JUDGED, roles={"judge": "oracle"})
+    assert [record.reward async for record in records] == [1.0, 1.0]
 
 
-def test_a_role_without_a_stand_in_leaves_the_attempt_unscored(tmp_path):
+async def test_a_role_without_a_stand_in_leaves_the_attempt_unscored(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 1)
     env = "tests.runner.environments:Talked"
-
-    async def run():
-        records = gymcli.collect(tasks, model="oracle", env=env, roles={"user": "oracle"})
-        return [record async for record in records]
-
-    [failure] = asyncio.run(run())
+    records = gymcli.collect(tasks, model="oracle", env=env, roles={"user": "oracle"})
+    [failure] = [record async for record in records]
     assert failure.error.error_class == "RoleError"
     assert "no stand-in for the role user" in failure.error.message
 
@@ -412,34 +404,26 @@ def test_a_schema_is_sent_as_a_response_format(tmp_path):
     assert sent["json_schema"]["schema"]["required"] == ["good"]
 
 
-def test_stand_ins_that_cannot_be_made_leave_the_attempt_unscored(tmp_path):
+async def test_stand_ins_that_cannot_be_made_leave_the_attempt_unscored(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 1)
     env = "tests.runner.environments:Schooled"
-
-    async def run():
-        records = gymcli.collect(tasks, model="oracle", env=env, roles={"judge": "oracle"})
-        return [record async for record in records]
-
-    [failure] = asyncio.run(run())
+    records = gymcli.collect(tasks, model="oracle", env=env, roles={"judge": "oracle"})
+    [failure] = [record async for record in records]
     assert failure.error.message.endswith("role judge: ValueError: nobody can stand in")
 
 
 @pytest.mark.local_model
-def test_the_embedded_model_judges_under_a_schema(tmp_path):
+async def test_the_embedded_model_judges_under_a_schema(tmp_path):
     pytest.importorskip("xllamacpp")
     tasks = write_rows(tmp_path / "t.jsonl", 1)
     env = "tests.runner.environments:Schooled"
-
-    async def run():
-        records = gymcli.collect(
-            tasks,
-            model="oracle",
-            env=env,
-            roles={"judge": "local"},
-            role_params={"judge": {"max_tokens": 64, "temperature": 0.0}},
-        )
-        return [record async for record in records]
-
-    [record] = asyncio.run(run())
+    records = gymcli.collect(
+        tasks,
+        model="oracle",
+        env=env,
+        roles={"judge": "local"},
+        role_params={"judge": {"max_tokens": 64, "temperature": 0.0}},
+    )
+    [record] = [record async for record in records]
     assert record.details["reason"] in ("true", "false")
     assert record.role_usage["judge"].usage.completion_tokens > 0

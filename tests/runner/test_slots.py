@@ -94,51 +94,43 @@ def test_equal_questions_of_attempts_wait_for_one_answer_and_not_for_a_slot(tmp_
 
 
 @pytest.mark.slow
-def test_few_attempts_begin_while_the_endpoint_refuses_all(tmp_path):
+async def test_few_attempts_begin_while_the_endpoint_refuses_all(tmp_path):
     """Others would be refused as well, and take memory."""
     tasks = write_sums(tmp_path / "t.jsonl", 100)
     # The wait that it asks for is short, or each refusal would double the limiter's pause.
     soon = refusal_of(429, "slow down", **{"Retry-After": "0.01"})
     refused = Refusing(add_up, "What is", refusal=soon)
+    is_enough = asyncio.Event()
 
-    async def run():
-        is_enough = asyncio.Event()
+    def behave(request):
+        if refused.counts.total() == 60:
+            is_enough.set()
+        return refused(request)
 
-        def behave(request):
-            if refused.counts.total() == 60:
-                is_enough.set()
-            return refused(request)
-
-        async with MockServer(behave) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m")
-            records = gymcli.collect(tasks, endpoint=endpoint, concurrency=2)
-            reading = asyncio.ensure_future(anext(records))
-            async with asyncio.timeout(30):
-                await is_enough.wait()
-            reading.cancel()
-            await asyncio.wait([reading])
-            await records.aclose()
-
-    asyncio.run(run())
+    async with MockServer(behave) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m")
+        records = gymcli.collect(tasks, endpoint=endpoint, concurrency=2)
+        reading = asyncio.ensure_future(anext(records))
+        async with asyncio.timeout(30):
+            await is_enough.wait()
+        reading.cancel()
+        await asyncio.wait([reading])
+        await records.aclose()
     assert 2 + 4 <= len(refused.counts) <= 2 + 8
 
 
-def test_a_group_lends_its_slot_to_another_group(tmp_path):
+async def test_a_group_lends_its_slot_to_another_group(tmp_path):
     """The limit of a sampler holds for all of its groups together."""
     tasks = write_sums(tmp_path / "t.jsonl", 2)
     ids = [msgspec.json.decode(line)["id"] for line in tasks.read_bytes().splitlines()]
     refused = Refusing(last_user_text, sum_of(0))
-
-    async def run():
-        async with MockServer(refused) as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m")
-            async with Sampler(tasks=tasks, endpoint=endpoint, concurrency=1) as sampler:
-                waiting = asyncio.create_task(sampler.group(ids[0], attempts=1))
-                await asyncio.sleep(0)
-                async with asyncio.timeout(30):
-                    group = await sampler.group(ids[1], attempts=2)
-                waiting.cancel()
-                await asyncio.wait([waiting])
-                return group
-
-    assert [one.reward for one in asyncio.run(run())] == [0.0, 0.0]
+    async with MockServer(refused) as server:
+        endpoint = Endpoint(base_url=server.base_url, model="m")
+        async with Sampler(tasks=tasks, endpoint=endpoint, concurrency=1) as sampler:
+            waiting = asyncio.create_task(sampler.group(ids[0], attempts=1))
+            await asyncio.sleep(0)
+            async with asyncio.timeout(30):
+                group = await sampler.group(ids[1], attempts=2)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert [one.reward for one in group] == [0.0, 0.0]

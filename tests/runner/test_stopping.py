@@ -265,7 +265,7 @@ def test_the_gravest_cause_ends_the_run_and_the_earliest_moment_counts(new_loop)
     assert (str(cause), phase) == ("interrupted", "role")
 
 
-def test_a_cancellation_by_somebody_else_passes():
+async def test_a_cancellation_by_somebody_else_passes():
     """Even at the moment of the cut: a caller who leaves does not end the run."""
 
     async def attempt(stopping, is_waiting):
@@ -273,22 +273,19 @@ def test_a_cancellation_by_somebody_else_passes():
             is_waiting.set()
             await asyncio.Event().wait()
 
-    async def run():
-        stopping, is_waiting = Stopping(), asyncio.Event()
-        task = asyncio.create_task(attempt(stopping, is_waiting))
-        await is_waiting.wait()
-        stopping.stop(InterruptedRunError("interrupted"))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        stopping.close()
-        return stopping.num_in_flight
-
-    assert asyncio.run(run()) == 0
+    stopping, is_waiting = Stopping(), asyncio.Event()
+    task = asyncio.create_task(attempt(stopping, is_waiting))
+    await is_waiting.wait()
+    stopping.stop(InterruptedRunError("interrupted"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    stopping.close()
+    assert stopping.num_in_flight == 0
 
 
-def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
+async def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
     async def attempt(stopping):
         with stopping.in_flight(lambda: "verify"):
             try:
@@ -296,35 +293,29 @@ def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
             except asyncio.CancelledError:
                 return "done"
 
-    async def run():
-        stopping = Stopping()
-        task = asyncio.create_task(attempt(stopping))
-        await asyncio.sleep(0)
-        stopping.stop(InterruptedRunError("interrupted"))
-        result = await task
-        stopping.close()
-        return result, task.cancelling()
-
-    assert asyncio.run(run()) == ("done", 0)
+    stopping = Stopping()
+    task = asyncio.create_task(attempt(stopping))
+    await asyncio.sleep(0)
+    stopping.stop(InterruptedRunError("interrupted"))
+    result = await task
+    stopping.close()
+    assert (result, task.cancelling()) == ("done", 0)
 
 
-def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):
+async def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):
     """Finished conversations are saved, even if their judge was still being asked."""
     tasks, out = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
 
     def judge(request):
         return good(request) if "about 0" in last_user_text(request) else STALLED
 
-    async def run():
-        async with MockServer(last_user_text) as policy, MockServer(judge) as judging:
-            endpoint = Endpoint(base_url=policy.base_url, model="m", **QUICK)
-            roles = {"judge": Endpoint(base_url=judging.base_url, model="j", **QUICK)}
-            options = {"endpoint": endpoint, "roles": roles, "env": JUDGED, "out": out}
-            async with aclosing(gymcli.collect(tasks, **options)) as records:
-                await anext(records)
-                await until(lambda: judging.in_flight == 3)
-
-    asyncio.run(run())
+    async with MockServer(last_user_text) as policy, MockServer(judge) as judging:
+        endpoint = Endpoint(base_url=policy.base_url, model="m", **QUICK)
+        roles = {"judge": Endpoint(base_url=judging.base_url, model="j", **QUICK)}
+        options = {"endpoint": endpoint, "roles": roles, "env": JUDGED, "out": out}
+        async with aclosing(gymcli.collect(tasks, **options)) as records:
+            await anext(records)
+            await until(lambda: judging.in_flight == 3)
     assert not (out / "failures.jsonl").exists()
     assert len(lines_of(out / "rollouts.jsonl")) == 1
     assert len(lines_of(out / "generations.jsonl")) == 4

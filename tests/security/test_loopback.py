@@ -45,9 +45,6 @@ def test_mock_command_listens_to_loopback_alone():
 
 @needs_model
 @pytest.mark.slow
-def test_embedded_model_listens_to_loopback_alone():
-    async def run():
-        async with LocalServer(default_weights()) as server:
-            await assert_listens_to_loopback_alone(server.base_url)
-
-    asyncio.run(run())
+async def test_embedded_model_listens_to_loopback_alone():
+    async with LocalServer(default_weights()) as server:
+        await assert_listens_to_loopback_alone(server.base_url)

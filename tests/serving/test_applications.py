@@ -61,84 +61,69 @@ class Driver:
         return start["status"], dict(start["headers"]), end["body"]
 
 
-def test_asgi_carries_requests_and_cookies():
-    async def run():
-        async with Driver(asgi(f"{HERE}:Notebook")) as server:
-            body = msgspec.json.encode(row("a"))
-            status, headers, text = await server.ask(
-                "POST", "/gym/seed_session", body[:10], body[10:], root="/gym"
-            )
-            assert (status, text) == (200, b"{}")
-            cookie = headers[b"set-cookie"].decode().partition(";")[0]
-            asked = [("Cookie", f"other=1; {cookie}")]
-            written = await server.ask("POST", "/write", b'{"text": "x"}', headers=asked)
-            raw = b"/..%2Fverify"
-            odd = await server.ask("POST", "/../verify", b"{}", headers=asked, raw=raw)
-            return written, odd
-
-    (status, headers, body), odd = asyncio.run(run())
+async def test_asgi_carries_requests_and_cookies():
+    async with Driver(asgi(f"{HERE}:Notebook")) as server:
+        body = msgspec.json.encode(row("a"))
+        status, headers, text = await server.ask(
+            "POST", "/gym/seed_session", body[:10], body[10:], root="/gym"
+        )
+        assert (status, text) == (200, b"{}")
+        cookie = headers[b"set-cookie"].decode().partition(";")[0]
+        asked = [("Cookie", f"other=1; {cookie}")]
+        written = await server.ask("POST", "/write", b'{"text": "x"}', headers=asked)
+        raw = b"/..%2Fverify"
+        odd = await server.ask("POST", "/../verify", b"{}", headers=asked, raw=raw)
+        (status, headers, body) = written
     assert (status, body) == (200, b'{"num_notes":1}')
     assert headers[b"content-length"] == b"15"
     assert odd[0] == 404
     assert odd[2].startswith(b"There is no tool '../verify'")
 
 
-def test_asgi_refuses_a_body_that_is_too_long_and_what_is_no_http():
-    async def run():
-        app = asgi("mcqa")
-        app._max_body = 100
-        async with Driver(app) as server:
-            status, _, _ = await server.ask("POST", "/verify", b" " * 60, b" " * 60)
-        closed = []
+async def test_asgi_refuses_a_body_that_is_too_long_and_what_is_no_http():
+    app = asgi("mcqa")
+    app._max_body = 100
+    async with Driver(app) as server:
+        status, _, _ = await server.ask("POST", "/verify", b" " * 60, b" " * 60)
+    closed = []
 
-        async def receive():
-            return {"type": "websocket.connect"}
+    async def receive():
+        return {"type": "websocket.connect"}
 
-        async def send(event):
-            closed.append(event)
+    async def send(event):
+        closed.append(event)
 
-        await app({"type": "websocket"}, receive, send)
-        return status, closed
-
-    assert asyncio.run(run()) == (413, [{"type": "websocket.close"}])
+    await app({"type": "websocket"}, receive, send)
+    assert (status, closed) == (413, [{"type": "websocket.close"}])
 
 
-def test_asgi_lets_go_of_a_client_that_went_before_its_body_came():
-    async def run():
-        sent = []
+async def test_asgi_lets_go_of_a_client_that_went_before_its_body_came():
+    sent = []
 
-        async def receive():
-            return {"type": "http.disconnect"}
+    async def receive():
+        return {"type": "http.disconnect"}
 
-        async def send(event):
-            sent.append(event)
+    async def send(event):
+        sent.append(event)
 
-        app = asgi(f"{HERE}:Plain")
-        async with Driver(app):
-            scope = {"type": "http", "method": "POST", "path": "/verify", "headers": []}
-            await app(scope, receive, send)
-        return sent
-
-    assert asyncio.run(run()) == []
+    app = asgi(f"{HERE}:Plain")
+    async with Driver(app):
+        scope = {"type": "http", "method": "POST", "path": "/verify", "headers": []}
+        await app(scope, receive, send)
+    assert sent == []
 
 
-def test_asgi_takes_cookies_of_several_headers():
-    async def run():
-        async with Driver(asgi(f"{HERE}:Notebook")) as server:
-            body = msgspec.json.encode(row("a"))
-            _, headers, _ = await server.ask("POST", "/seed_session", body)
-            cookie = headers[b"set-cookie"].decode().partition(";")[0]
-            cookies = [("cookie", cookie), ("cookie", "other=1")]
-            return await server.ask("POST", "/read", b"{}", headers=cookies)
-
-    assert asyncio.run(run())[0] == 200
+async def test_asgi_takes_cookies_of_several_headers():
+    async with Driver(asgi(f"{HERE}:Notebook")) as server:
+        body = msgspec.json.encode(row("a"))
+        _, headers, _ = await server.ask("POST", "/seed_session", body)
+        cookie = headers[b"set-cookie"].decode().partition(";")[0]
+        cookies = [("cookie", cookie), ("cookie", "other=1")]
+        assert (await server.ask("POST", "/read", b"{}", headers=cookies))[0] == 200
 
 
-def test_asgi_without_a_lifespan_says_that_it_has_not_begun():
-    async def run():
-        return await Driver(asgi("mcqa")).ask("GET", "/")
-
-    status, headers, body = asyncio.run(run())
+async def test_asgi_without_a_lifespan_says_that_it_has_not_begun():
+    status, headers, body = await Driver(asgi("mcqa")).ask("GET", "/")
     assert status == 503
     assert headers[b"retry-after"] == b"1"
     assert b"the server starts or stops" in body

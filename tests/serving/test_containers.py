@@ -85,18 +85,14 @@ def test_the_jobs_wait_for_servers_that_there_are():
         assert command[command.index("--host") + 1] == "0.0.0.0"
 
 
-def test_the_health_check_tells_up_from_down():
+async def test_the_health_check_tells_up_from_down():
     found = re.search(r"HEALTHCHECK .*CMD (\[.+\])$", DOCKERFILE.replace("\\\n", " "), re.MULTILINE)
     python, option, script = msgspec.json.decode(found[1])
     assert (python, option) == ("python", "-c")
-
-    async def run():
-        async with Served("Plain") as server:
-            port = server.base_url.rpartition(":")[2]
-            up = await asyncio.to_thread(exit_code, script.replace(":8000/", f":{port}/"))
-        return up, await asyncio.to_thread(exit_code, script.replace(":8000/", f":{port}/"))
-
-    assert asyncio.run(run()) == (0, 1)
+    async with Served("Plain") as server:
+        port = server.base_url.rpartition(":")[2]
+        up = await asyncio.to_thread(exit_code, script.replace(":8000/", f":{port}/"))
+    assert (up, await asyncio.to_thread(exit_code, script.replace(":8000/", f":{port}/"))) == (0, 1)
 
 
 def exit_code(script):

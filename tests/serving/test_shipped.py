@@ -74,7 +74,7 @@ async def play_game(client, record, row, turns):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_client_that_sends_nothing_of_ours_gets_the_rewards_of_the_process(name):
+async def test_a_client_that_sends_nothing_of_ours_gets_the_rewards_of_the_process(name):
     environment = Registry().find(name).environment
     if not plays(environment) or environment.scores_groups():
         pytest.skip("a server holds no state of its episodes")
@@ -82,16 +82,11 @@ def test_a_client_that_sends_nothing_of_ours_gets_the_rewards_of_the_process(nam
     records = [scored(played(row, *said)) for row in rows_of(name) for said in ((), (silence,))]
     roles = dict.fromkeys(environment.required_roles, "oracle")
     server = Served(name, service=Service(name, judges=Judges(roles)), max_body=2**24)
-
-    async def run():
-        async with server:
-            rewards = []
-            for record in records:
-                async with client_of(server) as client:
-                    rewards.append(await drive(client, record))
-            return rewards
-
-    rewards = asyncio.run(run())
+    async with server:
+        rewards = []
+        for record in records:
+            async with client_of(server) as client:
+                rewards.append(await drive(client, record))
     assert rewards == pytest.approx([record.reward for record in records])
     is_telling = "empty" not in environment.skipped_checks
     assert len(set(rewards)) > is_telling, "the oracle scores more than silence"
@@ -127,16 +122,12 @@ def test_a_verdict_rests_on_the_steps_and_not_on_the_clients_report():
     assert stepped == verified
 
 
-def test_a_row_that_needs_external_tables_is_refused():
+async def test_a_row_that_needs_external_tables_is_refused():
     truth = {"name": "email_delete_email", "arguments": "{}"}
     params = {"input": [{"role": "user", "content": "Delete it."}]}
-
-    async def run():
-        server = Served("office", service=Service("workplace_assistant"))
-        async with server, client_of(server) as client:
-            body = {"responses_create_params": params, "ground_truth": [truth]}
-            return await client.ask("POST", "seed_session", body)
-
-    status, text, _ = asyncio.run(run())
+    server = Served("office", service=Service("workplace_assistant"))
+    async with server, client_of(server) as client:
+        body = {"responses_create_params": params, "ground_truth": [truth]}
+        status, text, _ = await client.ask("POST", "seed_session", body)
     assert status == 422
     assert "data_dir=FOLDER" in text

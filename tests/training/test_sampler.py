@@ -122,25 +122,21 @@ def test_a_later_sampler_continues_the_numbers_of_an_earlier_one():
     assert not {seed for _, seed in first} & {seed for _, seed in later}
 
 
-def test_a_sampler_outlives_an_outage():
+async def test_a_sampler_outlives_an_outage():
     """A call during the outage raises an error; one after it works, and the numbers go on."""
-
-    async def run():
-        async with AsyncExitStack() as stack:
-            first = await stack.enter_async_context(MockServer(lambda _: MockAnswer(text="7")))
-            endpoint = gymcli.Endpoint(base_url=first.base_url, model="m")
-            made = Sampler(Adding, tasks=TRAINED, endpoint=endpoint, outage_deadline=0.5)
-            sampler = await stack.enter_async_context(made)
-            await sampler.group("a", attempts=10)
-            await first.__aexit__(None, None, None)
-            for _ in range(2):  # the second call raises the error of the outage soon
-                with pytest.raises(FatalEndpointError, match="no success for"):
-                    await sampler.group("a", attempts=10)
-            port = int(first.base_url.split(":")[2].split("/")[0])
-            await stack.enter_async_context(MockServer(lambda _: MockAnswer(text="7"), port=port))
-            return [await sampler.group("a", attempts=10) for _ in range(2)]
-
-    groups = asyncio.run(run())
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(MockServer(lambda _: MockAnswer(text="7")))
+        endpoint = gymcli.Endpoint(base_url=first.base_url, model="m")
+        made = Sampler(Adding, tasks=TRAINED, endpoint=endpoint, outage_deadline=0.5)
+        sampler = await stack.enter_async_context(made)
+        await sampler.group("a", attempts=10)
+        await first.__aexit__(None, None, None)
+        for _ in range(2):  # the second call raises the error of the outage soon
+            with pytest.raises(FatalEndpointError, match="no success for"):
+                await sampler.group("a", attempts=10)
+        port = int(first.base_url.split(":")[2].split("/")[0])
+        await stack.enter_async_context(MockServer(lambda _: MockAnswer(text="7"), port=port))
+        groups = [await sampler.group("a", attempts=10) for _ in range(2)]
     numbers = [one.rollout.attempt for group in groups for one in group]
     assert numbers == [*range(30, 50)]
     assert all(isinstance(one.rollout, Rollout) for group in groups for one in group)
@@ -228,22 +224,18 @@ def test_wrong_options_are_refused_before_anything_is_sent(options, message):
         Sampler(Adding, **options)
 
 
-def test_a_collection_takes_an_engine(tmp_path):
+async def test_a_collection_takes_an_engine(tmp_path):
     engine = Engine()
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text('{"id": "a", "prompt": "Add up."}\n')
-
-    async def run():
-        records = gymcli.collect(
-            tasks,
-            env="tests.training.engine:Adding",
-            model=engine,
-            out=tmp_path / "run",
-            record_tokens=True,
-        )
-        return [record async for record in records]
-
-    [rollout] = asyncio.run(run())
+    records = gymcli.collect(
+        tasks,
+        env="tests.training.engine:Adding",
+        model=engine,
+        out=tmp_path / "run",
+        record_tokens=True,
+    )
+    [rollout] = [record async for record in records]
     assert (rollout.model, rollout.reward) == ("tiny", 1.0)
     with TokenFile(tmp_path / "run") as tokens:
         calls = tokens.calls(rollout)
