@@ -537,7 +537,7 @@ def share_passing(
 def lower_ends(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Return the lower ends of the 90 % intervals of B - A: by Student's t, and adjusted.
 
-    This is the arithmetic of `gymcli.comparison.run_comparison` for many comparisons at once; the
+    This is the arithmetic of `comparison/difference_verdict.py` for many comparisons at once; the
     tests compare the two.
     """
     is_graded = np.any([((own > 0.0) & (own < 1.0)).any(axis=(1, 2)) for own in (a, b)], axis=0)

@@ -106,8 +106,8 @@ def compare(
     and the worst verdict counts: FAIL, then INCONCLUSIVE, then PASS.
     """
     from gymcli.comparison.comparison_results import Comparisons, worst_verdict
+    from gymcli.comparison.difference_verdict import Rule
     from gymcli.comparison.paired_runs import compare_runs
-    from gymcli.comparison.run_comparison import Rule
     from gymcli.store.rollout_files import torn_line_warning
 
     if markdown == STDOUT and json:

@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 
 from gymcli.comparison.comparison_results import Comparison, Drift, DriftKind, RunSide, Setting
+from gymcli.comparison.difference_verdict import Rule
 from gymcli.comparison.paired_differences import Measure, PairedAttempts, parse_measure
-from gymcli.comparison.run_comparison import Rule, compare, doubts
+from gymcli.comparison.run_comparison import compare, doubts
 from gymcli.errors import RunError, RunMismatchError, UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.measure import ComparedLine, open_run, read_compared_lines, selected

@@ -4,8 +4,9 @@ import random
 from typing import NamedTuple
 
 from gymcli.comparison.comparison_results import RunSide
+from gymcli.comparison.difference_verdict import Rule
 from gymcli.comparison.paired_differences import PairedAttempts, parse_measure
-from gymcli.comparison.run_comparison import Rule, compare
+from gymcli.comparison.run_comparison import compare
 from gymcli.store.scored_lines import EnvironmentFacts
 
 BINARY = EnvironmentFacts(max_reward=1.0)

@@ -5,8 +5,8 @@ import gzip
 import msgspec
 import pytest
 
+from gymcli.comparison.difference_verdict import Rule
 from gymcli.comparison.paired_runs import TaskContents, TaskDrift, compare_runs, task_drift
-from gymcli.comparison.run_comparison import Rule
 from gymcli.errors import RunError, RunFileError, RunMismatchError, UsageError
 from gymcli.metrics.measure import ComparedLine, measure
 from tests.commands.running import write_sums

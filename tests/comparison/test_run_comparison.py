@@ -9,29 +9,17 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from statsmodels.stats.contingency_tables import mcnemar
-from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from gymcli.comparison.comparison_results import Comparison, Difference, RunSide
-from gymcli.comparison.paired_differences import PairedAttempts, parse_measure
-from gymcli.comparison.run_comparison import (
-    NUM_FLIPS,
+from gymcli.comparison.comparison_results import Comparison, RunSide
+from gymcli.comparison.difference_verdict import (
     Rule,
-    adjust_for_multiplicity,
-    coin_tail,
-    compare,
-    correlation,
-    doubts,
-    equivalence_p,
-    holm,
-    mcnemar_mid_p,
-    sign_flip,
-    verdict_of,
 )
+from gymcli.comparison.paired_differences import PairedAttempts, parse_measure
+from gymcli.comparison.run_comparison import compare, doubts
 from gymcli.errors import RunFileError, UsageError
-from gymcli.metrics.results import Bounds, Estimate, Interval
+from gymcli.metrics.results import Bounds
 from gymcli.store.scored_lines import EnvironmentFacts
 from tests.comparison.paired_tasks import BINARY, PairedTask, compared, drawn, paired
 
@@ -485,21 +473,6 @@ def test_equal_differences_decide_from_five_tasks_on():
             assert found.tasks_needed == 5
 
 
-def test_one_of_many_parts_fails_only_if_holm_confirms_it():
-    failing = Difference(verdict="FAIL", p_value=0.03)
-    others = {str(number): Difference(verdict="PASS", p_value=0.6) for number in range(9)}
-    assert adjust_for_multiplicity({"x": failing}, 0.95)["x"].verdict == "FAIL"
-    found = adjust_for_multiplicity({"x": failing, **others}, 0.95)
-    assert found["x"].p_adjusted == pytest.approx(0.3)
-    assert found["x"].verdict == "INCONCLUSIVE"
-    assert "chance alone" in found["x"].way_out
-    clear = adjust_for_multiplicity(
-        {"x": Difference(verdict="FAIL", p_value=0.001), **others}, 0.95
-    )
-    assert clear["x"].verdict == "FAIL"
-    assert failing.p_adjusted is None, "the argument must not change"
-
-
 def test_rounding_errors_are_no_difference():
     """Nor is it a variance: 0.3 - 0.2 and 0.2 - 0.1 are equal."""
     twice = compared(paired([([0.1, 0.2], [0.1, 0.2]), ([0.3], [0.1 + 0.2])]), with_tasks=True)
@@ -510,39 +483,6 @@ def test_rounding_errors_are_no_difference():
     same = compared(paired([([0.2], [0.3]), ([0.1], [0.2]), ([0.6], [0.7])]))
     assert (same.difference.standard_error, same.num_unpaired_tasks) == (0.0, None)
     assert (same.verdict, same.tasks_needed) == ("INCONCLUSIVE", 5)
-
-
-def interval(low, high):
-    return Interval(low=low, high=high, level=0.9, method="t")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdict", "strict"),
-    [
-        (-0.01, 0.05, "PASS", "PASS"),
-        (-0.015, -0.005, "PASS", "PASS"),
-        (-0.03, -0.01, "FAIL", "INCONCLUSIVE"),
-        (-0.05, -0.03, "FAIL", "FAIL"),
-        (-0.03, 0.01, "INCONCLUSIVE", "INCONCLUSIVE"),
-        (-0.02, 0.5, "INCONCLUSIVE", "INCONCLUSIVE"),
-    ],
-)
-def test_verdict_is_by_the_ends_of_the_interval(low, high, verdict, strict):
-    assert verdict_of(interval(low, high), 0.02, is_strict=False) == verdict
-    assert verdict_of(interval(low, high), 0.02, is_strict=True) == strict
-
-
-def test_without_an_interval_nothing_is_decided():
-    assert verdict_of(None, 1.0, is_strict=False) == "INCONCLUSIVE"
-
-
-@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0, 0.5), st.floats(0, 0.5))
-def test_a_larger_margin_never_turns_a_verdict_for_the_worse(low, width, margin, more):
-    order = {"FAIL": 0, "INCONCLUSIVE": 1, "PASS": 2}
-    found = interval(low, low + width)
-    for is_strict in (False, True):
-        before = order[verdict_of(found, margin, is_strict=is_strict)]
-        assert order[verdict_of(found, margin + more, is_strict=is_strict)] >= before
 
 
 def test_tasks_needed_agree_with_the_power_of_the_t_test():
@@ -609,11 +549,6 @@ def test_attempts_are_not_planned_for_pass_at_k():
     found = compared(paired(drawn(50, 4)), metric="pass@2", margin=0.01)
     assert (found.verdict, found.attempts_needed) == ("INCONCLUSIVE", None)
     assert found.tasks_needed is not None
-
-
-def test_equivalence_has_no_p_value_without_an_error():
-    same = Estimate(value=0.0, estimator="", num_values=10, num_clusters=5, standard_error=0.0)
-    assert equivalence_p(same, 0.1) is None
 
 
 def side(coverage, low=0.5, high=0.5):
@@ -709,192 +644,3 @@ def test_an_attempt_that_is_there_twice_is_refused():
     twice.b.extend(["x"], [1], reward=[0.0])
     with pytest.raises(RunFileError, match="task 'x' of environment 'e', attempt 1, is scored by"):
         compare_attempts(twice, "mean_reward")
-
-
-counts = st.integers(0, 400)
-p_values = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30)
-eighths = st.integers(0, 8).map(lambda number: number / 8)
-quarters = st.integers(-4, 4).map(lambda number: number / 4)
-sixty_fourths = st.integers(-64, 64).map(lambda number: number / 64)
-"""Exact in binary: scipy would take equal sums for different ones after rounding."""
-
-
-def of_scipy(differences):
-    """Return scipy's p-value over all sign flips."""
-    return scipy.stats.permutation_test(
-        (np.array(differences),),
-        lambda flipped, axis: flipped.sum(axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=np.inf,
-    ).pvalue
-
-
-@settings(max_examples=40)
-@given(st.lists(quarters | sixty_fourths, min_size=2, max_size=9))
-def test_few_differences_agree_with_scipy(differences):
-    found = sign_flip(differences, seed="any")
-    assert found.is_exact
-    assert found.p_value == pytest.approx(of_scipy(differences), abs=1e-12)
-
-
-@settings(max_examples=20)
-@given(st.lists(st.integers(-3, 3).filter(bool), min_size=17, max_size=18))
-def test_counting_agrees_with_listing(thirds):
-    """Integers are counted by one polynomial, and so are their multiples by any factor."""
-    sums = np.array([0])
-    for number in thirds:
-        sums = np.concatenate([sums + number, sums - number])
-    expected = np.mean(np.abs(sums) >= abs(sum(thirds)))
-    for divisor in (1, 3, 48, 0.01):
-        found = sign_flip([number / divisor for number in thirds], seed="any")
-        assert found.is_exact
-        assert found.p_value == pytest.approx(expected, abs=1e-12)
-
-
-def test_differences_of_one_size_are_the_tosses_of_a_coin():
-    differences = [0.5] * 5200 + [-0.5] * 5000 + [0.0] * 700
-    expected = scipy.stats.binomtest(5000, 10_200).pvalue
-    assert sign_flip(differences, seed="any") == (pytest.approx(expected), True)
-
-
-def test_many_differences_are_drawn_and_agree_with_the_normal_distribution():
-    """The normal approximation for 400 errs far less than the draws, which are seeded."""
-    draw = random.Random(3)
-    differences = [draw.gauss(0.06, 1.0) for _ in range(400)]
-    found = sign_flip(differences, seed="any")
-    assert not found.is_exact
-    z = sum(differences) / np.linalg.norm(differences)
-    assert found.p_value == pytest.approx(2 * scipy.stats.norm.sf(abs(z)), abs=0.006)
-    assert found == sign_flip(differences, seed="any")
-    assert found.p_value != sign_flip(differences, seed="another").p_value
-
-
-def test_many_multiples_are_drawn_and_agree_with_counting():
-    draw = random.Random(5)
-    few = [draw.randint(-4, 5) / 4 for _ in range(600)]
-    counted = sign_flip(few, seed="any")
-    assert counted.is_exact
-    doubled = sign_flip([one for one in few for _ in range(8)], seed="any")
-    assert not doubled.is_exact
-    z = 8 * sum(few) / (np.linalg.norm(few) * 8**0.5)
-    assert doubled.p_value == pytest.approx(2 * scipy.stats.norm.sf(abs(z)), abs=0.006)
-
-
-def test_a_sum_that_no_draw_reaches_has_a_positive_p_value():
-    draw = random.Random(7)
-    found = sign_flip([draw.uniform(0.5, 1.0) for _ in range(100)], seed="any")
-    assert found == (1 / (1 + NUM_FLIPS), False)
-
-
-def test_an_outlier_does_not_hide_the_others():
-    """All differences have one sign, so that hardly any flip has a sum as large."""
-    draw = random.Random(9)
-    small = [draw.uniform(0.5, 1.5) for _ in range(100)]
-    for outlier in (1e5, 1e12):
-        found = sign_flip([outlier, *small], seed="any")
-        assert found == (1 / (1 + NUM_FLIPS), False)
-    assert sign_flip([1e300, *small], seed="any").p_value == 1.0, "the others are lost to rounding"
-
-
-@given(st.lists(quarters, max_size=40), st.randoms(use_true_random=False))
-def test_order_signs_zeros_and_units_do_not_matter(differences, shuffle):
-    found = sign_flip(differences, seed="any")
-    shuffled = [*differences, 0.0, 0.0]
-    shuffle.shuffle(shuffled)
-    assert sign_flip(shuffled, seed="any") == found
-    assert sign_flip([-one for one in differences], seed="any") == found
-    scaled = sign_flip([8.0 * one for one in differences], seed="any")
-    assert scaled.p_value == pytest.approx(found.p_value, abs=1e-12)
-
-
-def test_no_difference_at_all():
-    assert sign_flip([], seed="any") == (1.0, True)
-    assert sign_flip([0.0] * 50, seed="any") == (1.0, True)
-
-
-def test_a_single_difference_says_nothing():
-    assert sign_flip([0.7], seed="any") == (1.0, True)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda draw: draw.choice((-0.5, -0.25, 0.0, 0.25, 0.5)), lambda draw: draw.gauss(0.0, 1.0)],
-)
-def test_false_alarms_are_as_many_as_promised(make):
-    """Of 400 pairs of equal runs, about 5 % have p <= 0.05."""
-    draw = random.Random(11)
-    num_alarms = sum(
-        sign_flip([make(draw) for _ in range(14)], seed=str(number)).p_value <= 0.05
-        for number in range(400)
-    )
-    assert 8 <= num_alarms <= 28
-
-
-def test_rounding_errors_do_not_hide_a_common_divisor():
-    """A tiny difference does not hide the common divisor of the others."""
-    thirds = [number / 3 for number in (1, 2, -1, 1, 2, -2)] * 4
-    found = sign_flip([*thirds, 1e-17], seed="any")
-    assert found == (pytest.approx(sign_flip(thirds, seed="any").p_value), True)
-
-
-@given(counts, counts)
-def test_mid_p_is_the_exact_p_of_statsmodels_less_the_observed_outcome(worse, better):
-    exact = mcnemar([[5, worse], [better, 5]], exact=True).pvalue
-    just = scipy.stats.binom.pmf(worse, worse + better, 0.5)
-
-    found = mcnemar_mid_p(worse, better)
-
-    assert found == pytest.approx(1.0 if worse == better else exact - just, abs=1e-12)
-
-
-@given(counts, counts)
-def test_mid_p_is_the_same_the_other_way_round(worse, better):
-    assert mcnemar_mid_p(worse, better) == mcnemar_mid_p(better, worse)
-    assert 0.0 < mcnemar_mid_p(worse, better) <= 1.0
-
-
-def test_mid_p_of_very_many_pairs():
-    """Against scipy; the terms are too small and too many to add one by one."""
-    tail = scipy.stats.binom.cdf(99_500, 200_000, 0.5)
-    just = scipy.stats.binom.pmf(99_500, 200_000, 0.5)
-    assert mcnemar_mid_p(99_500, 100_500) == pytest.approx(2 * tail - just, rel=1e-9)
-
-
-@given(st.integers(1, 2000), st.data())
-def test_coin_tail_agrees_with_scipy(tosses, data):
-    heads = data.draw(st.integers(0, tosses))
-    at_most, just = coin_tail(tosses, heads)
-    assert at_most == pytest.approx(scipy.stats.binom.cdf(heads, tosses, 0.5), rel=1e-9)
-    assert just == pytest.approx(scipy.stats.binom.pmf(heads, tosses, 0.5), rel=1e-9)
-
-
-@pytest.mark.slow
-@settings(max_examples=25)
-@given(p_values)
-def test_holm_agrees_with_statsmodels(values):
-    expected = multipletests(values, method="holm")[1]
-    assert holm(values) == pytest.approx(list(expected), abs=1e-12)
-
-
-@given(p_values)
-def test_holm_keeps_the_order_and_never_makes_a_p_value_smaller(values):
-    adjusted = holm(values)
-    assert all(p <= q <= 1.0 for p, q in zip(values, adjusted, strict=True))
-    order = sorted(range(len(values)), key=values.__getitem__)
-    assert sorted(adjusted) == [adjusted[place] for place in order]
-
-
-def test_holm_of_one_p_value_leaves_it():
-    assert holm([0.03]) == [0.03]
-    assert holm([]) == []
-
-
-@given(st.lists(st.tuples(eighths, eighths), min_size=3, max_size=30))
-def test_correlation_agrees_with_numpy(pairs):
-    first, second = (np.array(values) for values in zip(*pairs, strict=True))
-    found = correlation(first, second)
-    if found is None:
-        assert len(set(first)) == 1 or len(set(second)) == 1
-    else:
-        assert found == pytest.approx(np.corrcoef(first, second)[0, 1], abs=1e-9)

@@ -15,8 +15,10 @@ from gymcli.comparison.comparison_results import (
     TaskDifference,
     TestName,
 )
+from gymcli.comparison.difference_verdict import DEFAULT_MARGIN
+from gymcli.comparison.exact_tests import NUM_FLIPS
 from gymcli.comparison.paired_runs import compare_runs
-from gymcli.comparison.run_comparison import DEFAULT_MARGIN, NUM_FLIPS, compare, doubts
+from gymcli.comparison.run_comparison import compare, doubts
 from gymcli.metrics.slicing import MAX_SLICES
 from tests.commands.running import gym, gym_line
 from tests.comparison.compared import line, write_run
