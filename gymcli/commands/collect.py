@@ -28,10 +28,9 @@ from gymcli.commands.options import (
     CacheOption,
     announce_settings,
     check_cluster_options,
-    check_role_parameters,
     complete_tasks,
-    resolved_roles,
-    roles,
+    hide_models,
+    role_specs,
     settings_secrets,
 )
 from gymcli.commands.run_results import end_runs, resume_command
@@ -196,6 +195,7 @@ def collect(
     Run the same command again to resume: scored attempts are kept, failed ones are retried.
     """
     from gymcli.benchmarks.resolution import resolve
+    from gymcli.library.role_models import check_role_parameters, default_roles, named_roles
     from gymcli.library.run_collection import (
         engine_of_run,
         plan_runs,
@@ -215,8 +215,10 @@ def collect(
     for _, endpoint in policies:
         hide(endpoint.secrets if endpoint is not None else ())
         check_parameters(params, endpoint)
-    sources, (default_roles, missing_roles) = roles(role_options.role), resolved_roles()
-    check_role_parameters(role_options.role_params, {**default_roles, **sources})
+    sources = named_roles(role_specs(role_options.role), run_loop=run_async)
+    defaults, missing_roles = default_roles()
+    hide_models([*sources.values(), *defaults.values()])
+    check_role_parameters(role_options.role_params, {**defaults, **sources})
     unset = set()
     if benchmarks and getattr(context.get_parameter_source("repeats"), "name", "") != "COMMANDLINE":
         unset.add("repeats")  # those of a benchmark win over those of gym.toml
@@ -230,7 +232,7 @@ def collect(
                 endpoint=endpoint,
                 params=params,
                 roles=sources,
-                default_roles=default_roles,
+                default_roles=defaults,
                 missing_roles=missing_roles,
                 role_params=role_options.role_params,
                 **vars(run_options),
@@ -281,6 +283,7 @@ def _benchmark_runs(
     notify: Callable[[str], None],
 ) -> list[tuple[list[TaskInput], CollectOptions]]:
     from gymcli.benchmarks.benchmark_runs import plan_benchmarks  # late: heavy
+    from gymcli.library.role_models import check_role_parameters
     from gymcli.models.settings import load_settings
 
     runs = plan_benchmarks(

@@ -15,8 +15,7 @@ import typer
 from gymcli.command_line import Heading
 from gymcli.commands.console import hide, message
 from gymcli.commands.signals import run_async
-from gymcli.errors import FatalEndpointError, GymError, UsageError
-from gymcli.secrets import NOTHING_SECRET
+from gymcli.errors import GymError, UsageError
 
 if TYPE_CHECKING:
     from gymcli.models.roles import RoleSource
@@ -166,45 +165,13 @@ def parameters(option: str, given: Iterable[str]) -> dict[str, object]:
     return values
 
 
-def roles(given: Iterable[str]) -> dict[str, RoleSource]:
-    """Find the models that `--role ROLE=NAME_OR_URL` names."""
-    from gymcli.models.roles import needs_model, role_sources
-    from gymcli.models.settings import load_settings, served_model
-
-    given = list(given)
-    for text in given:
+def role_specs(texts: Iterable[str]) -> dict[str, RoleSource]:
+    """Read `--role ROLE=NAME_OR_URL`: the text that names the model, by role."""
+    texts = list(texts)
+    for text in texts:
         if "://" in text.partition("=")[0]:  # not shown: an address may hold a secret
             raise UsageError("--role URL: expected key=value, such as judge=http://host/v1#MODEL")
-    specs = key_values("--role", given)
-    for role, spec in specs.items():
-        if (address := needs_model(spec)) is None:
-            continue
-        try:
-            specs[role] = f"{spec.rstrip('#')}#{run_async(served_model(address))}"
-        except (UsageError, FatalEndpointError) as error:
-            raise type(error)(f"--role {role}: {error}") from error
-    return _hidden(role_sources(specs, load_settings(), os.environ))
-
-
-def resolved_roles(
-    recorded: Mapping[str, str] | None = None,
-) -> tuple[dict[str, RoleSource], dict[str, str]]:
-    """Find the models of gym.toml's `[roles]`, or those recorded in a run.
-
-    The second dict holds, by role, the reason why it has no model.
-    """
-    from gymcli.models.roles import role_sources
-    from gymcli.models.settings import load_settings
-
-    settings = load_settings()
-    sources: dict[str, RoleSource] = {}
-    missing: dict[str, str] = {}
-    for role, spec in (settings.roles if recorded is None else recorded).items():
-        try:
-            sources |= _hidden(role_sources({role: spec}, settings, os.environ))
-        except UsageError as error:
-            missing[role] = str(error)
-    return sources, missing
+    return dict(key_values("--role", texts))
 
 
 def collect_defaults(repeatable: Container[str]) -> dict[str, object]:
@@ -239,10 +206,10 @@ def settings_secrets() -> tuple[str, ...]:
     return secrets
 
 
-def _hidden(sources: dict[str, RoleSource]) -> dict[str, RoleSource]:
-    for source in sources.values():
-        hide(() if isinstance(source, str) else source.secrets)
-    return sources
+def hide_models(sources: Iterable[object]) -> None:
+    """Print none of the secrets of these models from now on."""
+    for source in sources:
+        hide(getattr(source, "secrets", ()))
 
 
 def role_params(option: str, given: Iterable[str]) -> dict[str, dict[str, object]]:
@@ -263,39 +230,17 @@ def judges_of(
     *,
     manifest: Manifest | None = None,
 ) -> Judges:
-    """Return the models of the roles: those of the options, else of the run, else of gym.toml.
+    """Return the models of the roles as the library does, and print where gym.toml is."""
+    from gymcli.library import role_models  # late: heavy
 
-    With the `manifest` of a run, the models that it records replace those of gym.toml.
-    """
-    from gymcli.runner.judges import Judges  # late: heavy
-
-    sources = roles(role)
-    given = (*sources, *params)
-    recorded = None
-    if manifest is not None:
-        recorded = {name: spec for name, spec in manifest.roles.items() if name not in sources}
-        params = {**manifest.role_params, **params}
-    defaults, missing = resolved_roles(recorded)
-    sources = {**defaults, **sources}
-    if sources:
+    settings_secrets()
+    judges = role_models.judges_of(
+        role_specs(role), params, concurrency, manifest=manifest, run_loop=run_async
+    )
+    hide_models(judges.sources.values())
+    if judges.sources:
         announce_settings()
-    missing = {name: text for name, text in missing.items() if name not in sources}
-    check_role_parameters(params, sources)
-    others = NOTHING_SECRET.also(settings_secrets())
-    return Judges(sources, params, concurrency, given, missing, others)
-
-
-def check_role_parameters(
-    params: Mapping[str, Mapping[str, object]], sources: Mapping[str, RoleSource]
-) -> None:
-    """Check the request parameters of roles as `check_parameters` checks the policy's."""
-    from gymcli.models.endpoint import check_parameters
-
-    for role, own in params.items():
-        source = sources.get(role)
-        endpoint = None if isinstance(source, str) else source
-        prefixed = {f"{role}.{name}": value for name, value in own.items()}
-        check_parameters(prefixed, endpoint, option="--role-param")
+    return judges
 
 
 def _is_not_finite(text: str) -> bool:

@@ -1,0 +1,45 @@
+"""Runs coroutines for callers that do not await: a script, a command or a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from gymcli.rollout.event_loop import run
+
+T = TypeVar("T")
+
+
+class LoopRunner(Protocol):
+    """A function that runs a coroutine to its end."""
+
+    def __call__(self, main: Coroutine[object, object, T], /) -> T: ...  # noqa: D102
+
+
+def run_blocking(main: Coroutine[object, object, T], /) -> T:
+    """Run a coroutine in a new event loop, which is in a thread if this thread runs one already.
+
+    Raises:
+        KeyboardInterrupt: The call was interrupted; the coroutine was cancelled.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run(main)
+    tasks: list[asyncio.Task[T]] = []
+
+    async def cancellable() -> T:
+        task = asyncio.ensure_future(main)
+        tasks.append(task)
+        return await task
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run, cancellable())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            for task in tasks:
+                task.get_loop().call_soon_threadsafe(task.cancel)
+            raise
