@@ -14,7 +14,7 @@ from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, message, print_json, result, warn
 from gymcli.commands.model_options import with_model_options
 from gymcli.commands.options import JsonOption, RunsArgument
-from gymcli.commands.runs import RunSummary, print_runs, summary_of
+from gymcli.commands.runs import print_runs
 from gymcli.commands.signals import run_async
 from gymcli.commands.summary import (
     print_advice,
@@ -34,6 +34,7 @@ from gymcli.secrets import scrubber_of
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.comparison.reproduction import BenchmarkScore
+    from gymcli.library.run_list import ListedRun
     from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.agreement import Agreement, Labels
     from gymcli.metrics.results import RunMetrics, TaskMetrics, TokenDrift
@@ -138,6 +139,9 @@ def metrics(
     attempts, which are not independent; --json has the estimator, size, error, interval and method
     of every number. The numbers of a run directory are also written to its metrics.json.
     """
+    from gymcli.library.run_list import list_run
+    from gymcli.store.manifest import read_manifest
+
     if options.margin is not None and not options.power:
         raise UsageError("--margin needs --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
@@ -147,7 +151,8 @@ def metrics(
     labels = None if options.labels is None else _labels(options.labels)
     fields = ci.fields(options.by)
     reports: list[dict[str, object]] = []
-    summaries: list[RunSummary] = []
+    listed: list[ListedRun] = []
+    benchmark_names = set[str]()
     pilots, judged = [], []
     for run in runs:
         numbers = _measured(run, options, ci, fields, labels, benchmark)
@@ -168,10 +173,12 @@ def metrics(
             reports.append({**_as_json(numbers), **ci.as_json(judged)})
         elif not options.power and not ci.prints_file:
             _print_run(numbers, options, ks=ci.requested_ks, num_runs=len(runs))
-            summaries.append(_summary(run, numbers.metrics))
-    if len(summaries) > 1:
-        is_one_benchmark = len({summary.benchmark for summary in summaries}) == 1
-        print_runs(summaries, with_differences=is_one_benchmark)
+            manifest = read_manifest(run) if run.is_dir() else None
+            record = None if manifest is None else manifest.benchmark
+            benchmark_names.add("" if record is None else record.name)
+            listed.append(list_run(run, manifest, numbers.metrics))
+    if len(listed) > 1:
+        print_runs(listed, with_differences=len(benchmark_names) == 1)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if options.power:
         from gymcli.comparison.planning import plans
@@ -306,12 +313,6 @@ def _benchmark(name: str, runs: Sequence[Path]) -> Benchmark:
         if recorded is not None and recorded.name != found.name:
             raise UsageError(f"{run}: is a run of benchmark {recorded.name}, not of {found.name}")
     return found
-
-
-def _summary(run: Path, numbers: RunMetrics) -> RunSummary:
-    from gymcli.store.manifest import read_manifest
-
-    return summary_of(run, read_manifest(run) if run.is_dir() else None, numbers)
 
 
 def _labels(given: str) -> Labels | str:

@@ -21,7 +21,7 @@ from gymcli.commands.console import (
     result,
     warn,
 )
-from gymcli.commands.runs import RunSummary, print_runs, summary_of
+from gymcli.commands.runs import print_runs
 from gymcli.commands.summary import print_at_k, print_references, print_summary
 from gymcli.errors import (
     BudgetReachedError,
@@ -35,6 +35,7 @@ from gymcli.reporting.formatting import between, counted, number
 
 if TYPE_CHECKING:
     from gymcli.library.run_collection import RunResult
+    from gymcli.library.run_list import ListedRun
     from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
@@ -222,11 +223,10 @@ def _show(
         _show_numbers(one, ci.requested_ks)
         if len(found) > 1:
             result()
-    rows = [_summary(one) for one in shown]
-    if len({row.benchmark for row in rows}) > 1:
+    if len({run.benchmark for run in shown}) > 1:
         _print_benchmarks(shown)
-    elif len(rows) > 1:
-        print_runs(rows, with_differences=True)
+    elif len(shown) > 1:
+        print_runs(list(map(_listed, shown)), with_differences=True)
 
 
 def _print_benchmarks(found: Sequence[RunResult]) -> None:
@@ -265,16 +265,17 @@ def _published(found: RunResult) -> str:
     return ", ".join(f"{'/'.join(own)} {verdict}" for verdict, own in scores.items()) or "-"
 
 
-def _summary(found: RunResult) -> RunSummary:
+def _listed(run: RunResult) -> ListedRun:
     """Return the run's row in the table of several models."""
     import msgspec
 
-    collection = found.collection
-    assert collection.path is not None
-    manifest = collection.manifest
-    if found.attempts is not None:
-        manifest = msgspec.structs.replace(manifest, num_expected=len(found.attempts))
-    return summary_of(collection.path, manifest, found.metrics)
+    from gymcli.library.run_list import list_run
+
+    assert run.collection.path is not None
+    manifest = run.collection.manifest
+    if run.attempts is not None:
+        manifest = msgspec.structs.replace(manifest, num_expected=len(run.attempts))
+    return list_run(run.collection.path, manifest, run.metrics)
 
 
 def _show_numbers(found: RunResult, ks: Sequence[int]) -> None:
