@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,19 +16,15 @@ from pydantic import BaseModel, ConfigDict
 
 from gymcli.command_line import CommandOption, Heading
 from gymcli.commands.console import harmless, message, result, results, scrubbed, warn
-from gymcli.errors import RunError, UsageError
+from gymcli.errors import UsageError
 from gymcli.reporting.formatting import between, number, signed
 
 if TYPE_CHECKING:
     from gymcli.comparison.comparison_results import Comparison
-    from gymcli.comparison.gates import Gate, GateProblem, GateVerdict
-    from gymcli.comparison.reproduction import BenchmarkScore
-    from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.results import RunMetrics
+    from gymcli.comparison.gates import GateVerdict
+    from gymcli.library.run_gates import RunGates
     from gymcli.reporting.junit import TaskPasses
     from gymcli.reporting.run_report import RunReport
-    from gymcli.store.scored_lines import EnvironmentFacts
-    from gymcli.types import AttemptKey
 
 STDOUT = Path("-")
 """Stands for stdout where a file is expected."""
@@ -112,13 +108,8 @@ class CiRequest:
         has_baseline: bool = False,
     ) -> None:
         files = options if isinstance(options, CiOptions) else CiOptions()
-        self.gates: list[Gate] = []
-        self.requested_ks = _ks_of(options.k)
-        """Those of --k."""
-        self._gate_on = options.gate_on
         self._junit, self._markdown, self._csv = files.junit, files.markdown, files.csv
         self._junit_tasks = files.junit_tasks
-        self._baseline = files.baseline
         by_option = {"--junit": files.junit, "--markdown": files.markdown, "--csv": files.csv}
         given = {option: path for option, path in by_option.items() if path is not None}
         printed = [option for option, path in given.items() if path == STDOUT]
@@ -139,169 +130,42 @@ class CiRequest:
             for option, path in given.items():
                 if path != STDOUT:
                     _check_target(option, path, needed)
-        if options.gate:
-            from gymcli.comparison.gates import DIFFERENCE, parse_gate
+        self.requested_ks = _ks_of(options.k)
+        """Those of --k."""
+        self.has_tasks = files.markdown is not None or files.csv is not None
+        """Whether the files list every task."""
+        self.gates: RunGates | None = None
+        """None if no k, gate, file or baseline was requested."""
+        if options.gate or self.requested_ks or given or files.baseline:
+            from gymcli.library.run_gates import RunGates  # late: heavy
 
-            self.gates = [parse_gate(text) for text in options.gate]
-            has_baseline = has_baseline or files.baseline is not None
-            if not has_baseline and any(gate.name == DIFFERENCE for gate in self.gates):
-                way_out = "--baseline RUN"
-                if not isinstance(options, CiOptions):
-                    way_out = "two runs, the first of which is the baseline"
-                raise UsageError(f"--gate {DIFFERENCE}: needs {way_out}")
-        self.is_empty = not (self.gates or given or files.baseline)
-        """Whether no gate, file or baseline was requested."""
-
-    @property
-    def has_reference_gate(self) -> bool:
-        """Whether a gate asks for the published scores of the run's benchmark."""
-        if not self.gates:
-            return False
-        from gymcli.comparison.gates import REFERENCE
-
-        return any(gate.name == REFERENCE for gate in self.gates)
+            self.gates = RunGates(
+                options.gate,
+                requested_ks=self.requested_ks,
+                gate_on=options.gate_on,
+                baseline=files.baseline,
+                has_baseline=has_baseline,
+                way_out="--baseline RUN"
+                if isinstance(options, CiOptions)
+                else "two runs, the first of which is the baseline",
+            )
 
     @property
     def ks(self) -> list[int]:
         """The k of --k and of the gates."""
-        return sorted({*self.requested_ks, *(gate.k for gate in self.gates if gate.k)})
-
-    def check(
-        self,
-        environments: Mapping[str, EnvironmentFacts],
-        *,
-        most_attempts: int,
-        slices: Callable[[str, str | None], frozenset[str]] | None,
-    ) -> None:
-        """Refuse a k or a gate that no run of these environments can have or meet.
-
-        `most_attempts` is the largest number of attempts of a task. `slices` returns the names of
-        the slices by a field, of one environment or of all; None if the run may hold other tasks.
-        """
-        self.check_ks(most_attempts)
-        if self.gates:
-            from gymcli.comparison.gates import why_impossible, why_no_slice
-
-            for gate in self.gates:
-                reason = why_impossible(gate, environments, most_attempts=most_attempts)
-                if not reason and slices is not None and gate.field is not None:
-                    reason = why_no_slice(gate, slices(gate.field, gate.env))
-                if reason:
-                    raise UsageError(f"--gate {gate.text}: {reason}")
-
-    def check_ks(self, most_attempts: int) -> None:
-        """Refuse a k of --k that is larger than the number of attempts of any task."""
-        largest = max(self.requested_ks, default=0)
-        if largest > most_attempts:
-            from gymcli.comparison.gates import too_few_attempts
-
-            raise UsageError(f"--k {largest}: {too_few_attempts(largest, most_attempts)}")
+        return [] if self.gates is None else self.gates.ks
 
     def fields(self, by: Iterable[str] = ()) -> list[str]:
         """Return the fields to slice by: those of `--by`, then those that gates name."""
-        fields = list(by)
-        for gate in self.gates:
-            known = {field.removeprefix("task.") for field in fields}
-            if gate.field is not None and gate.field.removeprefix("task.") not in known:
-                fields.append(gate.field)
-        return fields
-
-    def report(
-        self,
-        run: Path,
-        aggregator: Aggregator,
-        metrics: RunMetrics,
-        *,
-        env: str | None = None,
-        by: Sequence[str] = (),
-        incomplete: str = "",
-        attempts: frozenset[AttemptKey] | None = None,
-        score: BenchmarkScore | None = None,
-    ) -> RunReport:
-        """Judge a run; a gate or baseline that cannot be judged becomes a problem of the report.
-
-        `attempts` are those that the metrics cover, None: all of the run; `score` is that of a run
-        of a benchmark.
-        """
-        from gymcli.comparison.gates import GateProblem
-        from gymcli.comparison.paired_runs import compare_runs
-        from gymcli.reporting.run_report import RunReport
-        from gymcli.store.manifest import read_manifest
-
-        comparison = None
-        problems: list[GateProblem] = []
-        if self._baseline is not None and metrics.num_scored:
-            try:
-                comparison = compare_runs(
-                    self._baseline, run, by=by, env=env, allow_drift=True, attempts=attempts
-                )
-            except (UsageError, RunError) as error:
-                what = f"--baseline {self._baseline}"
-                problems.append(GateProblem(what=what, reason=str(error)))
-        verdicts, unjudged = self.judge(metrics, comparison, score=score)
-        manifest = read_manifest(run) if run.is_dir() else None
-        needs_tasks = self._markdown is not None or self._csv is not None
-        return RunReport(
-            run=str(run),
-            metrics=metrics,
-            tasks=aggregator.task_rows() if needs_tasks else (),
-            gates=verdicts,
-            problems=[*problems, *unjudged],
-            comparison=comparison,
-            model=manifest.model if manifest is not None else "",
-            started_at=run.stat().st_mtime if manifest is None else manifest.started_at,
-            incomplete=incomplete,
-            attempts=attempts,
-            score=score,
-        )
-
-    def judge(
-        self,
-        metrics: RunMetrics,
-        comparison: Comparison | None = None,
-        *,
-        is_baseline: bool = False,
-        score: BenchmarkScore | None = None,
-    ) -> tuple[list[GateVerdict], list[GateProblem]]:
-        """Return the verdicts, and the problems of gates that cannot be judged.
-
-        Gates on the difference are not judged for the baseline itself.
-        """
-        from gymcli.comparison.gates import (
-            DIFFERENCE,
-            REFERENCE,
-            GateProblem,
-            judge,
-            judge_references,
-            with_differences,
-        )
-
-        verdicts, problems = [], []
-        known = metrics if comparison is None else with_differences(metrics, comparison)
-        for gate in self.gates:
-            if is_baseline and gate.name == DIFFERENCE:
-                continue
-            try:
-                if gate.name == DIFFERENCE and comparison is not None and comparison.is_same_run:
-                    raise UsageError("the baseline is the same run")
-                if gate.name == DIFFERENCE and comparison is not None and comparison.drift:
-                    raise UsageError(
-                        f"the baseline differs: {comparison.drift[0]}; "
-                        "gym compare --allow-drift compares them anyway"
-                    )
-                if gate.name != REFERENCE:
-                    verdicts.append(judge(gate, known, on=self._gate_on, comparison=comparison))
-                elif score is not None:
-                    verdicts.append(judge_references(gate, score))
-                else:
-                    raise UsageError("these are not the scores of a run of a benchmark")
-            except UsageError as error:
-                problems.append(GateProblem(what=gate.text, reason=str(error)))
-        return verdicts, problems
+        return list(by) if self.gates is None else self.gates.fields(by)
 
     def as_json(self, reports: Sequence[RunReport]) -> dict[str, object]:
         """Return the gates of the last run for --json."""
-        return {"gates": reports[-1].gates} if self.gates and reports else {}
+        return (
+            {"gates": reports[-1].gates}
+            if self.gates is not None and self.gates.gates and reports
+            else {}
+        )
 
     def show(self, reports: Sequence[RunReport], *, is_json: bool = False) -> None:
         """Print the verdicts, to stderr if stdout holds something else."""

@@ -35,7 +35,6 @@ from gymcli.commands.options import (
 )
 from gymcli.commands.run_results import end_runs, resume_command
 from gymcli.commands.signals import run_async, stop_at_signals
-from gymcli.errors import UsageError
 from gymcli.reporting.formatting import counted
 from gymcli.runner.collect_options import CollectOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.library.run_collection import RunResult
     from gymcli.runner.collection import Collection
-    from gymcli.runner.plan import RunPlan
-    from gymcli.store.manifest import Manifest
     from gymcli.tasks.task_source import TaskInput
 
 EXAMPLES = """\b
@@ -258,7 +255,8 @@ def collect(
             after_each=go_back,
         )
         for plan in plans.values():
-            _check_gates(ci, plan)
+            if ci.gates is not None:
+                ci.gates.check_plan(plan)
         if output.dry_run:
             show_plans(list(plans.values()), is_json=output.as_json)
             return
@@ -311,32 +309,6 @@ def _same_directory() -> Iterator[Callable[[], None]]:
         yield lambda: os.fchdir(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _check_gates(ci: CiRequest, plan: RunPlan) -> None:
-    """Refuse before the first request what no result of this run can meet."""
-    from gymcli.metrics.measure import facts_of
-    from gymcli.runner.resume_state import existing_state
-
-    def check(
-        manifest: Manifest,
-        most_attempts: int,
-        slices: Callable[[str, str | None], frozenset[str]] | None,
-    ) -> None:
-        facts = {name: facts_of(record) for name, record in manifest.environments.items()}
-        ci.check(facts, most_attempts=most_attempts, slices=slices)
-
-    if ci.has_reference_gate:
-        from gymcli.benchmarks.benchmark_runs import check_references
-
-        check_references(plan.manifest)
-    try:
-        check(plan.manifest, plan.most_attempts, plan.slices)
-    except UsageError:
-        if plan.path is None or not plan.path.is_dir():
-            raise
-        state = existing_state(plan)  # the run may hold other tasks, and more attempts
-        check(state.manifest, max(plan.most_attempts, state.most_attempts), None)
 
 
 async def _run(

@@ -158,15 +158,16 @@ def metrics(
         numbers = _measured(run, options, ci, fields, labels, benchmark)
         if options.power:
             pilots.append(numbers.aggregator)
-        if not ci.is_empty:
+        if ci.gates is not None:
             judged.append(
-                ci.report(
+                ci.gates.report(
                     run,
                     numbers.aggregator,
                     numbers.metrics,
                     env=options.env,
                     by=fields,
                     score=numbers.score,
+                    has_tasks=ci.has_tasks,
                 )
             )
         if json:
@@ -356,8 +357,8 @@ def _count(
             tokens.drift = drifts.get(name)
     numbers = aggregator.metrics(ks=ci.ks)
     attempts = [int(k) for own in numbers.environments.values() for k in own.num_tasks_at_k or ()]
-    if attempts:
-        ci.check_ks(max(attempts))
+    if attempts and ci.gates is not None:
+        ci.gates.check_ks(max(attempts))
     if run.is_dir():
         directory = RunDirectory(run, scrubber_of((), os.environ))
         try:

@@ -65,15 +65,16 @@ def report(
             warn(text)
         is_baseline = has_baseline and number == 0
         score = recorded_score(reading.manifest, reading.aggregator, reading.metrics)
-        gates, problems = ci.judge(
-            reading.metrics,
-            None if is_baseline else compared,
-            is_baseline=is_baseline,
-            score=score,
-        )
-        reports.append(
-            RunReport(str(run), reading.metrics, gates=gates, problems=problems, score=score)
-        )
+        run_report = RunReport(str(run), reading.metrics, score=score)
+        if ci.gates is not None:
+            verdicts, problems = ci.gates.judge(
+                reading.metrics,
+                None if is_baseline else compared,
+                is_baseline=is_baseline,
+                score=score,
+            )
+            run_report = run_report._replace(gates=verdicts, problems=problems)
+        reports.append(run_report)
     page = html_report(
         readings,
         comparison=comparison,

@@ -67,6 +67,8 @@ def end_runs(
     Only the first of several errors is raised: the one that stopped a run, too little coverage,
     then a file that cannot be written or a gate that cannot be judged.
     """
+    from gymcli.library.run_collection import run_report
+
     runs = {one.name: one.collection for one in found}
     is_quiet = bool(context.params.get("quiet"))
     endings: dict[str, _Ending] = {}
@@ -77,8 +79,13 @@ def end_runs(
             endings[one.name] = ending
     errors = {name: ending.error for name, ending in endings.items()}
     reports: dict[str, RunReport] = {}
-    if not ci.is_empty:  # files that lack a run without numbers would look like a success
-        reports = {one.name: _report(one, ci, errors.get(one.name)) for one in found}
+    if ci.gates is not None:  # files that lack a run without numbers would look like a success
+        reports = {
+            run.name: run_report(
+                run, ci.gates, errors.get(run.name), has_tasks=ci.has_tasks, warn=warn
+            )
+            for run in found
+        }
     if not ci.prints_file:
         gates = {name: ci.as_json([report]) for name, report in reports.items()}
         _show(found, ci, errors, gates, is_json=is_json)
@@ -158,33 +165,6 @@ def _gravest(
         without = ("--no-retry",) if way_out == _RETRY else ()
         text += f"; {way_out} {resume_command(context, runs, without=without)}"
     return type(gravest.error)(text)
-
-
-def _report(found: RunResult, ci: CiRequest, error: GymError | None) -> RunReport:
-    """Judge the run by its gates; if they name fields, measure it again, sliced by these."""
-    from gymcli.metrics.measure import measure
-
-    path = found.collection.path
-    assert path is not None
-    env, fields = found.collection.options.env, ci.fields()
-    aggregator, metrics = found.aggregator, found.metrics
-    if fields:
-        try:
-            aggregator = measure(path, env=env, by=fields, attempts=found.attempts)
-            metrics = aggregator.metrics(ks=ci.ks)
-        except UsageError as too_many:  # a field has too many values: there are no slices to judge
-            warn(str(too_many))
-    incomplete = "" if error is None else str(error).partition(";")[0]
-    return ci.report(
-        path,
-        aggregator,
-        metrics,
-        env=env,
-        by=fields,
-        incomplete=incomplete,
-        attempts=found.attempts,
-        score=found.score,
-    )
 
 
 def _show(

@@ -42,6 +42,8 @@ from gymcli.types import AttemptKey, Failure, Rollout
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.comparison.reproduction import BenchmarkScore
+    from gymcli.library.run_gates import RunGates
+    from gymcli.reporting.run_report import RunReport
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -320,6 +322,41 @@ def measure_run(
 
         score = benchmark_score(collection.manifest, aggregator, metrics)
     return RunResult(name, collection.path, metrics, collection, aggregator, cause, attempts, score)
+
+
+def run_report(
+    run: RunResult,
+    gates: RunGates,
+    error: GymError | None,
+    *,
+    has_tasks: bool,
+    warn: Callable[[str], None] = _LOGGER.warning,
+) -> RunReport:
+    """Judge a run by its gates; if they name fields, measure it again, sliced by these.
+
+    `error` ended it, if any. With `has_tasks`, the report lists every task.
+    """
+    path = run.collection.path
+    assert path is not None, "a run without a directory has no report"
+    env, fields = run.collection.options.env, gates.fields()
+    aggregator, metrics = run.aggregator, run.metrics
+    if fields:
+        try:
+            aggregator = measure(path, env=env, by=fields, attempts=run.attempts)
+            metrics = aggregator.metrics(ks=gates.ks)
+        except UsageError as too_many:  # a field has too many values: there are no slices to judge
+            warn(str(too_many))
+    return gates.report(
+        path,
+        aggregator,
+        metrics,
+        env=env,
+        by=fields,
+        incomplete="" if error is None else str(error).partition(";")[0],
+        attempts=run.attempts,
+        score=run.score,
+        has_tasks=has_tasks,
+    )
 
 
 class RolloutStream:
